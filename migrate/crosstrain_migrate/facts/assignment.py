@@ -1,4 +1,4 @@
-"""What a target is bound to: a variable, an attribute, an element, or each part of a tuple of those."""
+"""Assignments to variables, attributes, items, and tuples of these."""
 
 from __future__ import annotations
 
@@ -27,10 +27,8 @@ def assign(interp: Interpretation, target: ast.expr, values: Values | set[Value]
             interp.bind(scope, target.id, values, target)
     elif isinstance(target, ast.Attribute):
         for owner in interp.eval(target.value):
-            if isinstance(owner, Instance):
-                interp.store(owner.cls, target.attr, values)
-            elif isinstance(owner, Class):
-                interp.store(owner.node, target.attr, values)
+            if isinstance(owner, Instance | Class):
+                interp.store(owner.cls if isinstance(owner, Instance) else owner.node, target.attr, values)
             elif isinstance(owner, Member | External):
                 interp.store(interp.tree, (owner, target.attr), values)
     elif isinstance(target, ast.Subscript):

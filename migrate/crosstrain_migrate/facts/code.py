@@ -17,7 +17,6 @@ from .arguments import argument_of
 from .contents import Contents
 from .index import Index
 from .interpretation import Interpretation
-from .regions import in_module
 from .values import Symbol, Value, Values, code_of
 
 A = TypeVar("A", bound=ast.AST)
@@ -108,7 +107,7 @@ class Code(ABC):
 
     def in_module(self, node: ast.AST) -> bool:
         """Whether `node` stands in a method of an nn.Module, where nothing may communicate."""
-        return in_module(self.interp, node)
+        return node in self.interp.in_modules
 
     @property
     def calls(self) -> list[ast.Call]:

@@ -1,8 +1,8 @@
 """The abstract interpreter: evaluates every expression of a script to the set of values it may stand for.
 
-Flow-insensitive in variables, insensitive to calling context (a parameter is the union of its arguments), run to a
-fixpoint. Sets only grow, so it ends; `MAX_PASSES` bounds pathological scripts. Here: the passes and what they know;
-`statements`, `expressions` and `calls` say what each construct means.
+It is insensitive to calling context (a parameter is the union of its arguments) and runs to a fixpoint. Sets only grow,
+so it ends; `MAX_PASSES` bounds pathological scripts. Here are the passes; `statements`, `expressions` and `calls` say what
+each construct means.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from crosstrain_migrate.syntax.scopes import Scope, ScopeTable, all_arguments
 from crosstrain_migrate.syntax.walks import walk
 
 from . import torch_api as api
+from .arguments import positional_of
 from .context import containers_of_batches
 from .expressions import EVALUATORS, evaluate_parts
 from .interpretation import Interpretation
@@ -72,7 +73,7 @@ class Interpreter(Interpretation):
         self.found = {node: frozenset(values) for node, values in self.values.items()}
 
     def _fixpoint(self) -> None:
-        """First what follows from calls alone; then functions nobody calls run with unknown arguments."""
+        """Finds what follows from calls alone; then it runs the functions that nobody calls, with unknown arguments."""
         for self.run_orphans in (False, True):
             self.watch.settled.difference_update(self._defaults)
             for _ in range(MAX_PASSES):
@@ -97,7 +98,7 @@ class Interpreter(Interpretation):
         run_body(self, node.body)
 
     def _bind_defaults(self, node: FunctionNode, scope: Scope) -> None:
-        positional = [*node.args.posonlyargs, *node.args.args]
+        positional = positional_of(node)
         for argument, default in zip(reversed(positional), reversed(node.args.defaults), strict=False):
             self.bind_argument(scope, argument, self.eval(default))
         for argument, kw_default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):

@@ -1,4 +1,4 @@
-"""Functions that a command line names: what runs them stands in no call of the script."""
+"""Functions that a command line names, so that no call of the script runs them."""
 
 from __future__ import annotations
 
@@ -43,8 +43,6 @@ def _is_registry(value: Value) -> bool:
 
 
 def _classes(facts: Code, given: list[ast.expr]) -> list[ast.ClassDef]:
-    """The classes whose methods become commands: of an object, or of what a class makes."""
-    values = {value for node in given for value in facts.of(node)}
-    return [v.node for v in values if isinstance(v, Class)] + [
-        v.cls for v in values if isinstance(v, Instance)
-    ]
+    """The classes among the arguments, and those of objects among them: their methods become commands."""
+    values = {value for node in given for value in facts.of(node) if isinstance(value, Class | Instance)}
+    return [value.node if isinstance(value, Class) else value.cls for value in values]

@@ -1,4 +1,4 @@
-"""What trains by itself, or goes backward out of sight: libraries by the names under which they are imported."""
+"""Libraries that run the training themselves, or call `backward` inside: by the names under which they are imported."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ _IMPORTS = re.compile(rb"\n[ \t]*(?:import|from)[ \t]+(?:%s)\b" % "|".join(_PACK
 
 
 def may_be_imported(data: bytes) -> bool:
-    """The cheap test: whether a text imports a package that has one of them."""
+    """Whether a text imports a package that has one of them."""
     return _IMPORTS.search(b"\n" + data) is not None

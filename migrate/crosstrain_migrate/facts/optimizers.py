@@ -1,4 +1,4 @@
-"""Optimizers of the script's own that hold another one: which of the two is stepped, and whose parameters it has."""
+"""Optimizer classes of the script's own that hold another optimizer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .values import External, Instance, Value
 
 
 def inner_optimizers(facts: Code, optimizers: set[Value]) -> set[Value]:
-    """Optimizers that are parts of the script's own: made by its class, or handed to it. That one alone is stepped."""
+    """Optimizers that one of the script's own makes or is given: the script steps only the outer one."""
     own = [v for v in optimizers if isinstance(v, Instance)]
     made = {one.cls for one in own if one.site is not one.cls}
     held = {v for one in own for v in handed(facts, one)}
@@ -25,7 +25,7 @@ def inner_optimizers(facts: Code, optimizers: set[Value]) -> set[Value]:
 
 
 def handed(facts: Code, optimizer: Value) -> set[Value]:
-    """The optimizers of torch's that an optimizer of the script's own is given."""
+    """The optimizers of torch's that the constructor of one of the script's own is given."""
     if not isinstance(optimizer, Instance) or not isinstance(optimizer.site, ast.Call):
         return set()
     given = {v for argument in optimizer.site.args for v in facts.of(argument)}

@@ -17,9 +17,9 @@ def assign(interp: Interpretation, target: ast.expr, values: Values | set[Value]
         )
     values = frozenset(values)
     if interp.observed:
-        values = interp.seen(target, values)
+        values = interp.with_observed(target, values)
     if interp.assumed:
-        values = interp.supposed(target, values)
+        values = interp.with_assumed(target, values)
     interp.merge(interp.values.cell(target), values)
     if isinstance(target, ast.Name):
         scope = interp.table.of_node[target].resolve(target.id)

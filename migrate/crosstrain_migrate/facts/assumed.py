@@ -52,8 +52,8 @@ OF_PAIRS = words("""
     margin_ranking_loss triplet_margin_loss
 """)
 COUNTERS = words("range count trange tnrange arange repeat")
-OVER = words("enumerate zip iter cycle islice list reversed track chain")
-KNOWN = Sequence | FromBatch | Generator | Instance | Parameters | Function | Class | Method | Length
+WRAPPERS = words("enumerate zip iter cycle islice list reversed track chain")
+NO_LOADER = Sequence | FromBatch | Generator | Instance | Parameters | Function | Class | Method | Length
 
 
 def assumptions(facts: Losses) -> Assumed:
@@ -68,7 +68,7 @@ def open_loaders(facts: Losses) -> Assumed:
     """The places that make, or hold, what an open training loop goes over."""
     origins = {place for drawn in _open_draws(facts) for place in _Origins(facts).of(drawn)}
     places = origins - facts.interp.assumed.keys()
-    twins = {twin for place in places for twin in _twins(facts, place)}
+    twins = {twin for place in places for twin in _evaluation_loaders(facts, place)}
     return {place: _loader_at(facts, place) for place in places | twins}
 
 
@@ -103,7 +103,7 @@ def loop_around(facts: Losses, call: ast.AST) -> ast.For | ast.AsyncFor | None:
 def _counts(facts: Losses, node: ast.expr) -> bool:
     """`range(...)`, `count()`, `trange(...)`, and these under `enumerate` or a progress bar."""
     names = {api.last(path) for path in facts.paths(node.func)} if isinstance(node, ast.Call) else set()
-    wrapped = node.args[:1] if isinstance(node, ast.Call) and names & (OVER | {"tqdm"}) else []
+    wrapped = node.args[:1] if isinstance(node, ast.Call) and names & (WRAPPERS | {"tqdm"}) else []
     return bool(names & COUNTERS) or any(_counts(facts, inner) for inner in wrapped)
 
 
@@ -128,7 +128,7 @@ class _Origins:
         self._seen.add(node)
         values = self._facts.of(node)
         made = {site for v in values if (site := self._made(v)) is not None}
-        if made or any(isinstance(v, KNOWN) for v in values):
+        if made or any(isinstance(v, NO_LOADER) for v in values):
             return made
         if isinstance(node, ast.Call):
             return self._called(node)
@@ -151,7 +151,7 @@ class _Origins:
     def _called(self, node: ast.Call) -> set[ast.AST]:
         facts = self._facts
         paths = facts.paths(node.func)
-        if any(api.last(path) in OVER or path in api.ITERATORS for path in paths):
+        if any(api.last(path) in WRAPPERS or path in api.ITERATORS for path in paths):
             return {place for argument in node.args for place in self.of(argument)}
         if any(_is_no_loader(path) for path in paths):
             return set()
@@ -189,7 +189,7 @@ class _Origins:
         made = statement.value
         if target in statement.targets:
             return self.of(made)
-        if not isinstance(made, ast.Call) or any(isinstance(v, KNOWN) for v in self._facts.of(made)):
+        if not isinstance(made, ast.Call) or any(isinstance(v, NO_LOADER) for v in self._facts.of(made)):
             return set()
         return set() if any(map(_is_no_loader, self._facts.paths(made.func))) else {target}
 
@@ -210,7 +210,7 @@ def _is_no_loader(path: str) -> bool:
 def _is_of_no_loader(value: Value) -> bool:
     """Whether a value has no loaders among its attributes: something known, or of a library that makes none."""
     root = value.root if isinstance(value, Member) else value
-    return isinstance(value, KNOWN) or (isinstance(root, External | Symbol) and _is_no_loader(root.path))
+    return isinstance(value, NO_LOADER) or (isinstance(root, External | Symbol) and _is_no_loader(root.path))
 
 
 def _is_options(value: Value) -> bool:
@@ -218,7 +218,7 @@ def _is_options(value: Value) -> bool:
     return isinstance(root, External) and root.path == "argparse.Namespace"
 
 
-def _twins(facts: Losses, place: ast.AST) -> set[ast.AST]:
+def _evaluation_loaders(facts: Losses, place: ast.AST) -> set[ast.AST]:
     """The other loaders that are made in the same way, and iterated: those of the evaluation."""
     over = [n.iter for n in facts.each(ast.For) if not facts.loops.get(n)]
     others = {other for iterated in over for other in _Origins(facts).of(iterated)} - {place}
@@ -273,7 +273,7 @@ def _outputs(facts: Losses) -> Assumed:
             continue
         output, labels = call.args[:2]
         held = {v for v in facts.of(labels) if isinstance(v, FromBatch) and not v.host}
-        if not held or any(v.kind != "rows" for v in held) or not _is_open(facts, output):
+        if not held or any(v.kind != "rows" for v in held) or not _is_of_unknown_module(facts, output):
             continue
         for place in facts.places_of(output) - facts.interp.assumed.keys():
             rows = frozenset(FromBatch("rows", v.loader) for v in held)
@@ -292,7 +292,7 @@ def _compares_rows(path: str) -> bool:
     return (functional or api.is_loss_class(path)) and api.last(path) not in OF_PAIRS
 
 
-def _is_open(facts: Losses, output: ast.expr) -> bool:
+def _is_of_unknown_module(facts: Losses, output: ast.expr) -> bool:
     """Whether a module returned it whose function is not known; rows that are known to be mixed stay so."""
     found = {v.kind for v in facts.of(output) if isinstance(v, FromBatch) and not v.host}
     return "other" in found and found <= {"other", "mixed"} and _is_an_output(facts, output)

@@ -30,7 +30,7 @@ def attribute(interp: Interpretation, owner: Value, name: str, node: ast.expr) -
     """What `owner.name`, read at `node`, may be."""
     if isinstance(owner, Symbol):
         if owner.path.startswith(LOCAL) and name != "__dict__":
-            return of_file(interp, owner.path.removeprefix(LOCAL), name)
+            return of_module(interp, owner.path.removeprefix(LOCAL), name)
         return frozenset({Symbol(api.canonical(f"{owner.path}.{name}"))})
     if isinstance(owner, Instance):
         return _of_instance(interp, owner, name)
@@ -90,12 +90,12 @@ def _of_batch_value(interp: Interpretation, owner: FromBatch, name: str, node: a
     return frozenset({Member(owner, name)})
 
 
-def named(interp: Interpretation, owner: Value, name: ast.expr, node: ast.expr) -> Values:
+def by_name(interp: Interpretation, owner: Value, name: ast.expr, node: ast.expr) -> Values:
     """What `getattr(owner, name)` may be: one of the attributes that `name` may name, or any."""
     known = interp.constants.known(name)
     if known:
         return frozenset(v for one in known for v in attribute(interp, owner, str(one), node))
-    return _any_of(interp, owner) if isinstance(owner, Instance) else chosen(interp, owner)
+    return _any_of(interp, owner) if isinstance(owner, Instance) else by_unknown_name(interp, owner)
 
 
 def _any_of(interp: Interpretation, owner: Instance) -> Values:
@@ -109,7 +109,7 @@ def _any_of(interp: Interpretation, owner: Instance) -> Values:
     return frozenset(methods) | {v for v in held if isinstance(v, FromBatch)} | UNKNOWN
 
 
-def chosen(interp: Interpretation, owner: Value) -> Values:
+def by_unknown_name(interp: Interpretation, owner: Value) -> Values:
     """What `getattr(owner, name)`, or `owner.__dict__[name]`, may be when the name is chosen at run time."""
     if not isinstance(owner, Symbol):
         return UNKNOWN
@@ -123,7 +123,7 @@ def chosen(interp: Interpretation, owner: Value) -> Values:
     return frozenset(value for value in bound if isinstance(value, Function | Class)) or UNKNOWN
 
 
-def of_file(interp: Interpretation, path: str, name: str) -> Values:
+def of_module(interp: Interpretation, path: str, name: str) -> Values:
     """The attribute `name` of a linked module: what it binds, or a module of its package."""
     region = interp.links.region(path)
     if region is not None and name in interp.table.scopes[region].names:

@@ -15,7 +15,7 @@ Key = str | int
 Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
 
 
-def told_apart(interp: Interpretation, node: Comprehension, element: Iterable[Value]) -> bool:
+def store_by_key(interp: Interpretation, node: Comprehension, element: Iterable[Value]) -> bool:
     """Whether a comprehension makes loaders whose keys are known; stores each under its key.
 
     `{x: DataLoader(sets[x]) for x in ["train", "val"]}` calls DataLoader in one place and makes two of them.

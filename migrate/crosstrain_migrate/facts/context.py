@@ -160,7 +160,7 @@ def results_of(interp: Interpretation, function: FunctionNode, node: ast.Call) -
     if isinstance(function, ast.Lambda):
         return everything
     given = _given(interp, function, node)
-    if not given or not interp.optional.taken(function, given):
+    if not given or not interp.optional.decided_tests(function, given):
         return everything
     found: set[Value] = set()
     for statement, reaching in interp.optional.returns(function, given):
@@ -177,7 +177,7 @@ def comes_to(interp: Interpretation, function: FunctionNode, site: ast.Call, nod
     """Whether a call may come to `node` in the function: not past `if opt is not None:` where it gives no `opt`."""
     if isinstance(function, ast.Lambda):
         return True
-    taken = interp.optional.taken(function, _given(interp, function, site))
+    taken = interp.optional.decided_tests(function, _given(interp, function, site))
     inner = node
     for around in interp.table.ancestors(node):
         if around is function:

@@ -12,14 +12,14 @@ from .values import UNKNOWN, External, FromBatch, Member, Symbol, Value, Values
 COMPARES = frozenset({"eq", "ne"})
 
 
-def beside(interp: Interpretation, found: Values, other: Values) -> Values:
+def with_rows_of(interp: Interpretation, found: Values, other: Values) -> Values:
     """`found`, compared element by element with `other`: what an unknown function computed has the rows of `other`."""
     rows = frozenset(v for v in other if isinstance(v, FromBatch) and v.kind == "rows" and not v.host)
-    open_ones = {v for v in found if is_open(interp, v)}
-    return (found - open_ones) | rows if rows and open_ones else found
+    unknown = {v for v in found if is_of_unknown_function(interp, v)}
+    return (found - unknown) | rows if rows and unknown else found
 
 
-def is_open(interp: Interpretation, value: Value) -> bool:
+def is_of_unknown_function(interp: Interpretation, value: Value) -> bool:
     """Whether an unknown function computed a value from a batch."""
     if not isinstance(value, FromBatch) or value.kind != "other" or value.host or not value.origins:
         return False
@@ -53,7 +53,7 @@ def is_assumed(interp: Interpretation, node: ast.AST) -> bool:
 
 def _is_unsure(interp: Interpretation, side: ast.expr, values: Values) -> bool:
     """Whether a side may be something else than rows; a number that does not depend on the batch is not in doubt."""
-    if any(is_open(interp, v) for v in values):
+    if any(is_of_unknown_function(interp, v) for v in values):
         return True
     if not values & UNKNOWN:
         return False

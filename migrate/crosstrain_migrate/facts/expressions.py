@@ -12,8 +12,8 @@ from crosstrain_migrate.syntax.walks import children
 from . import calls, containers, tensors
 from . import torch_api as api
 from .assignment import assign
-from .attributes import attribute, chosen
-from .evidence import beside
+from .attributes import attribute, by_unknown_name
+from .evidence import with_rows_of
 from .interpretation import Interpretation
 from .iteration import iterate
 from .memory import ANY, key_of
@@ -83,7 +83,7 @@ def _subscript(interp: Interpretation, node: ast.Subscript) -> Values:
             batch_value = tensors.subscript(owner, node.slice, node, row_index, permutes)
             found |= {batch_value} if batch_value is not None else UNKNOWN
         elif isinstance(owner, Symbol) and owner.path.endswith(".__dict__"):
-            found |= chosen(interp, Symbol(owner.path.removesuffix(".__dict__")))
+            found |= by_unknown_name(interp, Symbol(owner.path.removesuffix(".__dict__")))
         elif isinstance(owner, External) and interp.is_module(owner):
             found.add(External(api.SUBMODULE, owner.site))
         elif isinstance(owner, Sequence) and isinstance(node.slice, ast.Slice):
@@ -135,7 +135,7 @@ def _comprehension(interp: Interpretation, node: containers.Comprehension) -> Va
     if isinstance(node, ast.DictComp):
         interp.eval(node.key)
     element = interp.eval(node.value if isinstance(node, ast.DictComp) else node.elt)
-    if containers.told_apart(interp, node, element):
+    if containers.store_by_key(interp, node, element):
         return frozenset({Sequence(node)})
     batch_values = [v for v in element if isinstance(v, FromBatch)]
     if batch_values:
@@ -226,7 +226,7 @@ def _comparison(interp: Interpretation, node: ast.Compare) -> Values:
     for op, comparator in zip(node.ops, node.comparators, strict=True):
         right = interp.eval(comparator)
         if isinstance(op, ast.Eq | ast.NotEq):
-            found, right = beside(interp, found, right), beside(interp, right, found)
+            found, right = with_rows_of(interp, found, right), with_rows_of(interp, right, found)
         found = combine(op, found, right, node)
     return found
 

@@ -22,7 +22,6 @@ from .index import Index
 from .infer import Interpreter
 from .losses import Losses
 from .observed import Sightings
-from .optimizers import handed, inner_optimizers
 from .regions import batch_loop_around
 from .values import External, FromBatch, Instance, Member, Sequence, Value, Values, code_of, site_of
 
@@ -55,21 +54,21 @@ class Facts(Losses):
     def interp(self) -> Interpreter:
         """What every expression may be. To find it takes most of the time that a script takes."""
         assumed: Assumed = {}
-        gone_over: dict[ast.AST, Values] = {}
+        known_loaders: dict[ast.AST, Values] = {}
         may_preview = True
         for _ in range(MAX_ASSUMPTIONS):
-            interp = Interpreter(self.tree, self.table, may_preview, assumed, self.seen, gone_over)
+            interp = Interpreter(self.tree, self.table, may_preview, assumed, self.seen, known_loaders)
             interp.run()
             found = Facts(self.tree, self.table, interp, self.seen, self.index)
             looked = any(site_of(s.loader) in interp.previews for s in found.loss_batch_values)
             more = {} if looked else open_loaders(found)
             seen = interp.iterated_loaders()
-            if not looked and not more and seen == gone_over:
+            if not looked and not more and seen == known_loaders:
                 more = assumptions(found)
                 if not more:
                     break
             may_preview = may_preview and not looked  # it trains on that one batch
-            gone_over = seen
+            known_loaders = seen
             assumed |= more
         return interp
 
@@ -119,7 +118,7 @@ class Facts(Losses):
                 self.evidence[value] = "gets a module's parameters and is stepped"
                 found.add(value)
         counted = {value for value in found if self.is_reached(site_of(value))}
-        return self.in_order(counted - inner_optimizers(self, found))
+        return self.in_order(counted - self._inner_optimizers(found))
 
     def _of_class(self, role: str, is_class: Callable[[str], bool], bases: frozenset[str]) -> set[Value]:
         """The objects of torch's classes of a role, and of the script's own that inherit from them."""
@@ -138,12 +137,30 @@ class Facts(Losses):
             return False
         return self._is_stepped(value) and Member(value, "zero_grad") in self.all_values
 
+    def _inner_optimizers(self, optimizers: set[Value]) -> set[Value]:
+        """Optimizers that one of the script's own makes or is given: the script steps only the outer one."""
+        own = {v for v in optimizers if isinstance(v, Instance)}
+        unmade = {v for v in own if v.site is v.cls}  # `self` in a class that nothing may make
+        made = {v.cls for v in own - unmade}
+        inner = {v for one in own for v in self._given_optimizers(one)}
+        for value in optimizers - own:
+            if any(around in made for around in self.table.ancestors(site_of(value))):
+                inner.add(value)
+        return inner | {v for v in unmade if v.cls in made}
+
+    def _given_optimizers(self, optimizer: Value) -> set[Value]:
+        """The optimizers of torch's that the constructor of one of the script's own is given."""
+        if not isinstance(optimizer, Instance) or not isinstance(optimizer.site, ast.Call):
+            return set()
+        given = {v for argument in optimizer.site.args for v in self.of(argument)}
+        return {v for v in given if isinstance(v, External) and api.is_optimizer_class(v.path)}
+
     def optimized_by(self, optimizer: Value) -> set[Value]:
         """The modules whose parameters an optimizer was given."""
         site = getattr(optimizer, "site", None)
         if not isinstance(site, ast.Call):
             return set()
-        inner = (self.optimized_by(v) for v in handed(self, optimizer))
+        inner = (self.optimized_by(v) for v in self._given_optimizers(optimizer))
         observation = self.interp.observation
         owners = observation.owned_by(site) if observation is not None else set()
         return parameters_in(self.interp, site).union(*inner) or owners

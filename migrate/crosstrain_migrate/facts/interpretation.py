@@ -49,7 +49,7 @@ class Interpretation(ABC):
     """The values of one script or program. `eval` finds what an expression may be; `of` says what was found.
 
     may_preview: whether a batch that is drawn early may be a mere look at the data. assumed: by place, what the code
-    around it says that it is. gone_over: by place, the loaders made there that loops are known to iterate.
+    around it says that it is. known_loaders: by place, the loaders made there that loops are known to iterate.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class Interpretation(ABC):
         may_preview: bool = True,
         assumed: Mapping[ast.AST, Values] | None = None,
         seen: Sightings | None = None,
-        gone_over: Mapping[ast.AST, Values] | None = None,
+        known_loaders: Mapping[ast.AST, Values] | None = None,
     ) -> None:
         self.tree = tree
         self.table = table
         self.may_preview = may_preview
         self.assumed = assumed or {}
-        self.gone_over = gone_over or {}
+        self.known_loaders = known_loaders or {}
         self.links = links_of(tree)
         self.reaching = reaching_definitions(table)
         self.uses: dict[ast.AST, list[ast.Name]] = defaultdict(list)
@@ -73,7 +73,7 @@ class Interpretation(ABC):
             for definition in definitions:
                 self.uses[definition].append(name)
         self.observation = Observation(seen, tree, self.reaching, self.uses) if seen is not None else None
-        self.observed = self.observation.here if self.observation is not None else {}  # by place
+        self.observed = self.observation.observed if self.observation is not None else {}  # by place
         stores = (node for node in table.each(ast.Attribute) if isinstance(node.ctx, ast.Store))
         # To read an attribute of such a name is to wait until its value is known.
         self.assigned_attributes = frozenset(node.attr for node in stores)
@@ -104,7 +104,7 @@ class Interpretation(ABC):
     def reset(self) -> None:
         """Forgets all values, but not which of them are modules: for the second fixpoint."""
         self.watch = Watch()
-        self.taken: set[ast.AST] = set()  # the places of which only an observed run tells
+        self.only_observed: set[ast.AST] = set()  # the places of which only an observed run tells
         self.modules_by_evidence.readers.clear()
         self.env: Cells[tuple[Scope, str]] = Cells(self.watch)
         self.definitions: Cells[ast.AST] = Cells(self.watch)
@@ -310,20 +310,20 @@ class Interpretation(ABC):
 
     # -- what an observed run has shown, and what is assumed -------------------------------------------------
 
-    def seen(self, place: ast.AST, found: Values) -> Values:
+    def with_observed(self, place: ast.AST, found: Values) -> Values:
         """What was found at a place; where that does not tell what it is, what stood there in an observed run."""
         here = self.observed.get(place)
         if here is None or not (found or self.run_orphans):
             return found
         if not here.values:
-            trusted = here.alone or self._is_output(place)
+            trusted = here.row_wise or self._is_output(place)
             return self._with_rows(place, here.rows_of, found) if trusted else found
         if self._tells(found, here.values):
             return found
         for value in here.values:
             if isinstance(value, External) and value.path == MODULE:
                 self.note_modules({value})
-        self.taken.add(place)
+        self.only_observed.add(place)
         return here.values | (found & ABSENT)
 
     def _is_output(self, place: ast.AST) -> bool:
@@ -343,10 +343,10 @@ class Interpretation(ABC):
         """A tensor that had the rows of a loader's batch, whatever else it might have been."""
         if made is None or all(isinstance(v, FromBatch) and v.kind == "rows" for v in found):
             return found
-        rows = {FromBatch("rows", v) for v in self.gone_over.get(made, ())}
+        rows = {FromBatch("rows", v) for v in self.known_loaders.get(made, ())}
         if not rows:
             return found
-        self.taken.add(place)
+        self.only_observed.add(place)
         kept = (v for v in found if not isinstance(v, Unknown | External | Member | FromBatch))
         return frozenset(rows).union(kept)
 
@@ -368,7 +368,7 @@ class Interpretation(ABC):
             return bool(self.role(value)) or value.path == "torch.device"
         return not isinstance(value, Unknown) and not (isinstance(value, FromBatch) and value.kind == "other")
 
-    def supposed(self, place: ast.AST, found: Values) -> Values:
+    def with_assumed(self, place: ast.AST, found: Values) -> Values:
         """What was found at a place, with what is assumed there in place of what is not known."""
         assumed = self.assumed.get(place)
         if assumed is None:

@@ -11,8 +11,7 @@ from . import context
 from .argument_values import batch_values_of
 from .arguments import arguments_of
 from .code import Code
-from .entries import entries
-from .reachability import reached
+from .reachability import entries, reached
 from .slices import attributes_of, slice_of
 from .values import External, FromBatch, Instance, Sequence, Value
 
@@ -29,7 +28,7 @@ class Losses(Code):
         return [pair for pair in self._backward_calls if self.is_reached(pair[0])]
 
     @cached_property
-    def idle_backward_calls(self) -> list[ast.Call]:
+    def unreached_backward_calls(self) -> list[ast.Call]:
         """The backward passes in functions that nothing calls."""
         return [call for call, _ in self._backward_calls if not self.is_reached(call)]
 

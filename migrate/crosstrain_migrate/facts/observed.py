@@ -14,7 +14,7 @@ import posixpath
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from crosstrain_migrate.syntax.program import Region
@@ -36,13 +36,13 @@ OF_ROLE = {
 
 @dataclass(frozen=True, slots=True)
 class TensorFact:
-    """A tensor that stood at a place while a batch of the loader, an object's number, was in hand; kinds as in
+    """A tensor that stood at a place while the script had a batch of a loader (an object's number); kinds as in
     `crosstrain_verify.observing.tensors`."""
 
     kind: str
     loader: int
     shape: tuple[int, ...] = ()
-    alone: bool = False
+    row_wise: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,17 @@ def _unchanged_lines(before: str, after: str) -> dict[int, int]:
 # -- in a tree -----------------------------------------------------------------------------------------------
 
 
+# (what is claimed of a tensor, what a run has shown it to be) -> in words for the reader.
+_SHOWN = {
+    ("rows", "rows"): "seen in {run}: its rows follow those of the batch when these are permuted",
+    ("rows", "misplaced"): "in {run}, its entries did not follow the rows of a permuted batch",
+    ("rows", "fixed"): "in {run}, its entries did not follow the rows of a permuted batch",
+    ("rows", "no rows"): "in {run}, it was {shape}, whatever the rows",
+    ("mean", "mean"): "seen in {run}: it stays the same when every row is there twice",
+    ("mean", "sum"): "in {run}, it doubled when every row was there twice, as a sum does",
+}
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Whether a claim held in the observed run, in words for the reader."""
@@ -139,13 +150,13 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Here:
+class Observed:
     """What the interpreter is told of one node. rows_of: where the loader was made whose batch's rows a tensor has.
-    alone: each row whatever the others are."""
+    row_wise: each of these rows depends on no other row."""
 
     values: frozenset[Value] = field(default_factory=frozenset)
     rows_of: ast.AST | None = None
-    alone: bool = False
+    row_wise: bool = False
 
 
 class Observation:
@@ -174,38 +185,25 @@ class Observation:
         places = [node, *self._uses.get(node, ())]
         return [one for place in places if (one := self.at(place)) is not None]
 
-    def verdict(self, kind: str, node: ast.AST) -> Verdict | None:
-        """Whether the run has shown what is claimed of a value, or the contrary; None where it says neither."""
-        asked = {"loader": self._is_loader, "rows": self._has_rows, "mean": self._is_mean}.get(kind)
-        found = [v for one in self._all_at(node) if asked is not None and (v := asked(one)) is not None]
+    def verdict(self, claim: str, node: ast.AST) -> Verdict | None:
+        """Whether the run has shown what is claimed of a value, or the contrary; None where it shows neither."""
+        find = self._is_loader if claim == "loader" else partial(self._has_shown, claim)
+        found = [verdict for one in self._all_at(node) if (verdict := find(one)) is not None]
         return next((v for v in found if not v.holds), next(iter(found), None))
 
     def _is_loader(self, sighting: Sighting) -> Verdict | None:
         roles = {self._seen.objects[n]["role"] for n in sighting.objects}
         if "loader" in roles:
             return Verdict(True, f"seen in {self.run}")
-        other = next(iter(sorted(roles)), "")
-        return Verdict(False, f"in {self.run}, it was a {other}") if other else None
+        return Verdict(False, f"in {self.run}, it was a {min(roles)}") if any(roles) else None
 
-    def _has_rows(self, sighting: Sighting) -> Verdict | None:
+    def _has_shown(self, claim: str, sighting: Sighting) -> Verdict | None:
         fact = sighting.tensor
-        if fact is None:
+        if fact is None or (claim, fact.kind) not in _SHOWN:
             return None
-        if fact.kind == "rows":
-            said = f"seen in {self.run}: its rows follow those of the batch when these are permuted"
-            return Verdict(True, said)
-        if fact.kind in {"misplaced", "fixed"}:
-            return Verdict(False, f"in {self.run}, its entries did not follow the rows of a permuted batch")
         shape = "x".join(map(str, fact.shape))
-        said = f"in {self.run}, it was {shape}, whatever the rows"
-        return Verdict(False, said) if fact.kind == "no rows" else None
-
-    def _is_mean(self, sighting: Sighting) -> Verdict | None:
-        kind = sighting.tensor.kind if sighting.tensor is not None else ""
-        if kind == "mean":
-            return Verdict(True, f"seen in {self.run}: it stays the same when every row is there twice")
-        doubles = f"in {self.run}, it doubled when every row was there twice, as a sum does"
-        return Verdict(False, doubles) if kind == "sum" else None
+        said = _SHOWN[claim, fact.kind].format(run=self.run, shape=shape)
+        return Verdict(claim == fact.kind, said)
 
     @property
     def run(self) -> str:
@@ -217,13 +215,13 @@ class Observation:
         return self._seen.places.get(_at(node)) if isinstance(node, ast.expr) else None
 
     @cached_property
-    def here(self) -> dict[ast.AST, Here]:
+    def observed(self) -> dict[ast.AST, Observed]:
         """By node, what the interpreter may take from the run; where a variable is bound, what all its uses agree on."""
-        told: dict[ast.AST, Here] = {}
-        bound: dict[ast.AST, set[Here]] = defaultdict(set)
+        told: dict[ast.AST, Observed] = {}
+        bound: dict[ast.AST, set[Observed]] = defaultdict(set)
         for at, sighting in self._seen.places.items():
             node = self._nodes.get(at)
-            if node is not None and (found := self._told(sighting)) is not None:
+            if node is not None and (found := self._observed_at(sighting)) is not None:
                 told[node] = found
                 bound[self._bound(node)].add(found)
         return told | {binding: next(iter(all_)) for binding, all_ in bound.items() if len(all_) == 1}
@@ -234,12 +232,12 @@ class Observation:
         only = next(iter(bindings), None) if len(bindings) == 1 else None
         return only if isinstance(only, ast.Name) else node
 
-    def _told(self, sighting: Sighting) -> Here | None:
+    def _observed_at(self, sighting: Sighting) -> Observed | None:
         values = self._objects(sighting) or self._code(sighting)
         fact = sighting.tensor
         site = self.site(fact.loader) if fact is not None and fact.kind == "rows" else None
-        alone = fact is not None and fact.alone
-        return Here(frozenset(values), site, alone) if values or site is not None else None
+        row_wise = fact is not None and fact.row_wise
+        return Observed(frozenset(values), site, row_wise) if values or site is not None else None
 
     def _objects(self, sighting: Sighting) -> list[Value]:
         """The objects that stood at a place. None of them where one has no place of its own: the script's calls of a

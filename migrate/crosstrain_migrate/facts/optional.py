@@ -17,19 +17,21 @@ class Optional:
 
     def __init__(self, table: ScopeTable) -> None:
         self._table = table
-        self._taken: dict[tuple[ast.AST, Given], dict[ast.If, bool]] = {}
+        self._decided_tests: dict[tuple[ast.AST, Given], dict[ast.If, bool]] = {}
         self._returns: dict[tuple[ast.AST, Given], list[tuple[ast.Return, Reaching]]] = {}
 
-    def taken(self, function: ast.FunctionDef | ast.AsyncFunctionDef, given: Given) -> dict[ast.If, bool]:
+    def decided_tests(
+        self, function: ast.FunctionDef | ast.AsyncFunctionDef, given: Given
+    ) -> dict[ast.If, bool]:
         """The tests on such parameters that are decided, and how."""
         key = function, given
-        if key not in self._taken:
+        if key not in self._decided_tests:
             nodes = walk(function)
             stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
             known = {name: value for name, value in given if name not in stored}
             said = {n: _decided(n.test, known) for n in nodes if isinstance(n, ast.If)}
-            self._taken[key] = {n: answer for n, answer in said.items() if answer is not None}
-        return self._taken[key]
+            self._decided_tests[key] = {n: answer for n, answer in said.items() if answer is not None}
+        return self._decided_tests[key]
 
     def returns(
         self, function: ast.FunctionDef | ast.AsyncFunctionDef, given: Given
@@ -37,7 +39,7 @@ class Optional:
         """The return statements that such a call may reach, with what each name there may be bound by."""
         key = function, given
         if key not in self._returns:
-            reaching, reached = reaching_within(self._table, function, self.taken(function, given))
+            reaching, reached = reaching_within(self._table, function, self.decided_tests(function, given))
             self._returns[key] = [(statement, reaching) for statement in reached]
         return self._returns[key]
 

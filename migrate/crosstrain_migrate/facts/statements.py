@@ -89,7 +89,7 @@ def _import_from(interp: Interpretation, node: ast.ImportFrom) -> None:
         if alias.name == "*":
             continue
         if linked is not None:
-            values = attributes.of_file(interp, linked, alias.name)
+            values = attributes.of_module(interp, linked, alias.name)
         else:
             values = frozenset({Symbol(api.canonical(f"{prefix}.{alias.name}"))})
         interp.bind(scope, alias.asname or alias.name, values, alias)

@@ -41,7 +41,9 @@ def evaluate(interp: Interpretation, node: ast.Call) -> Values:
             interp.eval(argument)
     if len(functions) > 1:
         functions = _without_doubts(interp, functions)
-    found = NOTHING.union(*(_call(interp, function, node) for function in functions))
+    found: Values = NOTHING
+    for function in functions:
+        found |= _call(interp, function, node)
     # Nothing is made global inside a module: what is read into Python there is still one rank's.
     if node not in interp.in_modules:
         return found

@@ -10,7 +10,7 @@ from crosstrain_migrate.facts import containers, context, tensors
 from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.argument_values import batch_values_of, note_parameters
 from crosstrain_migrate.facts.arguments import keywords_of, positional_of
-from crosstrain_migrate.facts.attributes import named
+from crosstrain_migrate.facts.attributes import by_name
 from crosstrain_migrate.facts.interpretation import Interpretation
 from crosstrain_migrate.facts.iteration import iterate
 from crosstrain_migrate.facts.memory import ANY
@@ -152,7 +152,7 @@ def _getattr(interp: Interpretation, node: ast.Call) -> Values:
         return of_unknown(interp, node)
     found = {v for default in node.args[2:] for v in interp.of(default)}
     for owner in interp.of(node.args[0]):
-        found |= named(interp, owner, node.args[1], node)
+        found |= by_name(interp, owner, node.args[1], node)
     if not interp.is_called(node):
         interp.escaped.update(v.node for v in found if isinstance(v, Function))
     return frozenset(found)

@@ -8,7 +8,7 @@ from crosstrain_migrate.facts import containers, tensors
 from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.argument_values import batch_values_of
 from crosstrain_migrate.facts.arguments import arguments_of, keywords_of
-from crosstrain_migrate.facts.evidence import is_open
+from crosstrain_migrate.facts.evidence import is_of_unknown_function
 from crosstrain_migrate.facts.interpretation import Interpretation
 from crosstrain_migrate.facts.memory import ANY
 from crosstrain_migrate.facts.values import UNKNOWN, External, FromBatch, Sequence, Values
@@ -70,7 +70,7 @@ def loss(interp: Interpretation, node: ast.Call, options: dict[str, ast.expr], n
     """What a loss of torch's returns, called at `node`; `options`: the keywords that choose its reduction."""
     batch_values = batch_values_of(interp, arguments_of(node))
     if any(v.kind == "rows" for v in batch_values):  # and so have the predictions beside them
-        batch_values = [v for v in batch_values if not is_open(interp, v)]
+        batch_values = [v for v in batch_values if not is_of_unknown_function(interp, v)]
     kind = _reduction(interp, options)
     if kind == "mean" and (_normalises(options, name) or _weighs_by_the_share(interp, options)):
         kind = "other"

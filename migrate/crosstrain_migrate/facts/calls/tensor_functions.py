@@ -10,7 +10,7 @@ from crosstrain_migrate.facts import tensors
 from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.argument_values import batch_values_of
 from crosstrain_migrate.facts.arguments import arguments_of, given, keywords_of
-from crosstrain_migrate.facts.evidence import COMPARES, beside, is_open
+from crosstrain_migrate.facts.evidence import COMPARES, is_of_unknown_function, with_rows_of
 from crosstrain_migrate.facts.interpretation import Interpretation
 from crosstrain_migrate.facts.memory import ANY
 from crosstrain_migrate.facts.values import NOTHING, UNKNOWN, FromBatch, Sequence, Value, Values
@@ -78,9 +78,9 @@ def call_tensor_method(interp: Interpretation, owner: FromBatch, name: str, node
     others = _without_sizes(batch_values_of(interp, arguments_of(node)))
     if name in COMPARES and len(others) == 1:
         left, right = frozenset({owner}), frozenset(others)
-        if any(is_open(interp, v) for v in left | right):
-            meant = beside(interp, left, right)
-            return meant if meant != left else beside(interp, right, left)
+        if any(is_of_unknown_function(interp, v) for v in left | right):
+            meant = with_rows_of(interp, left, right)
+            return meant if meant != left else with_rows_of(interp, right, left)
     if name in api.SHAPE_AS:
         others = []
     return _apply(interp, name, node, [owner, *others], list(node.args))

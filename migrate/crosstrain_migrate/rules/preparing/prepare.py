@@ -107,7 +107,7 @@ def _say_what_was_seen(context: Context) -> None:
     interp, subject = context.facts.interp, context.subject
     for value in (*subject.models, *subject.optimizers, *subject.loaders, *subject.schedulers):
         site = site_of(value)
-        if site in interp.taken:
+        if site in interp.only_observed:
             word = SPOKEN.get(interp.role(value), "")
             context.observed("loader", RULE, site, f"`{context.source(site)}` is {word}")
 

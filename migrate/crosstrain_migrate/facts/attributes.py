@@ -42,10 +42,10 @@ def attribute(interp: Interpretation, owner: Value, name: str, node: ast.expr) -
         return UNKNOWN if found is None else found
     if isinstance(owner, FromBatch):
         return _of_batch_value(interp, owner, name, node)
-    stored = interp.heap.get((interp.tree, (owner, name)))
     if isinstance(owner, Sequence) and (owner.site, name) in interp.heap:
-        return frozenset(interp.heap[owner.site, name])  # a field of a named tuple
-    return frozenset(stored or ()) | ({Member(owner, name)} if may_have(owner, name) else UNKNOWN)
+        return interp.heap.get((owner.site, name))  # a field of a named tuple
+    stored = interp.heap.get((interp.tree, (owner, name)))
+    return stored | ({Member(owner, name)} if may_have(owner, name) else UNKNOWN)
 
 
 def _of_instance(interp: Interpretation, owner: Instance, name: str) -> Values:

@@ -1,4 +1,4 @@
-"""What each kind of expression may stand for."""
+"""What each kind of expression may be."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def evaluate_parts(interp: Interpretation, node: ast.expr) -> Values:
 def _name(interp: Interpretation, node: ast.Name) -> Values:
     reaching = interp.reaching.get(node)
     if reaching is not None:
-        found = NOTHING.union(*map(interp.definitions.values_of, reaching))
+        found = NOTHING.union(*map(interp.definitions.get, reaching))
     else:
         scope = interp.table.of_node[node].resolve(node.id)
         if scope is None:
             return frozenset({Symbol(interp.stars.get(node.id, f"builtins.{node.id}"))})
-        found = interp.env.values_of((scope, node.id))
+        found = interp.env.get((scope, node.id))
     functions = [v.node for v in found if v.__class__ is Function]
     if functions and not interp.is_called(node):
         interp.escaped.update(functions)
@@ -165,7 +165,7 @@ def _conditional(interp: Interpretation, node: ast.IfExp) -> Values:
 
 
 def _bool_operation(interp: Interpretation, node: ast.BoolOp) -> Values:
-    return frozenset(v for part in node.values for v in interp.eval(part))
+    return NOTHING.union(*map(interp.eval, node.values))
 
 
 def _named_expression(interp: Interpretation, node: ast.NamedExpr) -> Values:
@@ -278,27 +278,20 @@ EVALUATORS: dict[type[ast.AST], Callable[[Interpretation, Any], Values]] = {
     ast.Name: _name,
     ast.Attribute: _attribute,
     ast.Subscript: _subscript,
-    ast.Tuple: _literal_sequence,
-    ast.List: _literal_sequence,
-    ast.Set: _literal_sequence,
+    **dict.fromkeys((ast.Tuple, ast.List, ast.Set), _literal_sequence),
     ast.Dict: _literal_dict,
-    ast.ListComp: _comprehension,
-    ast.SetComp: _comprehension,
-    ast.GeneratorExp: _comprehension,
-    ast.DictComp: _comprehension,
+    **dict.fromkeys((ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp), _comprehension),
     ast.IfExp: _conditional,
     ast.BoolOp: _bool_operation,
     ast.NamedExpr: _named_expression,
     ast.Starred: _starred,
-    ast.Await: _inner,
+    **dict.fromkeys((ast.Await, ast.FormattedValue), _inner),
     ast.Lambda: _lambda,
-    ast.Yield: _yield,
-    ast.YieldFrom: _yield,
+    **dict.fromkeys((ast.Yield, ast.YieldFrom), _yield),
     ast.UnaryOp: _unary_operation,
     ast.BinOp: _binary_operation,
     ast.Compare: _comparison,
     ast.Call: _call,
     ast.Constant: _constant,
     ast.JoinedStr: _joined_string,
-    ast.FormattedValue: _inner,
 }

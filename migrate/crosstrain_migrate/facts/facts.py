@@ -9,7 +9,7 @@ from functools import cached_property
 
 from crosstrain_migrate.results import RoleFact
 from crosstrain_migrate.syntax.nodes import FunctionNode, line_of
-from crosstrain_migrate.syntax.scopes import Scope, ScopeTable
+from crosstrain_migrate.syntax.scopes import Scope, ScopeTable, suites
 from crosstrain_migrate.syntax.walks import statements, walk
 
 from . import containers
@@ -373,20 +373,13 @@ def _without_annotations(tree: ast.Module) -> None:
         return
     table = ScopeTable(tree)
     for node in nodes:
-        if isinstance(node, ast.ClassDef):
-            continue
-        for name in ("body", "orelse", "finalbody"):
-            suite = getattr(node, name, None)
-            if isinstance(suite, list):
-                suite[:] = [_plain(s, table.of_node[s]) if isinstance(s, ast.AnnAssign) else s for s in suite]
+        for suite in suites(node) if not isinstance(node, ast.ClassDef) else ():
+            suite[:] = [_plain(s, table.of_node[s]) if isinstance(s, ast.AnnAssign) else s for s in suite]
 
 
 def _plain(node: ast.AnnAssign, scope: Scope) -> ast.stmt:
-    if node.value is None or _names_a_variable(node.annotation, scope):
+    names = (part.id for part in walk(node.annotation) if isinstance(part, ast.Name))
+    local = any(found is not None and found.is_function for found in map(scope.resolve, names))
+    if node.value is None or local:
         return node
     return ast.copy_location(ast.Assign([node.target], node.value), node)
-
-
-def _names_a_variable(annotation: ast.expr, scope: Scope) -> bool:
-    names = (part.id for part in walk(annotation) if isinstance(part, ast.Name))
-    return any(found is not None and found.is_function for found in map(scope.resolve, names))

@@ -189,7 +189,7 @@ class Interpretation(ABC):
         """What `node` may be, as of the last pass."""
         if self.found is not None:
             return self.found.get(node, NOTHING)
-        return self.values.values_of(node)
+        return self.values.get(node)
 
     def bindings(self, node: ast.AST) -> frozenset[ast.AST]:
         """The bindings that may reach a use of a variable; nothing for any other node, or where they are not known."""
@@ -220,7 +220,7 @@ class Interpretation(ABC):
         return value in self.modules_by_evidence
 
     def note_modules(self, values: set[Value]) -> None:
-        """An optimizer, or something like one, was given their parameters."""
+        """Records that an optimizer, or something like one, was given the parameters of these values."""
         if not values <= self.modules_by_evidence:
             self.modules_by_evidence |= values
             self.watch.changed(self.modules_by_evidence.readers)
@@ -247,18 +247,12 @@ class Interpretation(ABC):
         self, cls: ast.ClassDef, bases: frozenset[str], seen: frozenset[ast.AST] = frozenset()
     ) -> bool:
         """Whether a class of the script has one of `bases` (names of torch's) among its base classes."""
-        is_base = api.IS_OF_ROLE.get(_BASES_OF.get(bases, ""))
-        for base in self.bases(cls):
-            if isinstance(base, Symbol):
-                if base.path in bases or (is_base is not None and is_base(base.path)):
-                    return True
-            elif (
-                isinstance(base, Class)
-                and base.node not in seen
-                and self.inherits(base.node, bases, seen | {cls})
-            ):
-                return True
-        return False
+        is_base = api.IS_OF_ROLE.get(_BASES_OF.get(bases, ""), bases.__contains__)
+        found = self.bases(cls)
+        if any(isinstance(base, Symbol) and (base.path in bases or is_base(base.path)) for base in found):
+            return True
+        own = (base.node for base in found if isinstance(base, Class) and base.node not in seen)
+        return any(self.inherits(node, bases, seen | {cls}) for node in own)
 
     def bases(self, cls: ast.ClassDef) -> list[Value]:
         return [value for base in cls.bases for value in self.of(base) or self.eval(base)]
@@ -282,12 +276,9 @@ class Interpretation(ABC):
     def element(self, value: Value, index: object = ANY) -> Values:
         """What `value[index]` (or unpacking position `index`) may be."""
         if isinstance(value, Sequence):
-            found = set(self.heap.get((value.site, ANY), ()))
-            if index is ANY:
-                found.update(*(self.heap[key] for key in self.heap.keys_of(value.site)))
-            else:
-                found |= self.heap.get((value.site, index), set())
-            return frozenset(found)
+            site = value.site
+            keys = self.heap.keys_of(site) if index is ANY else [(site, ANY), (site, index)]
+            return NOTHING.union(*map(self.heap.get, keys))
         if isinstance(value, FromBatch):
             if value.kind == "shape":
                 counts = frozenset({FromBatch("count", value.loader, value.origins)})
@@ -300,7 +291,7 @@ class Interpretation(ABC):
         if isinstance(value, Instance) and isinstance(index, int):
             names = fields_of(value.cls)
             if index < len(names):
-                return frozenset(self.heap.get((value.cls, names[index]), ()))
+                return self.heap.get((value.cls, names[index]))
         return UNKNOWN
 
     def loaders_of(self, values: Values) -> set[Value]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.scopes import ScopeTable
 
-from .values import NOTHING, Value, Values
+from .values import Value, Values
 
 ANY = "*"  # heap key of an element whose position is not known
 MAX_COPIES = 100  # of containers; training scripts have some ten
@@ -103,21 +103,12 @@ class Cells(Generic[Key]):
             found.readers[unit] = turn
         return found
 
-    def get(self, key: Key, default: Iterable[Value] = ()) -> Set[Value]:
-        """What the cell holds; `default` where there is none."""
+    def get(self, key: Key, default: Iterable[Value] = ()) -> Values:
+        """What the cell holds now, as a set that does not grow; `default` where there is no cell."""
         found = self._cells.get(key)
         if found is None:
             self._watch.read(self._missed[key])
             return frozenset(default)
-        self._watch.read(found.readers)
-        return found
-
-    def values_of(self, key: Key) -> Values:
-        """What the cell holds now, as a set that does not grow."""
-        found = self._cells.get(key)
-        if found is None:
-            self._watch.read(self._missed[key])
-            return NOTHING
         unit, turn = self._watch.unit
         if unit is not None:
             found.readers[unit] = turn
@@ -148,7 +139,7 @@ class Heap(Cells[HeapKey]):
     def cell(self, key: HeapKey) -> Cell:
         return super().cell(self._own(key))
 
-    def get(self, key: HeapKey, default: Iterable[Value] = ()) -> Set[Value]:
+    def get(self, key: HeapKey, default: Iterable[Value] = ()) -> Values:
         return super().get(self._own(key), default)
 
     def __contains__(self, key: HeapKey) -> bool:

@@ -195,7 +195,8 @@ class Observation:
         roles = {self._seen.objects[n]["role"] for n in sighting.objects}
         if "loader" in roles:
             return Verdict(True, f"seen in {self.run}")
-        return Verdict(False, f"in {self.run}, it was a {min(roles)}") if any(roles) else None
+        other = min(roles, default="")
+        return Verdict(False, f"in {self.run}, it was a {other}") if other else None
 
     def _has_shown(self, claim: str, sighting: Sighting) -> Verdict | None:
         fact = sighting.tensor

@@ -25,9 +25,8 @@ def run_body(interp: Interpretation, body: list[ast.stmt]) -> None:
         if statement in interp.constants.dead:
             continue
         if statement in interp.watch.settled:
-            for name in _SUITES.get(type(statement), ()):
-                for suite in _suites(getattr(statement, name)):
-                    run_body(interp, suite)
+            if statement.__class__ in _COMPOUND:
+                _run_suites(interp, statement)
             continue
         outer = interp.watch.enter(statement)
         _EFFECTS.get(type(statement), _run_parts)(interp, statement)
@@ -112,7 +111,7 @@ def _augment(interp: Interpretation, node: ast.AugAssign) -> None:
     """`total += x` makes `total` what `x` is: its start value does not depend on the share."""
     values = interp.eval(node.value)
     if isinstance(node.target, ast.Name):
-        before = NOTHING.union(*map(interp.definitions.values_of, interp.bindings(node.target)))
+        before = NOTHING.union(*map(interp.definitions.get, interp.bindings(node.target)))
     else:
         before = interp.eval(node.target)
     batch_values = frozenset(v for v in before if isinstance(v, FromBatch))
@@ -139,38 +138,29 @@ def _return(interp: Interpretation, node: ast.Return) -> None:
         interp.merge(interp.returns.cell(function), values)
 
 
-# The fields with the suites that belong to a statement of this scope, in the order in which they stand.
-_SUITES: dict[type[ast.stmt], tuple[str, ...]] = {
-    ast.If: ("body", "orelse"),
-    ast.For: ("body", "orelse"),
-    ast.AsyncFor: ("body", "orelse"),
-    ast.While: ("body", "orelse"),
-    ast.With: ("body",),
-    ast.AsyncWith: ("body",),
-    ast.Try: ("body", "handlers", "orelse", "finalbody"),
-    ast.Match: ("cases",),
-}
-if sys.version_info >= (3, 11):
-    _SUITES[ast.TryStar] = _SUITES[ast.Try]
+# The statements whose suites belong to the same scope, and the fields that hold these, in the order of the text.
+_COMPOUND = {ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match}
+_COMPOUND |= {ast.TryStar} if sys.version_info >= (3, 11) else set()
+_SUITES = ("body", "handlers", "orelse", "finalbody", "cases")
 
 
-def _suites(field: list[Any]) -> list[list[ast.stmt]]:
-    """A suite itself, or those of handlers and cases."""
-    if field and isinstance(field[0], ast.ExceptHandler | ast.match_case):
-        return [part.body for part in field]
-    return [field] if field else []
+def _run_suites(interp: Interpretation, node: ast.stmt) -> None:
+    for name in _SUITES:
+        parts = getattr(node, name, [])
+        if name in {"handlers", "cases"}:
+            for part in parts:
+                run_body(interp, part.body)
+        elif parts:
+            run_body(interp, parts)
 
 
 _EFFECTS: dict[type[ast.stmt], Callable[[Interpretation, Any], None]] = {
-    ast.FunctionDef: _define,
-    ast.AsyncFunctionDef: _define,
-    ast.ClassDef: _define,
+    **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef), _define),
     ast.Import: _import,
     ast.ImportFrom: _import_from,
     ast.Assign: _assign,
     ast.AnnAssign: _assign_annotated,
     ast.AugAssign: _augment,
-    ast.For: _for,
-    ast.AsyncFor: _for,
+    **dict.fromkeys((ast.For, ast.AsyncFor), _for),
     ast.Return: _return,
 }

@@ -1,4 +1,4 @@
-"""What goes into calls and comes out of functions: arguments by position and by name, returned expressions."""
+"""What stands in the text of calls, functions and assignments: arguments, parameters, returned and assigned parts."""
 
 from __future__ import annotations
 
@@ -39,6 +39,13 @@ def returned_by(table: ScopeTable, function: FunctionNode) -> list[ast.expr]:
         n for n in walk(function) if isinstance(n, ast.Return) and table.function_around(n) is function
     )
     return [n.value for n in returns if n.value is not None]
+
+
+def pairs_of(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """What an assignment gives to which target: of `a, b = c, d`, each part; otherwise the whole."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return list(zip(target.elts, value.elts, strict=True))
+    return [(target, value)]
 
 
 def argument_of(node: ast.Call, function: FunctionNode, name: str, bound: bool) -> ast.expr | None:

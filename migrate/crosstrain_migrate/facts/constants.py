@@ -13,7 +13,7 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.scopes import ScopeTable, suites
 from crosstrain_migrate.syntax.walks import walk
 
-from .arguments import argument_of, positional_of
+from .arguments import argument_of, pairs_of, positional_of
 
 Constant = str | bool | int | float | None
 KnownValues = frozenset[Constant]
@@ -162,16 +162,11 @@ def _only(answers: set[bool]) -> bool | None:
 
 
 def _assigned(statement: ast.stmt, target: ast.Attribute) -> ast.expr | None:
-    """What an assignment gives to one of its targets."""
+    """What an assignment gives to one of its targets, or to a part of one."""
     if not isinstance(statement, ast.Assign):
         return None
-    if target in statement.targets:
-        return statement.value
-    parts = statement.value.elts if isinstance(statement.value, ast.Tuple) else []
-    for one in statement.targets:
-        if isinstance(one, ast.Tuple) and target in one.elts and len(parts) == len(one.elts):
-            return parts[one.elts.index(target)]
-    return None
+    pairs = (pair for one in statement.targets for pair in pairs_of(one, statement.value))
+    return next((value for part, value in pairs if part is target), None)
 
 
 def _argument(call: ast.Call, function: Function, name: str, method: bool) -> ast.expr | None:

@@ -106,7 +106,7 @@ def in_context(
             collapsed = value.kind in tensors.SCALARS and function not in interp.touching
             found.add(replace(value, origins=frozenset({node})) if collapsed else value)
     waits = not results or any(not interp.of(a) for a in arguments)
-    # Without any, there is something that other calls' batches give, and that no batch gives to this one.
+    # A call to which no value belongs returns something that depends on no batch of its own.
     return frozenset(found) if found or waits else UNKNOWN
 
 

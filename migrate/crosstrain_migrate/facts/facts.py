@@ -52,7 +52,7 @@ class Facts(Losses):
 
     @cached_property
     def interp(self) -> Interpreter:
-        """What every expression may be. To find it takes most of the time that a script takes."""
+        """What every expression may be. Finding it takes most of the time that a script takes."""
         assumed: Assumed = {}
         known_loaders: dict[ast.AST, Values] = {}
         may_preview = True
@@ -187,13 +187,13 @@ class Facts(Losses):
         while module not in seen:
             seen.add(module)
             owners = self._owners(module)
-            for near in self._at_hand(optimizer) if len(owners) > 1 else ():
+            for near in self._mentioned_around(optimizer) if len(owners) > 1 else ():
                 owners = owners & near or owners
             if len(owners) == 1:
                 module = owners.pop()
         return module
 
-    def _at_hand(self, optimizer: Value) -> list[set[Value]]:
+    def _mentioned_around(self, optimizer: Value) -> list[set[Value]]:
         """What is mentioned in the function that makes an optimizer, and in the call that makes it."""
         site = getattr(optimizer, "site", None)
         around = (self.enclosing_function(site), site) if site is not None else ()
@@ -273,7 +273,7 @@ class Facts(Losses):
 
     @staticmethod
     def in_order(values: set[Value]) -> list[Value]:
-        """By where they were made."""
+        """Sorted by where they were made."""
         return sorted(values, key=_position)
 
     # -- loops and regions -----------------------------------------------------------------------------------

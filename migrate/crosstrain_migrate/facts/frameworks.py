@@ -28,7 +28,7 @@ TRAINERS = {
 HIDDEN = {"timm.utils.NativeScaler": "timm's NativeScaler", "timm.utils.ApexScaler": "timm's ApexScaler"}
 
 _PACKAGES = dict.fromkeys(name.split(".")[0] for name in (*FRAMEWORKS, *TRAINERS, *HIDDEN))
-# A line end is found faster than the start of a line.
+# To search for a line's end is faster than to search for its start.
 _IMPORTS = re.compile(rb"\n[ \t]*(?:import|from)[ \t]+(?:%s)\b" % "|".join(_PACKAGES).encode())
 
 

@@ -20,7 +20,7 @@ from .constants import Constants
 from .memory import ANY, Cell, Cells, Copies, Heap, Watch
 from .movers import moving_functions, moving_wrappers
 from .observed import MODULE, Observation, Sightings
-from .optional import Optional
+from .optional import OptionalParameters
 from .star_imports import star_names
 from .streams import generator_functions, sole_streams
 from .values import (
@@ -41,7 +41,7 @@ from .values import (
 )
 from .widening import COVERABLE, CROWD, WIDEN_ABOVE, covered, is_attribute, widen
 
-# By base classes that `inherits` is asked for: the role whose classes, too, are such bases.
+# Base classes that `inherits` is asked for -> the role whose classes count as such bases, too.
 _BASES_OF = {api.MODULE_BASES: "module", api.LOADERS: "loader", api.OPTIMIZER_BASES: "optimizer"}
 
 
@@ -75,10 +75,10 @@ class Interpretation(ABC):
         self.observation = Observation(seen, tree, self.reaching, self.uses) if seen is not None else None
         self.observed = self.observation.observed if self.observation is not None else {}  # by place
         stores = (node for node in table.each(ast.Attribute) if isinstance(node.ctx, ast.Store))
-        # To read an attribute of such a name is to wait until its value is known.
+        # A read of an attribute of such a name waits until its value is known.
         self.assigned_attributes = frozenset(node.attr for node in stores)
         self.constants = Constants(tree, table)
-        self.optional = Optional(table)
+        self.optional = OptionalParameters(table)
         self.copies = Copies()
         # A partial and a call of it -> both as one call.
         self.partials: dict[tuple[ast.Call, ast.Call], ast.Call] = {}
@@ -126,9 +126,10 @@ class Interpretation(ABC):
     # -- state -----------------------------------------------------------------------------------------------
 
     def merge(self, target: Cell, new: Collection[Value]) -> None:
+        """Adds values to a cell; who has read it is evaluated again."""
         if target.issuperset(new):
             return
-        if not target and len(new) <= WIDEN_ABOVE:  # as most are that are filled at all
+        if not target and len(new) <= WIDEN_ABOVE:  # as most cells are filled
             target.update(new)
             target.remembered = frozenset(new)
         elif not self._grows(target, new):

@@ -57,7 +57,7 @@ def _items(interp: Interpretation, value: Value, node: ast.AST) -> Values:
 
 
 def _batch_of(loader: Value, node: ast.AST) -> FromBatch:
-    """A batch. Of a loader of subgraphs, the rows are nodes and edges, so that all we know is: it is of the share."""
+    """A batch. That of a loader of subgraphs has rows of nodes and edges: it counts as some function of the share."""
     path = loader.path if isinstance(loader, External) else ""
     if path.startswith(api.GRAPH_LOADERS) and api.last(path) not in api.LOADERS_OF_GRAPHS:
         return FromBatch("other", loader, frozenset({node}))

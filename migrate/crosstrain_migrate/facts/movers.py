@@ -20,7 +20,7 @@ from crosstrain_migrate.syntax.nodes import last_name
 from crosstrain_migrate.syntax.scopes import ScopeTable
 from crosstrain_migrate.syntax.walks import walk
 
-from .arguments import positional_of
+from .arguments import pairs_of, positional_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 MOVES = frozenset({"to", "cuda"})
@@ -177,18 +177,12 @@ def _attributes(init: Function) -> dict[str, str]:
     for statement in _body(init):
         if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
             return {}
-        for target, value in _pairs(statement.targets[0], statement.value):
+        for target, value in pairs_of(statement.targets[0], statement.value):
             name = _own(target)
             if name is None or not isinstance(value, ast.Name) or value.id not in parameters:
                 return {}
             found[name] = value.id
     return found
-
-
-def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        return list(zip(target.elts, value.elts, strict=True))
-    return [(target, value)]
 
 
 def _own(node: ast.expr) -> str | None:

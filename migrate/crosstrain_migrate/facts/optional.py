@@ -12,7 +12,7 @@ Given = frozenset[tuple[str, bool]]  # (parameter, whether the call gives it)
 Reaching = dict[ast.Name, frozenset[ast.AST]]
 
 
-class Optional:
+class OptionalParameters:
     """Which branches and returns of a function a call may reach, depending on the optional parameters that it gives."""
 
     def __init__(self, table: ScopeTable) -> None:

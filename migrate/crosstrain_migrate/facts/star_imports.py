@@ -10,7 +10,7 @@ from crosstrain_migrate.syntax.walks import statements, walk
 from . import torch_api as api
 from .torch_api import words
 
-# What these modules export, as far as rules ask for it. Beside what `NAMESPACES` says, `torch.nn` exports classes only.
+# What these modules export, as far as rules ask for it. Except for `NAMESPACES`, `torch.nn` exports classes only.
 EXPORTS = {
     "torch.optim": words("""
         ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax LBFGS Muon NAdam Optimizer RAdam RMSprop Rprop SGD SparseAdam
@@ -26,9 +26,7 @@ EXPORTS = {
     "torch": api.FACTORIES | words("Tensor cuda device load manual_seed nn no_grad optim save"),
 }
 NAMESPACES = words("functional init modules parallel utils parameter")
-SCHEDULERS = words(
-    "ReduceLROnPlateau LRScheduler CosineAnnealingWarmRestarts"
-)  # and those whose names end in LR
+SCHEDULERS = words("ReduceLROnPlateau LRScheduler CosineAnnealingWarmRestarts")  # and names that end in LR
 
 
 def star_names(tree: ast.Module) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
+from crosstrain_migrate.facts.arguments import arguments_of
 from crosstrain_migrate.facts.interpretation import Interpretation
 from crosstrain_migrate.facts.values import (
     NOTHING,
@@ -35,10 +36,8 @@ from .tensor_functions import of_unknown
 
 def evaluate(interp: Interpretation, node: ast.Call) -> Values:
     functions = interp.eval(node.func)
-    for argument in (*node.args, *(k.value for k in node.keywords)):
-        interp.eval(argument.value if isinstance(argument, ast.Starred) else argument)
-        if isinstance(argument, ast.Starred):
-            interp.eval(argument)
+    for argument in arguments_of(node):
+        interp.eval(argument)
     if len(functions) > 1:
         functions = _without_doubts(interp, functions)
     found: Values = NOTHING

@@ -67,9 +67,8 @@ def bind_arguments(
     known = {a.arg: a for a in all_arguments(function)}
     for keyword in node.keywords:
         values = interp.of(keyword.value)
-        if (
-            keyword.arg is None
-        ):  # all parameters but `self` and those that the call names or gives by position
+        if keyword.arg is None:
+            # All parameters but `self` and those that the call gives by name or by position.
             for name in (name for name in known if name not in taken):
                 spread = {e for v in values for e in interp.element(v, name)}
                 interp.bind_argument(scope, known[name], spread)

@@ -6,9 +6,8 @@ import ast
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.facts.copies import Copies
 from crosstrain_migrate.facts.infer import Interpreter
-from crosstrain_migrate.facts.memory import Watch
+from crosstrain_migrate.facts.memory import Copies, Watch
 from crosstrain_migrate.syntax.scopes import ScopeTable
 
 GOLDEN = Path(__file__).parents[2] / "golden"

@@ -27,7 +27,7 @@ def batch_values_of(interp: Interpretation, nodes: Iterable[ast.expr]) -> list[F
 
 
 def parameters_in(interp: Interpretation, node: ast.Call) -> set[Value]:
-    """The modules whose parameters a call is given, however wrapped (groups, chains, filters)."""
+    """The modules whose parameters a call is given, also in groups, chains and filters."""
     found: set[Value] = set()
     work = [v for a in arguments_of(node) for v in interp.of(a)]
     seen: set[Value] = set()
@@ -53,5 +53,5 @@ def is_weight(interp: Interpretation, value: Value) -> bool:
 
 
 def note_parameters(interp: Interpretation, node: ast.Call) -> None:
-    """Whatever is given `x.parameters()` may be an optimizer, and `x` is a module all the same."""
+    """Notes `x` as a module where a call is given `x.parameters()`, whether or not it makes an optimizer."""
     interp.note_modules({m for m in parameters_in(interp, node) if isinstance(m, External | Instance)})

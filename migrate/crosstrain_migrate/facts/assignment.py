@@ -1,4 +1,4 @@
-"""What a target is bound to: a variable, an attribute, an element, or each part of a tuple of those."""
+"""Assignments to variables, attributes, items, and tuples of these."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def assign(interp: Interpretation, target: ast.expr, values: Values | set[Value]
         )
     values = frozenset(values)
     if interp.observed:
-        values = interp.seen(target, values)
+        values = interp.with_observed(target, values)
     if interp.assumed:
-        values = interp.supposed(target, values)
+        values = interp.with_assumed(target, values)
     interp.merge(interp.values.cell(target), values)
     if isinstance(target, ast.Name):
         scope = interp.table.of_node[target].resolve(target.id)
@@ -27,10 +27,8 @@ def assign(interp: Interpretation, target: ast.expr, values: Values | set[Value]
             interp.bind(scope, target.id, values, target)
     elif isinstance(target, ast.Attribute):
         for owner in interp.eval(target.value):
-            if isinstance(owner, Instance):
-                interp.store(owner.cls, target.attr, values)
-            elif isinstance(owner, Class):
-                interp.store(owner.node, target.attr, values)
+            if isinstance(owner, Instance | Class):
+                interp.store(owner.cls if isinstance(owner, Instance) else owner.node, target.attr, values)
             elif isinstance(owner, Member | External):
                 interp.store(interp.tree, (owner, target.attr), values)
     elif isinstance(target, ast.Subscript):

@@ -1,4 +1,4 @@
-"""What `owner.name` may be, by what the owner is."""
+"""Attributes: what `owner.name` may be, depending on what the owner is."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from . import tensors
 from . import torch_api as api
 from .interpretation import Interpretation
 from .values import (
+    NOTHING,
     UNKNOWN,
     Class,
     FromBatch,
@@ -25,10 +26,11 @@ from .values import (
 from .widening import may_have
 
 
-def attribute(interp: Interpretation, owner: Value, name: str, node: ast.AST) -> Values:
+def attribute(interp: Interpretation, owner: Value, name: str, node: ast.expr) -> Values:
+    """What `owner.name`, read at `node`, may be."""
     if isinstance(owner, Symbol):
         if owner.path.startswith(LOCAL) and name != "__dict__":
-            return of_file(interp, owner.path.removeprefix(LOCAL), name)
+            return of_module(interp, owner.path.removeprefix(LOCAL), name)
         return frozenset({Symbol(api.canonical(f"{owner.path}.{name}"))})
     if isinstance(owner, Instance):
         return _of_instance(interp, owner, name)
@@ -40,10 +42,10 @@ def attribute(interp: Interpretation, owner: Value, name: str, node: ast.AST) ->
         return UNKNOWN if found is None else found
     if isinstance(owner, FromBatch):
         return _of_batch_value(interp, owner, name, node)
-    stored = interp.heap.get((interp.tree, (owner, name)))
     if isinstance(owner, Sequence) and (owner.site, name) in interp.heap:
-        return frozenset(interp.heap[owner.site, name])  # a field of a named tuple
-    return frozenset(stored or ()) | ({Member(owner, name)} if may_have(owner, name) else UNKNOWN)
+        return interp.heap.get((owner.site, name))  # a field of a named tuple
+    stored = interp.heap.get((interp.tree, (owner, name)))
+    return stored | ({Member(owner, name)} if may_have(owner, name) else UNKNOWN)
 
 
 def _of_instance(interp: Interpretation, owner: Instance, name: str) -> Values:
@@ -61,20 +63,20 @@ def _of_instance(interp: Interpretation, owner: Instance, name: str) -> Values:
 
 def _of_class(interp: Interpretation, cls: ast.ClassDef, name: str) -> Values | None:
     """`Config.device`: what the body of the class binds, or what is stored in it; None: nothing of that name."""
-    found: set[Value] = set()
-    classes = [cls, *(base.node for base in interp.bases(cls) if isinstance(base, Class))]
+    classes = _with_bases(interp, cls)
     bodies = [scope for scope in map(interp.table.scopes.__getitem__, classes) if name in scope.names]
-    for node in classes:
-        found |= interp.heap.get((node, name), set())
-    for scope in bodies:
-        found |= interp.env[scope, name]
-    known = found or bodies or name in interp.assigned_attributes
-    return frozenset(found) if known else None
+    stored = (interp.heap.get((node, name)) for node in classes)
+    found = NOTHING.union(*stored, *(interp.env[scope, name] for scope in bodies))
+    return found if found or bodies or name in interp.assigned_attributes else None
 
 
-def _of_batch_value(interp: Interpretation, owner: FromBatch, name: str, node: ast.AST) -> Values:
+def _with_bases(interp: Interpretation, cls: ast.ClassDef) -> list[ast.ClassDef]:
+    return [cls, *(base.node for base in interp.bases(cls) if isinstance(base, Class))]
+
+
+def _of_batch_value(interp: Interpretation, owner: FromBatch, name: str, node: ast.expr) -> Values:
     if name in {"data", "T", "mT", "grad", "H", "shape", "real"}:
-        found = tensors.apply(name, owner, node, [], {})
+        found = tensors.Operation(name, node).on(owner)
         return frozenset({found}) if found is not None else UNKNOWN
     if name in {"device", "dtype", "ndim", "is_cuda", "requires_grad", "grad_fn"}:
         return UNKNOWN
@@ -82,34 +84,33 @@ def _of_batch_value(interp: Interpretation, owner: FromBatch, name: str, node: a
         return frozenset({tensors.other(owner, node)})
     if owner.kind == "batch":
         return frozenset({Member(owner, name), FromBatch("rows", owner.loader, owner.origins, owner.host)})
-    parent = interp.table.parents.get(node)
-    if owner.kind == "other" and not (isinstance(parent, ast.Call) and parent.func is node):
+    if owner.kind == "other" and not interp.is_called(node):
         # `scores.topk(3).values`, the `mean` of a distribution
         return frozenset({Member(owner, name), owner})
     return frozenset({Member(owner, name)})
 
 
-def named(interp: Interpretation, owner: Value, name: ast.expr, node: ast.AST) -> Values:
-    """What `getattr(owner, name)` may be: its attributes of the names that `name` is known to be, or any."""
+def by_name(interp: Interpretation, owner: Value, name: ast.expr, node: ast.expr) -> Values:
+    """What `getattr(owner, name)` may be: one of the attributes that `name` may name, or any."""
     known = interp.constants.known(name)
     if known:
         return frozenset(v for one in known for v in attribute(interp, owner, str(one), node))
-    return _any_of(interp, owner) if isinstance(owner, Instance) else chosen(interp, owner)
+    return _any_of(interp, owner) if isinstance(owner, Instance) else by_unknown_name(interp, owner)
 
 
 def _any_of(interp: Interpretation, owner: Instance) -> Values:
     """The methods of an object, and what it keeps of a batch."""
     if interp.is_module(owner):
         return UNKNOWN
-    classes = [owner.cls, *(base.node for base in interp.bases(owner.cls) if isinstance(base, Class))]
+    classes = _with_bases(interp, owner.cls)
     names = [s.name for c in classes for s in c.body if isinstance(s, ast.FunctionDef)]
     methods = {v for name in names if not name.startswith("__") for v in _of_instance(interp, owner, name)}
     held = {v for c in classes for key in interp.heap.keys_of(c) for v in interp.heap[key]}
     return frozenset(methods) | {v for v in held if isinstance(v, FromBatch)} | UNKNOWN
 
 
-def chosen(interp: Interpretation, owner: Value) -> Values:
-    """What `getattr(owner, name)`, or `owner.__dict__[name]`, may be when only the running script knows the name."""
+def by_unknown_name(interp: Interpretation, owner: Value) -> Values:
+    """What `getattr(owner, name)`, or `owner.__dict__[name]`, may be when the name is chosen at run time."""
     if not isinstance(owner, Symbol):
         return UNKNOWN
     if not owner.path.startswith(LOCAL):
@@ -122,7 +123,7 @@ def chosen(interp: Interpretation, owner: Value) -> Values:
     return frozenset(value for value in bound if isinstance(value, Function | Class)) or UNKNOWN
 
 
-def of_file(interp: Interpretation, path: str, name: str) -> Values:
+def of_module(interp: Interpretation, path: str, name: str) -> Values:
     """The attribute `name` of a linked module: what it binds, or a module of its package."""
     region = interp.links.region(path)
     if region is not None and name in interp.table.scopes[region].names:

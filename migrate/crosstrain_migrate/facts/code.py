@@ -1,23 +1,21 @@
-"""A script's code with the values of its parts: its nodes by kind, its variables, its calls and whom they call."""
+"""A script's code with the values of its expressions: its nodes by kind, its variables, its calls and what they call."""
 
 from __future__ import annotations
 
 import ast
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TypeVar, overload
 
 from crosstrain_migrate.syntax.nodes import FunctionNode, place_of
 from crosstrain_migrate.syntax.scopes import Scope, ScopeTable
-from crosstrain_migrate.syntax.walks import walk
 
-from .arguments import argument_of
+from .arguments import argument_of, positional_of, returned_by
 from .contents import Contents
 from .index import Index
 from .interpretation import Interpretation
-from .regions import in_module
 from .values import Symbol, Value, Values, code_of
 
 A = TypeVar("A", bound=ast.AST)
@@ -26,7 +24,7 @@ C = TypeVar("C", bound=ast.AST)
 
 
 class Code(ABC):
-    """What is asked of a script's code, whatever it trains."""
+    """Answers to questions about a script's code, whatever it trains."""
 
     def __init__(self, tree: ast.Module, table: ScopeTable, index: Index | None = None) -> None:
         self.tree = tree
@@ -83,7 +81,7 @@ class Code(ABC):
 
     @cached_property
     def taken_from_files(self) -> dict[str, list[ast.ImportFrom | ast.Attribute]]:
-        """Where something of a file of the program may be taken, by its name: an import from it, an attribute."""
+        """The imports and attributes that may take something from another file of the program, by its name."""
         found: dict[str, list[ast.ImportFrom | ast.Attribute]] = defaultdict(list)
         for node in self.nodes if self.interp.links.regions else ():
             if isinstance(node, ast.ImportFrom):
@@ -108,7 +106,7 @@ class Code(ABC):
 
     def in_module(self, node: ast.AST) -> bool:
         """Whether `node` stands in a method of an nn.Module, where nothing may communicate."""
-        return in_module(self.interp, node)
+        return node in self.interp.in_modules
 
     @property
     def calls(self) -> list[ast.Call]:
@@ -137,11 +135,9 @@ class Code(ABC):
 
     def targets(self, call: ast.Call) -> list[FunctionNode]:
         """The script's own functions that `call` may run."""
-        found = (code_of(value) for value in self.of(call.func))
-        code = (
-            self.interp.method(one, "__init__") if isinstance(one, ast.ClassDef) else one for one in found
-        )
-        return [function for function in code if function is not None]
+        code = (code_of(value) for value in self.of(call.func))
+        found = (self.interp.method(c, "__init__") if isinstance(c, ast.ClassDef) else c for c in code)
+        return [function for function in found if function is not None]
 
     @cached_property
     def contents(self) -> Contents:
@@ -154,13 +150,12 @@ class Code(ABC):
 
     @cached_property
     def callers(self) -> dict[ast.AST, list[ast.Call]]:
-        found: dict[ast.AST, list[ast.Call]] = defaultdict(list)
-        for function, sites in self.interp.call_sites.items():
-            found[function] = sorted(sites, key=place_of)
-        return found
+        """The calls of each function of the script, in the order of the text."""
+        sites = self.interp.call_sites.items()
+        return defaultdict(list, {function: sorted(calls, key=place_of) for function, calls in sites})
 
     def given(self, argument: ast.arg) -> list[ast.expr]:
-        """What the calls of its function pass for a parameter."""
+        """What the calls of its function give for a parameter."""
         function = self.table.of_node[argument].node
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             return []
@@ -168,19 +163,33 @@ class Code(ABC):
         return [value for value in given if value is not None]
 
     def passed(self, site: ast.Call, function: FunctionNode, name: str) -> ast.expr | None:
-        """The expression that a call gives to parameter `name` (None: the default, or not to be told)."""
-        first = next(iter((*function.args.posonlyargs, *function.args.args)), None)
+        """The expression that a call gives for parameter `name`; None for the default, or where the call does not tell."""
         method = isinstance(self.table.parents.get(function), ast.ClassDef)
-        bound = method and first is not None and first.arg in {"self", "cls"}
+        bound = method and any(first.arg in {"self", "cls"} for first in positional_of(function)[:1])
         return argument_of(site, function, name, bound)
 
     def returned(self, function: FunctionNode) -> list[ast.expr]:
-        """What the script says after `return` in a function itself, nested ones apart."""
-        return [
-            n.value
-            for n in walk(function)
-            if isinstance(n, ast.Return) and n.value is not None and self.enclosing_function(n) is function
-        ]
+        """What the return statements of a function return, without those of the functions inside it."""
+        return returned_by(self.table, function)
+
+    def places_of(self, node: ast.expr) -> set[ast.AST]:
+        """The places that bind a variable; any other expression itself."""
+        if isinstance(node, ast.Name):
+            return {binding for binding in self.interp.bindings(node) if isinstance(binding, ast.Name)}
+        return {node}
+
+    def enclosing(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+        """What stands around `node` in its function, then around the calls of that function, and so on; each with the
+        node or call that it stands around."""
+        work, seen = [node], set[ast.AST]()
+        while work:
+            current = work.pop(0)
+            for around in self.table.ancestors(current):
+                yield around, current
+                if around in self.table.scopes:
+                    work.extend(self.callers.get(around, ()) if around not in seen else ())
+                    seen.add(around)
+                    break
 
     def enclosing_function(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
         return self.table.function_around(node)

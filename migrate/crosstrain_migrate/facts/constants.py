@@ -1,7 +1,7 @@
 """Which options are constants, and which branches on them are never taken.
 
-A loss of the script's own often branches on `self.reduction`: what it returns is known once that is. Told from the text
-alone: an attribute that only the constructor sets, a parameter of which every call is seen.
+A loss of the script's own often branches on `self.reduction`: what it returns is known once that is. The text alone tells
+it: of an attribute that only the constructor sets, of a parameter all of whose calls are seen.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.scopes import ScopeTable, suites
 from crosstrain_migrate.syntax.walks import walk
 
-from .arguments import keyword_of
+from .arguments import argument_of, pairs_of, positional_of
 
 Constant = str | bool | int | float | None
 KnownValues = frozenset[Constant]
@@ -23,7 +23,8 @@ MAX_DEPTH = 4  # constants handed on through calls
 
 
 class Constants:
-    """`known` tells what an expression may be, `decided` what a test says, `dead` which statements never run."""
+    """Answers for one script. `known`: what an expression may be; `decided`: what a test says; `dead`: the statements that
+    never run."""
 
     def __init__(self, tree: ast.Module, table: ScopeTable) -> None:
         self._table = table
@@ -31,9 +32,9 @@ class Constants:
         self._stores: dict[str, list[ast.Attribute]] = defaultdict(list)
         self._set: dict[ast.AST, set[str]] = {}  # function -> names it assigns
         self._escaped: set[str] = set()  # names of functions and classes that are used as values
+        self.dead: set[ast.stmt] = set()
         nodes = walk(tree)
         self._find_uses(nodes)
-        self.dead: set[ast.stmt] = set()
         for node in nodes:
             for suite in suites(node) if isinstance(node, _HAVE_SUITES) else ():
                 self._find_dead(suite)
@@ -58,23 +59,24 @@ class Constants:
 
     def known(self, node: ast.expr | None, depth: int = 0) -> KnownValues | None:
         """The constants that `node` may be; None where it may be something else."""
-        if isinstance(node, ast.Constant):
-            value = node.value
-            return frozenset({value}) if isinstance(value, str | bool | int | float | None) else None
-        if node is None or depth > MAX_DEPTH:
-            return None
-        if isinstance(node, ast.Name):
-            return self._of_parameter(node, depth)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            return self._of_attribute(node, depth)
+        match node:
+            case ast.Constant(value=str() | bool() | int() | float() | None as value):
+                return frozenset({value})
+            case ast.Name() if depth <= MAX_DEPTH:
+                return self._of_parameter(node, depth)
+            case ast.Attribute(value=ast.Name()) if depth <= MAX_DEPTH:
+                return self._of_attribute(node, depth)
         return None
 
     def _of_parameter(self, name: ast.Name, depth: int) -> KnownValues | None:
         function = self._table.function_around(name)
         scope = self._table.of_node[name].resolve(name.id)
-        if function is None or scope is None or scope.node is not function:
-            return None
-        if name.id in self._set_in(function):
+        if (
+            function is None
+            or scope is None
+            or scope.node is not function
+            or name.id in self._set_in(function)
+        ):
             return None
         return self._given(function, name.id, depth)
 
@@ -94,58 +96,26 @@ class Constants:
         function = self._table.function_around(stores[0])
         if function is None or function.name != "__init__" or self._table.parents[function] is not cls:
             return None
-        return self.known(self._stored(stores[0]), depth + 1)
-
-    def _stored(self, target: ast.Attribute) -> ast.expr | None:
-        statement = self._table.statement_of(target)
-        if not isinstance(statement, ast.Assign) or self._table.parents[
-            statement
-        ] is not self._table.function_around(target):
-            return None  # set in a branch
-        for one in statement.targets:
-            if one is target:
-                return statement.value
-            if isinstance(one, ast.Tuple) and isinstance(statement.value, ast.Tuple) and target in one.elts:
-                given = statement.value.elts
-                return given[one.elts.index(target)] if len(given) == len(one.elts) else None
-        return None
+        statement = self._table.statement_of(stores[0])
+        in_branch = self._table.parents[statement] is not function
+        return None if in_branch else self.known(_assigned(statement, stores[0]), depth + 1)
 
     def _given(self, function: Function, name: str, depth: int) -> KnownValues | None:
-        """What every call gives for a parameter, its default included."""
-        called, skipped = self._called_as(function)
+        """What the calls of a function give for a parameter; None where one of them is not seen, or gives no constant."""
+        parent = self._table.parents.get(function)
+        method = isinstance(parent, ast.ClassDef)
+        called = (
+            parent.name if isinstance(parent, ast.ClassDef) and function.name == "__init__" else function.name
+        )
         if called in self._escaped or not self._calls[called] or function.decorator_list:
             return None  # a decorator may call it with what a command line says
-        positional = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
         found: set[Constant] = set()
         for call in self._calls[called]:
-            known = self.known(self._argument(call, function, positional, name, skipped), depth + 1)
+            known = self.known(_argument(call, function, name, method), depth + 1)
             if known is None:
                 return None
             found |= known
         return frozenset(found)
-
-    def _called_as(self, function: Function) -> tuple[str, int]:
-        """The name that calls of it use, and how many of its parameters they do not give."""
-        parent = self._table.parents.get(function)
-        if not isinstance(parent, ast.ClassDef):
-            return function.name, 0
-        return (parent.name if function.name == "__init__" else function.name), 1
-
-    @staticmethod
-    def _argument(
-        call: ast.Call, function: Function, positional: list[str], name: str, skipped: int
-    ) -> ast.expr | None:
-        if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
-            return None
-        keyword = keyword_of(call, name)
-        if keyword is not None:
-            return keyword
-        position = positional.index(name) - skipped if name in positional else -1
-        if 0 <= position < len(call.args):
-            return call.args[position]
-        defaults = dict(zip(reversed(positional), reversed(function.args.defaults), strict=False))
-        only = zip((a.arg for a in function.args.kwonlyargs), function.args.kw_defaults, strict=True)
-        return {**defaults, **dict(only)}.get(name)
 
     # -- branches --------------------------------------------------------------------------------------------
 
@@ -155,22 +125,18 @@ class Constants:
             inner = self.decided(test.operand)
             return None if inner is None else not inner
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
-            return self._compared(test)
+            return self._compared(test.left, test.ops[0], test.comparators[0])
         known = self.known(test) if isinstance(test, ast.Attribute | ast.Name) else None
-        answers = {bool(value) for value in known or ()}
-        return answers.pop() if len(answers) == 1 else None
+        return _only({bool(value) for value in known or ()})
 
-    def _compared(self, test: ast.Compare) -> bool | None:
-        known, other = self.known(test.left), self.known(test.comparators[0])
+    def _compared(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool | None:
+        known, other = self.known(left), self.known(right)
         if known is None or other is None or len(other) != 1:
             return None
-        (right,) = other
-        same = {left == right for left in known}
-        if len(same) != 1:
-            return None
-        if isinstance(test.ops[0], ast.Eq | ast.Is):
-            return same.pop()
-        return not same.pop() if isinstance(test.ops[0], ast.NotEq | ast.IsNot) else None
+        same = _only({value in other for value in known})
+        if same is None or isinstance(op, ast.Eq | ast.Is):
+            return same
+        return not same if isinstance(op, ast.NotEq | ast.IsNot) else None
 
     def _find_dead(self, suite: list[ast.stmt]) -> None:
         for position, statement in enumerate(suite):
@@ -183,15 +149,33 @@ class Constants:
                 return
 
     def _ends(self, statement: ast.stmt) -> bool:
-        """Whether what follows an `if` is never reached, because a branch that is always taken returns."""
-        if isinstance(statement, ast.Return | ast.Raise):
-            return True
+        """Whether nothing after a statement is reached: a `return`, a `raise`, or an `if` all of whose branches end so."""
         if not isinstance(statement, ast.If):
-            return False
+            return isinstance(statement, ast.Return | ast.Raise)
         said = self.decided(statement.test)
-        taken = (
-            [statement.body, statement.orelse]
-            if said is None
-            else [statement.body if said else statement.orelse]
-        )
-        return all(bool(suite) and self._ends(suite[-1]) for suite in taken)
+        taken = ([statement.body] if said is not False else []) + ([statement.orelse] if not said else [])
+        return all(suite and self._ends(suite[-1]) for suite in taken)
+
+
+def _only(answers: set[bool]) -> bool | None:
+    return answers.pop() if len(answers) == 1 else None
+
+
+def _assigned(statement: ast.stmt, target: ast.Attribute) -> ast.expr | None:
+    """What an assignment gives to one of its targets, or to a part of one."""
+    if not isinstance(statement, ast.Assign):
+        return None
+    pairs = (pair for one in statement.targets for pair in pairs_of(one, statement.value))
+    return next((value for part, value in pairs if part is target), None)
+
+
+def _argument(call: ast.Call, function: Function, name: str, method: bool) -> ast.expr | None:
+    """What a call gives for a parameter, its default included; None where the call does not tell."""
+    if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
+        return None
+    found = argument_of(call, function, name, method)
+    if found is not None:
+        return found
+    defaults = zip(reversed(positional_of(function)), reversed(function.args.defaults), strict=False)
+    keyword_only = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    return next((default for a, default in (*defaults, *keyword_only) if a.arg == name), None)

@@ -1,4 +1,4 @@
-"""Loaders in dicts and lists: which key or position holds which."""
+"""Containers whose items are told apart: loaders in dicts and lists, joined tuples, records."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import replace
 
+from .arguments import keywords_of
 from .interpretation import Interpretation
 from .memory import ANY
 from .values import Class, External, Sequence, Value, Values
@@ -14,8 +15,8 @@ Key = str | int
 Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
 
 
-def told_apart(interp: Interpretation, node: Comprehension, element: Iterable[Value]) -> bool:
-    """Records the loaders that a comprehension makes under the keys it makes them for, when it makes loaders.
+def store_by_key(interp: Interpretation, node: Comprehension, element: Iterable[Value]) -> bool:
+    """Whether a comprehension makes loaders whose keys are known; stores each under its key.
 
     `{x: DataLoader(sets[x]) for x in ["train", "val"]}` calls DataLoader in one place and makes two of them.
     """
@@ -31,41 +32,38 @@ def _keys(interp: Interpretation, node: Comprehension) -> list[Key]:
     generator = node.generators[0]
     if len(node.generators) > 1 or generator.ifs or isinstance(node, ast.SetComp):
         return []
-    over = generator.iter
+    displayed = generator.iter.elts if isinstance(generator.iter, ast.Tuple | ast.List) else []
     if not isinstance(node, ast.DictComp):
-        return list(range(len(over.elts))) if isinstance(over, ast.Tuple | ast.List) else []
-    if not isinstance(node.key, ast.Name):
-        return []
-    if isinstance(over, ast.Tuple | ast.List) and ast.unparse(generator.target) == node.key.id:
-        constants = [e.value for e in over.elts if isinstance(e, ast.Constant)]
-        return [c for c in constants if isinstance(c, str | int)] if len(constants) == len(over.elts) else []
-    return _keys_of_items(interp, over, generator.target, node.key.id)
+        return list(range(len(displayed)))
+    match node.key, generator.target, generator.iter:
+        case ast.Name(id=key), ast.Name(id=target), ast.Tuple() | ast.List() if key == target:
+            constants = [e.value for e in displayed if isinstance(e, ast.Constant)]
+            known = len(constants) == len(displayed)
+            return [c for c in constants if isinstance(c, str | int)] if known else []
+        case (
+            ast.Name(id=key),
+            ast.Tuple(elts=[ast.Name(id=target), *_]),
+            ast.Call(func=ast.Attribute(value=owner, attr="items")),
+        ) if key == target:  # `for name, data in sets.items()`
+            return _keys_of(interp, interp.of(owner))
+    return []
 
 
-def _keys_of_items(interp: Interpretation, over: ast.expr, target: ast.expr, key: str) -> list[Key]:
-    """The keys of `sets` in `for name, data in sets.items()`."""
-    items = isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and over.func.attr == "items"
-    if not items or not isinstance(target, ast.Tuple) or ast.unparse(target.elts[0]) != key:
-        return []
-    assert isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute)
-    found: set[Key] = set()
-    for value in interp.of(over.func.value):
-        if not isinstance(value, Sequence):
-            return []
-        keys = [k for _, k in interp.heap.keys_of(value.site)]
-        if not all(isinstance(k, str | int) and k != ANY for k in keys):
-            return []
-        found.update(k for k in keys if isinstance(k, str | int))
-    return sorted(found, key=str)
+def _keys_of(interp: Interpretation, values: Values) -> list[Key]:
+    """The keys of dicts; none where one of them is not known."""
+    keys = {k for v in values if isinstance(v, Sequence) for _, k in interp.heap.keys_of(v.site)}
+    known = all(isinstance(v, Sequence) for v in values) and ANY not in keys
+    found = [k for k in keys if isinstance(k, str | int)]
+    return sorted(found, key=str) if known and len(found) == len(keys) else []
 
 
 def concatenated(interp: Interpretation, node: ast.BinOp) -> Values:
-    """`(loss,) + outputs`, when it is known how many the left one holds: the right one's follow at their positions."""
+    """`(loss,) + outputs`: where the length of the left side is known, the items of the right side follow at their places."""
     left = node.left
     if not isinstance(left, ast.Tuple | ast.List) or any(isinstance(e, ast.Starred) for e in left.elts):
         return frozenset()
-    for position in range(len(left.elts)):
-        interp.store(node, position, interp.of(left.elts[position]))
+    for position, part in enumerate(left.elts):
+        interp.store(node, position, interp.of(part))
     for value in (v for v in interp.of(node.right) if isinstance(v, Sequence)):
         for _, key in list(interp.heap.keys_of(value.site)):
             target = key + len(left.elts) if isinstance(key, int) else key
@@ -74,22 +72,18 @@ def concatenated(interp: Interpretation, node: ast.BinOp) -> Values:
 
 
 def record(interp: Interpretation, node: ast.Call, fields: list[str]) -> Values:
-    """A call that only puts its arguments together: by position and by name."""
+    """What a call makes that only puts its arguments together: each is found by its position and by its name."""
     for index, argument in enumerate(node.args):
-        interp.store(node, index, interp.of(argument))
-        if index < len(fields):
-            interp.store(node, fields[index], interp.of(argument))
-    for keyword in node.keywords:
-        if keyword.arg is not None:
-            interp.store(node, keyword.arg, interp.of(keyword.value))
-            if keyword.arg in fields:
-                position = fields.index(keyword.arg)
-                interp.store(node, position, interp.of(keyword.value))
+        for key in (index, *fields[index : index + 1]):
+            interp.store(node, key, interp.of(argument))
+    for name, argument in keywords_of(node).items():
+        for key in (name, *([fields.index(name)] if name in fields else [])):
+            interp.store(node, key, interp.of(argument))
     return frozenset({Sequence(node)})
 
 
 def is_record(interp: Interpretation, cls: ast.ClassDef) -> bool:
-    """A class of the script that only names its fields: a data class, a NamedTuple, a ModelOutput."""
+    """Whether a class of the script only names its fields: a data class, a NamedTuple, a ModelOutput."""
     fields = [s for s in cls.body if isinstance(s, ast.AnnAssign)]
     rest = [s for s in cls.body if not isinstance(s, ast.AnnAssign | ast.Expr | ast.Pass)]
     return bool(fields) and not rest and all(not isinstance(v, Class) for v in interp.bases(cls))

@@ -1,4 +1,4 @@
-"""What a script puts into its containers and attributes, so that what is read from one can be followed to its origin."""
+"""What a script puts into its containers and attributes: the origins of what it reads from them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from .arguments import arguments_of
 from .interpretation import Interpretation
 from .memory import ANY, key_of
 from .values import FromBatch, Instance, Sequence, Values
@@ -31,7 +32,7 @@ class Contents:
                 self._assigned(target, node.value)
         for call in calls:
             if isinstance(call.func, ast.Attribute) and call.func.attr in FILLS:
-                for part in (*call.args, *(k.value for k in call.keywords)):
+                for part in arguments_of(call):
                     self._put(call.func.value, ANY, part)
 
     def _assigned(self, target: ast.expr, value: ast.expr) -> None:
@@ -40,8 +41,9 @@ class Contents:
         elif isinstance(target, ast.Attribute):
             self._attributes[target.attr].append((self._interp.of(target.value), value))
         elif isinstance(target, ast.Tuple | ast.List):
-            alike = isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts)
-            parts = value.elts if isinstance(value, ast.Tuple) and alike else [value] * len(target.elts)
+            parts = value.elts if isinstance(value, ast.Tuple) else []
+            if len(parts) != len(target.elts):
+                parts = [value] * len(target.elts)
             for inner, part in zip(target.elts, parts, strict=True):
                 self._assigned(inner, part)
 
@@ -51,7 +53,7 @@ class Contents:
                 self._items[owner.site].append((key, value))
 
     def of(self, node: ast.AST) -> Iterator[ast.expr]:
-        """What a variable, an attribute or an item may have been given where it was filled, that is no plain number."""
+        """The expressions that were put into what a variable, an attribute or an item holds; plain numbers left out."""
         if isinstance(node, ast.Subscript):
             found = self._held(node.value, key_of(node.slice))
         elif isinstance(node, ast.Name | ast.Attribute | ast.Call) and not self._is_indexed(node):
@@ -86,7 +88,7 @@ class Contents:
 
 
 def _displayed(site: ast.AST) -> Written:
-    """What a display, or a call of `dict`, holds from the start."""
+    """What a display, a comprehension or a call of `dict` holds from the start."""
     if isinstance(site, ast.Dict):
         return [(ANY if k is None else key_of(k), v) for k, v in zip(site.keys, site.values, strict=True)]
     if isinstance(site, ast.Tuple | ast.List | ast.Set):

@@ -1,5 +1,5 @@
-"""What the code around a tensor says of its rows: what is compared with the labels, or goes into a loss with them, has a
-row for each of theirs, whatever it was computed by."""
+"""What the code around a tensor says of its rows: what is compared with the labels, or goes into a loss with them, has
+one row for each label, whatever function computed it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import ast
 
 from .interpretation import Interpretation
 from .regions import batch_loop_around
-from .values import Absent, External, FromBatch, Member, Symbol, Unknown, Value, Values
+from .values import UNKNOWN, External, FromBatch, Member, Symbol, Value, Values
 
 COMPARES = frozenset({"eq", "ne"})
 
 
-def beside(interp: Interpretation, found: Values, other: Values) -> Values:
-    """`found`, compared element by element with `other`: what could not be followed has the rows that `other` has."""
+def with_rows_of(interp: Interpretation, found: Values, other: Values) -> Values:
+    """`found`, compared element by element with `other`: what an unknown function computed has the rows of `other`."""
     rows = frozenset(v for v in other if isinstance(v, FromBatch) and v.kind == "rows" and not v.host)
-    open_ones = {v for v in found if is_open(interp, v)}
-    return (found - open_ones) | rows if rows and open_ones else found
+    unknown = {v for v in found if is_of_unknown_function(interp, v)}
+    return (found - unknown) | rows if rows and unknown else found
 
 
-def is_open(interp: Interpretation, value: Value) -> bool:
-    """Whether a value depends on a batch by a function that could not be seen into."""
+def is_of_unknown_function(interp: Interpretation, value: Value) -> bool:
+    """Whether an unknown function computed a value from a batch."""
     if not isinstance(value, FromBatch) or value.kind != "other" or value.host or not value.origins:
         return False
     return all(isinstance(o, ast.Call) and _is_unseen(interp, o) for o in value.origins)
@@ -28,14 +28,15 @@ def is_open(interp: Interpretation, value: Value) -> bool:
 
 def _is_unseen(interp: Interpretation, call: ast.Call) -> bool:
     """Whether what is called is neither torch's nor a method of a tensor."""
-    for value in interp.of(call.func):
-        if isinstance(value, Symbol) and value.path.split(".")[0] in {"torch", "numpy", "builtins"}:
-            return False
-        if isinstance(value, Member) and isinstance(value.receiver, FromBatch):
-            return False
-        if isinstance(value, External) and not interp.is_module(value) and value.path.startswith("torch."):
-            return False
-    return True
+
+    def is_known(value: Value) -> bool:
+        if isinstance(value, Symbol):
+            return value.path.split(".")[0] in {"torch", "numpy", "builtins"}
+        if isinstance(value, External):
+            return value.path.startswith("torch.") and not interp.is_module(value)
+        return isinstance(value, Member) and isinstance(value.receiver, FromBatch)
+
+    return not any(map(is_known, interp.of(call.func)))
 
 
 def is_assumed(interp: Interpretation, node: ast.AST) -> bool:
@@ -51,13 +52,14 @@ def is_assumed(interp: Interpretation, node: ast.AST) -> bool:
 
 
 def _is_unsure(interp: Interpretation, side: ast.expr, values: Values) -> bool:
-    """Whether a side may be something else than rows: a number that no batch has to do with is none."""
-    if any(is_open(interp, v) for v in values):
+    """Whether a side may be something else than rows; a number that does not depend on the batch is not in doubt."""
+    if any(is_of_unknown_function(interp, v) for v in values):
         return True
-    if not any(isinstance(v, Unknown) and not isinstance(v, Absent) for v in values):
+    if not values & UNKNOWN:
         return False
     loop = batch_loop_around(interp, side)
-    bound = interp.reaching.get(side, frozenset()) if isinstance(side, ast.Name) else frozenset()
-    made = [s for d in bound if isinstance(s := interp.table.statement_of(d), ast.Assign)]
-    anew = loop is not None and any(interp.table.is_inside(s, loop) for s in made)
+    made = (interp.table.statement_of(d) for d in interp.bindings(side))
+    anew = loop is not None and any(
+        isinstance(s, ast.Assign) and interp.table.is_inside(s, loop) for s in made
+    )
     return anew or any(isinstance(v, FromBatch) for v in values)

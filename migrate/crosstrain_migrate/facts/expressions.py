@@ -1,9 +1,10 @@
-"""What each kind of expression may stand for."""
+"""What each kind of expression may be."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from crosstrain_migrate.syntax.walks import children
@@ -11,15 +12,15 @@ from crosstrain_migrate.syntax.walks import children
 from . import calls, containers, tensors
 from . import torch_api as api
 from .assignment import assign
-from .attributes import attribute, chosen
-from .evidence import beside
+from .attributes import attribute, by_unknown_name
+from .evidence import with_rows_of
 from .interpretation import Interpretation
 from .iteration import iterate
 from .memory import ANY, key_of
 from .values import (
+    ABSENT,
     NOTHING,
     UNKNOWN,
-    Absent,
     External,
     FromBatch,
     Function,
@@ -33,10 +34,9 @@ from .values import (
     Values,
 )
 
-_ABSENT = frozenset({Absent()})
-
 
 def evaluate_parts(interp: Interpretation, node: ast.expr) -> Values:
+    """Evaluates what an expression without a meaning of its own consists of."""
     for child in children(node):
         if isinstance(child, ast.expr):
             interp.eval(child)
@@ -46,21 +46,16 @@ def evaluate_parts(interp: Interpretation, node: ast.expr) -> Values:
 def _name(interp: Interpretation, node: ast.Name) -> Values:
     reaching = interp.reaching.get(node)
     if reaching is not None:
-        found = NOTHING.union(*map(interp.definitions.values_of, reaching))
+        found = NOTHING.union(*map(interp.definitions.get, reaching))
     else:
         scope = interp.table.of_node[node].resolve(node.id)
         if scope is None:
             return frozenset({Symbol(interp.stars.get(node.id, f"builtins.{node.id}"))})
-        found = interp.env.values_of((scope, node.id))
+        found = interp.env.get((scope, node.id))
     functions = [v.node for v in found if v.__class__ is Function]
-    if functions and not _is_called(interp, node):
+    if functions and not interp.is_called(node):
         interp.escaped.update(functions)
     return found
-
-
-def _is_called(interp: Interpretation, node: ast.expr) -> bool:
-    parent = interp.table.parents.get(node)
-    return isinstance(parent, ast.Call) and parent.func is node
 
 
 def _attribute(interp: Interpretation, node: ast.Attribute) -> Values:
@@ -68,14 +63,14 @@ def _attribute(interp: Interpretation, node: ast.Attribute) -> Values:
     for owner in _present(interp.eval(node.value)):
         found |= attribute(interp, owner, node.attr, node)
     functions = [v.function.node for v in found if v.__class__ is Method]
-    if functions and not _is_called(interp, node):
+    if functions and not interp.is_called(node):
         interp.escaped.update(functions)
     return frozenset(found)
 
 
 def _present(owners: Values) -> Values:
-    """Without None, if it may be anything else: None has no attributes and no items."""
-    return owners - _ABSENT or owners
+    """Without None, if there is anything else: None has no attributes and no items."""
+    return owners - ABSENT or owners
 
 
 def _subscript(interp: Interpretation, node: ast.Subscript) -> Values:
@@ -88,7 +83,7 @@ def _subscript(interp: Interpretation, node: ast.Subscript) -> Values:
             batch_value = tensors.subscript(owner, node.slice, node, row_index, permutes)
             found |= {batch_value} if batch_value is not None else UNKNOWN
         elif isinstance(owner, Symbol) and owner.path.endswith(".__dict__"):
-            found |= chosen(interp, Symbol(owner.path.removesuffix(".__dict__")))
+            found |= by_unknown_name(interp, Symbol(owner.path.removesuffix(".__dict__")))
         elif isinstance(owner, External) and interp.is_module(owner):
             found.add(External(api.SUBMODULE, owner.site))
         elif isinstance(owner, Sequence) and isinstance(node.slice, ast.Slice):
@@ -108,10 +103,10 @@ def _permutes(interp: Interpretation, index: ast.expr) -> bool:
 
 
 def _looked_up(index: Values, node: ast.Subscript) -> Values:
-    """`table[labels]`: one row of the table for each of the batch; a mask picks another number of them."""
+    """`table[labels]`: one row of the table for each of the batch; a mask selects another number of them."""
     mask = isinstance(node.slice, ast.Compare | ast.UnaryOp | ast.BoolOp)
     batch_values = [v for v in index if isinstance(v, FromBatch) and v.kind in tensors.PER_SAMPLE]
-    return frozenset(tensors.other(s, node) if mask or s.kind == "order" else s for s in batch_values)
+    return frozenset(tensors.other(v, node) if mask or v.kind == "order" else v for v in batch_values)
 
 
 def _literal_sequence(interp: Interpretation, node: ast.Tuple | ast.List | ast.Set) -> Values:
@@ -139,33 +134,26 @@ def _comprehension(interp: Interpretation, node: containers.Comprehension) -> Va
             interp.eval(test)
     if isinstance(node, ast.DictComp):
         interp.eval(node.key)
-        element = interp.eval(node.value)
-    else:
-        element = interp.eval(node.elt)
-    if containers.told_apart(interp, node, element):
+    element = interp.eval(node.value if isinstance(node, ast.DictComp) else node.elt)
+    if containers.store_by_key(interp, node, element):
         return frozenset({Sequence(node)})
-    batch_values = frozenset(v for v in element if isinstance(v, FromBatch))
-    if (
-        batch_values
-    ):  # one element per tensor of a batch is a batch again; anything else is per-row bookkeeping
-        return frozenset(_collected(interp, batch_value, node) for batch_value in batch_values)
+    batch_values = [v for v in element if isinstance(v, FromBatch)]
+    if batch_values:
+        return frozenset(_collected(interp, v, node) for v in batch_values)
     interp.store(node, ANY, element)
     return frozenset({Sequence(node)})
 
 
-def _collected(interp: Interpretation, batch_value: FromBatch, node: containers.Comprehension) -> FromBatch:
+def _collected(interp: Interpretation, value: FromBatch, node: containers.Comprehension) -> FromBatch:
+    """One element per tensor of a batch makes a batch again; anything else is some function of the rows."""
     iterated = [v for generator in node.generators for v in interp.of(generator.iter)]
-    from_batch = any(
-        (isinstance(v, FromBatch) and v.kind == "batch")
-        or (isinstance(v, Member) and isinstance(v.receiver, FromBatch))
-        for v in iterated
-    )
-    over = [v for v in iterated if isinstance(v, FromBatch)]
-    if all(v.kind == "batch" for v in over) and batch_value.kind in {"mean", "sum"}:
-        return batch_value  # `[criterion(out, y) for out in outputs]`
-    if (from_batch or not over) and batch_value.kind == "rows":
-        return FromBatch("batch", batch_value.loader, batch_value.origins, batch_value.host)
-    return tensors.other(batch_value, node)
+    over = [v.kind for v in iterated if isinstance(v, FromBatch)]
+    items = any(isinstance(v, Member) and isinstance(v.receiver, FromBatch) for v in iterated)
+    if value.kind in {"mean", "sum"} and all(kind == "batch" for kind in over):
+        return value  # `[criterion(out, y) for out in outputs]`
+    if value.kind == "rows" and (items or "batch" in over or not over):
+        return replace(value, kind="batch")
+    return tensors.other(value, node)
 
 
 def _conditional(interp: Interpretation, node: ast.IfExp) -> Values:
@@ -177,7 +165,7 @@ def _conditional(interp: Interpretation, node: ast.IfExp) -> Values:
 
 
 def _bool_operation(interp: Interpretation, node: ast.BoolOp) -> Values:
-    return frozenset(v for part in node.values for v in interp.eval(part))
+    return NOTHING.union(*map(interp.eval, node.values))
 
 
 def _named_expression(interp: Interpretation, node: ast.NamedExpr) -> Values:
@@ -190,7 +178,7 @@ def _starred(interp: Interpretation, node: ast.Starred) -> Values:
     return frozenset(e for v in interp.eval(node.value) for e in interp.element(v))
 
 
-def _await(interp: Interpretation, node: ast.Await) -> Values:
+def _inner(interp: Interpretation, node: ast.Await | ast.FormattedValue) -> Values:
     return interp.eval(node.value)
 
 
@@ -198,32 +186,21 @@ def _lambda(interp: Interpretation, node: ast.Lambda) -> Values:
     return frozenset({Function(node)})
 
 
-def _yield(interp: Interpretation, node: ast.Yield) -> Values:
+def _yield(interp: Interpretation, node: ast.Yield | ast.YieldFrom) -> Values:
     values = interp.eval(node.value) if node.value is not None else UNKNOWN
-    _yielded(interp, node, values)
-    return UNKNOWN
-
-
-def _yield_from(interp: Interpretation, node: ast.YieldFrom) -> Values:
-    _yielded(interp, node, iterate(interp, interp.eval(node.value), node))
-    return UNKNOWN
-
-
-def _yielded(interp: Interpretation, node: ast.expr, values: Values) -> None:
+    if isinstance(node, ast.YieldFrom):
+        values = iterate(interp, values, node)
     function = interp.table.function_around(node)
     if function is not None:
         interp.merge(interp.yields.cell(function), values)
+    return UNKNOWN
 
 
 def _unary_operation(interp: Interpretation, node: ast.UnaryOp) -> Values:
-    found: set[Value] = set()
-    for value in interp.eval(node.operand):
-        if isinstance(value, FromBatch):
-            keeps = not isinstance(node.op, ast.Not)
-            found.add(value if keeps else tensors.other(value, node))
-        else:
-            found.add(value)
-    return frozenset(found)
+    values = interp.eval(node.operand)
+    if not isinstance(node.op, ast.Not):
+        return values
+    return frozenset(tensors.other(v, node) if isinstance(v, FromBatch) else v for v in values)
 
 
 def _binary_operation(interp: Interpretation, node: ast.BinOp) -> Values:
@@ -232,27 +209,24 @@ def _binary_operation(interp: Interpretation, node: ast.BinOp) -> Values:
         return frozenset({External("torch.device", node)})
     if isinstance(node.op, ast.Add) and any(isinstance(v, Sequence | Parameters) for v in left | right):
         return containers.concatenated(interp, node) or left | right
-    if (
-        isinstance(node.op, ast.Mod)
-        and isinstance(node.left, ast.Constant | ast.JoinedStr)
-        and not _is_number(node.left)
-    ):
-        return UNKNOWN  # text
+    text = isinstance(node.left, ast.JoinedStr) or (
+        isinstance(node.left, ast.Constant) and not isinstance(node.left.value, int | float)
+    )
+    if text and isinstance(node.op, ast.Mod):
+        return UNKNOWN
     return combine(node.op, left, right, node)
 
 
 def _comparison(interp: Interpretation, node: ast.Compare) -> Values:
     found = interp.eval(node.left)
-    if all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops) or _asks_for_a_key(
-        node
-    ):  # neither reads numbers
+    if all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops) or _asks_for_a_key(node):
         for comparator in node.comparators:
             interp.eval(comparator)
-        return UNKNOWN
+        return UNKNOWN  # neither reads numbers
     for op, comparator in zip(node.ops, node.comparators, strict=True):
         right = interp.eval(comparator)
         if isinstance(op, ast.Eq | ast.NotEq):
-            found, right = beside(interp, found, right), beside(interp, right, found)
+            found, right = with_rows_of(interp, found, right), with_rows_of(interp, right, found)
         found = combine(op, found, right, node)
     return found
 
@@ -264,6 +238,7 @@ def _asks_for_a_key(node: ast.Compare) -> bool:
 
 
 def combine(op: ast.operator | ast.cmpop, left: Values, right: Values, node: ast.AST) -> Values:
+    """What `left op right` may be: each value from a batch on the one side with each on the other."""
     if not left or not right:
         return NOTHING
     left_values: list[FromBatch | None] = [*(v for v in left if isinstance(v, FromBatch))] or [None]
@@ -288,7 +263,7 @@ def _call(interp: Interpretation, node: ast.Call) -> Values:
 
 def _constant(interp: Interpretation, node: ast.Constant) -> Values:
     if node.value is None:
-        return _ABSENT
+        return ABSENT
     if isinstance(node.value, str) and api.DEVICE_STRING.match(node.value):
         return frozenset({External("torch.device", node)})
     return UNKNOWN
@@ -299,39 +274,24 @@ def _joined_string(interp: Interpretation, node: ast.JoinedStr) -> Values:
     return frozenset({External("torch.device", node)}) if api.names_a_device(node) else UNKNOWN
 
 
-def _formatted_value(interp: Interpretation, node: ast.FormattedValue) -> Values:
-    return interp.eval(node.value)
-
-
-def _is_number(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, int | float)
-
-
 EVALUATORS: dict[type[ast.AST], Callable[[Interpretation, Any], Values]] = {
     ast.Name: _name,
     ast.Attribute: _attribute,
     ast.Subscript: _subscript,
-    ast.Tuple: _literal_sequence,
-    ast.List: _literal_sequence,
-    ast.Set: _literal_sequence,
+    **dict.fromkeys((ast.Tuple, ast.List, ast.Set), _literal_sequence),
     ast.Dict: _literal_dict,
-    ast.ListComp: _comprehension,
-    ast.SetComp: _comprehension,
-    ast.GeneratorExp: _comprehension,
-    ast.DictComp: _comprehension,
+    **dict.fromkeys((ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp), _comprehension),
     ast.IfExp: _conditional,
     ast.BoolOp: _bool_operation,
     ast.NamedExpr: _named_expression,
     ast.Starred: _starred,
-    ast.Await: _await,
+    **dict.fromkeys((ast.Await, ast.FormattedValue), _inner),
     ast.Lambda: _lambda,
-    ast.Yield: _yield,
-    ast.YieldFrom: _yield_from,
+    **dict.fromkeys((ast.Yield, ast.YieldFrom), _yield),
     ast.UnaryOp: _unary_operation,
     ast.BinOp: _binary_operation,
     ast.Compare: _comparison,
     ast.Call: _call,
     ast.Constant: _constant,
     ast.JoinedStr: _joined_string,
-    ast.FormattedValue: _formatted_value,
 }

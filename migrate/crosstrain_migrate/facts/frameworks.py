@@ -1,4 +1,4 @@
-"""What trains by itself, or goes backward out of sight: libraries by the names under which they are imported."""
+"""Libraries that run the training themselves, or call `backward` inside: by the names under which they are imported."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ TRAINERS = {
 HIDDEN = {"timm.utils.NativeScaler": "timm's NativeScaler", "timm.utils.ApexScaler": "timm's ApexScaler"}
 
 _PACKAGES = dict.fromkeys(name.split(".")[0] for name in (*FRAMEWORKS, *TRAINERS, *HIDDEN))
-# A line end is found faster than the start of a line.
+# To search for a line's end is faster than to search for its start.
 _IMPORTS = re.compile(rb"\n[ \t]*(?:import|from)[ \t]+(?:%s)\b" % "|".join(_PACKAGES).encode())
 
 
 def may_be_imported(data: bytes) -> bool:
-    """The cheap test: whether a text imports a package that has one of them."""
+    """Whether a text imports a package that has one of them."""
     return _IMPORTS.search(b"\n" + data) is not None

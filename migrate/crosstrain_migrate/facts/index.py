@@ -1,4 +1,4 @@
-"""The nodes of a tree by kind, its calls and its names: what several passes over it share."""
+"""The nodes of a tree by kind, its calls and its names, shared by several passes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import ast
 from collections import defaultdict
 from functools import cached_property
 
+from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.walks import walk
 
 Kinds = tuple[type[ast.AST], ...]
 
 
 class Index:
-    """Of a tree that does not change any more."""
+    """The nodes of a tree that no longer changes."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._tree = tree
@@ -50,8 +51,7 @@ class Index:
     @cached_property
     def calls(self) -> list[ast.Call]:
         """In the order of the text."""
-        calls = (node for node in self.each((ast.Call,)) if isinstance(node, ast.Call))
-        return sorted(calls, key=lambda n: (n.lineno, n.col_offset))
+        return sorted((n for n in self.each((ast.Call,)) if isinstance(n, ast.Call)), key=place_of)
 
     @cached_property
     def method_calls(self) -> dict[str, list[ast.Call]]:

@@ -1,24 +1,23 @@
 """The abstract interpreter: evaluates every expression of a script to the set of values it may stand for.
 
-Flow-insensitive in variables, insensitive to calling context (a parameter is the union of its arguments), run to a
-fixpoint. Sets only grow, so it ends; `MAX_PASSES` bounds pathological scripts. Here: the passes and what they know;
-`statements`, `expressions` and `calls` say what each construct means.
+It is insensitive to calling context (a parameter is the union of its arguments) and runs to a fixpoint. Sets only grow,
+so it ends; `MAX_PASSES` bounds pathological scripts. Here are the passes; `statements`, `expressions` and `calls` say what
+each construct means.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
 
 from crosstrain_migrate.syntax.nodes import FunctionNode
-from crosstrain_migrate.syntax.scopes import Scope, ScopeTable, all_arguments
+from crosstrain_migrate.syntax.scopes import Scope, all_arguments
 from crosstrain_migrate.syntax.walks import walk
 
 from . import torch_api as api
+from .arguments import positional_of
 from .context import containers_of_batches
 from .expressions import EVALUATORS, evaluate_parts
 from .interpretation import Interpretation
-from .observed import Sightings
 from .previews import early_previews
 from .regions import functions_that_run_a_model, loop_of, methods_of_modules
 from .statements import run_body
@@ -30,33 +29,15 @@ MAX_PASSES = 40
 class Interpreter(Interpretation):
     """Evaluates one script or program. After `run`, `values` maps every expression to what it may be."""
 
-    def __init__(
-        self,
-        tree: ast.Module,
-        table: ScopeTable,
-        may_preview: bool = True,
-        assumed: Mapping[ast.AST, Values] | None = None,
-        seen: Sightings | None = None,
-        gone_over: Mapping[ast.AST, Values] | None = None,
-    ) -> None:
-        super().__init__(tree, table, may_preview, assumed, seen, gone_over)
-        self._defaults = [
-            n.args for n in table.scopes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
-        ]
-
     def run(self) -> None:
         """Two fixpoints: the first finds which values are modules, the second uses that everywhere."""
         self._fixpoint()
         self.touching = functions_that_run_a_model(self)
         loops = [loop_of(self, node) for node, loaders in self.iterations.items() if loaders]
         self.batch_loops = {loop for loop in loops if loop is not None}
-        methods = {
-            node
-            for cls in self.table.each(ast.ClassDef)
-            if self.inherits(cls, api.MODULE_BASES)
-            for node in cls.body
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        }
+        modules = [cls for cls in self.table.each(ast.ClassDef) if self.inherits(cls, api.MODULE_BASES)]
+        parts = (node for cls in modules for node in cls.body)
+        methods = {node for node in parts if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
         self.module_methods = methods_of_modules(self, methods)
         self.in_modules = {n for method in self.module_methods for n in walk(method) if n is not method}
         self.batch_containers = containers_of_batches(self.heap)
@@ -72,9 +53,10 @@ class Interpreter(Interpretation):
         self.found = {node: frozenset(values) for node, values in self.values.items()}
 
     def _fixpoint(self) -> None:
-        """First what follows from calls alone; then functions nobody calls run with unknown arguments."""
+        """Finds what follows from calls alone; then it runs the functions that nobody calls, with unknown arguments."""
+        functions = [n for n in self.table.scopes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
         for self.run_orphans in (False, True):
-            self.watch.settled.difference_update(self._defaults)
+            self.watch.settled.difference_update(function.args for function in functions)
             for _ in range(MAX_PASSES):
                 self.changed = False
                 for node, scope in self.table.scopes.items():
@@ -97,7 +79,7 @@ class Interpreter(Interpretation):
         run_body(self, node.body)
 
     def _bind_defaults(self, node: FunctionNode, scope: Scope) -> None:
-        positional = [*node.args.posonlyargs, *node.args.args]
+        positional = positional_of(node)
         for argument, default in zip(reversed(positional), reversed(node.args.defaults), strict=False):
             self.bind_argument(scope, argument, self.eval(default))
         for argument, kw_default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
@@ -116,9 +98,9 @@ class Interpreter(Interpretation):
         """What `node` may be now; remembers it for `of`."""
         found = EVALUATORS.get(node.__class__, evaluate_parts)(self, node)
         if self.observed:
-            found = self.seen(node, found)
+            found = self.with_observed(node, found)
         if self.assumed:
-            found = self.supposed(node, found)
+            found = self.with_assumed(node, found)
         cell = self.values.known(node)
         if cell is None:
             cell = self.values.cell(node)

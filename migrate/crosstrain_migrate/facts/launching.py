@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from .arguments import given
 from .facts import Facts
 from .values import Member, Value
 
@@ -11,42 +12,28 @@ from .values import Member, Value
 def launch_facts(facts: Facts, runtime: str) -> dict[str, str]:
     """Heading -> sentence, in the words of the script."""
     found = {}
-    sizes = [f"`{_name(facts, loader)}` ({_batch_size(loader)})" for loader in facts.train_loaders]
+    sizes = [f"`{facts.name_of(loader)}` ({_batch_size(loader)})" for loader in facts.train_loaders]
     if sizes:
-        switch = (
-            "`crosstrain launch --split-batches`"
-            if runtime == "crosstrain"
-            else "`Accelerator(split_batches=True)`"
-        )
+        own = runtime == "crosstrain"
+        switch = "`crosstrain launch --split-batches`" if own else "`Accelerator(split_batches=True)`"
         found["Batch size"] = (
             f"{', '.join(sizes)}: each of N processes takes a batch of its own, so one step sees N times as many rows and "
             f"an epoch has 1/N as many steps; the learning rate stays. {switch} shares one batch instead."
         )
-    steps = [f"`{_name(facts, one)}` steps {_rhythm(facts, one)}" for one in facts.schedulers]
+    steps = [f"`{facts.name_of(one)}` steps {_rhythm(facts, one)}" for one in facts.schedulers]
     if steps:
         found["Schedulers"] = f"{', '.join(steps)}."
     return found
-
-
-def _name(facts: Facts, value: Value) -> str:
-    names = [name for _, name in facts.holders(value)] + [
-        f"self.{name}" for _, name in facts.attribute_holders(value)
-    ]
-    return min(names, default="(unnamed)")
 
 
 def _batch_size(loader: Value) -> str:
     site = getattr(loader, "site", None)
     if not isinstance(site, ast.Call):
         return "its size is not in this file"
-    given = next((one.value for one in site.keywords if one.arg == "batch_size"), None)
-    if given is None and len(site.args) > 1 and not isinstance(site.args[1], ast.Starred):
-        given = site.args[1]
-    if given is not None:
-        return f"batch_size={ast.unparse(given)}"
-    hidden = any(one.arg is None for one in site.keywords) or any(
-        one.arg == "batch_sampler" for one in site.keywords
-    )
+    size = given(site, "batch_size", 1)
+    if size is not None and not isinstance(size, ast.Starred):
+        return f"batch_size={ast.unparse(size)}"
+    hidden = any(one.arg in {None, "batch_sampler"} for one in site.keywords)
     return "its size comes from elsewhere" if hidden else "batch_size=1"
 
 

@@ -1,6 +1,6 @@
 """What outlives a batch: accumulators, containers and variables that later batches read.
 
-The rules make such a value global at the place where it leaves its batch.
+The rules make such a value global where it leaves its batch.
 """
 
 from __future__ import annotations
@@ -13,34 +13,29 @@ from crosstrain_migrate.syntax.nodes import written
 
 from . import torch_api as api
 from .interpretation import Interpretation
-from .regions import batch_loop_around, in_module
+from .regions import batch_loop_around
 from .values import FromBatch, Symbol, Value, Values
 
 
 def outlives(interp: Interpretation, target: ast.expr, at: ast.stmt) -> bool:
     """Whether `target` was there before this batch: an accumulator, an attribute, an outer container."""
-    if in_module(interp, at):
+    if at in interp.in_modules:
         return False
     if isinstance(target, ast.Subscript | ast.Attribute):
         return not any(isinstance(v, FromBatch) for v in interp.of(target.value))
-    loop = batch_loop_around(interp, at)
-    if isinstance(target, ast.Name) and _is_of_outer_scope(interp, target):
-        return True
-    if loop is None or not isinstance(target, ast.Name):
+    if not isinstance(target, ast.Name):
         return False
-    reaching = interp.reaching.get(target, frozenset())
-    return any(not interp.table.is_inside(d, loop) for d in reaching) or not reaching
-
-
-def _is_of_outer_scope(interp: Interpretation, name: ast.Name) -> bool:
-    """Declared `global` or `nonlocal`: the variable outlives the function, and every batch."""
-    scope = interp.table.of_node[name]
-    return name.id in scope.globals or name.id in scope.nonlocals
+    scope = interp.table.of_node[target]
+    if target.id in scope.globals | scope.nonlocals:
+        return True
+    loop = batch_loop_around(interp, at)
+    bindings = interp.bindings(target)
+    return loop is not None and not (bindings and all(interp.table.is_inside(d, loop) for d in bindings))
 
 
 def accumulated(interp: Interpretation, node: ast.Assign) -> ast.expr | None:
-    """`x` of `total = total + x`, `sums[k] = sums.get(k, 0) + x` or `total = torch.cat([total, x])`, where what is
-    added to outlives the batch."""
+    """`x` of `total = total + x`, `sums[k] = sums.get(k, 0) + x` or `total = torch.cat([total, x])`, where the total
+    outlives the batch."""
     value, target = node.value, node.targets[0]
     if isinstance(value, ast.Call) and isinstance(target, ast.Name):
         return _appended(interp, value, target.id, node)
@@ -53,17 +48,16 @@ def accumulated(interp: Interpretation, node: ast.Assign) -> ast.expr | None:
 
 
 def _reads(read: ast.expr, target: ast.expr) -> bool:
-    """Whether `read` is what `target` held before: it itself, or `d.get(k, 0)` of `d[k]`."""
+    """Whether `read` is what `target` held before: the same expression, or `d.get(k, 0)` of `d[k]`."""
     if isinstance(target, ast.Subscript) and isinstance(read, ast.Call) and read.args:
         asked = f"{written(target.value)}.get"
         return written(read.func) == asked and written(read.args[0]) == written(target.slice)
-    if not isinstance(target, ast.Name | ast.Attribute | ast.Subscript):
-        return False
-    return type(read) is type(target) and written(read) == written(target)
+    has_a_name = isinstance(target, ast.Name | ast.Attribute | ast.Subscript)
+    return has_a_name and type(read) is type(target) and written(read) == written(target)
 
 
 def carried(interp: Interpretation, node: ast.Assign) -> bool:
-    """`previous = loss.detach()`, read when the next batch is at work: kept as the number of all processes."""
+    """Whether the next batch reads what is assigned, as in `previous = loss.detach()`."""
     target, loop = node.targets[0], batch_loop_around(interp, node)
     kinds = {v.kind for v in interp.of(node.value) if isinstance(v, FromBatch)}
     if not isinstance(target, ast.Name) or loop is None or not kinds or not kinds <= {"mean", "sum"}:
@@ -75,7 +69,8 @@ def carried(interp: Interpretation, node: ast.Assign) -> bool:
 
 
 def _appended(interp: Interpretation, call: ast.Call, name: str, node: ast.Assign) -> ast.expr | None:
-    joins = {v.path.rsplit(".", 1)[-1] for v in interp.of(call.func) if isinstance(v, Symbol)} & api.JOINS
+    """`x` of `torch.cat([total, x])`, `total` being the variable `name`."""
+    joins = any(isinstance(v, Symbol) and api.last(v.path) in api.JOINS for v in interp.of(call.func))
     if not joins or not call.args:
         return None
     first = call.args[0]
@@ -87,12 +82,12 @@ def _appended(interp: Interpretation, call: ast.Call, name: str, node: ast.Assig
 
 def kept(interp: Interpretation, values: Values, site: ast.AST, at: ast.AST) -> Values:
     """What a container made at `site` holds after `values` were put into it at `at`."""
-    return values if within_batch(interp, site, at) else as_kept(values)
+    return values if within_batch(interp, site, at) else made_global(values)
 
 
 def within_batch(interp: Interpretation, site: ast.AST, at: ast.AST) -> bool:
     """Whether a container made at `site` lives no longer than the batch (or the call) that `at` belongs to."""
-    if in_module(interp, at):
+    if at in interp.in_modules:
         return True
     around = interp.table.parents.get(site)
     if isinstance(around, ast.Call) and written(around.func).endswith(".setdefault"):
@@ -101,17 +96,11 @@ def within_batch(interp: Interpretation, site: ast.AST, at: ast.AST) -> bool:
     if loop is not None:
         return interp.table.is_inside(site, loop)
     function = interp.table.function_around(at)
-    return (
-        function is not None
-        and function is interp.table.function_around(site)
-        and not _loops_over_batches(interp, function)
-    )
+    if function is None or function is not interp.table.function_around(site):
+        return False
+    return not any(interp.table.is_inside(loop, function) for loop in interp.batch_loops)
 
 
-def _loops_over_batches(interp: Interpretation, function: ast.AST) -> bool:
-    return any(interp.table.is_inside(loop, function) for loop in interp.batch_loops)
-
-
-def as_kept(values: Iterable[Value]) -> Values:
-    """Values that leave their batch: the rules make them global at that place, so they are read like Python numbers."""
+def made_global(values: Iterable[Value]) -> Values:
+    """Values that leave their batch: the rules make them global there, so that they are read like Python numbers."""
     return frozenset(replace(v, host=True) if isinstance(v, FromBatch) else v for v in values)

@@ -1,4 +1,4 @@
-"""The losses of a script: where it goes backward, whether it comes there, and what the losses are computed from."""
+"""The losses of a script: its backward passes, which of them it reaches, and what their losses are computed from."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from . import context
 from .argument_values import batch_values_of
 from .arguments import arguments_of
 from .code import Code
-from .entries import entries
-from .reachability import reached
+from .reachability import entries, reached
 from .slices import attributes_of, slice_of
 from .values import External, FromBatch, Instance, Sequence, Value
 
@@ -20,17 +19,17 @@ Loop = ast.For | ast.AsyncFor
 
 
 class Losses(Code):
-    """What is asked of a script's backward passes."""
+    """Answers to questions about a script's backward passes."""
 
     @cached_property
     def backward_calls(self) -> list[tuple[ast.Call, ast.expr]]:
-        """(call, loss expression) of every `loss.backward()` and `torch.autograd.backward(loss)` that the script reaches;
-        of all, where it reaches none and is a module for others."""
+        """(call, loss expression) of every `loss.backward()` and `torch.autograd.backward(loss)` that the script reaches,
+        or of all of them in a module that trains only when others call it."""
         return [pair for pair in self._backward_calls if self.is_reached(pair[0])]
 
     @cached_property
-    def idle_backward_calls(self) -> list[ast.Call]:
-        """Those in functions that nothing calls."""
+    def unreached_backward_calls(self) -> list[ast.Call]:
+        """The backward passes in functions that nothing calls."""
         return [call for call, _ in self._backward_calls if not self.is_reached(call)]
 
     @cached_property
@@ -47,8 +46,8 @@ class Losses(Code):
 
     @staticmethod
     def _goes_backward(value: Value, call: ast.Call) -> bool:
-        """Whether an object goes backward by a method of its own: an engine, which is given the loss, or what is made of
-        nothing, as no loss is."""
+        """Whether an object has a `backward` of its own: an engine, which is given the loss; or what a call without
+        arguments made, which can be no loss."""
         if not isinstance(value, External):
             return isinstance(value, Instance)
         return bool(call.args) or (isinstance(value.site, ast.Call) and not arguments_of(value.site))
@@ -57,10 +56,11 @@ class Losses(Code):
     def trains(self) -> bool:
         """Whether there is a backward pass; in a program, one that running the script may come to."""
         program = len(modules_of(self.tree)) > 1
-        return any(not program or self._is_run(call) for call, _ in self._backward_calls)
+        return self._runs_training if program else bool(self._backward_calls)
 
     def is_reached(self, node: ast.AST) -> bool:
-        """Whether running the script may come to `node`. Of one that trains in no code of its own, others reach all."""
+        """Whether running the script may come to `node`. In a script that runs no training itself, others may call
+        everything."""
         return self._is_run(node) or not self._runs_training
 
     def _is_run(self, node: ast.AST) -> bool:
@@ -94,11 +94,8 @@ class Losses(Code):
 
     @cached_property
     def loss_slice(self) -> frozenset[ast.AST]:
-        """Every use of a variable, and every call, that what `backward` gets is computed from, the script's own
-        functions included.
-
-        A Python number that the loss is multiplied with or divided by is a constant, the same on every rank.
-        """
+        """Every use of a variable, and every call, that what `backward` gets is computed from, in the script's own
+        functions, too; but not Python numbers that a loss is multiplied with or divided by, the same on every rank."""
         return slice_of(self, [loss for _, loss in self.backward_calls])
 
     @cached_property
@@ -107,17 +104,17 @@ class Losses(Code):
         return attributes_of(self, [loss for _, loss in self.backward_calls])
 
     def comes_to(self, node: ast.AST, loaders: set[Value], entered: frozenset[ast.AST] = frozenset()) -> bool:
-        """Whether batches of `loaders` may come to `node`: a function may do more for some of its callers than for
-        others, as `if opt is not None:` says."""
+        """Whether batches of `loaders` may come to `node`. A function may do more for some of its callers than for
+        others, as where it says `if opt is not None:`."""
         function = self.enclosing_function(node)
         if function is None or function in entered:
             return True
         entered = entered | {function}
-        sites = [
-            site
+        given = {
+            site: {v.loader for v in batch_values_of(self.interp, arguments_of(site))}
             for site in self.callers.get(function, ())
-            if loaders & {s.loader for s in batch_values_of(self.interp, arguments_of(site))}
-        ]
+        }
+        sites = [site for site, passed in given.items() if loaders & passed]
         return not sites or any(
             context.comes_to(self.interp, function, site, node) and self.comes_to(site, loaders, entered)
             for site in sites
@@ -125,6 +122,7 @@ class Losses(Code):
 
     @cached_property
     def loss_batch_values(self) -> list[FromBatch]:
+        """The values from batches that go backward, also in tuples."""
         found: list[FromBatch] = []
         for call, loss in self.backward_calls:
             for value in self.of(loss):

@@ -1,6 +1,6 @@
-"""The cheap test: whether a script may train at all.
+"""Whether a script may train at all: a test of its bytes.
 
-Testing bytes costs microseconds where parsing costs milliseconds, and understanding seconds.
+It takes microseconds, where parsing takes milliseconds and understanding takes seconds.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _GRADIENT = re.compile(rb"\bautograd\b[^#\n]*\bgrad\b")
 
 
 def may_train(data: bytes) -> bool:
-    """The cheap test: a script that calls no backward pass, and nothing that does, is none of our business."""
+    """Whether a script may call a backward pass, or a library that does."""
     return (b"torch" in data and _goes_backward(data)) or may_be_imported(data)
 
 
 def _goes_backward(data: bytes) -> bool:
-    """Whether a text says `.backward(`, or `autograd` and then `grad` in one line. A search for the bare words first is 20
-    times as fast as one for the patterns."""
+    """Whether a text has `.backward(`, or `autograd` and then `grad` in one line. To search for the bare words first is 20
+    times as fast as to search for the patterns."""
     return any(
         _BACKWARD.match(data, place) and _follows_dot(data, place) for place in _places(b"backward", data)
     ) or any(_GRADIENT.match(data, place) for place in _places(b"autograd", data))

@@ -1,8 +1,8 @@
 """What an observed run has seen at each place of a script, as facts.
 
 The facts file (`migrate --observe` writes it, `crosstrain_verify.observing` says what is in it) names places by file, line
-and column. Here they become nodes of a tree, and what stood at them the values that the interpreter knows: a registry's
-class, a loader that a library made, a tensor with the batch's rows. What is known without a run stays as it is.
+and column. Here they become nodes of a tree, and what stood there becomes a value of the interpreter: the class that a
+registry holds, a loader that a library made, a tensor with the batch's rows. What is known without a run stays as it is.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import difflib
 import json
 import posixpath
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from crosstrain_migrate.syntax.program import Region
@@ -23,7 +23,7 @@ from . import torch_api as api
 from .values import Class, External, Function, Instance, Symbol, Value
 
 At = tuple[int, int, int, int]  # line, column, end line, end column, in the text of a script or program
-# The classes that stand for those of libraries which the tables do not name.
+# The classes that stand for those of libraries that the tables do not name.
 MODULE = "torch.nn.Module"
 OF_ROLE = {
     "loss": "",
@@ -32,27 +32,22 @@ OF_ROLE = {
     "scheduler": "torch.optim.lr_scheduler.LRScheduler",
     "loader": api.OBSERVED_LOADER,
 }
-KNOWN_AS: dict[str, Callable[[str], bool]] = {
-    "module": api.is_module_class,
-    "optimizer": api.is_optimizer_class,
-    "scheduler": api.is_scheduler_class,
-}
 
 
 @dataclass(frozen=True, slots=True)
 class TensorFact:
-    """A tensor that stood at a place while a batch of the loader, an object's number, was in hand; kinds as in
+    """A tensor that stood at a place while the script had a batch of a loader (an object's number); kinds as in
     `crosstrain_verify.observing.tensors`."""
 
     kind: str
     loader: int
     shape: tuple[int, ...] = ()
-    alone: bool = False
+    row_wise: bool = False
 
 
 @dataclass(frozen=True)
 class Sighting:
-    """What was seen at one place: numbers of objects, the script's own or a library's code, a tensor."""
+    """What was seen at one place: objects (by their numbers), functions and classes, a tensor."""
 
     objects: tuple[int, ...] = ()
     code: tuple[Mapping[str, Any], ...] = ()
@@ -63,26 +58,24 @@ class Sighting:
 class Sightings:
     """What was seen in a text.
 
-    first: by file, its first line in that text, as `sightings` is given it. made: by object, the places that first gave it to
-    the script, in order.
+    first: by file, its first line in that text, as `sightings` is given it. run: what messages call it,
+    "`train.py --epochs 1`, 60 steps". made: by object, the places that first gave it to the script, in order.
     """
 
     text: str
     first: Mapping[str, int]
-    run: str  # how it is spoken of: "`train.py --epochs 1`, 60 steps"
+    run: str
     objects: tuple[Mapping[str, Any], ...]
     places: Mapping[At, Sighting]
     made: Mapping[int, tuple[At, ...]]
 
     def in_text(self, text: str) -> Sightings:
-        """Of the lines that stand unchanged in a rewritten text."""
+        """What was seen in the lines that a rewritten text has kept."""
         moved = _unchanged_lines(self.text, text)
 
         def there(at: At) -> At | None:
-            lines = [moved.get(line) for line in range(at[0], at[2] + 1)]
-            if None in lines:
-                return None
-            return (lines[0] or 0, at[1], lines[-1] or 0, at[3])
+            lines = [moved[line] for line in range(at[0], at[2] + 1) if line in moved]
+            return (lines[0], at[1], lines[-1], at[3]) if len(lines) == at[2] + 1 - at[0] else None
 
         places = {new: one for at, one in self.places.items() if (new := there(at)) is not None}
         made = {
@@ -93,7 +86,7 @@ class Sightings:
 
 
 def sightings(document: str, text: str, first: Mapping[str, int]) -> Sightings:
-    """Those of a facts file, in the lines of a script's text, or of the program of the script and its modules.
+    """What a facts file tells, in the lines of a script's text, or of the program of the script and its modules.
 
     first: the line of the text that is the first of each file, by the file's path from the script's folder; of a notebook,
     of each cell.
@@ -120,11 +113,9 @@ def sightings(document: str, text: str, first: Mapping[str, int]) -> Sightings:
 
 
 def _tensor(told: Mapping[str, Any] | None) -> TensorFact | None:
-    return (
-        TensorFact(told["is"], told["loader"], tuple(told.get("shape", ())), "alone" in told)
-        if told
-        else None
-    )
+    if not told:
+        return None
+    return TensorFact(told["is"], told["loader"], tuple(told.get("shape", ())), "alone" in told)
 
 
 def _unchanged_lines(before: str, after: str) -> dict[int, int]:
@@ -139,6 +130,17 @@ def _unchanged_lines(before: str, after: str) -> dict[int, int]:
 # -- in a tree -----------------------------------------------------------------------------------------------
 
 
+# (what is claimed of a tensor, what a run has shown it to be) -> in words for the reader.
+_SHOWN = {
+    ("rows", "rows"): "seen in {run}: its rows follow those of the batch when these are permuted",
+    ("rows", "misplaced"): "in {run}, its entries did not follow the rows of a permuted batch",
+    ("rows", "fixed"): "in {run}, its entries did not follow the rows of a permuted batch",
+    ("rows", "no rows"): "in {run}, it was {shape}, whatever the rows",
+    ("mean", "mean"): "seen in {run}: it stays the same when every row is there twice",
+    ("mean", "sum"): "in {run}, it doubled when every row was there twice, as a sum does",
+}
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Whether a claim held in the observed run, in words for the reader."""
@@ -148,13 +150,13 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Here:
+class Observed:
     """What the interpreter is told of one node. rows_of: where the loader was made whose batch's rows a tensor has.
-    alone: each row whatever the others are."""
+    row_wise: each of these rows depends on no other row."""
 
     values: frozenset[Value] = field(default_factory=frozenset)
     rows_of: ast.AST | None = None
-    alone: bool = False
+    row_wise: bool = False
 
 
 class Observation:
@@ -165,9 +167,11 @@ class Observation:
         seen: Sightings,
         tree: ast.Module,
         reaching: Mapping[ast.Name, frozenset[ast.AST]],
+        uses: Mapping[ast.AST, list[ast.Name]],
     ) -> None:
         self._seen = seen
         self._reaching = reaching
+        self._uses = uses
         self._nodes: dict[At, ast.expr] = {}
         self._definitions: dict[tuple[str, str], list[ast.AST]] = defaultdict(list)
         for file, node, name in _definitions(tree):
@@ -176,59 +180,35 @@ class Observation:
             if isinstance(node, ast.expr) and not isinstance(getattr(node, "ctx", None), ast.Store):
                 self._nodes.setdefault(_at(node), node)
 
-    @cached_property
-    def _uses(self) -> dict[ast.AST, list[ast.Name]]:
-        found: dict[ast.AST, list[ast.Name]] = defaultdict(list)
-        for name, bindings in self._reaching.items():
-            for binding in bindings:
-                found[binding].append(name)
-        return found
-
     def _all_at(self, node: ast.AST) -> list[Sighting]:
-        """What was seen at a node, or, of a binding, where its variable is used."""
+        """What was seen at a node and, where it binds a variable, at the uses of that variable."""
         places = [node, *self._uses.get(node, ())]
         return [one for place in places if (one := self.at(place)) is not None]
 
-    def verdict(self, kind: str, node: ast.AST) -> Verdict | None:
-        """Whether the run has shown what is claimed of a value, or the contrary; None where it says neither."""
-        asked = {"loader": self._is_loader, "rows": self._has_rows, "mean": self._is_mean}.get(kind)
-        found = [v for one in self._all_at(node) if asked is not None and (v := asked(one)) is not None]
+    def verdict(self, claim: str, node: ast.AST) -> Verdict | None:
+        """Whether the run has shown what is claimed of a value, or the contrary; None where it shows neither."""
+        find = self._is_loader if claim == "loader" else partial(self._has_shown, claim)
+        found = [verdict for one in self._all_at(node) if (verdict := find(one)) is not None]
         return next((v for v in found if not v.holds), next(iter(found), None))
 
     def _is_loader(self, sighting: Sighting) -> Verdict | None:
         roles = {self._seen.objects[n]["role"] for n in sighting.objects}
         if "loader" in roles:
             return Verdict(True, f"seen in {self.run}")
-        other = next(iter(sorted(roles)), "")
+        other = min(roles, default="")
         return Verdict(False, f"in {self.run}, it was a {other}") if other else None
 
-    def _has_rows(self, sighting: Sighting) -> Verdict | None:
+    def _has_shown(self, claim: str, sighting: Sighting) -> Verdict | None:
         fact = sighting.tensor
-        if fact is None:
+        if fact is None or (claim, fact.kind) not in _SHOWN:
             return None
-        if fact.kind == "rows":
-            return Verdict(
-                True, f"seen in {self.run}: its rows follow those of the batch when these are permuted"
-            )
-        if fact.kind in {"misplaced", "fixed"}:
-            return Verdict(False, f"in {self.run}, its entries did not follow the rows of a permuted batch")
         shape = "x".join(map(str, fact.shape))
-        return (
-            Verdict(False, f"in {self.run}, it was {shape}, whatever the rows")
-            if fact.kind == "no rows"
-            else None
-        )
-
-    def _is_mean(self, sighting: Sighting) -> Verdict | None:
-        kind = sighting.tensor.kind if sighting.tensor is not None else ""
-        if kind == "mean":
-            return Verdict(True, f"seen in {self.run}: it stays the same when every row is there twice")
-        doubles = f"in {self.run}, it doubled when every row was there twice, as a sum does"
-        return Verdict(False, doubles) if kind == "sum" else None
+        said = _SHOWN[claim, fact.kind].format(run=self.run, shape=shape)
+        return Verdict(claim == fact.kind, said)
 
     @property
     def run(self) -> str:
-        """How the run is spoken of."""
+        """What messages call the run."""
         return self._seen.run
 
     def at(self, node: ast.AST) -> Sighting | None:
@@ -236,13 +216,13 @@ class Observation:
         return self._seen.places.get(_at(node)) if isinstance(node, ast.expr) else None
 
     @cached_property
-    def here(self) -> dict[ast.AST, Here]:
+    def observed(self) -> dict[ast.AST, Observed]:
         """By node, what the interpreter may take from the run; where a variable is bound, what all its uses agree on."""
-        told: dict[ast.AST, Here] = {}
-        bound: dict[ast.AST, set[Here]] = defaultdict(set)
+        told: dict[ast.AST, Observed] = {}
+        bound: dict[ast.AST, set[Observed]] = defaultdict(set)
         for at, sighting in self._seen.places.items():
             node = self._nodes.get(at)
-            if node is not None and (found := self._told(sighting)) is not None:
+            if node is not None and (found := self._observed_at(sighting)) is not None:
                 told[node] = found
                 bound[self._bound(node)].add(found)
         return told | {binding: next(iter(all_)) for binding, all_ in bound.items() if len(all_) == 1}
@@ -253,44 +233,41 @@ class Observation:
         only = next(iter(bindings), None) if len(bindings) == 1 else None
         return only if isinstance(only, ast.Name) else node
 
-    def _told(self, sighting: Sighting) -> Here | None:
+    def _observed_at(self, sighting: Sighting) -> Observed | None:
         values = self._objects(sighting) or self._code(sighting)
         fact = sighting.tensor
         site = self.site(fact.loader) if fact is not None and fact.kind == "rows" else None
-        alone = fact is not None and fact.alone
-        return Here(frozenset(values), site, alone) if values or site is not None else None
+        row_wise = fact is not None and fact.row_wise
+        return Observed(frozenset(values), site, row_wise) if values or site is not None else None
 
     def _objects(self, sighting: Sighting) -> list[Value]:
-        """Nothing where one of them is known by no place of its own: at a factory's place stands what others call for."""
+        """The objects that stood at a place. None of them where one has no place of its own: the script's calls of a
+        factory, say, all give it at the factory's place."""
         found = [self.value(number) for number in sighting.objects]
         return [value for value in found if value is not None] if all(found) else []
 
     def value(self, number: int) -> Value | None:
         """An object as the interpreter knows it: by where it was made."""
         one = self._seen.objects[number]
-        site = self.site(number)
-        if site is None or one["role"] not in OF_ROLE or one.get("part"):
+        site, role, kind = self.site(number), one["role"], one["class"]
+        if site is None or role not in OF_ROLE or one.get("part"):
             return None  # a part is known by the module that it belongs to
-        kind = one["class"]
-        if one["role"] == "loss" and "file" not in kind:
-            # Of another reduction the call that made it need say nothing.
-            row_mean = (
-                one.get("reduction") == "mean" and not one.get("weighs") and api.is_loss_class(kind["name"])
-            )
-            return External(kind["name"], site) if row_mean else None
         if "file" in kind:
             cls = self._class(kind)
             return Instance(cls, site) if cls is not None else None
-        known = KNOWN_AS.get(one["role"])
-        path = kind["name"] if known is not None and known(kind["name"]) else OF_ROLE[one["role"]]
-        return External(path, site)
+        if role == "loss":
+            # The call that made it need not tell that its reduction is another one.
+            row_mean = one.get("reduction") == "mean" and not one.get("weighs")
+            return External(kind["name"], site) if row_mean and api.is_loss_class(kind["name"]) else None
+        known = role != "loader" and api.IS_OF_ROLE[role](kind["name"])
+        return External(kind["name"] if known else OF_ROLE[role], site)
 
     def site(self, number: int) -> ast.expr | None:
-        """The first place that gave the script this object and no other, or none of another kind."""
+        """The first place that gave the script this object alone, or only objects of its kind."""
         places = [at for at in self._seen.made.get(number, ()) if at in self._nodes]
-        stood = {at: self._seen.places[at].objects if at in self._seen.places else () for at in places}
-        alone = [at for at in places if len(stood[at]) == 1]
-        alike = [at for at in places if len({self._kind(n) for n in stood[at]}) == 1]
+        stood = {at: seen.objects for at in places if (seen := self._seen.places.get(at)) is not None}
+        alone = [at for at, objects in stood.items() if len(objects) == 1]
+        alike = [at for at, objects in stood.items() if len({self._kind(n) for n in objects}) == 1]
         found = next(iter((*alone, *alike)), None)
         return self._bound(self._nodes[found]) if found is not None else None
 
@@ -305,12 +282,13 @@ class Observation:
         (one,) = sighting.code
         if "file" not in one:
             return [Symbol(one["name"])]
+        line = one.get("line", 0) + self._seen.first.get(posixpath.normpath(one["file"]), 1) - 1
         for node in self._defined(one):
             if isinstance(node, ast.ClassDef):
                 return [Class(node)]
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _begins_at(
-                node, self._line(one["file"], one.get("line", 0))
-            ):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and line in {
+                begin.lineno for begin in (node, *node.decorator_list)
+            }:
                 return [Function(node)]
         return []
 
@@ -322,11 +300,8 @@ class Observation:
         file = posixpath.normpath(one["file"])
         return self._definitions.get((file, one["name"])) or self._definitions.get(("", one["name"]), [])
 
-    def _line(self, file: str, line: int) -> int:
-        return line + self._seen.first.get(posixpath.normpath(file), 1) - 1
-
     def owned_by(self, place: ast.AST) -> set[Value]:
-        """The modules that have all parameters of the optimizers made at a place; nothing where others have some."""
+        """The modules that own the parameters of the optimizers made at a place; none where not all are owned by some."""
         sighting = self.at(place)
         made = [self._seen.objects[number] for number in (sighting.objects if sighting is not None else ())]
         owners = [self.value(number) for one in made for number in one.get("of", ())]
@@ -338,12 +313,8 @@ def _at(node: ast.expr) -> At:
     return (node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0)
 
 
-def _begins_at(node: ast.FunctionDef | ast.AsyncFunctionDef, line: int) -> bool:
-    return line in {node.lineno, *(decorator.lineno for decorator in node.decorator_list)}
-
-
 def _definitions(tree: ast.Module) -> Iterator[tuple[str, ast.AST, str]]:
-    """(file, node, qualified name) of every function and class; without a file's name in a script that is alone."""
+    """(file, node, qualified name) of every function and class; in a single script, the file's name is empty."""
     regions = [node for node in tree.body if isinstance(node, Region)]
     folder = posixpath.dirname(regions[-1].path) if regions else ""
     modules: list[ast.Module] = [*regions] or [tree]

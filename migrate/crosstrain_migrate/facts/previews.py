@@ -1,8 +1,8 @@
 """Previews: batches that a script draws before training is set up: `images, labels = next(iter(loader))` above the optimizer.
 
-`prepare` comes later, so such a batch is whole and the same on every process, and it is where the data set puts it: no
-share of anything. So are those of a loop up there that takes the mean of the data, or breaks after the first. An
-iterator that is used later as well is a stream of training batches, and no look.
+`prepare` comes later, so such a batch is whole and the same on every process: it is nobody's share, and it stays on the
+device where the data set puts it. The same holds for a loop up there that takes the mean of the data, or breaks after
+the first batch. An iterator that is used later as well is a stream of training batches, and no preview.
 """
 
 from __future__ import annotations
@@ -25,33 +25,27 @@ def early_previews(interp: Interpretation) -> frozenset[Preview]:
     setup = _setup(interp)
     if not setup:
         return frozenset()
-    begun = {
+    previews: set[Preview] = {
         node
         for node, values in interp.values.items()
         if isinstance(node, ast.Call)
-        and _is_iter(interp, node)
-        and any(isinstance(v, Iterator) and v.site is node and interp.is_loader(v.of) for v in values)
+        if Symbol("builtins.iter") in interp.of(node.func)
+        if any(isinstance(v, Iterator) and v.site is node and interp.is_loader(v.of) for v in values)
+        if all(_is_early(interp, use, setup) for use in _uses(interp, node))
     }
-    previews = {node for node in begun if all(_is_early(interp, use, setup) for use in _uses(interp, node))}
-    loops = {
-        node
-        for node, over in interp.iterations.items()
-        if over and isinstance(node, ast.For) and _is_early(interp, node, setup)
-    }
-    return frozenset(previews | loops)
+    for node, over in interp.iterations.items():
+        if over and isinstance(node, ast.For) and _is_early(interp, node, setup):
+            previews.add(node)
+    return frozenset(previews)
 
 
 def previewed_at(node: ast.AST) -> External:
-    """The loader of a look: one of its own, which nothing trains on."""
+    """The loader of a preview: one of its own, which nothing trains on."""
     return External(LOADER, node)
 
 
-def _is_iter(interp: Interpretation, node: ast.Call) -> bool:
-    return any(isinstance(v, Symbol) and v.path == "builtins.iter" for v in interp.of(node.func))
-
-
 def _setup(interp: Interpretation) -> Setup:
-    """For each scope that makes an optimizer, itself or in a function it calls: by which line."""
+    """The scopes that make an optimizer, themselves or in a function that they call, each with the line of the last one."""
     found: Setup = {}
     made = {
         v.site
@@ -63,31 +57,28 @@ def _setup(interp: Interpretation) -> Setup:
     seen: set[ast.AST] = set()
     while work:
         site = work.pop()
-        if site in seen:
-            continue
-        seen.add(site)
-        scope = interp.table.of_node[site]
-        found[scope] = max(found.get(scope, 0), site.lineno)
-        work.extend(interp.call_sites.get(scope.node, ()))
+        if site not in seen:
+            seen.add(site)
+            scope = interp.table.of_node[site]
+            found[scope] = max(found.get(scope, 0), site.lineno)
+            work.extend(interp.call_sites.get(scope.node, ()))
     return found
 
 
 def _uses(interp: Interpretation, begun: ast.Call) -> list[ast.AST]:
-    """Where batches are drawn from an iterator: the call that makes it, `next` of it, loops and others over it."""
+    """Where batches are drawn from an iterator: the call that makes it, `next` of it, loops over it."""
+
+    def is_over(node: ast.expr) -> bool:
+        return any(isinstance(v, Iterator) and v.site is begun for v in interp.of(node))
+
     found: list[ast.AST] = [begun]
     for node, values in interp.values.items():
         if isinstance(node, ast.Call) and values:
             arguments = (*node.args, node.func.value) if isinstance(node.func, ast.Attribute) else node.args
-            if any(_is_over(interp, a, begun) for a in arguments):
+            if any(map(is_over, arguments)):
                 found.append(node)
-    found += [
-        n for n, _ in interp.iterations.items() if isinstance(n, ast.For) and _is_over(interp, n.iter, begun)
-    ]
-    return found
-
-
-def _is_over(interp: Interpretation, node: ast.expr, begun: ast.Call) -> bool:
-    return any(isinstance(v, Iterator) and v.site is begun for v in interp.of(node))
+    loops = (node for node, _ in interp.iterations.items() if isinstance(node, ast.For))
+    return [*found, *(loop for loop in loops if is_over(loop.iter))]
 
 
 def _is_early(interp: Interpretation, node: ast.AST, setup: Setup, depth: int = 3) -> bool:

@@ -1,4 +1,4 @@
-"""Where in a script the model runs: the loops that run once a batch, and the functions and methods that touch a model."""
+"""Where a script runs its model: the loops that run once a batch, the functions and methods that call a model."""
 
 from __future__ import annotations
 
@@ -22,14 +22,8 @@ def batch_loop_around(interp: Interpretation, node: ast.AST) -> ast.AST | None:
     return around
 
 
-def in_module(interp: Interpretation, node: ast.AST) -> bool:
-    """Whether `node` stands in a method of an nn.Module."""
-    return node in interp.in_modules
-
-
 def in_mover(interp: Interpretation, node: ast.AST) -> bool:
-    """Whether `node` stands in a function that moves what it is given, and does nothing else with it, or in a class
-    that wraps a loader to do so."""
+    """Whether `node` stands in a function that only moves what it is given, or in a class that wraps a loader to do so."""
     if not interp.movers and not interp.wrappers:
         return False
     function = interp.table.function_around(node)
@@ -38,22 +32,20 @@ def in_mover(interp: Interpretation, node: ast.AST) -> bool:
 
 
 def loop_of(interp: Interpretation, node: ast.AST) -> ast.AST | None:
-    """The loop that runs once a batch of what `node` iterates: itself, or the one around `next(batches)`."""
-    if isinstance(node, ast.For | ast.AsyncFor) or not isinstance(node, ast.Call):
+    """The loop that runs once a batch of what `node` iterates: `node` itself, or the one around `next(batches)`."""
+    if not isinstance(node, ast.Call):
         return node if isinstance(node, ast.For | ast.AsyncFor) else None
-    for around in interp.table.ancestors(node):
-        if isinstance(around, ast.For | ast.AsyncFor | ast.While):
-            return around
-        if around in interp.table.scopes:
-            break
-    return None
+    loops = (ast.For, ast.AsyncFor, ast.While)
+    around = (a for a in interp.table.ancestors(node) if isinstance(a, loops) or a in interp.table.scopes)
+    found = next(around, None)
+    return found if isinstance(found, loops) else None
 
 
 def methods_of_modules(interp: Interpretation, methods: set[Method]) -> set[ast.AST]:
-    """Those methods of nn.Module classes that may run while a model computes its output.
+    """Those of the methods of all nn.Module classes that may run while a model computes its output.
 
-    The others drive a training or an evaluation from without: `fit`, `training_step` or `evaluate`, called by code
-    that is no module's, or by one another. They are functions like any other. ``methods``: of all module classes.
+    The others drive a training or an evaluation from outside: `fit`, `training_step` or `evaluate`, called by code that
+    is no module's, or by one another. They count as functions like any other.
     """
     outside = {m for m in methods if not m.name.startswith("__") and m.name != "forward"}
     outside = {m for m in outside if interp.call_sites.get(m) and m not in interp.escaped}
@@ -66,12 +58,10 @@ def methods_of_modules(interp: Interpretation, methods: set[Method]) -> set[ast.
 
 
 def functions_that_run_a_model(interp: Interpretation) -> set[ast.AST]:
-    """The functions that (through any depth of calls) call a module or backward."""
+    """The functions that call a module or backward, themselves or through functions that they call."""
     direct: set[ast.AST] = set()
     callers: dict[ast.AST, set[ast.AST]] = defaultdict(set)
-    for node in interp.table.parents:
-        if not isinstance(node, ast.Call):
-            continue
+    for node in interp.table.each(ast.Call):
         around = next((a for a in interp.table.ancestors(node) if a in interp.table.scopes), interp.tree)
         for value in interp.of(node.func):
             if interp.is_module(value) or (isinstance(value, Member) and value.name == "backward"):
@@ -79,11 +69,11 @@ def functions_that_run_a_model(interp: Interpretation) -> set[ast.AST]:
             target = code_of(value)
             if target is not None:
                 callers[target].add(around)
+    found: set[ast.AST] = set()
     work = list(direct)
-    touching = set(direct)
     while work:
-        for caller in callers[work.pop()]:
-            if caller not in touching:
-                touching.add(caller)
-                work.append(caller)
-    return touching
+        function = work.pop()
+        if function not in found:
+            found.add(function)
+            work.extend(callers[function])
+    return found

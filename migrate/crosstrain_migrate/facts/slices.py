@@ -1,4 +1,4 @@
-"""What an expression is computed from: every use of a variable on the way to it."""
+"""Where a value comes from: the uses of variables, the calls and the attributes that an expression is computed from."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from .code import Code
 from .tensors import is_factor
 from .values import FromBatch, code_of
 
+Entered = tuple[ast.AST, int | None]  # a function, and the position of what it returns that is asked for
+
 
 def slice_of(facts: Code, expressions: Iterable[ast.expr]) -> frozenset[ast.AST]:
     """Every use of a variable, and every call, that the expressions are computed from."""
     found: set[ast.AST] = set()
-    entered: set[tuple[ast.AST, int | None]] = set()
-    filled: set[ast.AST] = set()  # what was found to be put into containers and attributes
+    entered: set[Entered] = set()
+    filled: set[ast.AST] = set()  # what the script puts into containers and attributes on the way
     work: list[ast.AST] = [*expressions]
     while work:
         for name in _walk_without_factors(facts, work.pop()):
@@ -30,11 +32,11 @@ def slice_of(facts: Code, expressions: Iterable[ast.expr]) -> frozenset[ast.AST]
             if not isinstance(name, ast.Name) or name in found or not isinstance(name.ctx, ast.Load):
                 continue
             found.add(name)
-            for definition in facts.interp.reaching.get(name, frozenset()):
-                if isinstance(definition, ast.arg):
-                    work.extend(facts.given(definition))
+            for binding in facts.interp.bindings(name):
+                if isinstance(binding, ast.arg):
+                    work.extend(facts.given(binding))
                 else:
-                    work.extend(_assigned_to(facts, definition, entered))
+                    work.extend(_assigned_to(facts, binding, entered))
     return frozenset(found)
 
 
@@ -44,33 +46,26 @@ def attributes_of(facts: Code, expressions: Iterable[ast.expr]) -> frozenset[str
     work = list(expressions)
     while work:
         expression = work.pop()
-        bound = [
-            facts.table.statement_of(d) for n in slice_of(facts, [expression]) for d in _bindings(facts, n)
-        ]
+        used = {d for n in slice_of(facts, [expression]) for d in facts.interp.bindings(n)}
+        bound = {facts.table.statement_of(d) for d in used if not isinstance(d, ast.arg)}
         values = [s.value for s in bound if isinstance(s, ast.Assign | ast.AugAssign)]
-        nodes = [n for value in (expression, *values) for n in walk(value)]
+        nodes = (n for value in (expression, *values) for n in walk(value))
         names = {n.attr for n in nodes if isinstance(n, ast.Attribute) and _holds_share(facts, n)} - found
         found |= names
         work += [
-            s.value
-            for s in (facts.nodes if names else ())
-            if isinstance(s, ast.Assign)
-            if any(isinstance(t, ast.Attribute) and t.attr in names for t in s.targets)
+            statement.value
+            for statement in (facts.each(ast.Assign) if names else ())
+            if any(isinstance(t, ast.Attribute) and t.attr in names for t in statement.targets)
         ]
     return frozenset(found)
-
-
-def _bindings(facts: Code, node: ast.AST) -> Iterable[ast.AST]:
-    found = facts.interp.reaching.get(node, frozenset()) if isinstance(node, ast.Name) else frozenset()
-    return (d for d in found if not isinstance(d, ast.arg))
 
 
 def _holds_share(facts: Code, node: ast.Attribute) -> bool:
     return any(isinstance(v, FromBatch) and not v.host for v in facts.of(node))
 
 
-def _assigned_to(facts: Code, target: ast.AST, entered: set[tuple[ast.AST, int | None]]) -> list[ast.AST]:
-    """What a variable is given: of a tuple that is unpacked into several, the part that is its own."""
+def _assigned_to(facts: Code, target: ast.AST, entered: set[Entered]) -> list[ast.AST]:
+    """What a variable is assigned: of a tuple that is unpacked into several, its own part."""
     for around in facts.table.ancestors(target):
         if isinstance(around, ast.comprehension):
             return [around.iter]
@@ -104,35 +99,32 @@ def _number_factors(facts: Code, node: ast.BinOp) -> list[ast.expr]:
     """The sides that are Python numbers by which a loss is multiplied or divided."""
     if not isinstance(node.op, ast.Mult | ast.Div):
         return []
-    left, right = (
-        [v for v in facts.of(side) if isinstance(v, FromBatch)] for side in (node.left, node.right)
-    )
-    return [
-        side
-        for side, own, others in ((node.left, left, right), (node.right, right, left))
-        if own and others and all(is_factor(a, b) for a in own for b in others)
-    ]
+
+    def is_number(side: ast.expr, other: ast.expr) -> bool:
+        own, others = ([v for v in facts.of(n) if isinstance(v, FromBatch)] for n in (side, other))
+        return bool(own and others) and all(is_factor(a, b) for a in own for b in others)
+
+    sides = (node.left, node.right), (node.right, node.left)
+    return [side for side, other in sides if is_number(side, other)]
 
 
 def _returned_by(
-    facts: Code, call: ast.Call, entered: set[tuple[ast.AST, int | None]], position: int | None = None
+    facts: Code, call: ast.Call, entered: set[Entered], position: int | None = None
 ) -> list[ast.AST]:
     """What the script's own functions that `call` may run return, or that `position` of it; each function once."""
     found: list[ast.AST] = []
-    for value in facts.of(call.func):
-        function = code_of(value)
-        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        if (function, position) in entered:
-            continue
-        entered.add((function, position))
-        returned = (n.value for n in walk(function) if isinstance(n, ast.Return))
-        found.extend(_part(value, position) for value in returned if value is not None)
+    for function in map(code_of, facts.of(call.func)):
+        if (
+            isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+            and (function, position) not in entered
+        ):
+            entered.add((function, position))
+            found.extend(_part(value, position) for value in facts.returned(function))
     return found
 
 
 def _part(node: ast.expr, position: int | None) -> ast.expr:
-    """The element of a tuple as it is written; anything else is whole."""
+    """One element of a tuple display; anything else is whole."""
     if position is None or not isinstance(node, ast.Tuple) or position >= len(node.elts):
         return node
     return node if any(isinstance(e, ast.Starred) for e in node.elts) else node.elts[position]

@@ -1,4 +1,4 @@
-"""What each kind of statement does to what the interpreter knows: bindings, loops, returns."""
+"""What each kind of statement adds to what the interpreter knows: bindings, loops, returns."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from crosstrain_migrate.syntax.walks import children, walk
 
 from . import attributes, lifetimes
 from . import torch_api as api
+from .arguments import positional_of
 from .assignment import assign
 from .expressions import combine
 from .interpretation import Interpretation
 from .iteration import iterate
-from .values import UNKNOWN, Class, FromBatch, Function, Method, Symbol, Values
+from .values import NOTHING, UNKNOWN, Class, FromBatch, Function, Method, Symbol, Values
 
 
 def run_body(interp: Interpretation, body: list[ast.stmt]) -> None:
@@ -24,9 +25,8 @@ def run_body(interp: Interpretation, body: list[ast.stmt]) -> None:
         if statement in interp.constants.dead:
             continue
         if statement in interp.watch.settled:
-            for name in _SUITES.get(type(statement), ()):
-                for suite in _suites(getattr(statement, name)):
-                    run_body(interp, suite)
+            if statement.__class__ in _COMPOUND:
+                _run_suites(interp, statement)
             continue
         outer = interp.watch.enter(statement)
         _EFFECTS.get(type(statement), _run_parts)(interp, statement)
@@ -34,54 +34,41 @@ def run_body(interp: Interpretation, body: list[ast.stmt]) -> None:
 
 
 def _run_parts(interp: Interpretation, node: ast.AST) -> None:
-    """Anything without meaning of its own: evaluate its expressions, run its suites."""
+    """Evaluates the expressions and runs the suites of a statement that has no meaning of its own."""
     for child in children(node):
         if isinstance(child, ast.expr):
             interp.eval(child)
         elif isinstance(child, ast.stmt):
             run_body(interp, [child])
         elif isinstance(child, ast.withitem):
-            _with_item(interp, child)
+            values = interp.eval(child.context_expr)
+            if child.optional_vars is not None:
+                assign(interp, child.optional_vars, values)
         elif isinstance(child, ast.ExceptHandler | ast.match_case):
             _run_parts(interp, child)
 
 
-def _with_item(interp: Interpretation, item: ast.withitem) -> None:
-    values = interp.eval(item.context_expr)
-    if item.optional_vars is not None:
-        assign(interp, item.optional_vars, values)
-
-
-def _define_function(interp: Interpretation, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-    for decorator in node.decorator_list:
-        _decorate(interp, interp.eval(decorator), Function(node))
-    interp.bind(interp.table.of_node[node], node.name, {Function(node)}, node)
-
-
-def _define_class(interp: Interpretation, node: ast.ClassDef) -> None:
-    for base in node.bases:
+def _define(interp: Interpretation, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
+    for base in node.bases if isinstance(node, ast.ClassDef) else ():
         interp.eval(base)
+    defined = Class(node) if isinstance(node, ast.ClassDef) else Function(node)
     for decorator in node.decorator_list:
-        _decorate(interp, interp.eval(decorator), Class(node))
-    interp.bind(interp.table.of_node[node], node.name, {Class(node)}, node)
+        _decorate(interp, interp.eval(decorator), defined)
+    interp.bind(interp.table.of_node[node], node.name, {defined}, node)
 
 
 def _decorate(interp: Interpretation, decorators: Values, decorated: Function | Class) -> None:
-    """`@register("net")` puts what it stands above into a dict of models. What a decorator calls is no such entry:
-    a wrapper around a function of the script tells nothing of who calls it."""
+    """Gives what is decorated to a decorator such as `@register("net")`, which keeps it in a dict of models. A decorator
+    that calls its argument keeps nothing: a wrapper around a function does not tell who calls it."""
     for decorator in decorators:
         bound = isinstance(decorator, Method)
         function = decorator.function if isinstance(decorator, Method) else decorator
         if not isinstance(function, Function):
             continue
-        parameters = [*function.node.args.posonlyargs, *function.node.args.args][bound:]
-        if parameters and not _calls(function.node, parameters[0].arg):
-            interp.bind_argument(interp.table.scopes[function.node], parameters[0], {decorated})
-
-
-def _calls(function: ast.AST, name: str) -> bool:
-    called = (n.func for n in walk(function) if isinstance(n, ast.Call))
-    return any(isinstance(f, ast.Name) and f.id == name for f in called)
+        for parameter in positional_of(function.node)[bound:][:1]:
+            called = (n.func for n in walk(function.node) if isinstance(n, ast.Call))
+            if not any(isinstance(f, ast.Name) and f.id == parameter.arg for f in called):
+                interp.bind_argument(interp.table.scopes[function.node], parameter, {decorated})
 
 
 def _import(interp: Interpretation, node: ast.Import) -> None:
@@ -101,7 +88,7 @@ def _import_from(interp: Interpretation, node: ast.ImportFrom) -> None:
         if alias.name == "*":
             continue
         if linked is not None:
-            values = attributes.of_file(interp, linked, alias.name)
+            values = attributes.of_module(interp, linked, alias.name)
         else:
             values = frozenset({Symbol(api.canonical(f"{prefix}.{alias.name}"))})
         interp.bind(scope, alias.asname or alias.name, values, alias)
@@ -110,7 +97,7 @@ def _import_from(interp: Interpretation, node: ast.ImportFrom) -> None:
 def _assign(interp: Interpretation, node: ast.Assign) -> None:
     values = interp.eval(node.value)
     if lifetimes.accumulated(interp, node) is not None or lifetimes.carried(interp, node):
-        values = lifetimes.as_kept(values)
+        values = lifetimes.made_global(values)
     for target in node.targets:
         assign(interp, target, values)
 
@@ -121,27 +108,20 @@ def _assign_annotated(interp: Interpretation, node: ast.AnnAssign) -> None:
 
 
 def _augment(interp: Interpretation, node: ast.AugAssign) -> None:
-    """`total += x` makes `total` what `x` is: its start value is a constant as far as shares go."""
+    """`total += x` makes `total` what `x` is: its start value does not depend on the share."""
     values = interp.eval(node.value)
-    before = _before_augmentation(interp, node)
+    if isinstance(node.target, ast.Name):
+        before = NOTHING.union(*map(interp.definitions.get, interp.bindings(node.target)))
+    else:
+        before = interp.eval(node.target)
     batch_values = frozenset(v for v in before if isinstance(v, FromBatch))
     if isinstance(node.op, ast.Add | ast.Sub) and not batch_values:
         result = values | before
     else:
         result = combine(node.op, batch_values or before, values, node)
-    assign(
-        interp,
-        node.target,
-        lifetimes.as_kept(result) if lifetimes.outlives(interp, node.target, node) else result,
-    )
-
-
-def _before_augmentation(interp: Interpretation, node: ast.AugAssign) -> Values:
-    """What the target was before `node` changed it."""
-    if isinstance(node.target, ast.Name):
-        reaching = interp.reaching.get(node.target, frozenset())
-        return frozenset(v for d in reaching for v in interp.definitions[d])
-    return interp.eval(node.target)
+    if lifetimes.outlives(interp, node.target, node):
+        result = lifetimes.made_global(result)
+    assign(interp, node.target, result)
 
 
 def _for(interp: Interpretation, node: ast.For | ast.AsyncFor) -> None:
@@ -158,38 +138,29 @@ def _return(interp: Interpretation, node: ast.Return) -> None:
         interp.merge(interp.returns.cell(function), values)
 
 
-# The fields with the suites that belong to a statement of this scope, in the order in which they stand.
-_SUITES: dict[type[ast.stmt], tuple[str, ...]] = {
-    ast.If: ("body", "orelse"),
-    ast.For: ("body", "orelse"),
-    ast.AsyncFor: ("body", "orelse"),
-    ast.While: ("body", "orelse"),
-    ast.With: ("body",),
-    ast.AsyncWith: ("body",),
-    ast.Try: ("body", "handlers", "orelse", "finalbody"),
-    ast.Match: ("cases",),
-}
-if sys.version_info >= (3, 11):
-    _SUITES[ast.TryStar] = _SUITES[ast.Try]
+# The statements whose suites belong to the same scope, and the fields that hold these, in the order of the text.
+_COMPOUND = {ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match}
+_COMPOUND |= {ast.TryStar} if sys.version_info >= (3, 11) else set()
+_SUITES = ("body", "handlers", "orelse", "finalbody", "cases")
 
 
-def _suites(field: list[Any]) -> list[list[ast.stmt]]:
-    """A suite itself, or those of handlers and cases."""
-    if field and isinstance(field[0], ast.ExceptHandler | ast.match_case):
-        return [part.body for part in field]
-    return [field] if field else []
+def _run_suites(interp: Interpretation, node: ast.stmt) -> None:
+    for name in _SUITES:
+        parts = getattr(node, name, [])
+        if name in {"handlers", "cases"}:
+            for part in parts:
+                run_body(interp, part.body)
+        elif parts:
+            run_body(interp, parts)
 
 
 _EFFECTS: dict[type[ast.stmt], Callable[[Interpretation, Any], None]] = {
-    ast.FunctionDef: _define_function,
-    ast.AsyncFunctionDef: _define_function,
-    ast.ClassDef: _define_class,
+    **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef), _define),
     ast.Import: _import,
     ast.ImportFrom: _import_from,
     ast.Assign: _assign,
     ast.AnnAssign: _assign_annotated,
     ast.AugAssign: _augment,
-    ast.For: _for,
-    ast.AsyncFor: _for,
+    **dict.fromkeys((ast.For, ast.AsyncFor), _for),
     ast.Return: _return,
 }

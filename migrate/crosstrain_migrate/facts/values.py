@@ -11,7 +11,7 @@ from crosstrain_migrate.syntax.nodes import FunctionNode
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Evaluated, and nothing that matters here: a number, a string, an object we know nothing of.
+    """Evaluated, and nothing that matters here: a number, a string, an unknown object.
 
     An empty set of values means *not evaluated yet*; the difference keeps the fixpoint monotone.
     """
@@ -19,7 +19,7 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Absent(Unknown):
-    """None. Where an attribute or an item of a value is read, the value was another one."""
+    """None: whose attributes and items nobody reads, so that there the value is another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class External:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Attribute `name` of a value whose definition we do not have (`optimizer.step`, `args.lr`, `x.size`)."""
+    """Attribute `name` of a value that has no definition here (`optimizer.step`, `args.lr`, `x.size`)."""
 
     receiver: Value
     name: str
@@ -87,7 +87,7 @@ class Member:
 
     @property
     def root(self) -> Value:
-        """What the chain of attributes begins with: of `model.backbone.fc`, the model."""
+        """The start of the chain of attributes: of `model.backbone.fc`, the model."""
         owner = self.receiver
         while isinstance(owner, Member):
             owner = owner.receiver
@@ -190,4 +190,5 @@ def code_of(value: Value) -> FunctionNode | ast.ClassDef | None:
 
 
 NOTHING: Values = frozenset()
+ABSENT: Values = frozenset({Absent()})
 UNKNOWN: Values = frozenset({Unknown()})

@@ -1,4 +1,4 @@
-"""What keeps sets of values finite and small, so that the fixpoint ends soon: much alike becomes one."""
+"""Keeps sets of values finite and small, so that the fixpoint ends soon: similar values are joined."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from .memory import Heap
 from .values import FromBatch, Iterator, Member, Sequence, Symbol, Unknown, Value
 
 WIDEN_ABOVE = 6  # values that differ only in their origins are joined when a set grows beyond this
-# Attributes of things we know nothing of, and iterators over iterators, are told apart up to this depth, and in sets up to this size.
+# Attributes of unknown values, and iterators over iterators, are told apart up to this depth, in sets up to this size.
 DEEPEST, CROWD = 4, 40
 LONGEST = 6  # parts of a dotted name that surely names something in a module
-
-
-COVERABLE = frozenset({Sequence, FromBatch})  # the kinds of values that `covered` may be true of
+COVERABLE = frozenset({Sequence, FromBatch})  # what `covered` may be true of
 
 
 def covered(value: Value, values: set[Value], heap: Heap) -> bool:
-    """Whether a widened value already stands for this one: without this test, sets would grow and shrink for ever."""
+    """Whether a widened value already stands for this one: without this test, sets would grow and shrink endlessly."""
     if isinstance(value, Sequence):
         one = heap.stands_for(value.site)
         return one is not value.site and Sequence(one) in values
@@ -42,14 +40,14 @@ def widen(values: set[Value]) -> None:
 
 
 def is_attribute(value: Value) -> bool:
-    """Whether `value` may be one of ever more attributes of attributes."""
+    """Whether `value` may be one of an endless chain of attributes of attributes."""
     if isinstance(value, Symbol):
         return value.path.count(".") >= (2 if value.path.startswith("builtins.") else LONGEST)
     return isinstance(value, Member) and isinstance(value.receiver, Member)
 
 
 def may_have(owner: Value, name: str) -> bool:
-    """Whether `owner.name` is worth telling apart: `node = node.next` in a loop would give values without end."""
+    """Whether `owner.name` gets a value of its own: `node = node.next` in a loop would make values without end."""
     depth = 0
     while isinstance(owner, Member):
         depth += 1
@@ -60,7 +58,7 @@ def may_have(owner: Value, name: str) -> bool:
 
 
 def iterator(over: Value, site: ast.AST, counted: bool = False) -> Value:
-    """What `site` makes to iterate `over`: a function that calls itself with it would give others without end."""
+    """What `site` makes to iterate `over`; a recursive function does not make iterators of iterators without end."""
     inner, depth = over, 1
     while isinstance(inner, Iterator):
         if inner.site is site or depth >= DEEPEST:

@@ -1,4 +1,4 @@
-"""Calls of methods of values we have no definition of: models, optimizers, containers."""
+"""Calls of methods of values that have no definition here: models, optimizers, containers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.arguments import given
 from crosstrain_migrate.facts.evidence import COMPARES
 from crosstrain_migrate.facts.interpretation import Interpretation
-from crosstrain_migrate.facts.lifetimes import as_kept, kept
+from crosstrain_migrate.facts.lifetimes import kept, made_global
 from crosstrain_migrate.facts.memory import ANY, key_of
+from crosstrain_migrate.facts.torch_api import words
 from crosstrain_migrate.facts.values import (
     NOTHING,
     UNKNOWN,
@@ -28,12 +29,11 @@ from crosstrain_migrate.facts.values import (
 from .modules import call_module
 from .tensor_functions import call_tensor_method, of_unknown
 
-# Methods of a module or a tensor that give back what they are called on.
-PARAMETERS = frozenset({"parameters", "named_parameters"})
-SAME_OBJECT = frozenset(
-    {"to", "cuda", "cpu", "train", "eval", "apply", "requires_grad_", "compile"}
-    | {"double", "float", "half", "bfloat16"}
-)
+PARAMETERS = words("parameters named_parameters")
+# Methods of a module or a tensor that return what they are called on.
+SAME_OBJECT = words("to cuda cpu train eval apply requires_grad_ compile double float half bfloat16")
+_PARTS = words("modules children values")
+_NAMED_PARTS = words("named_modules named_children items")
 
 
 def call_member(interp: Interpretation, function: Member, node: ast.Call) -> Values:
@@ -47,20 +47,21 @@ def call_member(interp: Interpretation, function: Member, node: ast.Call) -> Val
             interp.note_modules({owner})  # nothing else has any
         if isinstance(owner, Member) and interp.is_module(owner.root):
             return frozenset({Parameters(owner)})
-    if interp.is_module(owner) or isinstance(owner, External | Instance):
+    if isinstance(owner, External | Instance):
         found = _call_object_method(interp, owner, name, node)
         if found is not None:
             return found
     if isinstance(owner, Sequence):
         return _call_container_method(interp, owner, name, node)
+    rows: Values = NOTHING
     if name in COMPARES and node.args:  # of the rows that it is compared with
         rows = frozenset(v for v in interp.of(node.args[0]) if isinstance(v, FromBatch) and v.kind == "rows")
-        if rows:
-            return rows
-    return of_unknown(interp, node)
+    return rows or of_unknown(interp, node)
 
 
-def _call_object_method(interp: Interpretation, owner: Value, name: str, node: ast.Call) -> Values | None:
+def _call_object_method(
+    interp: Interpretation, owner: External | Instance, name: str, node: ast.Call
+) -> Values | None:
     if name in PARAMETERS:
         return frozenset({Parameters(owner)})
     if name in SAME_OBJECT:
@@ -70,16 +71,12 @@ def _call_object_method(interp: Interpretation, owner: Value, name: str, node: a
             return call_module(interp, node)
         if name in {"buffers", "state_dict", "load_state_dict", "keys"}:
             return UNKNOWN
-        if name in {"modules", "children", "values", "named_modules", "named_children", "items"}:
-            return _submodules(
-                interp, owner, node, named=name in {"named_modules", "named_children", "items"}
-            )
+        if name in _PARTS | _NAMED_PARTS:
+            return _submodules(interp, owner, name, node)
         return of_unknown(interp, node)
     if isinstance(owner, External) and api.is_optimizer_class(owner.path):
         return _step(interp, owner.path, node) if name == "step" else UNKNOWN
-    if name == "parse_args":
-        return frozenset({External("argparse.Namespace", node)})
-    return None
+    return frozenset({External("argparse.Namespace", node)}) if name == "parse_args" else None
 
 
 def closure_of(node: ast.Call) -> ast.expr | None:
@@ -88,28 +85,33 @@ def closure_of(node: ast.Call) -> ast.expr | None:
 
 
 def _step(interp: Interpretation, path: str, node: ast.Call) -> Values:
-    """`optimizer.step(closure)` returns what the closure does: a global number, where a line search decides by it."""
-    given = closure_of(node)
-    closures = [v.node for v in interp.of(given) if isinstance(v, Function)] if given is not None else []
+    """`optimizer.step(closure)` returns what the closure does: a global number where a line search decides by it."""
+    closure = closure_of(node)
+    closures = [v.node for v in interp.of(closure) if isinstance(v, Function)] if closure is not None else []
     if not closures:
         return UNKNOWN
     found = frozenset(v for closure in closures for v in interp.returns[closure])
-    return as_kept(found) if api.searches(path) else found
+    return made_global(found) if api.searches(path) else found
 
 
-def _submodules(interp: Interpretation, owner: Value, node: ast.Call, named: bool) -> Values:
+def _submodules(interp: Interpretation, owner: External | Instance, name: str, node: ast.Call) -> Values:
     """The parts of a module, one by one, or in pairs with their names."""
-    assert isinstance(owner, External | Instance)  # nothing else is a module
-    part = External(api.SUBMODULE, owner.site)
-    if named:
-        interp.store(node, 0, UNKNOWN)
-        interp.store(node, 1, {part})
-    interp.store(node.func, ANY, {Sequence(node) if named else part})
+    part: Value = External(api.SUBMODULE, owner.site)
+    if name in _NAMED_PARTS:
+        part = _pair(interp, node, frozenset({part}))
+    interp.store(node.func, ANY, {part})
     return frozenset({Sequence(node.func)})
 
 
+def _pair(interp: Interpretation, node: ast.Call, values: Values) -> Sequence:
+    """A name or key with one of `values`, as `items` yields them."""
+    interp.store(node, 0, UNKNOWN)
+    interp.store(node, 1, values)
+    return Sequence(node)
+
+
 def _element_or_default(interp: Interpretation, owner: Sequence, name: str, node: ast.Call) -> Values:
-    """`sums.get("loss", 0)`: an element, or what is given for want of one."""
+    """`sums.get("loss", 0)`: an element, or the default."""
     key = key_of(node.args[0]) if node.args and name != "pop" else ANY
     default = interp.of(node.args[1]) if len(node.args) > 1 else NOTHING if name == "pop" else UNKNOWN
     if name == "setdefault":
@@ -118,20 +120,17 @@ def _element_or_default(interp: Interpretation, owner: Sequence, name: str, node
 
 
 def _call_container_method(interp: Interpretation, owner: Sequence, name: str, node: ast.Call) -> Values:
-    if name in {"append", "add", "insert", "appendleft"} and node.args:
-        interp.store(owner.site, ANY, kept(interp, interp.of(node.args[-1]), owner.site, node))
-        return UNKNOWN
-    if name == "extend" and node.args:
-        elements = frozenset(e for v in interp.of(node.args[0]) for e in interp.element(v))
-        interp.store(owner.site, ANY, kept(interp, elements, owner.site, node))
+    if name in {"append", "add", "insert", "appendleft", "extend"} and node.args:
+        added = interp.of(node.args[-1])
+        if name == "extend":
+            added = frozenset(e for v in interp.of(node.args[0]) for e in interp.element(v))
+        interp.store(owner.site, ANY, kept(interp, added, owner.site, node))
         return UNKNOWN
     if name in {"values", "copy"}:
         return frozenset({owner})
     if name in {"pop", "get", "setdefault"}:
         return _element_or_default(interp, owner, name, node)
     if name == "items":
-        interp.store(node, 0, UNKNOWN)
-        interp.store(node, 1, interp.element(owner))
-        interp.store(node.func, ANY, {Sequence(node)})
+        interp.store(node.func, ANY, {_pair(interp, node, interp.element(owner))})
         return frozenset({Sequence(node.func)})
     return UNKNOWN

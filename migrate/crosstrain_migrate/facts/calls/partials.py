@@ -1,11 +1,11 @@
-"""`functools.partial` of an imported name: `make = partial(DataLoader, batch_size=64)`, and the calls of it."""
+"""Calls of a `functools.partial` of an imported name: `make = partial(DataLoader, batch_size=64)`."""
 
 from __future__ import annotations
 
 import ast
 
 from crosstrain_migrate.facts.interpretation import Interpretation
-from crosstrain_migrate.facts.values import External, Symbol, Values
+from crosstrain_migrate.facts.values import NOTHING, External, Symbol, Values
 
 from .imported import call_symbol
 
@@ -17,21 +17,17 @@ def is_partial(function: External) -> bool:
 
 
 def call_partial(interp: Interpretation, function: External, node: ast.Call) -> Values:
-    """What the imported names return for the arguments of both calls; nothing is known of the script's own functions."""
+    """What an imported name returns for the arguments of both calls; of the script's own functions, nothing."""
     assert isinstance(function.site, ast.Call)
     whole = _whole(interp, function.site, node)
-    found = {
-        value
-        for name in interp.of(function.site.args[0])
-        if isinstance(name, Symbol)
-        for value in call_symbol(interp, name.path, whole)
-    }
+    names = [v for v in interp.of(function.site.args[0]) if isinstance(v, Symbol)]
+    found = NOTHING.union(*(call_symbol(interp, name.path, whole) for name in names))
     interp.merge(interp.values.cell(whole), found)
-    return frozenset(found)
+    return found
 
 
 def _whole(interp: Interpretation, bound: ast.Call, node: ast.Call) -> ast.Call:
-    """`DataLoader(data, batch_size=64)` of `make(data)`, in its place; one node for both calls, however often asked."""
+    """`DataLoader(data, batch_size=64)`, where `make(data)` stands: the same node each time that it is asked for."""
     known = interp.partials.get((bound, node))
     if known is None:
         later = {k.arg for k in node.keywords}

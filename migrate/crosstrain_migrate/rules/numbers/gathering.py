@@ -225,7 +225,7 @@ class Gatherer:
         interp = self.facts.interp
         here = interp.observed.get(node)
         used = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-        return here is not None and not here.values and node in interp.taken and not used
+        return here is not None and not here.values and node in interp.only_observed and not used
 
     def _goes_into_a_loss(self, node: ast.AST) -> bool:
         """Whether only that a loss compares it with labels says that it has rows."""

@@ -58,7 +58,7 @@ def plan(context: Context) -> None:
 def _report_idle(context: Context) -> None:
     """Notes each function with a backward pass that the script never calls."""
     facts = context.facts
-    idle = {facts.enclosing_function(call): call for call in reversed(facts.idle_backward_calls)}
+    idle = {facts.enclosing_function(call): call for call in reversed(facts.unreached_backward_calls)}
     for function, call in idle.items():
         name = function.name if function is not None else "it"
         reason = f"nothing in this script calls `{name}`, so its backward pass was left as it is"

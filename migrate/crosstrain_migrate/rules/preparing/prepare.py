@@ -109,7 +109,7 @@ def _record_observations(context: Context) -> None:
     interp, subject = context.facts.interp, context.subject
     for value in (*subject.models, *subject.optimizers, *subject.loaders, *subject.schedulers):
         site = site_of(value)
-        if site in interp.taken:
+        if site in interp.only_observed:
             word = ROLES.get(interp.role(value), "")
             context.observed("loader", RULE, site, f"`{context.source(site)}` is {word}")
 

@@ -332,4 +332,4 @@ def test_a_device_that_is_chosen_again(again: str, said: list[int]) -> None:
     script = script.format(again) + textwrap.indent(TRAINING, "    ")
     result = migrate(script)
     assert result.changed
-    assert [f.line for f in result.findings if "does not get" in f.reason] == said
+    assert [f.line for f in result.findings if "cannot reach" in f.reason] == said

@@ -160,7 +160,7 @@ def test_a_look_between_the_stages_and_the_first_prepare_is_refused() -> None:
     result = migrate(text)
     check_invariants(text, result)
     assert result.refused
-    assert any("looked at" in finding.reason for finding in result.findings)
+    assert any("a whole batch" in finding.reason for finding in result.findings)
 
 
 TRIED = """\

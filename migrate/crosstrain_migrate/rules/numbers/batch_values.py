@@ -12,6 +12,11 @@ def batch_values(facts: Facts, node: ast.AST) -> list[FromBatch]:
     return [v for v in facts.of(node) if isinstance(v, FromBatch)]
 
 
+def kinds_of(facts: Facts, node: ast.AST) -> set[str]:
+    """What a node may be of a batch: `rows`, a `mean` over them, a `count` (see FromBatch)."""
+    return {s.kind for s in batch_values(facts, node)}
+
+
 def local_batch_values(
     facts: Facts, node: ast.AST, loaders: set[Value], host: bool = False
 ) -> list[FromBatch]:

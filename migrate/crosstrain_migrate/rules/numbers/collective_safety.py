@@ -16,14 +16,15 @@ from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.syntax.nodes import line_of
 from crosstrain_migrate.syntax.walks import walk
 
-from . import backward_inputs, random_draws
+from . import random_draws
+from .backward_passes import check_inputs
 
 RULE = "CT602"
 
 
 def check(context: Context) -> None:
     """Raises Refusal; asked when it is known what is prepared and what communicates."""
-    backward_inputs.check(context)
+    check_inputs(context)
     communicating = (context.collective | context.gathered) - context.averaged
     for node in sorted(communicating, key=line_of):
         _rows_are_shared(context, node)

@@ -24,13 +24,12 @@ from crosstrain_migrate.syntax.nodes import last_name, line_of
 
 from .batch_parts import BatchParts
 from .batch_values import batch_values
-from .last_batches import check_in_loop
 from .opaque_calls import differentiates
 from .own_sums import OwnSums, add_behind
 from .ragged_batches import is_padded
 from .row_counts import Collapse, RowCounts, first_common
 from .sinks import Sink
-from .ungathered import NotAgain, Ungathered, inside_module
+from .ungathered import NotAgain, Ungathered, check_in_loop, inside_module
 
 MIXED = "CT604"
 MOVES = frozenset({"to", "cuda"})

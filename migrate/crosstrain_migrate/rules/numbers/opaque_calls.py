@@ -77,6 +77,12 @@ def _targets(facts: Facts, call: ast.Call) -> list[FunctionNode]:
     return found
 
 
+def runs_model(facts: Facts, call: ast.Call) -> bool:
+    """Whether a call runs a module, or a function of the script's own that does or goes backward."""
+    touching = any(target in facts.interp.touching for target in facts.targets(call))
+    return touching or any(facts.interp.is_module(v) for v in facts.of(call.func))
+
+
 def differentiates(facts: Facts, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
     """Whether a call, or a function of the script's own that it runs, asks for gradients by what it is given."""
     calls = [n for n in walk(node) if isinstance(n, ast.Call)]

@@ -3,7 +3,7 @@
 What:   A number that cannot be made global is left as it is, with a note. Where it decides (an early stop, the best
         model, a plateau), every process takes the main process's answer.
 Why:    A number that is only shown harms nobody; processes that decide for themselves part ways.
-        A test that keeps a batch from the step keeps it from all, if it does so on one of them.
+        A test that keeps a batch from the step does so on all processes, where it does on one of them.
 Before: `if entropy(out) > limit: break`
 After:  `if broadcast_object_list([bool(entropy(out) > limit)])[0]: break`
 """
@@ -16,6 +16,7 @@ from collections import defaultdict
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.walks import walk
 
 from .batch_values import batch_values
@@ -44,17 +45,17 @@ class OwnNumbers:
         """Whether training goes on with what is kept of it."""
         return bool(self.flow(read).uses & self.facts.loss_slice)
 
-    def join(self, gathered: list[Sink]) -> bool:
-        """Leaves those of the gathered reads that are used together with one that is left: hits of all processes by
-        rows of one are no accuracy. Whether there were any."""
-        joined = {}
-        for read in gathered:
-            for other, why in self.reads.items():
-                if read not in self.reads and self._are_used_together(read, other):
-                    shown = ast.unparse(other.node)
-                    joined[read] = Ungathered(
-                        RULE, read.node, f"it is used together with `{shown}`", why.remedy
-                    )
+    def leave_used_together(self, gathered: list[Sink]) -> bool:
+        """Leaves those of the gathered reads that are used together with one that is left: the hits of all processes
+        divided by the rows of one are no accuracy. Returns whether there were any."""
+        joined = {
+            read: Ungathered(
+                RULE, read.node, f"it is used together with `{ast.unparse(other.node)}`", why.remedy
+            )
+            for read in gathered
+            for other, why in self.reads.items()
+            if read not in self.reads and self._are_used_together(read, other)
+        }
         self.reads.update(joined)
         return bool(joined)
 
@@ -70,7 +71,7 @@ class OwnNumbers:
     def plan(self) -> None:
         """The notes, one for each statement, and one answer for all processes where such a number decides."""
         statements: dict[ast.stmt, list[Sink]] = defaultdict(list)
-        for read in sorted(self.reads, key=lambda r: (r.node.lineno, r.node.col_offset)):
+        for read in sorted(self.reads, key=lambda r: place_of(r.node)):
             statements[self.facts.table.statement_of(read.node)].append(read)
         decisions: dict[ast.expr, None] = {}
         for reads in statements.values():

@@ -25,21 +25,19 @@ from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.syntax.walks import walk
 
-from . import collective_safety, own_gradients
+from . import collective_safety
+from .backward_passes import check_gradients, goes_backward_in_every_turn
 from .batch_values import batch_values, local_batch_values
 from .collate import changes_rows, number_of_batch
-from .filled_tensors import fills_only_the_batch
 from .gathering import MIXED, Gatherer
 from .globaliser import Globaliser
 from .opaque_calls import inside_opaque, is_term
 from .own_numbers import OwnNumbers
-from .replay_buffers import pool_around
 from .row_counts import Collapse
-from .row_loops import in_row_loops, rows_read
+from .row_loops import fills_only_the_batch, in_row_loops, pool_around, rows_read
 from .shared_reductions import reduce_once
 from .sinks import Sink, SinkFinder
 from .totals import reduce_totals
-from .trained_loaders import trains_every_batch
 from .transactions import Transaction
 from .ungathered import NotAgain, Ungathered
 from .unread_numbers import UnreadNumbers
@@ -60,7 +58,7 @@ HOOKS = frozenset(
 
 
 def plan(context: Context) -> None:
-    own_gradients.check(context)
+    check_gradients(context)
     loaders = set(context.subject.train_loaders)
     own = OwnNumbers(context)
     gatherer = _gathered(context, loaders, own)
@@ -95,7 +93,7 @@ def _gathered(context: Context, loaders: set[Value], own: OwnNumbers) -> Gathere
             _check_trained_alone(context, loaders, reason)
             own.reads.update(dict.fromkeys(reads, reason))
         else:
-            if not own.join([r for reads in gatherer.asked_by.values() for r in reads]):
+            if not own.leave_used_together([r for reads in gatherer.asked_by.values() for r in reads]):
                 return gatherer
         before.roll_back()
 
@@ -114,7 +112,7 @@ def _check_trained_alone(context: Context, loaders: set[Value], reason: Ungather
         gone_over = loop.iter if isinstance(loop, ast.For | ast.AsyncFor | ast.comprehension) else loop
         calls = [n for n in walk(gone_over) if isinstance(n, ast.Call)]
         zipped = any("builtins.zip" in facts.paths(call.func) for call in calls)
-        if len(iterated & over) < 2 or zipped or trains_every_batch(facts, loop):
+        if len(iterated & over) < 2 or zipped or goes_backward_in_every_turn(facts, loop):
             continue
         if facts.comes_to(reason.node, set(iterated)):
             raise refuse(MIXED, reason.node, f"one loop trains and evaluates, and {reason}", SPLIT)

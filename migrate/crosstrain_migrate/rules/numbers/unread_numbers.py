@@ -10,6 +10,7 @@ Leaves: a number that is printed, logged, returned or compared as well, and what
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 
 from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.contents import FILLS
@@ -24,6 +25,7 @@ from crosstrain_migrate.syntax.program import parts
 from crosstrain_migrate.syntax.walks import walk
 
 from .batch_values import batch_values
+from .bindings import definitions, receiver, targets_of
 from .own_numbers import OwnNumbers
 from .shared_reductions import variable_of
 from .sinks import Sink
@@ -65,22 +67,23 @@ class UnreadNumbers:
 
     def note(self, sinks: set[Sink]) -> None:
         """Says which numbers of a bar are each process's own."""
-        shown: dict[ast.stmt, list[str]] = {}
-        for sink in sorted(sinks, key=lambda s: (s.node.lineno, s.node.col_offset)):
-            statement = next((s for s in self.own.flow(sink).statements if self.displays(s)), None)
-            if statement is not None:
-                shown.setdefault(statement, []).append(f"`{ast.unparse(sink.node)}`")
+        shown: dict[ast.expr, ast.stmt] = {}
+        for sink in sinks:
+            displays = [s for s in self.own.flow(sink).statements if self.displays(s)]
+            if displays:
+                shown[sink.node] = min(displays, key=place_of)
         self._say(shown)
 
     def say(self, nodes: list[ast.expr]) -> None:
         """Says the same of numbers that stand in a display."""
-        shown: dict[ast.stmt, list[str]] = {}
-        for node in sorted(nodes, key=place_of):
-            shown.setdefault(self.facts.table.statement_of(node), []).append(f"`{ast.unparse(node)}`")
-        self._say(shown)
+        self._say({node: self.facts.table.statement_of(node) for node in nodes})
 
-    def _say(self, shown: dict[ast.stmt, list[str]]) -> None:
-        for statement, numbers in shown.items():
+    def _say(self, shown: dict[ast.expr, ast.stmt]) -> None:
+        """Adds a note for each display, of all numbers that it shows."""
+        displayed: dict[ast.stmt, list[str]] = defaultdict(list)
+        for node in sorted(shown, key=place_of):
+            displayed[shown[node]].append(f"`{ast.unparse(node)}`")
+        for statement, numbers in displayed.items():
             verb = "is" if len(numbers) == 1 else "are"
             self.context.note(
                 RULE,
@@ -102,8 +105,7 @@ class UnreadNumbers:
         uses = self.own.flow(sink).uses
         calls = [n for n in walk(statement) if isinstance(n, ast.Call) and uses & set(walk(n))]
         if isinstance(statement, ast.Assign | ast.AugAssign):
-            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            return all(map(self._is_followed, targets)) and all(map(self._only_computes, calls))
+            return all(map(self._is_followed, targets_of(statement))) and all(map(self._only_computes, calls))
         if isinstance(statement, ast.Return):
             function = self.facts.enclosing_function(statement)
             called = bool(self.facts.callers.get(function or statement))
@@ -121,10 +123,8 @@ class UnreadNumbers:
 
     def _collects(self, call: ast.Call) -> bool:
         """`losses.append(x)`"""
-        if not isinstance(call.func, ast.Attribute) or call.func.attr not in FILLS:
-            return False
-        held = self.facts.of(call.func.value)
-        return isinstance(call.func.value, ast.Name) and all(isinstance(value, Sequence) for value in held)
+        held = receiver(call, *FILLS)
+        return isinstance(held, ast.Name) and all(isinstance(v, Sequence) for v in self.facts.of(held))
 
     def _only_computes(self, call: ast.Call) -> bool:
         """Whether what a call is given goes on in its result alone, as far as it is not followed."""
@@ -148,11 +148,9 @@ class UnreadNumbers:
 
     def displays(self, statement: ast.stmt) -> bool:
         """`bar.set_postfix(loss=x)`"""
-        call = statement.value if isinstance(statement, ast.Expr) else None
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
-            return False
-        held = self.facts.of(call.func.value)
-        return call.func.attr in DISPLAYS and bool(held) and all(self._is_bar(value) for value in held)
+        bar = receiver(statement.value, *DISPLAYS) if isinstance(statement, ast.Expr) else None
+        held = self.facts.of(bar) if bar is not None else frozenset()
+        return bool(held) and all(map(self._is_bar, held))
 
     def _is_bar(self, value: Value) -> bool:
         if isinstance(value, Iterator):
@@ -166,8 +164,7 @@ class UnreadNumbers:
     def _is_there(self, one: Sink, other: Sink) -> bool:
         """Whether all processes' number is computed for another reader whenever this one reads it."""
         mine, others = variable_of(one.node), variable_of(other.node)
-        reaching = self.facts.interp.reaching
-        if mine is None or others is None or reaching.get(mine) != reaching.get(others):
+        if mine is None or others is None or definitions(self.facts, mine) != definitions(self.facts, others):
             return False
         suite = suite_of(self.facts, self.facts.table.statement_of(other.node))
         return any(self.facts.table.is_inside(one.node, statement) for statement in suite)

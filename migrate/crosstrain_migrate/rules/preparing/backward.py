@@ -158,7 +158,7 @@ def _loss_reduction(context: Context) -> None:
 def _averages_padding(context: Context) -> None:
     """A mean over batches that every process pads to a length of its own counts the padding, of which there is more or less."""
     for batch_value in context.facts.loss_batch_values:
-        if not padded_parts(context, batch_value.loader).any:
+        if not padded_parts(context, batch_value.loader):
             continue
         for origin in sorted(batch_value.origins, key=place_of):
             targets = (

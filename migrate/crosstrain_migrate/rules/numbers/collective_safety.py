@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.facts.values import FromBatch, Sequence, Value, site_of
+from crosstrain_migrate.facts.values import Sequence, Value, site_of
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.syntax.nodes import line_of
 from crosstrain_migrate.syntax.walks import walk
 
 from . import random_draws
 from .backward_passes import check_inputs
+from .batch_values import batch_values
 
 RULE = "CT602"
 
@@ -27,11 +28,17 @@ def check(context: Context) -> None:
     check_inputs(context)
     communicating = (context.collective | context.gathered) - context.averaged
     for node in sorted(communicating, key=line_of):
-        _rows_are_shared(context, node)
+        why = whole_beside(context, node)
+        if why is not None:
+            raise refuse(
+                RULE,
+                node,
+                f"{why}: gathered, those rows would count once for each process",
+                "use variables, or a function, of its own for each, or make the other loader one that is proven to be shared",
+            )
     for call in random_draws.decisions(context):
-        test = next(
-            a for a in context.facts.table.ancestors(call) if isinstance(a, ast.If | ast.While | ast.IfExp)
-        )
+        around = context.facts.table.ancestors(call)
+        test = next(a for a in around if isinstance(a, ast.If | ast.While | ast.IfExp))
         if set(walk(test)) & context.collective:
             raise refuse(
                 random_draws.RULE,
@@ -42,23 +49,10 @@ def check(context: Context) -> None:
             )
 
 
-def _rows_are_shared(context: Context, node: ast.AST) -> None:
-    why = whole_beside(context, node)
-    if why is not None:
-        raise refuse(
-            RULE,
-            node,
-            f"{why}: gathered, those rows would count once for each process",
-            "use variables, or a function, of its own for each, or make the other loader one that is proven to be shared",
-        )
-
-
 def whole_beside(context: Context, node: ast.AST) -> str | None:
     """What else comes to a place where rows of shared loaders would be gathered: rows that every process has."""
     facts = context.facts
-    loaders = {
-        v.loader for part in walk(node) for v in facts.of(part) if isinstance(v, FromBatch) and not v.host
-    }
+    loaders = {v.loader for part in walk(node) for v in batch_values(facts, part) if not v.host}
     loaders = {loader for loader in loaders if facts.comes_to(node, {loader})}
     if not loaders & context.subject.loaders:
         return None

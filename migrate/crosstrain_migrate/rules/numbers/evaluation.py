@@ -283,9 +283,7 @@ class _Evaluation(Globaliser):
 
     def _check_host_exits(self) -> list[Sink]:
         """Values already read into Python: they must be summed up or collected too."""
-        finder = SinkFinder(self.facts, self.loaders)
-        finder.host = True
-        exits = finder.run()
+        exits = SinkFinder(self.facts, self.loaders, host=True).run()
         for sink in exits:
             if sink.how in {"host", "opaque"} or not self._within_loops(sink.node):
                 continue

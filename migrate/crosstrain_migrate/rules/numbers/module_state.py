@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from crosstrain_migrate.facts.arguments import arguments_of, keyword_of
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Class
 from crosstrain_migrate.syntax.nodes import written
@@ -23,8 +24,7 @@ def kept_in_module(facts: Facts, node: ast.AST) -> Iterator[ast.expr]:
     """The expressions that `node`, which stands in a method of a module, keeps beyond the batch."""
     if isinstance(node, ast.AugAssign):
         if _outlives(facts, node.target):
-            yield node.value
-            yield from _places(node.target)
+            yield from _stored(node.target, node.value)
     elif isinstance(node, ast.Assign):
         read = {written(n) for n in walk(node.value) if isinstance(n, ast.Attribute)}
         for target in node.targets:
@@ -32,14 +32,14 @@ def kept_in_module(facts: Facts, node: ast.AST) -> Iterator[ast.expr]:
             item = isinstance(target, ast.Subscript) and _outlives(facts, target)
             data = isinstance(target, ast.Attribute) and target.attr == "data" and _outlives(facts, target)
             if again or item or data or _is_of_class(facts, target):
-                yield node.value
-                yield from _places(target)
+                yield from _stored(target, node.value)
     elif isinstance(node, ast.Call) and _changes(facts, node):
-        yield from (*node.args, *(keyword.value for keyword in node.keywords))
+        yield from arguments_of(node)
 
 
-def _places(target: ast.expr) -> Iterator[ast.expr]:
-    """`self.seen[labels] += 1`: the rows say where."""
+def _stored(target: ast.expr, value: ast.expr) -> Iterator[ast.expr]:
+    """What an assignment keeps; of `self.seen[labels] += 1`, the place too."""
+    yield value
     if isinstance(target, ast.Subscript):
         yield target.slice
 
@@ -49,7 +49,7 @@ def _changes(facts: Facts, call: ast.Call) -> bool:
     paths = facts.paths(call.func)
     if any(path.startswith("torch.nn.init.") for path in paths) or "builtins.setattr" in paths:
         return bool(call.args) and _outlives(facts, call.args[0], whole=True)
-    into = next((k.value for k in call.keywords if k.arg == "out"), None)
+    into = keyword_of(call, "out")
     if into is not None and any(path.startswith("torch.") for path in paths) and _outlives(facts, into):
         return True
     if not isinstance(call.func, ast.Attribute):

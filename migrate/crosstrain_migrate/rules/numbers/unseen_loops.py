@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.arguments import arguments_of
 from crosstrain_migrate.facts.values import Iterator
 from crosstrain_migrate.rules.base import Context
 
@@ -28,8 +29,7 @@ def plan(context: Context) -> None:
 
 def _is_unseen(context: Context, call: ast.Call) -> bool:
     facts, loaders = context.facts, context.subject.loaders
-    given = [*call.args, *(k.value for k in call.keywords)]
-    if facts.targets(call) or not any(facts.of(argument) & loaders for argument in given):
+    if facts.targets(call) or not any(facts.of(argument) & loaders for argument in arguments_of(call)):
         return False
     paths = facts.paths(call.func)
     if not paths or any(path.startswith(KNOWN) or path in api.ITERATORS for path in paths):

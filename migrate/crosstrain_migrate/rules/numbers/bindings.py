@@ -7,6 +7,7 @@ import ast
 from crosstrain_migrate.facts.arguments import keyword_of
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Value
+from crosstrain_migrate.syntax.walks import walk
 
 LOOPS = ast.For | ast.AsyncFor | ast.While
 SAME = ("item", "detach", "cpu", "float", "double", "clone")  # methods that keep a number what it is
@@ -53,3 +54,7 @@ def option(loader: Value, name: str) -> ast.expr | None:
     """What the call that makes a loader gives it by this name."""
     site = getattr(loader, "site", None)
     return keyword_of(site, name) if isinstance(site, ast.Call) else None
+
+
+def names_in(node: ast.AST) -> list[ast.Name]:
+    return [n for n in walk(node) if isinstance(n, ast.Name)]

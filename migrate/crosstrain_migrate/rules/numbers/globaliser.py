@@ -11,6 +11,7 @@ from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.rules.placement.devices import Devices
 from crosstrain_migrate.syntax.nodes import place_of
 
+from .batch_parts import smallest_part
 from .batch_values import local_batch_values
 from .gathering import MIXED, Gatherer
 from .host_leaves import stays_on_host
@@ -331,7 +332,7 @@ class Globaliser:
         if is_padded(self.context, operand) is not False:
             self.globalise(origin)
             return
-        counted = self.gatherer.cheaper_leaf(operand) or (operand.id if isinstance(operand, ast.Name) else "")
+        counted = smallest_part(self.facts, operand) or (operand.id if isinstance(operand, ast.Name) else "")
         if not counted or not self._is_itself(node) or not self._is_held_beside(counted, node):
             self.globalise(origin)
             return

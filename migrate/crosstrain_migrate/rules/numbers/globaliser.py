@@ -19,6 +19,7 @@ from .loss_terms import is_trained, terms
 from .opaque_calls import inside_opaque, is_opaque
 from .ragged_batches import is_padded
 from .row_counts import Collapse
+from .shared_reductions import reduction
 from .ungathered import Ungathered, inside_module
 
 RULE = "CT602"
@@ -179,24 +180,19 @@ class Globaliser:
                 self._again(node)
                 return
             self._must_be_exact(node, kinds)
-        accelerator = self.context.accelerator(node)
-        if kinds == {"sum"}:
-            template = accelerator + '.reduce({x}, reduction="sum")'
-            if self.context.runtime == "accelerate":
-                self.context.note(
-                    RULE,
-                    node,
-                    "Accelerate fills up the last batch with rows from the first, and they are counted in this sum",
-                    "use --runtime crosstrain for exact sums, or a batch size that divides the data set",
-                )
-            else:
-                self._never_completed()
-        else:
-            template = accelerator + '.reduce({x}, reduction="mean")'
+        if kinds != {"sum"}:
             self.context.averaged.add(node)
-        self.context.replace(
-            node, RULE, "the loss of the global batch, not of this rank's share", template, x=node
-        )
+        elif self.context.runtime == "accelerate":
+            self.context.note(
+                RULE,
+                node,
+                "Accelerate fills up the last batch with rows from the first, and they are counted in this sum",
+                "use --runtime crosstrain for exact sums, or a batch size that divides the data set",
+            )
+        else:
+            self._never_completed()
+        by = "sum" if kinds == {"sum"} else "mean"
+        self.context.edits.append(reduction(self.context, node, RULE, by))
         self.context.collective.add(node)
 
     def _never_completed(self) -> None:

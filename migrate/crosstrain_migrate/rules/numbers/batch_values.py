@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts.facts import Facts
-from crosstrain_migrate.facts.values import FromBatch, Value
+from crosstrain_migrate.facts.values import FromBatch, Sequence, Value, Values
 
 
 def batch_values(facts: Facts, node: ast.AST) -> list[FromBatch]:
@@ -24,3 +24,11 @@ def local_batch_values(
     return [
         s for s in batch_values(facts, node) if s.loader in loaders and s.host == host and s.kind != "shape"
     ]
+
+
+def held_batch_values(
+    facts: Facts, values: Values, loaders: set[Value], host: bool = False
+) -> list[FromBatch]:
+    """The same of what the containers among some values hold."""
+    held = (e for v in values if isinstance(v, Sequence) for e in facts.interp.element(v))
+    return [e for e in held if isinstance(e, FromBatch) and e.loader in loaders and e.host == host]

@@ -16,7 +16,7 @@ from itertools import chain, count
 from crosstrain_migrate.facts import tensors
 from crosstrain_migrate.facts.evidence import is_assumed
 from crosstrain_migrate.facts.facts import Facts
-from crosstrain_migrate.facts.values import FromBatch, Sequence, Unknown, Value
+from crosstrain_migrate.facts.values import FromBatch, Unknown, Value
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.output import files
 from crosstrain_migrate.syntax import edits as e
@@ -24,7 +24,7 @@ from crosstrain_migrate.syntax.nodes import last_name, line_of, place_of
 from crosstrain_migrate.syntax.walks import walk
 
 from .batch_parts import parts_around, region_of, smallest_part
-from .batch_values import batch_values, kinds_of
+from .batch_values import batch_values, held_batch_values, kinds_of
 from .bindings import LOOPS, definitions, names_in, receiver
 from .opaque_calls import differentiates, runs_model
 from .own_sums import OwnSums, add_behind
@@ -380,9 +380,7 @@ class Gatherer:
 
     def _holds_rows(self, name: ast.Name) -> bool:
         """A dictionary or a list of rows: `outputs` of `outputs["out"].argmax(1)`."""
-        held = (v for v in self.facts.of(name) if isinstance(v, Sequence))
-        inner = (e for v in held for e in self.facts.interp.element(v))
-        return any(isinstance(e, FromBatch) and e.loader in self.loaders and not e.host for e in inner)
+        return bool(held_batch_values(self.facts, self.facts.of(name), self.loaders))
 
     def _unknown_of_batch(self, name: ast.Name) -> bool:
         """A variable bound anew for every batch to something that could not be followed: it may be rows."""

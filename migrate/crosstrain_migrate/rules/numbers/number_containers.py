@@ -6,7 +6,8 @@ import ast
 
 from crosstrain_migrate.facts.facts import Facts
 
-LOOPS = ast.For | ast.AsyncFor | ast.While
+from .bindings import LOOPS
+
 READING = frozenset({"items", "values", "keys", "get", "copy", "clear"})
 COUNTERS = frozenset({"collections.Counter", "builtins.dict"})
 

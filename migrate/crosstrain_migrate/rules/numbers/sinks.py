@@ -31,7 +31,7 @@ from crosstrain_migrate.facts.values import (
 from crosstrain_migrate.syntax.nodes import last_name, place_of
 from crosstrain_migrate.syntax.walks import walk
 
-from .batch_values import batch_values, kinds_of, local_batch_values
+from .batch_values import batch_values, held_batch_values, kinds_of, local_batch_values
 from .bindings import receiver
 from .module_state import COLLECTS, kept_in_module
 from .opaque_calls import is_opaque, is_term
@@ -142,17 +142,13 @@ class SinkFinder:
 
     def _holds(self, values: Values) -> bool:
         """Whether a container has a share in it, or pairs of them: `zip(guesses, labels)`."""
-        for sequence in (v for v in values if isinstance(v, Sequence)):
-            inner = self.facts.interp.element(sequence)
-            around = self.facts.table.parents.get(sequence.site)
-            zipped = isinstance(around, ast.Call) and around.func is sequence.site
-            if any(
-                isinstance(e, FromBatch) and e.loader in self.loaders and e.host == self.host for e in inner
-            ):
-                return True
-            if zipped and self._holds(inner):
-                return True
-        return False
+        if held_batch_values(self.facts, values, self.loaders, self.host):
+            return True
+        return any(
+            self._holds(self.facts.interp.element(value))
+            for value in values
+            if isinstance(value, Sequence) and zip_of(self.facts, value) is not None
+        )
 
     def _call(self, node: ast.Call) -> None:
         function = node.func
@@ -341,6 +337,12 @@ class SinkFinder:
 
     def _outlives(self, target: ast.expr, at: ast.stmt) -> bool:
         return outlives(self.facts.interp, target, at)
+
+
+def zip_of(facts: Facts, pair: Sequence) -> ast.Call | None:
+    """The `zip(x, y)` that gives a pair; None for any other container."""
+    around = facts.table.parents.get(pair.site)
+    return around if isinstance(around, ast.Call) and around.func is pair.site else None
 
 
 def looped_over(facts: Facts, iterated: ast.expr, loaders: set[Value]) -> list[ast.expr]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import FromBatch, Length, Value, code_of
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context, refuse
@@ -28,6 +29,7 @@ from crosstrain_migrate.syntax.walks import walk
 from . import collective_safety
 from .backward_passes import check_gradients, goes_backward_in_every_turn
 from .batch_values import batch_values, local_batch_values
+from .bindings import definitions, names_in, receiver
 from .collate import changes_rows, number_of_batch
 from .gathering import MIXED, Gatherer
 from .globaliser import Globaliser
@@ -52,8 +54,9 @@ UNGATHERED = {
     "state": "a module keeps it from batch to batch, so the processes' modules would part ways",
 }
 KEPT = frozenset({"store", "collect", "call", "opaque"})
-HOOKS = frozenset(
-    {"register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook", "register_hook"}
+HOOKS = (
+    *("register_forward_hook", "register_forward_pre_hook"),
+    *("register_full_backward_hook", "register_hook"),
 )
 
 
@@ -110,12 +113,15 @@ def _check_trained_alone(context: Context, loaders: set[Value], reason: Ungather
     over = {s.loader for s in batch_values(facts, reason.node)} & loaders or loaders
     for loop, iterated in facts.interp.iterations.items():
         gone_over = loop.iter if isinstance(loop, ast.For | ast.AsyncFor | ast.comprehension) else loop
-        calls = [n for n in walk(gone_over) if isinstance(n, ast.Call)]
-        zipped = any("builtins.zip" in facts.paths(call.func) for call in calls)
+        zipped = any(_calls(facts, "builtins.zip", node) for node in walk(gone_over))
         if len(iterated & over) < 2 or zipped or goes_backward_in_every_turn(facts, loop):
             continue
         if facts.comes_to(reason.node, set(iterated)):
             raise refuse(MIXED, reason.node, f"one loop trains and evaluates, and {reason}", SPLIT)
+
+
+def _calls(facts: Facts, path: str, node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and path in facts.paths(node.func)
 
 
 def _check_shared(context: Context, gatherer: Gatherer) -> None:
@@ -131,8 +137,8 @@ def _report_divisors(context: Context, loaders: set[Value]) -> None:
     for node in context.facts.each(ast.BinOp):
         if not isinstance(node.op, ast.Div):
             continue
-        summed = local_batch_values(context.facts, node.left, loaders, host=True)
-        if any(s.kind in {"sum", "count"} for s in summed) and _by_batches(context, node.right, loaders):
+        summed = {s.kind for s in local_batch_values(context.facts, node.left, loaders, host=True)}
+        if summed & {"sum", "count"} and _by_batches(context, node.right, loaders):
             context.note(
                 RULE,
                 node,
@@ -140,7 +146,7 @@ def _report_divisors(context: Context, loaders: set[Value]) -> None:
                 "fewer of them on several processes, with more rows each",
                 "divide by the number of rows, or launch with --split-batches",
             )
-        if any(s.kind == "mean" for s in summed) and _is_made_by_hand(context, node):
+        if "mean" in summed and _is_made_by_hand(context, node):
             context.note(
                 RULE,
                 node,
@@ -152,12 +158,8 @@ def _report_divisors(context: Context, loaders: set[Value]) -> None:
 
 def _by_batches(context: Context, divisor: ast.expr, loaders: set[Value]) -> bool:
     """Whether the divisor is computed from the length of a shared loader."""
-    return any(
-        isinstance(v, Length) and v.of in loaders
-        for node in walk(divisor)
-        if isinstance(node, ast.expr)
-        for v in context.facts.of(node)
-    )
+    values = (v for node in walk(divisor) for v in context.facts.of(node))
+    return any(isinstance(v, Length) and v.of in loaders for v in values)
 
 
 def _is_made_by_hand(context: Context, node: ast.BinOp) -> bool:
@@ -167,12 +169,12 @@ def _is_made_by_hand(context: Context, node: ast.BinOp) -> bool:
     if counts or facts.batch_loop_around(node) is not None:
         return False
     calls = [n for n in walk(node.right) if isinstance(n, ast.Call)]
-    if any("builtins.len" in facts.paths(call.func) for call in calls):
+    if any(_calls(facts, "builtins.len", call) for call in calls):
         return False
     functions = {n for call in calls for n in walk(call.func)}
-    names = [n for n in walk(node.right) if isinstance(n, ast.Name) and n not in functions]
-    definitions = {d for name in names for d in facts.interp.reaching.get(name, ())}
-    if any(isinstance(d, ast.arg) or facts.batch_loop_around(d) is not None for d in definitions):
+    names = [n for n in names_in(node.right) if n not in functions]
+    bound = {d for name in names for d in definitions(facts, name)}
+    if any(isinstance(d, ast.arg) or facts.batch_loop_around(d) is not None for d in bound):
         return False  # given by a caller, or counted in the loop
     return bool(names) and all(name in facts.interp.reaching for name in names)
 
@@ -207,11 +209,7 @@ def _check_collate(context: Context, loader: Value) -> None:
 
 def _report_hooks(context: Context) -> None:
     for call in context.facts.calls:
-        if (
-            isinstance(call.func, ast.Attribute)
-            and call.func.attr in HOOKS
-            and _keeps_something(context, call)
-        ):
+        if receiver(call, *HOOKS) is not None and _keeps_something(context, call):
             context.note(
                 RULE,
                 call,
@@ -222,16 +220,13 @@ def _report_hooks(context: Context) -> None:
 
 def _keeps_something(context: Context, call: ast.Call) -> bool:
     """Whether the hook that is registered appends, adds up, stores or prints."""
-    for value in (v for a in call.args for v in context.facts.of(a)):
-        function = code_of(value)
-        for node in walk(function) if isinstance(function, ast.AST) else ():
-            if isinstance(node, ast.AugAssign) or (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and node.func.attr in {"append", "extend", "update", "item"}
-            ):
-                return True
-    return False
+    functions = (code_of(value) for argument in call.args for value in context.facts.of(argument))
+    return any(
+        isinstance(node, ast.AugAssign) or receiver(node, "append", "extend", "update", "item") is not None
+        for function in functions
+        if function is not None
+        for node in walk(function)
+    )
 
 
 class _Training(Globaliser):
@@ -240,7 +235,6 @@ class _Training(Globaliser):
         self.own = own
 
     def run(self) -> None:
-        evaluated = set(self.context.subject.eval_loaders)
         found = SinkFinder(self.facts, self.loaders).run()
         # A term of the loss that is kept by a name is made global where it is read.
         found = [s for s in found if s.how not in KEPT or not is_term(self.facts, s.node)]
@@ -250,24 +244,25 @@ class _Training(Globaliser):
             self._say_what_is_filled(sink)
         sinks = [s for s in sinks if s not in filled]
         done = [*self._pools(sinks), *self._row_loops(sinks)]
-        unshown = UnreadNumbers(self.context, self.own)
-        kept = unshown.of(sinks)
-        unshown.note(kept)
+        unread = UnreadNumbers(self.context, self.own)
+        kept = unread.of(sinks)
+        unread.note(kept)
         for sink in sinks:
-            if (
-                sink in self.own.reads
-                or sink in kept
-                or any(self.facts.table.is_inside(sink.node, part) for part in done)
-            ):
-                continue
-            self.gatherer.read = sink
-            if any(s.loader in evaluated for s in batch_values(self.facts, sink.node)):
-                continue  # a function that measures both: what evaluation made global is global for training, too
-            if sink.how in UNGATHERED:
-                raise self.cannot(sink.node, UNGATHERED[sink.how])
-            if not self._is_backward(sink) and not inside_opaque(self.facts, sink.node, self.loaders):
-                self.globalise(sink.node)
+            inside = any(self.facts.table.is_inside(sink.node, part) for part in done)
+            if not inside and sink not in self.own.reads and sink not in kept:
+                self.gatherer.read = sink
+                self._make_global(sink)
         self.gatherer.read = None
+
+    def _make_global(self, sink: Sink) -> None:
+        evaluated = set(self.context.subject.eval_loaders)
+        if any(s.loader in evaluated for s in batch_values(self.facts, sink.node)):
+            return  # a function that measures both: what evaluation made global is global for training, too
+        if sink.how in UNGATHERED:
+            raise self.cannot(sink.node, UNGATHERED[sink.how])
+        backward = any(sink.at is call for call, _ in self.facts.backward_calls)
+        if not backward and not inside_opaque(self.facts, sink.node, self.loaders):
+            self.globalise(sink.node)
 
     def _is_filled_to_train(self, sink: Sink) -> bool:
         fills = sink.how == "rows" and fills_only_the_batch(self.facts, sink.at)
@@ -284,24 +279,24 @@ class _Training(Globaliser):
 
     def _pools(self, sinks: list[Sink]) -> list[ast.AST]:
         """The methods that keep rows for later training steps, and for nothing else."""
-        pools: list[ast.AST] = []
+        pools: dict[ast.AST, None] = {}
         for sink in (s for s in sinks if s.how == "rows"):
             pool = pool_around(self.facts, sink.at)
             if pool is not None and pool not in pools:
-                pools.append(pool)
+                pools[pool] = None
                 self.context.note(
                     "CT605",
                     sink.at,
                     "rows are kept for later batches here: every process keeps those of its own share, and trains on them alone",
                     "nothing to do where any earlier rows will do, as in the image buffers of GANs",
                 )
-        return pools
+        return [*pools]
 
     def _row_loops(self, sinks: list[Sink]) -> list[ast.AST]:
         """The loops over rows before which all that they read is gathered."""
         loops: list[ast.AST] = []
-        for sink in (s for s in sinks if s.how == "rows" and s.at not in loops):
-            if sink in self.own.reads or pool_around(self.facts, sink.at) is not None:
+        for sink in (s for s in sinks if s.how == "rows"):
+            if sink.at in loops or sink in self.own.reads or pool_around(self.facts, sink.at) is not None:
                 continue
             self.gatherer.read = sink
             rows = rows_read(self.facts, sink, self.loaders)
@@ -309,6 +304,3 @@ class _Training(Globaliser):
                 self.gatherer.add(Collapse(sink.node, rows, above=True))
                 loops.append(sink.at)
         return loops
-
-    def _is_backward(self, sink: Sink) -> bool:
-        return isinstance(sink.at, ast.Call) and any(sink.at is call for call, _ in self.facts.backward_calls)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.facts.values import Sequence, Value, site_of
+from crosstrain_migrate.facts.values import Sequence, site_of
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.syntax.nodes import line_of
 from crosstrain_migrate.syntax.walks import walk
@@ -61,11 +61,10 @@ def whole_beside(context: Context, node: ast.AST) -> str | None:
         line = min(line_of(site_of(loader)) for loader in whole)  # the same one in every run
         return f"this also gets batches of a loader that every process goes over whole (line {line})"
     loop = facts.batch_loop_around(node)
-    if isinstance(loop, ast.For) and any(_is_list(v) for v in facts.of(loop.iter)):
+    # Written out as a list; what `zip` makes of loaders is none.
+    if isinstance(loop, ast.For) and any(
+        isinstance(v, Sequence) and isinstance(v.site, ast.List | ast.Tuple | ast.ListComp)
+        for v in facts.of(loop.iter)
+    ):
         return f"this loop also goes over a list that every process has (`{ast.unparse(loop.iter)}`)"
     return None
-
-
-def _is_list(value: Value) -> bool:
-    """Written out as one; what `zip` makes of loaders is none."""
-    return isinstance(value, Sequence) and isinstance(value.site, ast.List | ast.Tuple | ast.ListComp)

@@ -51,11 +51,6 @@ def _on_device(node: ast.expr) -> ast.expr:
     return node if moved is None else _on_device(moved)
 
 
-def _is_variable(node: ast.expr) -> bool:
-    """`x` and `x.detach()`."""
-    return isinstance(receiver(node, "detach") or node, ast.Name)
-
-
 def _outside_calls(node: ast.AST) -> Iterator[ast.AST]:
     """The parts of an expression whose values are in its own. What a call is given goes into the call: a function that
     attacks the model trains with its arguments, whatever becomes of its result."""
@@ -122,15 +117,18 @@ class Gatherer:
 
     def _emit_group(self, around: ast.AST | None, group: list[Collapse]) -> None:
         if all(c.counted for c in group):
-            done = self.counts.where_defined(group)
-            group = [c for c in group if c.node not in done]
+            defined = self.counts.where_defined(group)
+            group = [c for c in group if c.node not in defined]
             for collapse in group:
                 check_in_loop(self.facts, self.rule, collapse.node)
         counts = [c for c in group if self._is_known(c)] if not any(map(self._is_older, group)) else []
         group = [c for c in group if c not in counts]
         cut = None if not group or self._reads_better_inline(group) else self._cut(around, group)
         left = [c for c in counts if cut is None or not self._is_gathered(c, cut)]
-        self._count(left)
+        done = self.counts.once([c for c in left if c.counted])
+        for collapse in left:
+            if collapse.node not in done:
+                self.counts.count(collapse.node, collapse.counted or collapse.operands[0])
         if cut is not None:
             joined = [*group, *(c for c in counts if c not in left)]
             self._emit_cut(cut, around, [] if left else self._own_sums(cut, around, joined))
@@ -165,13 +163,6 @@ class Gatherer:
             if batch_values(self.facts, name)
             for definition in definitions(self.facts, name)
         )
-
-    def _count(self, left: list[Collapse]) -> None:
-        """Counts rows that are there; what is gathered above is counted as it is."""
-        done = self.counts.once([c for c in left if c.counted])
-        for collapse in left:
-            if collapse.node not in done:
-                self.counts.count(collapse.node, collapse.counted or collapse.operands[0])
 
     def _is_gathered(self, collapse: Collapse, cut: _Cut) -> bool:
         """Whether a cut has gathered the rows that are counted, what they are computed from, or as many others: then
@@ -245,7 +236,9 @@ class Gatherer:
             return True
         one_each = all(len(c.operands) == 1 and not c.counts for c in group)
         two_by_themselves = one_each and len(group) == 2 and all(c.node in c.operands for c in group)
-        return two_by_themselves and not all(_is_variable(o) for o in operands)
+        return two_by_themselves and not all(
+            isinstance(receiver(o, "detach") or o, ast.Name) for o in operands
+        )
 
     # -- in place --------------------------------------------------------------------------------------------
 
@@ -359,7 +352,7 @@ class Gatherer:
                 continue
             values = [s for s in batch_values(self.facts, name) if s.loader in self.loaders and not s.host]
             if not values:
-                if self._unknown_of_batch(name) or self._holds_rows(name):
+                if self._may_hold_rows(name):
                     return False
                 continue
             if any(s.kind != "rows" for s in values):
@@ -378,14 +371,14 @@ class Gatherer:
                     return False
         return True
 
-    def _holds_rows(self, name: ast.Name) -> bool:
-        """A dictionary or a list of rows: `outputs` of `outputs["out"].argmax(1)`."""
-        return bool(held_batch_values(self.facts, self.facts.of(name), self.loaders))
-
-    def _unknown_of_batch(self, name: ast.Name) -> bool:
-        """A variable bound anew for every batch to something that could not be followed: it may be rows."""
+    def _may_hold_rows(self, name: ast.Name) -> bool:
+        """A dictionary or a list of rows, `outputs` of `outputs["out"].argmax(1)`, or a variable that is bound anew for
+        every batch to something that could not be followed."""
+        values = self.facts.of(name)
+        if held_batch_values(self.facts, values, self.loaders):
+            return True
         loop = self.facts.batch_loop_around(name)
-        if loop is None or any(not isinstance(v, Unknown) for v in self.facts.of(name)):
+        if loop is None or any(not isinstance(v, Unknown) for v in values):
             return False
         return any(self.facts.table.is_inside(d, loop) for d in definitions(self.facts, name))
 

@@ -28,10 +28,13 @@ def kept_in_module(facts: Facts, node: ast.AST) -> Iterator[ast.expr]:
     elif isinstance(node, ast.Assign):
         read = {written(n) for n in walk(node.value) if isinstance(n, ast.Attribute)}
         for target in node.targets:
-            again = isinstance(target, ast.Attribute) and written(target) in read
-            item = isinstance(target, ast.Subscript) and _outlives(facts, target)
-            data = isinstance(target, ast.Attribute) and target.attr == "data" and _outlives(facts, target)
-            if again or item or data or _is_of_class(facts, target):
+            if isinstance(target, ast.Attribute):
+                again = written(target) in read
+                of_class = any(isinstance(v, Class) for v in facts.of(target.value))  # `Net.count = ...`
+                kept = again or of_class or (target.attr == "data" and _outlives(facts, target))
+            else:
+                kept = isinstance(target, ast.Subscript) and _outlives(facts, target)
+            if kept:
                 yield from _stored(target, node.value)
     elif isinstance(node, ast.Call) and _changes(facts, node):
         yield from arguments_of(node)
@@ -71,8 +74,3 @@ def _outlives(facts: Facts, node: ast.expr, whole: bool = False) -> bool:
         return part
     scope = facts.table.of_node[node].resolve(node.id)
     return scope is not None and scope.parent is None and not facts.paths(node)
-
-
-def _is_of_class(facts: Facts, target: ast.expr) -> bool:
-    """`Net.count = ...`"""
-    return isinstance(target, ast.Attribute) and any(isinstance(v, Class) for v in facts.of(target.value))

@@ -60,9 +60,8 @@ class OwnNumbers:
         return bool(joined)
 
     def _are_used_together(self, one: Sink, other: Sink) -> bool:
-        if self.flow(one).statements & self.flow(other).statements:
-            return True
-        return bool(self._origins(one) & self._origins(other))
+        beside = self.flow(one).statements & self.flow(other).statements
+        return bool(beside or self._origins(one) & self._origins(other))
 
     def _origins(self, read: Sink) -> set[ast.AST]:
         found = {o for s in batch_values(self.facts, read.node) for o in s.origins}
@@ -94,16 +93,14 @@ class OwnNumbers:
         why = self.reads[reads[0]]
         numbers = list(dict.fromkeys(f"`{ast.unparse(read.node)}`" for read in reads))
         verb = "stays" if len(numbers) == 1 else "stay"
+        decides = any(self.flow(read).decisions for read in reads)
+        decided = "; where it decides something, every process follows the main process" if decides else ""
         self.context.note(
             RULE,
             reads[0].node,
-            f"{', '.join(numbers)} {verb} local to each process: {why.why}{self._decided(reads)}",
+            f"{', '.join(numbers)} {verb} local to each process: {why.why}{decided}",
             f"nothing to do if each process's own value is enough; otherwise {why.remedy}",
         )
-
-    def _decided(self, reads: list[Sink]) -> str:
-        decides = any(self.flow(read).decisions for read in reads)
-        return "; where it decides something, every process follows the main process" if decides else ""
 
     def _decide_once(self, decision: ast.expr) -> None:
         kind = "float" if self._is_number(decision) else "bool"

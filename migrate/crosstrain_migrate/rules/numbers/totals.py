@@ -201,16 +201,11 @@ class _Total:
             if statement in self.statements or (contained and reads_no_number(self.facts, mention)):
                 continue
             if isinstance(mention.ctx, ast.Store) and not isinstance(statement, ast.AugAssign):
-                if not self._is_set_anew(mention, statement):
-                    raise _ReadInEveryStep
+                anew = isinstance(statement, ast.Assign) and not batch_values(self.facts, statement.value)
+                if not anew or batch_values(self.facts, mention):
+                    raise _ReadInEveryStep  # it is not `total = 0.0`, nor what all processes have
             elif contained or self.facts.interp.reaching.get(mention, bound) & bound:
                 self._is_read(mention, statement, variable)
-
-    def _is_set_anew(self, mention: ast.Name, statement: ast.stmt) -> bool:
-        """`total = 0.0`, or what all processes have."""
-        return isinstance(statement, ast.Assign) and not (
-            batch_values(self.facts, mention) or batch_values(self.facts, statement.value)
-        )
 
     def _is_read(self, mention: ast.Name, statement: ast.stmt, variable: Variable) -> None:
         beside = self.facts.table.is_inside(statement, self.loop) and self.unread.displays(statement)

@@ -91,20 +91,15 @@ def _gathered(context: Context, loaders: set[Value], own: OwnNumbers) -> Gathere
             reads = [r for r in gatherer.asked_by.get(reason.node, ()) if r not in own.reads]
             reads += [gatherer.read] if gatherer.read is not None else []
             assert reads, "what could not be gathered was gathered for a read"
-            for read in reads:
-                _check_kept(read, own, reason)
+            # Training must not go on with rows that each process keeps of its own share.
+            if any(r.how == "state" or (r.how in UNGATHERED and own.flows_back(r)) for r in reads):
+                raise refuse(RULE, reason.node, str(reason), KEPT_BY_ALL) from reason
             _check_trained_alone(context, loaders, reason)
             own.reads.update(dict.fromkeys(reads, reason))
         else:
             if not own.leave_used_together([r for reads in gatherer.asked_by.values() for r in reads]):
                 return gatherer
         before.roll_back()
-
-
-def _check_kept(read: Sink, own: OwnNumbers, reason: Ungathered) -> None:
-    """Raises Refusal where training goes on with rows that each process keeps of its own share."""
-    if read.how in UNGATHERED and (read.how == "state" or own.flows_back(read)):
-        raise refuse(RULE, reason.node, str(reason), KEPT_BY_ALL)
 
 
 def _check_trained_alone(context: Context, loaders: set[Value], reason: Ungathered) -> None:
@@ -138,7 +133,9 @@ def _report_divisors(context: Context, loaders: set[Value]) -> None:
         if not isinstance(node.op, ast.Div):
             continue
         summed = {s.kind for s in local_batch_values(context.facts, node.left, loaders, host=True)}
-        if summed & {"sum", "count"} and _by_batches(context, node.right, loaders):
+        divided_by = (v for part in walk(node.right) for v in context.facts.of(part))
+        by_batches = any(isinstance(v, Length) and v.of in loaders for v in divided_by)
+        if summed & {"sum", "count"} and by_batches:
             context.note(
                 RULE,
                 node,
@@ -154,12 +151,6 @@ def _report_divisors(context: Context, loaders: set[Value]) -> None:
                 "batches: by default there are fewer of them on several processes",
                 "divide by len() of the loader, or launch with --split-batches",
             )
-
-
-def _by_batches(context: Context, divisor: ast.expr, loaders: set[Value]) -> bool:
-    """Whether the divisor is computed from the length of a shared loader."""
-    values = (v for node in walk(divisor) for v in context.facts.of(node))
-    return any(isinstance(v, Length) and v.of in loaders for v in values)
 
 
 def _is_made_by_hand(context: Context, node: ast.BinOp) -> bool:
@@ -241,7 +232,13 @@ class _Training(Globaliser):
         sinks = in_row_loops(self.facts, found, self.loaders)
         filled = [s for s in sinks if self._is_filled_to_train(s)]
         for sink in filled:
-            self._say_what_is_filled(sink)
+            self.context.note(
+                RULE,
+                sink.at,
+                "a tensor that is made for the batch is filled row by row here: it holds this process's rows, and what is "
+                "computed from it is this process's own number, beside the loss",
+                "nothing to do where only the loss is computed from it; otherwise gather what is read",
+            )
         sinks = [s for s in sinks if s not in filled]
         done = [*self._pools(sinks), *self._row_loops(sinks)]
         unread = UnreadNumbers(self.context, self.own)
@@ -267,15 +264,6 @@ class _Training(Globaliser):
     def _is_filled_to_train(self, sink: Sink) -> bool:
         fills = sink.how == "rows" and fills_only_the_batch(self.facts, sink.at)
         return fills and self.own.flows_back(sink)
-
-    def _say_what_is_filled(self, sink: Sink) -> None:
-        self.context.note(
-            RULE,
-            sink.at,
-            "a tensor that is made for the batch is filled row by row here: it holds this process's rows, and what is "
-            "computed from it is this process's own number, beside the loss",
-            "nothing to do where only the loss is computed from it; otherwise gather what is read",
-        )
 
     def _pools(self, sinks: list[Sink]) -> list[ast.AST]:
         """The methods that keep rows for later training steps, and for nothing else."""

@@ -9,8 +9,6 @@ After:  `return accelerator.reduce(loss, reduction="mean").item()`
 
 from __future__ import annotations
 
-import ast
-
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.syntax.walks import walk
 
@@ -37,10 +35,6 @@ def plan(context: Context) -> None:
                 and not planned & set(walk(call))
                 and Flow(facts, call).decisions
             ):
-                _reduce(context, call, value)
-
-
-def _reduce(context: Context, call: ast.Call, loss: ast.expr) -> None:
-    template = f'{context.accelerator(call)}.reduce({{x}}, reduction="mean")'
-    context.replace(loss, RULE, "it decides: the mean over the processes", template, x=loss)
-    context.collective.add(call)
+                template = f'{context.accelerator(call)}.reduce({{x}}, reduction="mean")'
+                context.replace(value, RULE, "it decides: the mean over the processes", template, x=value)
+                context.collective.add(call)

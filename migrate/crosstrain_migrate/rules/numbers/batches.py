@@ -85,8 +85,8 @@ def _tensors_of_one_size(context: Context, variables: set[str]) -> None:
             context.note(
                 RULE,
                 call,
-                f"this tensor has `{ast.unparse(size)}` rows, whatever the batch that it meets: with --split-batches a "
-                "process gets fewer",
+                f"this tensor always has `{ast.unparse(size)}` rows, but with --split-batches a process gets fewer rows "
+                "of each batch",
                 "take the size from the batch (`x.size(0)`), or launch without --split-batches",
             )
             return
@@ -156,7 +156,7 @@ def _has_rows(facts: Facts, around: ast.expr, made: ast.expr) -> bool:
 
 
 def _single_rows(context: Context) -> None:
-    """BatchNorm1d of one row fails: a last batch that is no multiple of the processes may leave one of them so."""
+    """BatchNorm1d fails on a single row, which is all that a process may get of an uneven last batch."""
     made = context.facts.calls_to("torch.nn.BatchNorm1d", "torch.nn.LazyBatchNorm1d")
     if made and not all(map(_drops_last, context.subject.train_loaders)):
         context.note(
@@ -177,7 +177,7 @@ def _drops_last(loader: Value) -> bool:
 
 
 def _two_loaders(context: Context) -> None:
-    """Shares of two batches weigh by one of them only, so the runtime refuses uneven ones by name."""
+    """A step has one weight for the shares of two batches, so the runtime refuses uneven batches with an error."""
     facts = context.facts
     trained = set(context.subject.train_loaders)
     streams: dict[ast.AST, set[Value]] = defaultdict(set)
@@ -194,7 +194,7 @@ def _two_loaders(context: Context) -> None:
             RULE,
             facts.backward_calls[0][0],
             f"one step takes a batch of each of several loaders (lines {names}): with --split-batches the processes "
-            "cannot share uneven ones, and the batches of shuffled loaders meet in another order than in one process",
+            "cannot share batches of different sizes, and those of shuffled loaders are paired differently than in one process",
             "launch without --split-batches, or with batch sizes and data that the number of processes divides",
             Severity.NOTE,
         )
@@ -204,21 +204,21 @@ def _two_loaders(context: Context) -> None:
 
 
 def _mixed_rows(context: Context) -> None:
-    """Mixup and its like: a process has the rows of its share alone to choose from."""
+    """Mixup and the like: a process can only choose among the rows of its own share."""
     for node in context.facts.each(ast.Subscript, ast.Call):
         if _reorders(context, node) and context.trains_at(node):
             context.note(
                 RULE,
                 node,
-                f"`{ast.unparse(node)}` puts rows beside others of their batch: on several processes, beside others of "
-                "the same process's share, so these pairs are not those of one process",
+                f"`{ast.unparse(node)}` pairs the rows of a batch with each other: each of several processes pairs the rows "
+                "of its own share, so the pairs differ from those of one process",
                 "nothing to do where any pairs of rows will do, as in mixup and cutmix",
             )
             return
 
 
 def _reorders(context: Context, node: ast.Subscript | ast.Call) -> bool:
-    """Whether it gives the rows of a training batch in another order."""
+    """Whether an expression gives the rows of a training batch in another order."""
     facts, trained = context.facts, context.subject.train_loaders
     if not any(v.kind == "rows" and v.loader in trained for v in batch_values(facts, node)):
         return False
@@ -252,7 +252,7 @@ def _averaged_statistics(context: Context) -> None:
 
 
 def _input_gradients(context: Context) -> None:
-    """Adversarial examples: what a mean over fewer rows gives each of them is larger."""
+    """Adversarial examples: the gradient of a mean over fewer rows is larger for each of them."""
     if {s.kind for s in context.facts.loss_batch_values} == {"sum"}:
         return
     found = (n for n in context.facts.each(ast.Attribute) if n.attr == "grad" and isinstance(n.ctx, ast.Load))
@@ -263,7 +263,7 @@ def _input_gradients(context: Context) -> None:
             node,
             f"`{ast.unparse(node)}` is the gradient of a mean over this process's rows: with --split-batches they are fewer "
             "than in one process, and each row's gradient is larger",
-            "take the gradient of a sum over the rows, or make it as long as another for every row",
+            "take the gradient of a sum over the rows, or normalise the gradient of each row",
             Severity.NOTE,
         )
 
@@ -274,7 +274,7 @@ def _is_of_rows(context: Context, node: ast.expr) -> bool:
 
 
 def _is_measured(facts: Facts, node: ast.Attribute) -> bool:
-    """Whether more is read of a gradient than its signs, and whether it is there."""
+    """Whether more is read of a gradient than its signs, or than whether there is one."""
     for around in facts.table.ancestors(node):
         if not isinstance(around, ast.Attribute | ast.Call):
             return not isinstance(around, ast.Compare | ast.If)
@@ -287,7 +287,7 @@ def _is_measured(facts: Facts, node: ast.Attribute) -> bool:
 
 
 def _counted_by_size(context: Context, variables: set[str], sizes: list[ast.expr]) -> None:
-    """`seen += BATCH_SIZE`, `step * loader.batch_size`: each process takes that many in a step."""
+    """`seen += BATCH_SIZE`, `step * loader.batch_size`: each process takes that many rows in a step."""
     numbers = {size.value for size in sizes if isinstance(size, ast.Constant)} - {1}
     for node in context.facts.each(ast.AugAssign, ast.BinOp):
         counted = _counted(context, node)
@@ -296,9 +296,9 @@ def _counted_by_size(context: Context, variables: set[str], sizes: list[ast.expr
             context.note(
                 RULE,
                 node,
-                f"rows are counted by `{ast.unparse(found)}`, the batch size of one process: on several, a step takes as many on "
-                "each of them",
-                "count what there is: `seen += x.size(0)` becomes that of all processes",
+                f"rows are counted by `{ast.unparse(found)}`, the batch size of one process: each of several processes takes "
+                "that many in a step",
+                "count the rows: `seen += x.size(0)` is converted to the number of all processes' rows",
             )
             return
 
@@ -334,7 +334,7 @@ def _goes_up_by_batches(context: Context, name: ast.AST, definition: ast.AST) ->
 def _is_loaders_size(
     context: Context, node: ast.expr, variables: set[str], numbers: Collection[object]
 ) -> bool:
-    if isinstance(node, ast.Constant):  # beside what counts batches, the number itself says enough
+    if isinstance(node, ast.Constant):  # multiplied with what counts batches, the same number is enough
         return node.value in numbers
     if isinstance(node, ast.Attribute) and node.attr == "batch_size":
         return bool(context.facts.of(node.value) & set(context.subject.train_loaders))

@@ -2,8 +2,8 @@
 
 What:   A function that gathers is called for loaders that are prepared and for one that is not, or for a list; or a gather
         stands in a branch that each process draws for itself.
-Why:    Rows that every process has anyway would be counted once for each; a gather that only some come to never ends.
-        A mean over processes of numbers that all of them have is that number, and stands.
+Why:    Rows that every process has anyway would be counted once per process; a gather that only some processes reach
+        never ends. The mean over processes of a number that all of them have is that number, so it stays.
 Leaves: the script as it was.
 """
 
@@ -28,13 +28,13 @@ def check(context: Context) -> None:
     check_inputs(context)
     communicating = (context.collective | context.gathered) - context.averaged
     for node in sorted(communicating, key=line_of):
-        why = whole_beside(context, node)
+        why = unshared_rows_at(context, node)
         if why is not None:
             raise refuse(
                 RULE,
                 node,
                 f"{why}: gathered, those rows would count once for each process",
-                "use variables, or a function, of its own for each, or make the other loader one that is proven to be shared",
+                "use separate variables, or a separate function, for each loader",
             )
     for call in random_draws.decisions(context):
         around = context.facts.table.ancestors(call)
@@ -49,8 +49,9 @@ def check(context: Context) -> None:
             )
 
 
-def whole_beside(context: Context, node: ast.AST) -> str | None:
-    """What else comes to a place where rows of shared loaders would be gathered: rows that every process has."""
+def unshared_rows_at(context: Context, node: ast.AST) -> str | None:
+    """Why rows must not be gathered at a node that rows of shared loaders come to: it also gets rows that every process
+    has; None where it gets no such rows."""
     facts = context.facts
     loaders = {v.loader for part in walk(node) for v in batch_values(facts, part) if not v.host}
     loaders = {loader for loader in loaders if facts.comes_to(node, {loader})}

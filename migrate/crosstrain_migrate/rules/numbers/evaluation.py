@@ -2,10 +2,10 @@
 CT603: evaluation that stays whole on every process
 
 What:   The rows of every evaluation batch are gathered before they are summed up, so sums and counts are those of the
-        whole data set (samples that only fill up the last batch are dropped). Where a loss would need gathered outputs
-        and is only added up, each process adds up that of its own rows, `accelerator.own_rows((out, y))`, and the sums
-        are added behind the loop.
-Why:    An accuracy over one rank's share is another number.
+        whole data set (samples that only fill up the last batch are dropped). A loss that would need gathered outputs
+        and is only added up is summed by each process over its own rows, `accelerator.own_rows((out, y))`, and the
+        sums are added after the loop.
+Why:    The accuracy of one process's share is a different number.
 Leaves: (CT603) evaluation whose numbers depend on how the data is cut into batches: a mean of batch means, a number
         printed per batch, an unknown metric object. Every process then evaluates everything: slower, never wrong.
 
@@ -112,7 +112,7 @@ def plan(context: Context) -> None:
 
 
 def _groups(context: Context) -> list[list[Value]]:
-    """Evaluation loaders, those that share a loop together: one piece of code serves them, so one decision does."""
+    """The evaluation loaders, grouped: those that share a loop need one decision, because the same code serves them."""
     groups: list[set[Value]] = [{loader} for loader in context.facts.eval_loaders]
     for over in context.facts.interp.iterations.values():
         joined = [g for g in groups if g & over]
@@ -151,7 +151,7 @@ class _Evaluation(Globaliser):
         self.loops = [n for n, over in self.facts.loops.items() if over & self.loaders]
 
     def run(self) -> list[Sink]:
-        """Where rows leave the tensors, and numbers their batch."""
+        """Makes all numbers global. Returns the places where rows leave the tensors, and numbers their batch."""
         self._check_loops()
         sinks = in_row_loops(self.facts, SinkFinder(self.facts, self.loaders).run(), self.loaders)
         inside = [s for s in sinks if self.facts.in_batch_loop(s.node, self.loaders)]
@@ -260,7 +260,8 @@ class _Evaluation(Globaliser):
         raise NotProven(node, f"`{ast.unparse(node)}` is {LEAVING[how]} batch by batch")
 
     def _check_after(self) -> None:
-        """Outside its loops only accumulators and collections may be read, not what the last batch left behind."""
+        """Raises NotProven where code after the loops reads what the last batch left behind: it may read accumulators
+        and collections only."""
         for name, bound in self.facts.interp.reaching.items():
             if not any(s.loader in self.loaders for s in batch_values(self.facts, name)):
                 continue

@@ -86,7 +86,7 @@ class Flow:
             yield from self.facts.interp.uses.get(definition, ())
 
     def _through(self, call: ast.Call, node: ast.AST) -> Iterator[ast.AST]:
-        """What a call that is given the number hands on."""
+        """Where a call passes on the number that it is given."""
         filled = receiver(call, *FILLS)
         if filled is not None:
             yield from self._uses_of_container(filled)
@@ -106,7 +106,7 @@ class Flow:
         if self._among_rows(node) or self.facts.in_module(node):
             return None
         parts = self._up_to(statement, node)
-        if isinstance(statement, Decides) and not only_speaks(statement):
+        if isinstance(statement, Decides) and not only_prints(statement):
             alike = self._asks_form(parts) or only_raises(statement) or self._only_returns(statement)
             return None if alike else _smallest(parts)
         if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Compare | ast.BoolOp):
@@ -133,7 +133,7 @@ class Flow:
         return None
 
     def _only_returns(self, statement: ast.stmt) -> bool:
-        """Whether all that comes of a test is what the function around it returns."""
+        """Whether a test has no effect but on what the function around it returns."""
         function = self.facts.enclosing_function(statement)
         return function is not None and only_computes(self.facts, function)
 
@@ -145,7 +145,7 @@ class Flow:
         return not self._asks_form(self._up_to(statement, use))
 
     def _asks_form(self, chain: list[ast.expr]) -> bool:
-        """Whether what a test asks of the first of `chain` is its type or what it contains, alike on every process."""
+        """Whether a test asks for the type of the first of `chain`, or what it contains: the same on every process."""
         for inner, around in pairwise(chain):
             if isinstance(around, ast.Compare) and any(isinstance(op, FORM) for op in around.ops):
                 return True
@@ -187,8 +187,8 @@ def _smallest(parts: list[ast.expr]) -> ast.expr:
     return whole
 
 
-def only_speaks(statement: ast.If | ast.While) -> bool:
-    """Whether all that a test decides about is a call whose result nobody uses, such as a print."""
+def only_prints(statement: ast.If | ast.While) -> bool:
+    """Whether a test decides about nothing but calls whose results nobody uses, such as a print."""
     return all(
         isinstance(s, ast.Pass)
         or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and last_name(s.value.func) in PRINTS)

@@ -52,8 +52,8 @@ def _on_device(node: ast.expr) -> ast.expr:
 
 
 def _outside_calls(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of an expression whose values are in its own. What a call is given goes into the call: a function that
-    attacks the model trains with its arguments, whatever becomes of its result."""
+    """The parts from which an expression is computed directly, without the arguments of calls: a function that attacks
+    the model trains with its arguments, whatever becomes of its result."""
     yield node
     for part in ast.iter_child_nodes(node) if not isinstance(node, ast.Call) else ():
         yield from _outside_calls(part)
@@ -89,8 +89,8 @@ class Gatherer:
             raise Ungathered(
                 self.rule,
                 collapse.node,
-                "it asks for gradients by the rows of this process's share, and rows that are gathered have none",
-                "let it return one value a row, and read or print a number of those",
+                "it computes gradients with respect to the rows of this process's share, and gathered rows have none",
+                "return one value per row, and read or print a number computed from those",
             )
         if not collapse.counted:  # a variable may be counted where it is bound
             check_in_loop(self.facts, self.rule, collapse.node)
@@ -141,7 +141,7 @@ class Gatherer:
                     collapse.node,
                     "a loop goes over the rows of this process's share one by one and keeps something of them, and they "
                     "are needed as they are, too, so they cannot be gathered before it",
-                    "gather copies of them above the loop: `rows = accelerator.gather_for_metrics(x)`",
+                    "gather copies of the rows above the loop: `rows = accelerator.gather_for_metrics(x)`",
                 )
         for collapse in group:
             if collapse.again:
@@ -149,7 +149,7 @@ class Gatherer:
         self._emit_inline(group)
 
     def _is_known(self, collapse: Collapse) -> bool:
-        """Whether the loader in hand says how many rows all processes have, so that none need be gathered for it."""
+        """Whether the loader knows how many rows all processes have, so that nothing has to be gathered to count them."""
         size = bool(collapse.counted) or (collapse.counts and self.counts.is_size(collapse.node))
         return self.context.runtime == "crosstrain" and size and len(collapse.operands) == 1
 
@@ -165,8 +165,8 @@ class Gatherer:
         )
 
     def _is_gathered(self, collapse: Collapse, cut: _Cut) -> bool:
-        """Whether a cut has gathered the rows that are counted, what they are computed from, or as many others: then
-        these are counted."""
+        """Whether a cut gathers the rows that are counted, what they are computed from, or as many other rows, which
+        are then counted in their place."""
         if not self._at_or_after(collapse.node, cut.before):
             return False
         if collapse.counted:
@@ -185,7 +185,7 @@ class Gatherer:
         return True
 
     def assume(self) -> None:
-        """Says of what is gathered where only the code around it tells that it has rows."""
+        """Records as assumptions what is gathered and has rows only as far as the code around it tells."""
         found = (n for collapse in self.collapses.values() for n in self._computed_from(collapse))
         for node in dict.fromkeys(found):
             if is_assumed(self.facts.interp, node):
@@ -201,14 +201,14 @@ class Gatherer:
             self.context.assume("rows", self.rule, node, f"`{ast.unparse(node)}` {claim}")
 
     def _is_only_seen(self, node: ast.AST) -> bool:
-        """Whether only an observed run says what a value is; said of a variable where it is bound."""
+        """Whether only an observed run tells what a value is; a variable counts where it is bound."""
         interp = self.facts.interp
         here = interp.observed.get(node)
         used = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
         return here is not None and not here.values and node in interp.taken and not used
 
     def _goes_into_a_loss(self, node: ast.AST) -> bool:
-        """Whether only that a loss compares it with labels says that it has rows."""
+        """Whether a value is known to have rows only because a loss compares it with labels."""
         assumed = self.facts.interp.assumed.get(node, ())
         return any(isinstance(v, FromBatch) and v.kind == "rows" for v in assumed)
 
@@ -229,6 +229,7 @@ class Gatherer:
 
     @staticmethod
     def _reads_better_inline(group: list[Collapse]) -> bool:
+        """Whether gathers inside the expressions read better than one statement above them."""
         if any(c.again or c.above for c in group):
             return False
         operands = [o for c in group for o in c.operands]
@@ -243,7 +244,7 @@ class Gatherer:
     # -- in place --------------------------------------------------------------------------------------------
 
     def _emit_inline(self, group: list[Collapse]) -> None:
-        # What is given to a function is one collapse, what it returns another.
+        # A function's argument may belong to one collapse, and its result to another.
         gathered: set[ast.expr] = self.counts.once(group)
         for collapse in group:
             if not collapse.counted:
@@ -275,7 +276,7 @@ class Gatherer:
         self.context.collective.add(operand)
 
     def _goes_into_file(self, operand: ast.expr) -> bool:
-        """A variable that a statement writes into a file: the main process does that, and all must gather."""
+        """Whether a statement writes a variable into a file: the main process does that, but all must gather."""
         statement = self.facts.table.statement_of(operand)
         return (
             isinstance(operand, ast.Name)
@@ -316,7 +317,7 @@ class Gatherer:
         return cut if self._locals_free(cut, around) else None
 
     def _out_of_inner_loops(self, position: ast.stmt, around: ast.AST) -> ast.stmt:
-        """Rows are gathered once a batch, however often a loop inside goes over them."""
+        """The statement above all inner loops: rows are gathered once per batch."""
         for outer in self.facts.table.ancestors(position):
             if outer is around:
                 break
@@ -386,7 +387,7 @@ class Gatherer:
         return line_of(definition) >= statement.lineno and not isinstance(definition, ast.arg)
 
     def _locals_free(self, cut: _Cut, around: ast.AST) -> bool:
-        """No code after the cut in this batch needs the rank's own rows under the gathered names."""
+        """Whether no code of this batch after the cut needs the process's own rows under the gathered names."""
         names = {n for n, source in cut.names.items() if n == source}
         replaced = {part for node, _ in cut.replaced for part in walk(node)}
         return not any(

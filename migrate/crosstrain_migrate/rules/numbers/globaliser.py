@@ -1,4 +1,4 @@
-"""Making one number global: what it is computed from decides whether it is reduced, gathered or computed again."""
+"""Makes one number global: what it is computed from decides whether it is reduced, gathered or computed again."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Globaliser:
                 self.globalise(part)
 
     def contents(self, node: ast.expr) -> None:
-        """What a dictionary or a tuple holds is made global where it is written out."""
+        """Makes what a dictionary or a tuple holds global, where it is written out."""
         self.done.add(node)
         for value in self.facts.of(node):
             if not isinstance(value, Sequence):
@@ -95,7 +95,7 @@ class Globaliser:
                 self.globalise(part)
 
     def opaque(self, call: ast.Call) -> None:
-        """A measuring function of the script's own: it is given the rows of all processes."""
+        """Gives a measuring function of the script's own the rows of all processes."""
         if call in self.done:
             return
         self.done.add(call)
@@ -135,7 +135,7 @@ class Globaliser:
         if not operands:
             raise self.cannot(node, "none of its arguments has rows of the batch that could be gathered")
         if isinstance(node, ast.Call) and "torch.autograd.grad" in self.facts.paths(node.func):
-            raise self.cannot(node, "its rows cannot be gathered: those that are have no gradients")
+            raise self.cannot(node, "its rows cannot be gathered: gathered rows have no gradients")
         ragged = kinds <= {"rows"} and any(is_padded(self.context, o) is not False for o in operands)
         if ragged and "count" in own:
             self.count_padded(node, operands[0])
@@ -152,7 +152,7 @@ class Globaliser:
             raise self.cannot(node, "its arguments are not laid out row by row, so they cannot be gathered")
 
     def count_padded(self, node: ast.expr, rows: ast.expr) -> None:
-        """Each process pads its rows to a length of its own: their first numbers fit together, and there are as many."""
+        """Counts rows that each process pads to a length of its own: only the first number of each row is gathered."""
         if self.context.runtime == "crosstrain" and self.gatherer.counts.is_size(node):
             self.gatherer.counts.count(node, rows)
             return
@@ -184,12 +184,12 @@ class Globaliser:
         self.context.collective.add(node)
 
     def _never_completed(self) -> None:
-        """Rows that complete the last batch would be counted twice; a loss that is a sum rules them out anyway."""
+        """Asks for an uneven last batch: rows that complete it would be counted twice. A loss that is a sum has one anyway."""
         if {s.kind for s in self.facts.loss_batch_values} != {"sum"}:
             self.context.options["even_batches"] = '"weighted"'
 
     def _in_mixed_loop(self, node: ast.expr) -> bool:
-        """One loop for training and evaluation: several loaders, and a backward pass that is not always taken."""
+        """Whether one loop serves training and evaluation: it has several loaders and a conditional backward pass."""
         if len({s.loader for s in self.local(node)}) < 2:
             return False
         for call, _ in self.facts.backward_calls:
@@ -204,7 +204,7 @@ class Globaliser:
         return isinstance(node, ast.Name) and len(origins) == 1 and isinstance(next(iter(origins)), ast.Call)
 
     def _must_be_exact(self, node: ast.expr, kinds: set[str]) -> None:
-        """A loss that is not computed again: no batch may be filled up instead."""
+        """Makes sure that no batch is filled up, for a loss that is not computed again; raises Refusal where that is not possible."""
         read = f"one loop trains and evaluates, and `{ast.unparse(node)}` is read in both"
         if self.context.runtime == "accelerate":
             why = "Accelerate fills up the last batch with rows from the first, which evaluation would count twice"
@@ -224,7 +224,7 @@ class Globaliser:
         self.gatherer.add(Collapse(node, operands, again=self._source_of_placed(call)))
 
     def _source_of_placed(self, call: ast.Call) -> str:
-        """A call as it reads where its arguments are on the device already, as gathered rows are."""
+        """The source of a call, without moves of its arguments to the device: gathered rows are there already."""
         devices = Devices(self.facts)
         moves = {
             id(n): n.func.value
@@ -273,9 +273,9 @@ class Globaliser:
         self.loss(node, {"mean"})
 
     def _is_one_of_several(self, node: ast.expr) -> bool:
-        """`value.item()` in `for name, value in losses.items():`, each of which is a term of the loss, or a number
-        beside it; and `loss.item()` of what training and evaluation each compute in their way. What has methods is no
-        number of Python's."""
+        """Whether a tensor is one of several: `value` of `for name, value in losses.items():`, each a term of the loss or
+        a number beside it, or a `loss` that training and evaluation compute in different ways. Only tensors have methods
+        such as `item`."""
         if not isinstance(self.facts.table.parents.get(node), ast.Attribute):
             return False
         bound = definitions(self.facts, node)
@@ -289,7 +289,7 @@ class Globaliser:
         return isinstance(loop, ast.For | ast.comprehension) and definition not in walk(loop.iter)
 
     def _is_beside_the_loss(self, node: ast.expr) -> bool:
-        """`found[1]` of what is taken for the loss: only a tuple has a second part, which may be no tensor."""
+        """`found[1]` of what is taken for the loss: it is a tuple, then, whose second part may be no tensor."""
         if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Constant):
             return False
         later = isinstance(node.slice.value, int) and node.slice.value not in (0, -1)
@@ -307,12 +307,12 @@ class Globaliser:
         return made_by.value
 
     def count_variable(self, node: ast.expr, origins: list[ast.AST]) -> None:
-        """A variable that holds the number of rows: counted again over the gathered rows where it is used."""
+        """Counts the gathered rows again where a variable is used that holds the number of rows."""
         origin = origins[0]
         if node not in self.facts.interp.reaching or self._is_added_to(node):
             raise self.cannot(node, "it is added to elsewhere")
         if len(origins) != 1 or not isinstance(node, ast.Name) or not isinstance(origin, ast.expr):
-            raise self.cannot(node, "it is a number of rows from one place or another")
+            raise self.cannot(node, "it is a number of rows that several places compute")
         operand = operands_of(origin)[0]
         if is_padded(self.context, operand) is not False:
             self.globalise(origin)

@@ -1,6 +1,6 @@
 """What a module keeps from batch to batch: a running mean, a count, a queue, a list of outputs.
 
-Each process's module sees its own share, and nothing in a module may communicate: what is kept parts the processes.
+Each process's module sees its own share, and nothing in a module may communicate, so the modules would diverge.
 """
 
 from __future__ import annotations

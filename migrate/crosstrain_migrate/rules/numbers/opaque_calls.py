@@ -16,8 +16,8 @@ from .batch_values import batch_values
 
 
 def is_opaque(facts: Facts, call: ast.Call, loaders: set[Value]) -> bool:
-    """A call of one of the script's own functions that measures: it gets a share and runs no model, and no loss is its
-    result or computed from it. Its arguments are made global, so what happens inside is too."""
+    """Whether a call runs one of the script's own functions that measure: it gets a share and runs no model, and no loss
+    is its result or computed from it. Its arguments are made global, and with them what happens inside."""
     if call in facts.loss_origins or call in facts.loss_slice:
         return False
     targets = _targets(facts, call)
@@ -34,7 +34,7 @@ def is_opaque(facts: Facts, call: ast.Call, loaders: set[Value]) -> bool:
 
 
 def is_trained_from(facts: Facts, node: ast.AST) -> bool:
-    """Whether backward gets what this expression, or a part of a tuple or a sum, gives."""
+    """Whether backward gets the value of this expression, or of a part of a tuple or a sum."""
     if isinstance(node, ast.Name | ast.Call):
         return node in facts.loss_slice
     inside = (ast.BinOp, ast.UnaryOp, ast.IfExp, ast.Tuple, ast.List, ast.Dict, ast.Attribute, ast.Subscript)

@@ -2,7 +2,7 @@
 
 What:   A number that cannot be made global is left as it is, with a note. Where it decides (an early stop, the best
         model, a plateau), every process takes the main process's answer.
-Why:    A number that is only shown harms nobody; processes that decide for themselves part ways.
+Why:    A number that is only shown does no harm; processes that decide for themselves part ways.
         A test that keeps a batch from the step does so on all processes, where it does on one of them.
 Before: `if entropy(out) > limit: break`
 After:  `if broadcast_object_list([bool(entropy(out) > limit)])[0]: break`

@@ -1,14 +1,14 @@
-"""For CT601: sums of an evaluation that each process takes over its own rows, and that are added when the loop is over.
+"""For CT601: sums of an evaluation that each process takes over its own rows, and that are added after the loop.
 
 What:   Where a loss would be computed from the gathered outputs of all processes, each process computes it from its own
-        rows, and the sums of all processes are added behind the loop.
-Why:    A sum over all rows is the sum of the processes' sums: one small message an evaluation, where outputs would be
-        gathered in every batch.
+        rows, and the sums of all processes are added after the loop.
+Why:    A sum over all rows is the sum of the processes' sums: one small message per evaluation, where otherwise the
+        outputs would be gathered in every batch.
 Before: `total += criterion(out, y).item() * len(y)`
 After:  `out, y = accelerator.own_rows((out, y))` before it, and `total = accelerator.reduce(total, reduction="sum")`
-        behind the loop. A process without rows in the last batch goes on with the next: `if not len(y): continue`.
-Leaves: what is collected, printed in the loop or added up to anything but numbers of Python's that begin with 0: there
-        the rows are gathered.
+        after the loop. A process without rows in the last batch goes on with the next: `if not len(y): continue`.
+Leaves: what is collected, printed in the loop, or added to anything but Python numbers that begin with 0: there the
+        rows are gathered.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .batch_values import batch_values, kinds_of
 from .bindings import LOOPS, SAME, assigned, definitions, mentions, number_read, receiver
 from .opaque_calls import runs_model
 from .row_counts import Collapse
-from .shared_reductions import is_alike, reduce_statement
+from .shared_reductions import is_replicated, reduce_statement
 from .sinks import Sink
 
 SUMS = frozenset({"sum", "count"})
@@ -38,7 +38,7 @@ Asked = Callable[[ast.expr, set[ast.expr]], bool]
 
 
 class OwnSums:
-    """Says of a loop which variables add up what its rows give, where they do nothing else.
+    """Finds the variables of a loop that do nothing but add up what its rows give.
 
     sinks: all places where something of the rows leaves the tensors or the batch.
     """
@@ -96,7 +96,7 @@ class OwnSums:
     # -- what is added ---------------------------------------------------------------------------------------
 
     def _is_sum(self, node: ast.expr, made: set[ast.expr]) -> bool:
-        """Whether `node` of all rows is the sum of what it is of each process's rows."""
+        """Whether `node`, computed from all rows, is the sum of what each process computes from its own rows."""
         if node in made:
             kinds = kinds_of(self.facts, node)
             return bool(kinds) and kinds <= SUMS
@@ -106,7 +106,7 @@ class OwnSums:
             case ast.BinOp(left, ast.Add() | ast.Sub(), right):
                 return self._is_sum(left, made) and self._is_sum(right, made)
             case ast.BinOp(left, ast.Div(), right):
-                return self._is_sum(left, made) and self._is_alike(right)
+                return self._is_sum(left, made) and self._is_replicated(right)
             case ast.BinOp(_, ast.Mult(), _):
                 return self._is_product(node, made)
         read = number_read(self.facts, node)
@@ -116,7 +116,7 @@ class OwnSums:
         """A mean over rows times their number, or a sum times what all processes have."""
         adds_up = kinds_of(self.facts, node) == {"sum"}
         return any(
-            (self._is_sum(one, made) and self._is_alike(other))
+            (self._is_sum(one, made) and self._is_replicated(other))
             or (adds_up and self._is_mean(one, made) and self._is_number(other, made))
             for one, other in ((node.left, node.right), (node.right, node.left))
         )
@@ -140,8 +140,8 @@ class OwnSums:
         values = [assigned(self.facts, definition) for definition in definitions(self.facts, node)]
         return bool(values) and all(value is not None and what(value, made) for value in values)
 
-    def _is_alike(self, node: ast.expr) -> bool:
-        return is_alike(self.facts, self._differing, node)
+    def _is_replicated(self, node: ast.expr) -> bool:
+        return is_replicated(self.facts, self._differing, node)
 
     # -- where it is added -----------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class OwnSums:
     def _may_be_left_out(
         self, loop: ast.For, cut: ast.stmt, added: list[ast.AugAssign], moved: set[ast.expr]
     ) -> bool:
-        """Whether nothing but sums is lost where a process goes on with the next batch instead of the cut."""
+        """Whether a process without rows may go on with the next batch at the cut: it leaves out nothing but sums."""
         above = {n for expression in moved for n in walk(expression)}
         behind = [n for n in walk(loop) if getattr(n, "lineno", 0) >= cut.lineno and n not in above]
         if any(isinstance(n, ast.Call) and self._runs_a_model(n) for n in behind):
@@ -216,7 +216,7 @@ def add_behind(context: Context, rule: str, loop: ast.AST | None, sums: list[str
 
 
 def _only_binds(statement: ast.stmt) -> bool:
-    """Whether a statement, what stands in it left aside, does nothing but bind variables."""
+    """Whether a statement, apart from the statements in it, does nothing but bind variables."""
     if isinstance(statement, ast.Assign):
         return all(map(_is_variable, statement.targets))
     if isinstance(statement, ast.Expr):

@@ -15,7 +15,7 @@ from .bindings import assigned, definitions, receiver
 from .collate import code_of_collate
 
 PADS = frozenset({"pad_sequence", "pad", "max", "amax"})
-# What a padded tensor goes through and keeps its length, or is only laid out anew.
+# Methods that keep the length of a padded tensor, or only change its layout.
 KEEPS = (
     *("to", "cuda", "cpu", "float", "long", "int", "bool", "type", "type_as", "half", "double"),
     *("detach", "clone", "contiguous", "requires_grad_", "eq", "ne", "gt", "ge", "lt", "le"),
@@ -77,7 +77,7 @@ class _Origin:
         return {None}
 
     def _together(self, nodes: list[ast.expr], seen: frozenset[ast.AST]) -> Answers:
-        """What goes together element by element is as long as the longest of it."""
+        """Of tensors that are combined element by element: they are as long as the longest of them."""
         found: Answers = set()
         for node in nodes:
             if batch_values(self.facts, node):

@@ -1,8 +1,8 @@
 """Batches that are drawn before they are trained on, or again afterwards: `cycle(loader)` of itertools, `list(loader)`.
 
-The runtime knows the rows of the batch that a loader has just given. Of one that was put by it does not: shares of
-different size would count alike, and the rows that fill an epoch's last batch would count as well. Where every batch is
-full, shares are equal and there is nothing to know.
+The runtime knows the rows of the batch that a loader has just given, but not those of a stored batch: shares of different
+sizes would have the same weight, and the rows that fill an epoch's last batch would count. Where every batch is full,
+shares are equal and the runtime needs to know nothing.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class RowCounts:
         self.named: set[str] = set()  # the variables that hold such numbers
 
     def once(self, group: list[Collapse]) -> set[ast.expr]:
-        """The uses of variables that hold a number of rows, which is taken of all processes' rows once for all of them."""
+        """Replaces uses of variables that hold a number of rows by one count of all processes' rows; returns these uses."""
         done = self.where_defined(group)
         for (bound, counted), uses in self._by_variable(group).items():
             if uses[0].node not in done and self._count_above(bound, counted, uses):
@@ -61,7 +61,7 @@ class RowCounts:
         return done
 
     def where_defined(self, group: list[Collapse]) -> set[ast.expr]:
-        """Those of them whose variable is bound to that number."""
+        """Makes variables hold the number of all processes' rows where they are bound; returns their uses."""
         done: set[ast.expr] = set()
         for (bound, counted), uses in self._by_variable(group).items():
             if self._count_where_defined(bound, counted, uses):
@@ -99,7 +99,7 @@ class RowCounts:
         return True
 
     def count(self, node: ast.expr, rows: ast.expr | str) -> None:
-        """The number of rows at `node` becomes that of all processes, of which the loader knows; nothing is gathered."""
+        """Makes the number of rows at `node` that of all processes, which the loader knows: nothing is gathered."""
         hole = rows if isinstance(rows, str) else "{x}"
         hole += ".flatten()" if self._is_number_of_elements(node) else ""
         template = f"{self.context.accelerator(node)}.global_rows({hole})"
@@ -169,7 +169,7 @@ class RowCounts:
         ]
 
     def _run_with(self, statement: ast.stmt, nodes: set[ast.expr]) -> bool:
-        """Whether one of the nodes is reached whenever the statement is: nothing is gathered for nobody."""
+        """Whether one of the nodes is reached whenever the statement is, so that nothing is gathered in vain."""
         suite = suite_of(self.facts, statement)
         return any(self.facts.table.statement_of(node) in suite for node in nodes)
 

@@ -200,10 +200,10 @@ def _is_made_for_the_batch(facts: Facts, target: ast.Subscript) -> bool:
     while isinstance(held, ast.Subscript):
         held = held.value
     bound = definitions(facts, held)
-    return bool(bound) and all(_makes_anew(facts, d, target) for d in bound)
+    return bool(bound) and all(_is_made_anew(facts, d, target) for d in bound)
 
 
-def _makes_anew(facts: Facts, definition: ast.AST, at: ast.AST) -> bool:
+def _is_made_anew(facts: Facts, definition: ast.AST, at: ast.AST) -> bool:
     if isinstance(definition, ast.arg):
         return False
     statement = facts.table.statement_of(definition)

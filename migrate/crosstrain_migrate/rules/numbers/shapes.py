@@ -1,7 +1,7 @@
-"""For CT602: what is printed of one process's share and stays so: shapes of batches, and numbers inside a module.
+"""For CT602: what each process goes on printing of its own share: shapes of batches, and numbers inside a module.
 
 What:   `print(images.shape)` of a batch of a prepared loader.
-Why:    The first size is this process's number of rows; it is what its model sees, so it is left as it is.
+Why:    The first size is this process's number of rows, which is what its model sees.
 Before: `print(images.shape)`
 After:  `accelerator.print(images.shape)`
 """
@@ -18,14 +18,14 @@ from crosstrain_migrate.syntax.walks import walk
 from .batch_values import batch_values
 
 RULE = "CT602"
-SPEAKING = frozenset({"print", "info", "debug", "warning", "write", "log"})
+PRINTING = frozenset({"print", "info", "debug", "warning", "write", "log"})
 
 
 def plan(context: Context) -> None:
     """Notes the first place where the shape of a batch of prepared loaders is printed or logged, and the first number
     that a module prints of its batch."""
-    speaking = [call for call in context.facts.calls if last_name(call.func) in SPEAKING]
-    inside = next((c for c in speaking if context.facts.in_module(c) and _shows_share(context, c)), None)
+    printing = [call for call in context.facts.calls if last_name(call.func) in PRINTING]
+    inside = next((c for c in printing if context.facts.in_module(c) and _shows_share(context, c)), None)
     if inside is not None:
         context.note(
             RULE,
@@ -33,7 +33,7 @@ def plan(context: Context) -> None:
             "this is printed inside a module, by every process, of its own share of the batch",
             "return it from the module, and print it where the script trains",
         )
-    shown = next((c for c in speaking if any(_is_shape(context, part) for part in walk(c))), None)
+    shown = next((c for c in printing if any(_is_shape(context, part) for part in walk(c))), None)
     if shown is not None:
         context.note(
             RULE,
@@ -44,7 +44,7 @@ def plan(context: Context) -> None:
         )
 
 
-def said_once(context: Context, call: ast.Call) -> list[ast.Call]:
+def calls_by_one_process(context: Context, call: ast.Call) -> list[ast.Call]:
     """Where a method of a module that only prints is called with global numbers: one process can call it alone."""
     facts = context.facts
     function = facts.enclosing_function(call)
@@ -73,7 +73,7 @@ def _shows_share(context: Context, call: ast.Call) -> bool:
     loaders = context.subject.loaders
     values = (v for part in walk(call) for v in batch_values(context.facts, part))
     own = any(v.kind != "shape" and v.loader in loaders for v in values)
-    return own and not said_once(context, call)
+    return own and not calls_by_one_process(context, call)
 
 
 def _is_shape(context: Context, node: ast.AST) -> bool:

@@ -47,7 +47,7 @@ def reduce_statement(names: list[str], accelerator: str, by: str) -> str:
     return f'{joined} = {accelerator}.reduce({given}, reduction="{by}")'
 
 
-def is_alike(facts: Facts, differing: ProcessDependent, node: ast.expr) -> bool:
+def is_replicated(facts: Facts, differing: ProcessDependent, node: ast.expr) -> bool:
     """Whether all processes have the same value here: nothing in it is of a batch, or depends on the process."""
     own = any(batch_values(facts, part) for part in walk(node) if isinstance(part, ast.expr))
     return not own and differing.asks(node) is None
@@ -69,7 +69,7 @@ class _Loss:
 
 
 def reduce_once(context: Context) -> None:
-    """Where nothing but these readers uses the variables any more, they hold the reduced losses from there on."""
+    """Moves reductions above the first reader, where nothing else uses the variables from there on."""
     for losses in _together(context.facts, _losses(context)):
         if len(losses) > 1 or len(losses[0].readers) > 1 or writes_into(context.facts, losses[0].above):
             _move(context, losses)
@@ -106,7 +106,7 @@ def variable_of(node: ast.AST) -> ast.Name | None:
 
 
 def _together(facts: Facts, losses: list[_Loss]) -> list[list[_Loss]]:
-    """The losses that one statement can reduce: all are there before the first of them is read."""
+    """Groups the losses that one statement can reduce: all are computed before the first of them is read."""
     groups: list[list[_Loss]] = []
     for loss in losses:
         group = next((g for g in groups if _joins(facts, loss, g)), None)

@@ -1,7 +1,7 @@
-"""Sinks: the places where a number that depends on a rank's share of the batch leaves the tensor world.
+"""Sinks: the places where a number that depends on a process's share of the batch leaves the tensors.
 
-Printed, logged, saved, summed over batches, compared, read into Python: there it must be the global number. `sinks`
-lists them; `numbers` and `evaluation` decide what becomes of each.
+It must be the global number where it is printed, logged, saved, summed over batches, compared or read into Python.
+This module lists these places; `training` and `evaluation` decide what becomes of each.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class SinkFinder:
                 self._add(value, "call", node)
 
     def _is_followed(self, node: ast.Yield) -> bool:
-        """Whether who gets what is yielded is known: a generator function that is only called, or that loops go over."""
+        """Whether it is known who gets what is yielded: loops go over the generator function, or it is only called."""
         function = self.facts.enclosing_function(node)
         interp = self.facts.interp
         return (
@@ -179,7 +179,8 @@ class SinkFinder:
             self._arguments(node, "call" if receiver(node, *_TAKES) is None else "collect")
 
     def _changes_older(self, node: ast.Call) -> bool:
-        """`torch.maximum(most, x.amax(0), out=most)`, and a bank of rows that is moved on by the size of this share."""
+        """Whether a call changes a tensor that is older than the batch: `torch.maximum(most, x.amax(0), out=most)`, and a
+        bank of rows that is rolled on by the size of this share."""
         out = keyword_of(node, "out")
         if out is not None and any(path.startswith("torch.") for path in self.facts.paths(node.func)):
             return self._outlives(out, self.facts.table.statement_of(node))
@@ -190,12 +191,12 @@ class SinkFinder:
         return first is not None and not batch_values(self.facts, first)
 
     def _is_trained(self, node: ast.Call) -> bool:
-        """A loss from elsewhere: it is given rows, and what is trained is computed from its result."""
+        """Whether a call gives a loss of another package: it gets rows, and the trained loss is computed from its result."""
         given = {s.kind for s in self._local(*arguments_of(node))}
         return node in self.facts.loss_slice and given <= PER_SAMPLE | {"other"}
 
     def _measures_sizes(self, node: ast.Call) -> bool:
-        """`min(len(x), 8)`: arithmetic with the size of this share, a bound of a slice more often than a number to show."""
+        """`min(len(x), 8)`: arithmetic with the size of this share, which is a slice's bound more often than a number to show."""
         bounds = self.facts.paths(node.func) <= {"builtins.max", "builtins.min"}
         return bounds and all(s.kind == "count" for s in self._local(*node.args))
 
@@ -224,7 +225,7 @@ class SinkFinder:
         return not isinstance(node.func, ast.Name) or bool(self.facts.of(node.func))
 
     def _is_seen_into(self, value: Value) -> bool:
-        """Whether it is known what a call of this does."""
+        """Whether the effect of calling a value is known."""
         interp = self.facts.interp
         if isinstance(value, Function | Method | Class | FromBatch | Instance) or interp.is_module(value):
             return True
@@ -271,14 +272,15 @@ class SinkFinder:
         )
 
     def _row_loop(self, node: ast.For | ast.AsyncFor) -> None:
-        """A loop over the rows of a share, when it leaves something behind."""
+        """A loop over the rows of a share that leaves something behind."""
         over = looped_over(self.facts, node.iter, self.loaders)
         if over and any(self._leaves(inner) for inner in walk(node)):
             for part in over:
                 self._add(part, "rows", node)
 
     def _picked(self, node: ast.comprehension) -> None:
-        """`[i for i in range(len(y)) if y[i] > 0]`: what is trained by the rows it picks picks its own."""
+        """The tests of a comprehension, `[i for i in range(len(y)) if y[i] > 0]`. One that picks the rows to train on
+        picks among the process's own."""
         whole = self.facts.table.parents[node]
         if not any(n in self.facts.loss_slice for n in walk(whole)):
             for test in node.ifs:
@@ -326,7 +328,7 @@ class SinkFinder:
             self._add(added, "store", node)
 
     def _index(self, target: ast.expr, at: ast.stmt) -> None:
-        """`seen[idx] += 1`: the rows say where, whatever is stored."""
+        """`seen[idx] += 1`: the rows tell where something is stored."""
         if isinstance(target, ast.Subscript) and self._outlives(target, at):
             parts = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
             for part in parts:

@@ -2,7 +2,7 @@
 
 What:   `total` adds up what this process contributes, and is averaged over the processes above the statement that
         prints, returns or compares it.
-Why:    The mean of the processes' sums is the sum of the means, and takes one collective instead of one a step.
+Why:    The mean of the processes' sums is the sum of the means, and takes one collective instead of one per step.
 Before: `total += loss.item()`
 After:  `total += accelerator.weighted(loss).item()`, and `total = accelerator.reduce(total, reduction="mean")` where it
         is read; the weight is 1 unless a step's rows are not spread evenly over the processes.
@@ -28,7 +28,7 @@ from .batch_values import batch_values
 from .bindings import LOOPS, definitions, names_in, number_read
 from .number_containers import holds_numbers, reads_no_number
 from .row_counts import CountedRows
-from .shared_reductions import Reduction, is_alike, reduce_statement, variable_of
+from .shared_reductions import Reduction, is_replicated, reduce_statement, variable_of
 from .unread_numbers import UnreadNumbers
 
 RULE = "CT602"
@@ -40,7 +40,7 @@ class _ReadInEveryStep(Exception):
 
 
 def reduce_totals(context: Context, unread: UnreadNumbers) -> None:
-    """Takes the reductions back that are made in every step for a number that is read later, and makes one there."""
+    """Replaces the reductions that are made in every step for a number that is read later by one where it is read."""
     if context.runtime != "crosstrain" or "even_batches" in context.options:
         return  # Accelerate knows no weights, and reduces tensors alone; nor has a sum over rows a weight
     edits = {
@@ -69,7 +69,7 @@ def reduce_totals(context: Context, unread: UnreadNumbers) -> None:
 def _worthwhile(
     context: Context, unread: UnreadNumbers, edits: dict[ast.expr, Reduction], found: list[_Total]
 ) -> list[_Total]:
-    """Those whose losses nothing else has reduced in every step; a display beside shows the process's own."""
+    """The totals whose losses nothing else reduces in every step; a display beside them shows the process's own."""
     table = context.facts.table
     left = set(edits).difference(*(total.nodes for total in found))
     kept = []
@@ -135,8 +135,8 @@ class _Total:
         variable = scope, held.id
         self.statements.add(statement)
         self.variables.setdefault(variable, set()).add(held)
-        linear = self._is_alike(value) if scales else self._is_linear(value)
-        if not linear or (isinstance(target, ast.Subscript) and not self._is_alike(target.slice)):
+        linear = self._is_replicated(value) if scales else self._is_linear(value)
+        if not linear or (isinstance(target, ast.Subscript) and not self._is_replicated(target.slice)):
             raise _ReadInEveryStep
         self.nodes |= {n for n in self.edits if self.facts.table.is_inside(n, statement)}
         self._read(variable, contained=isinstance(target, ast.Subscript))
@@ -147,23 +147,23 @@ class _Total:
             return True
         match node:
             case ast.BinOp(left, ast.Add() | ast.Sub(), right):
-                return all(self._is_linear(side) or self._is_alike(side) for side in (left, right))
-            case ast.BinOp(left, ast.Mult(), right) if self._is_alike(left):
+                return all(self._is_linear(side) or self._is_replicated(side) for side in (left, right))
+            case ast.BinOp(left, ast.Mult(), right) if self._is_replicated(left):
                 return self._is_linear(right)
             case ast.BinOp(left, ast.Mult() | ast.Div(), right):
-                return self._is_alike(right) and self._is_linear(left)
+                return self._is_replicated(right) and self._is_linear(left)
             case ast.UnaryOp(ast.USub(), value) | ast.Attribute(value, "data"):
                 return self._is_linear(value)
         read = number_read(self.facts, node)
         return read is not None and self._is_linear(read)
 
-    def _is_alike(self, node: ast.expr) -> bool:
+    def _is_replicated(self, node: ast.expr) -> bool:
         """Whether all processes have the same value here."""
         if node in self._counted or self._is_counted(node):
             return True
         if isinstance(node, ast.BinOp):
-            return self._is_alike(node.left) and self._is_alike(node.right)
-        return not any(map(self._is_kept, walk(node))) and is_alike(self.facts, self._differing, node)
+            return self._is_replicated(node.left) and self._is_replicated(node.right)
+        return not any(map(self._is_kept, walk(node))) and is_replicated(self.facts, self._differing, node)
 
     def _is_counted(self, node: ast.expr) -> bool:
         """Whether `node` is a variable that is computed from the number of all processes' rows."""
@@ -173,7 +173,7 @@ class _Total:
         self._asked.add(node)
         made = [self.facts.table.statement_of(d) for d in bound]
         alike = all(
-            isinstance(s, ast.Assign) and s.targets[0] in bound and self._is_alike(s.value) for s in made
+            isinstance(s, ast.Assign) and s.targets[0] in bound and self._is_replicated(s.value) for s in made
         )
         self._asked.discard(node)
         return alike
@@ -250,7 +250,7 @@ class _Total:
             yield around
 
     def is_conditional(self, node: ast.AST) -> bool:
-        """Whether a step may leave `node` out which adds the number up."""
+        """Whether a step that adds the number up may leave out `node`."""
         return any(isinstance(around, ast.If) for around in self._around(node))
 
     def _is_number(self, node: ast.expr) -> bool:
@@ -282,10 +282,10 @@ class _Total:
         for node in self.nodes:
             template = f"{self.context.accelerator(node)}.weighted({{x}})"
             self.context.replace(node, RULE, self.edits[node].reason, template, x=node)
-        self.unread.say(self.shown)
+        self.unread.note_shown(self.shown)
 
     def still_holds(self, above: ast.stmt, at: ast.stmt) -> bool:
-        """Whether a variable that is reduced above a statement is still that at another one."""
+        """Whether a variable that is reduced above a statement is still reduced at another one."""
         suite = suite_of(self.facts, above)
         around = next((s for s in suite if self.facts.table.is_inside(at, s)), None)
         if around is None or suite.index(around) < suite.index(above):

@@ -3,7 +3,7 @@ CT604: one loop that trains and evaluates
 
 What:   A loss that is read becomes `accelerator.reduce(loss, reduction="mean")`; a metric's rows are gathered before
         they are summed; sizes are those of the global batch.
-Why:    A rank's own loss is the loss of its share. Printed it is wrong; deciding by it, ranks part ways.
+Why:    A process's own loss is the loss of its share: a wrong number to print, and processes that decide by it part ways.
 Leaves: a number that has no global form stays each process's own, with a note; where it decides, every process takes the
         main process's answer.
 Refuses: rows that are kept and trained on later, and numbers that may be those of an evaluation.
@@ -51,7 +51,7 @@ KEPT_BY_ALL = "convert by hand: keep the rows of all processes, `gather(keys)` o
 UNGATHERED = {
     "index": "it says where something is stored, so what is stored and where would have to be gathered together",
     "rows": "a loop goes over its rows one by one and keeps something of them",
-    "state": "a module keeps it from batch to batch, so the processes' modules would part ways",
+    "state": "a module keeps it from batch to batch, so the processes' modules would diverge",
 }
 KEPT = frozenset({"store", "collect", "call", "opaque"})
 HOOKS = (
@@ -76,7 +76,7 @@ def plan(context: Context) -> None:
 
 
 def _gathered(context: Context, loaders: set[Value], own: OwnNumbers) -> Gatherer:
-    """Makes the reads global, each whole or not at all: after one that cannot be, the others are planned anew."""
+    """Makes the reads global, each completely or not at all: after one that cannot be, the others are planned anew."""
     reduced: frozenset[ast.expr] = frozenset()
     while True:
         before = Transaction(context)
@@ -103,7 +103,7 @@ def _gathered(context: Context, loaders: set[Value], own: OwnNumbers) -> Gathere
 
 
 def _check_trained_alone(context: Context, loaders: set[Value], reason: Ungathered) -> None:
-    """Raises the reason where the number may be one of evaluation: of one share, it would be wrong."""
+    """Raises the reason where the number may be one of evaluation: computed from one share, it would be wrong."""
     facts = context.facts
     over = {s.loader for s in batch_values(facts, reason.node)} & loaders or loaders
     for loop, iterated in facts.interp.iterations.items():
@@ -120,15 +120,15 @@ def _calls(facts: Facts, path: str, node: ast.AST) -> bool:
 
 
 def _check_shared(context: Context, gatherer: Gatherer) -> None:
-    """A helper that measures whole loaders, too, gathers nothing."""
+    """Raises Ungathered for a helper that also measures loaders that are not shared."""
     for collapse in gatherer.collapses.values():
-        why = collective_safety.whole_beside(context, collapse.node)
+        why = collective_safety.unshared_rows_at(context, collapse.node)
         if why is not None:
             raise Ungathered(RULE, collapse.node, why, "use a function of its own for each loader")
 
 
 def _report_divisors(context: Context, loaders: set[Value]) -> None:
-    """A mean over batches that divides by a number of batches which the script computed itself."""
+    """Notes means over batches whose divisor is a number of batches that the script computes itself."""
     for node in context.facts.each(ast.BinOp):
         if not isinstance(node.op, ast.Div):
             continue
@@ -139,8 +139,8 @@ def _report_divisors(context: Context, loaders: set[Value]) -> None:
             context.note(
                 RULE,
                 node,
-                f"rows of all processes are divided by `{ast.unparse(node.right)}`, a number of batches: by default there are "
-                "fewer of them on several processes, with more rows each",
+                f"a sum over the rows of all processes is divided by `{ast.unparse(node.right)}`, a number of batches: by "
+                "default there are fewer batches on several processes, with more rows each",
                 "divide by the number of rows, or launch with --split-batches",
             )
         if "mean" in summed and _is_made_by_hand(context, node):
@@ -176,8 +176,8 @@ def _check_collate(context: Context, loader: Value) -> None:
         raise refuse(
             RULE,
             number,
-            f"the collate function returns `{ast.unparse(number)}`, one number for all rows: of a batch that is shared there "
-            "is one on each process, and what training gathers has one for each row",
+            f"the collate function returns `{ast.unparse(number)}`, one number for the whole batch: each process has a "
+            "number of its own for its share, but training gathers one value per row",
             "compute it from the batch where it is used",
         )
     disorder = changes_rows(context, loader)
@@ -243,7 +243,7 @@ class _Training(Globaliser):
         done = [*self._pools(sinks), *self._row_loops(sinks)]
         unread = UnreadNumbers(self.context, self.own)
         kept = unread.of(sinks)
-        unread.note(kept)
+        unread.note_unread(kept)
         for sink in sinks:
             inside = any(self.facts.table.is_inside(sink.node, part) for part in done)
             if not inside and sink not in self.own.reads and sink not in kept:

@@ -1,7 +1,7 @@
 """For CT602: numbers of training that nothing reads, or only a progress bar in every step.
 
 What:   They are left as they are, and a note says so of those that a bar shows.
-Why:    A display is not worth a collective in every step, and what nobody reads needs none.
+Why:    A display is not worth a collective in every step, and a number that nobody reads needs none.
 Before: `bar.set_postfix(loss=loss.item())`
 After:  (untouched)
 Leaves: a number that is printed, logged, returned or compared as well, and what is computed together with such a number.
@@ -33,7 +33,7 @@ from .sinks import Sink
 RULE = "CT602"
 DISPLAYS = frozenset({"set_postfix", "set_postfix_str", "set_description", "set_description_str"})
 COMPUTE = ("builtins.", "torch.", "numpy.", "math.", "statistics.")
-SPEAK = frozenset(
+TELLS = frozenset(
     {"builtins.print", "builtins.open", "builtins.setattr", "builtins.exec", "torch.save", "numpy.save"}
 )
 READS = frozenset(
@@ -42,7 +42,7 @@ READS = frozenset(
 
 
 class UnreadNumbers:
-    """The reads of training's numbers that stay as they are because nobody is told."""
+    """Finds the reads of training's numbers that stay as they are because they reach nobody."""
 
     def __init__(self, context: Context, own: OwnNumbers) -> None:
         self.context = context
@@ -50,6 +50,7 @@ class UnreadNumbers:
         self.own = own
 
     def of(self, sinks: list[Sink]) -> set[Sink]:
+        """Those of the reads that nothing tells, and that are not computed together with one that is told."""
         if is_linked(self.context.text):
             return set()  # a notebook's other cells read what training leaves behind
         found = {sink for sink in sinks if sink.how in READS and self._tells_nobody(sink)}
@@ -65,20 +66,20 @@ class UnreadNumbers:
             found -= joined
         return found
 
-    def note(self, sinks: set[Sink]) -> None:
+    def note_unread(self, sinks: set[Sink]) -> None:
         """Says which numbers of a bar are each process's own."""
         shown: dict[ast.expr, ast.stmt] = {}
         for sink in sinks:
             displays = [s for s in self.own.flow(sink).statements if self.displays(s)]
             if displays:
                 shown[sink.node] = min(displays, key=place_of)
-        self._say(shown)
+        self._note_displays(shown)
 
-    def say(self, nodes: list[ast.expr]) -> None:
+    def note_shown(self, nodes: list[ast.expr]) -> None:
         """Says the same of numbers that stand in a display."""
-        self._say({node: self.facts.table.statement_of(node) for node in nodes})
+        self._note_displays({node: self.facts.table.statement_of(node) for node in nodes})
 
-    def _say(self, shown: dict[ast.expr, ast.stmt]) -> None:
+    def _note_displays(self, shown: dict[ast.expr, ast.stmt]) -> None:
         """Adds a note for each display, of all numbers that it shows."""
         displayed: dict[ast.stmt, list[str]] = defaultdict(list)
         for node in sorted(shown, key=place_of):
@@ -89,7 +90,7 @@ class UnreadNumbers:
                 RULE,
                 statement,
                 f"{', '.join(dict.fromkeys(numbers))} {verb} the main process's own here: only a progress bar shows it",
-                'to show that of all processes, `accelerator.reduce(x, reduction="mean")`',
+                'to show the mean of all processes, use `accelerator.reduce(x, reduction="mean")`',
             )
 
     def _tells_nobody(self, sink: Sink) -> bool:
@@ -132,7 +133,7 @@ class UnreadNumbers:
             return True
         paths = self.facts.paths(call.func)
         if paths:
-            return all(path.startswith(COMPUTE) and path not in SPEAK for path in paths)
+            return all(path.startswith(COMPUTE) and path not in TELLS for path in paths)
         if not isinstance(call.func, ast.Attribute):
             return False
         return bool(batch_values(self.facts, call.func.value)) or call.func.attr in {

@@ -56,7 +56,9 @@ MAX_DEPTH = 3
 
 
 def plan(context: Context) -> None:
-    sizes = _batch_sizes(context)
+    sites = (getattr(loader, "site", None) for loader in context.subject.train_loaders)
+    given_sizes = (given(site, "batch_size", 1) for site in sites if isinstance(site, ast.Call))
+    sizes = [size for size in given_sizes if size is not None]
     # A plain number is too common to be recognised elsewhere.
     variables = {ast.unparse(size) for size in sizes if isinstance(size, ast.Name | ast.Attribute)}
     _tensors_of_one_size(context, variables)
@@ -66,13 +68,6 @@ def plan(context: Context) -> None:
     _averaged_statistics(context)
     _input_gradients(context)
     _counted_by_size(context, variables, sizes)
-
-
-def _batch_sizes(context: Context) -> list[ast.expr]:
-    """The batch sizes of the training loaders."""
-    sites = (getattr(loader, "site", None) for loader in context.subject.train_loaders)
-    sizes = (given(site, "batch_size", 1) for site in sites if isinstance(site, ast.Call))
-    return [size for size in sizes if size is not None]
 
 
 # -- tensors made for one batch size ---------------------------------------------------------------------------
@@ -256,7 +251,13 @@ def _input_gradients(context: Context) -> None:
     if {s.kind for s in context.facts.loss_batch_values} == {"sum"}:
         return
     found = (n for n in context.facts.each(ast.Attribute) if n.attr == "grad" and isinstance(n.ctx, ast.Load))
-    node = next((n for n in found if _is_of_rows(context, n.value) and _is_measured(context.facts, n)), None)
+    measured = (
+        n
+        for n in found
+        for v in batch_values(context.facts, n.value)
+        if v.kind in PER_SAMPLE and v.loader in context.subject.loaders and _is_measured(context.facts, n)
+    )
+    node = next(measured, None)
     if node is not None:
         context.note(
             RULE,
@@ -266,11 +267,6 @@ def _input_gradients(context: Context) -> None:
             "take the gradient of a sum over the rows, or normalise the gradient of each row",
             Severity.NOTE,
         )
-
-
-def _is_of_rows(context: Context, node: ast.expr) -> bool:
-    values = batch_values(context.facts, node)
-    return any(v.kind in PER_SAMPLE and v.loader in context.subject.loaders for v in values)
 
 
 def _is_measured(facts: Facts, node: ast.Attribute) -> bool:

@@ -175,15 +175,12 @@ def _moved_together(value: ast.expr) -> ast.expr | None:
 
 
 def _parts_of(returned: ast.expr) -> list[tuple[Key, ast.expr]]:
-    if isinstance(returned, ast.Tuple | ast.List):
-        return list(enumerate(returned.elts))
-    if isinstance(returned, ast.Dict):
-        pairs = zip(returned.keys, returned.values, strict=True)
-        return [
-            (key.value, value)
-            for key, value in pairs
-            if isinstance(key, ast.Constant) and isinstance(key.value, str)
-        ]
+    match returned:
+        case ast.Tuple(parts) | ast.List(parts):
+            return list(enumerate(parts))
+        case ast.Dict(keys, values):
+            named = ((k.value, v) for k, v in zip(keys, values, strict=True) if isinstance(k, ast.Constant))
+            return [(key, value) for key, value in named if isinstance(key, str)]
     return []
 
 

@@ -31,7 +31,14 @@ DROPOUTS = frozenset(
 
 def plan(context: Context) -> None:
     calls = [c for c in context.facts.calls if context.trains_at(c)]
-    _decisions(context)
+    # Shares of different sizes draw noise of different sizes, and processes then decide differently.
+    for call in decisions(context)[:1]:
+        context.note(
+            RULE,
+            call,
+            "each process draws this decision itself, and they may decide differently: their random states diverge where something is drawn for every row and their shares differ in size",
+            f"let process 0 decide: `broadcast_object_list([...])[0]` of {context.runtime}.utils",
+        )
     noise = next((c for c in calls if _draws_noise(context, c)), None)
     dropout = next((c for c in calls if noise is None and _drops_out(context, c)), None)
     found = noise or dropout
@@ -62,17 +69,6 @@ def _is_tested(context: Context, call: ast.Call) -> bool:
     around = context.facts.table.ancestors(call)
     test = next((a for a in around if isinstance(a, ast.stmt | ast.IfExp)), None)
     return isinstance(test, ast.If | ast.While | ast.IfExp) and call in walk(test.test)
-
-
-def _decisions(context: Context) -> None:
-    """Shares of different sizes draw noise of different sizes, and then decide otherwise."""
-    for call in decisions(context)[:1]:
-        context.note(
-            RULE,
-            call,
-            "each process draws this decision itself, and they may decide differently: their random states diverge where something is drawn for every row and their shares differ in size",
-            f"let process 0 decide: `broadcast_object_list([...])[0]` of {context.runtime}.utils",
-        )
 
 
 def _draws(context: Context, call: ast.Call, library: str = "") -> bool:

@@ -237,24 +237,18 @@ class SinkFinder:
         return isinstance(value, External) and value.path.startswith("torch.")
 
     def _test(self, test: ast.expr, at: ast.AST) -> None:
-        if isinstance(test, (ast.BoolOp, ast.UnaryOp)) or (
-            isinstance(at, ast.Assert) and self._compares_sizes(test)
-        ):
-            return
-        if self._asks_for_rows(test):
-            return
-        self._add(test, "test", at)
+        compound = isinstance(test, ast.BoolOp | ast.UnaryOp)
+        ends = isinstance(at, ast.Assert) and self._compares_sizes(test)
+        if not compound and not ends and not self._asks_for_rows(test):
+            self._add(test, "test", at)
 
     def _asks_for_rows(self, test: ast.expr) -> bool:
         """`len(y) > 0` and `len(y)`: no process is given an empty share, so all of them say the same."""
-        asked = test
-        if isinstance(test, ast.Compare):
-            limit = test.comparators[0]
-            if len(test.ops) != 1 or not isinstance(limit, ast.Constant) or limit.value != 0:
-                return False
-            asked = test.left
-        kinds = {s.kind for s in self._local(asked)}
-        return isinstance(asked, ast.Call | ast.Subscript) and kinds == {"count"}
+        match test:
+            case ast.Compare(asked, [_], [ast.Constant(0)]) | (ast.Call() | ast.Subscript() as asked):
+                kinds = {s.kind for s in self._local(asked)}
+                return isinstance(asked, ast.Call | ast.Subscript) and kinds == {"count"}
+        return False
 
     def _compares_sizes(self, test: ast.expr) -> bool:
         """`pred.size() == target.size()`: where that fails for one process, the job ends, and nothing is decided."""

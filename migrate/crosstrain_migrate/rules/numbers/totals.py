@@ -27,9 +27,9 @@ from crosstrain_migrate.syntax.walks import walk
 from .batch_values import batch_values
 from .bindings import LOOPS, definitions, names_in, number_read
 from .number_containers import holds_numbers, reads_no_number
+from .own_numbers import UnreadNumbers
 from .row_counts import CountedRows
 from .shared_reductions import Reduction, is_replicated, reduce_statement, variable_of
-from .unread_numbers import UnreadNumbers
 
 RULE = "CT602"
 Variable = tuple[Scope, str]

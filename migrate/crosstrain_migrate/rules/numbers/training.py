@@ -34,7 +34,7 @@ from .collate import changes_rows, number_of_batch
 from .gathering import MIXED, Gatherer
 from .globaliser import Globaliser
 from .opaque_calls import inside_opaque, is_term
-from .own_numbers import OwnNumbers
+from .own_numbers import OwnNumbers, UnreadNumbers
 from .row_counts import Collapse
 from .row_loops import fills_only_the_batch, in_row_loops, pool_around, rows_read
 from .shared_reductions import reduce_once
@@ -42,7 +42,6 @@ from .sinks import Sink, SinkFinder
 from .totals import reduce_totals
 from .transactions import Transaction
 from .ungathered import NotAgain, Ungathered
-from .unread_numbers import UnreadNumbers
 
 RULE = "CT602"
 SPLIT = "split training and evaluation into two loops"

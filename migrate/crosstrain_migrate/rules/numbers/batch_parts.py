@@ -45,7 +45,7 @@ def parts_around(facts: Facts, node: ast.AST) -> list[str]:
 
 
 def _keeps_rows(facts: Facts, name: str, operand: ast.expr, loaders: set[Value]) -> bool:
-    """Whether whatever a part's name is bound to around `operand` has the rows of one batch of these loaders."""
+    """Whether everything that a part's name is bound to around `operand` has the rows of one batch of these loaders."""
     region = region_of(facts, operand)
     assert region is not None  # it is where the part was found
     bound = [n for n in names_in(region) if n.id == name and isinstance(n.ctx, ast.Store)]

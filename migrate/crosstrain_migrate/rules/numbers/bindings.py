@@ -1,4 +1,4 @@
-"""What the rules of this room ask of variables and calls: what binds a variable, and of what a call is a method."""
+"""What the rules of this room ask of variables and calls: what binds a variable, and whose method a call is."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ def definitions(facts: Facts, node: ast.AST | None) -> frozenset[ast.AST]:
 
 def assigned(facts: Facts, definition: ast.AST) -> ast.expr | None:
     """The value of an assignment that binds one variable and nothing else; None for any other binding."""
-    statement = facts.table.statement_of(definition)
-    plain = isinstance(statement, ast.Assign) and statement.targets == [definition]
-    return statement.value if isinstance(statement, ast.Assign) and plain else None
+    match facts.table.statement_of(definition):
+        case ast.Assign([target], value) if target is definition:
+            return value
+    return None
 
 
 def targets_of(statement: ast.Assign | ast.AugAssign) -> list[ast.expr]:

@@ -448,6 +448,6 @@ class Gatherer:
             self.context.edits.append(e.Replace(node, self.rule, template=name))
 
     def _own_sums(self, cut: _Cut, around: ast.AST | None, joined: list[Collapse]) -> list[str]:
-        """The variables that add up what the rows of a cut give, where each process may do that by itself."""
+        """The variables that add up what the rows of a cut give, where each process may do so with its own rows."""
         moved = {node for node, name in cut.replaced if cut.names.get(name, name) != name}
         return [] if self.sums is None else self.sums.of(around, cut.before, joined, moved)

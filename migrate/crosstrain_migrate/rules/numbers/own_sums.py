@@ -189,6 +189,7 @@ class OwnSums:
         return not any(self._is_seen_outside(n, loop) for n in bound)
 
     def _is_seen_outside(self, bound: ast.Name, loop: ast.For) -> bool:
+        """Whether a read after the loop, or in another function, may see what is bound in it."""
         here = self.facts.table.of_node[loop]
         return any(
             self.facts.table.of_node[read] is not here
@@ -201,14 +202,14 @@ class OwnSums:
         )
 
     def _runs_a_model(self, call: ast.Call) -> bool:
-        """Whether a call runs a model: a loss that is a module, and its own functions that measure, run none."""
+        """Whether a call runs a model: a loss is none, even where it is a module."""
         if any(target in self.facts.interp.touching for target in self.facts.targets(call)):
             return True
         return not kinds_of(self.facts, call) & tensors.SCALARS and runs_model(self.facts, call)
 
 
 def add_behind(context: Context, rule: str, loop: ast.AST | None, sums: list[str]) -> None:
-    """The sums of all processes, once for all of the loop's batches."""
+    """Adds up the sums of all processes after the loop, once for all of its batches."""
     assert isinstance(loop, ast.stmt)
     code = reduce_statement(sums, context.accelerator(loop), "sum")
     reason = "the sum over all processes of what each has added up"
@@ -218,15 +219,13 @@ def add_behind(context: Context, rule: str, loop: ast.AST | None, sums: list[str
 def _only_binds(statement: ast.stmt) -> bool:
     """Whether a statement, apart from the statements in it, does nothing but bind variables."""
     if isinstance(statement, ast.Assign):
-        return all(map(_is_variable, statement.targets))
+        parts = (
+            p for t in statement.targets for p in (t.elts if isinstance(t, ast.Tuple | ast.List) else [t])
+        )
+        return all(isinstance(part, ast.Name) for part in parts)
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Constant)
     return isinstance(statement, ast.If | ast.With | ast.Pass)
-
-
-def _is_variable(target: ast.expr) -> bool:
-    parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-    return all(isinstance(part, ast.Name) for part in parts)
 
 
 def _is_zero(statement: ast.Assign, mention: ast.Name) -> bool:

@@ -81,7 +81,7 @@ def _draws(context: Context, call: ast.Call, library: str = "") -> bool:
 
 
 def _draws_noise(context: Context, call: ast.Call) -> bool:
-    """A tensor of noise: a single number drawn for the whole batch is alike in one process as well."""
+    """A tensor of noise: a single number drawn for the whole batch is the same for all rows in one process, too."""
     if isinstance(call.func, ast.Attribute) and call.func.attr in DRAWS_IN_PLACE:
         return not context.facts.paths(call.func)
     if _draws(context, call, "numpy."):

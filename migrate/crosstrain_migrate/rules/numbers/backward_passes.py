@@ -46,7 +46,7 @@ def check_gradients(context: Context) -> None:
 
 
 def check_inputs(context: Context) -> None:
-    """Raises Refusal where backward would get what is gathered; asked when all that communicates is planned."""
+    """Raises Refusal where backward would get gathered values; called when everything that communicates is planned."""
     for edit in context.edits:
         if edit.node not in context.collective:
             continue
@@ -100,8 +100,8 @@ def _is_read(facts: Facts, node: ast.AST) -> bool:
 
 
 def goes_backward_in_every_turn(facts: Facts, loop: ast.AST) -> bool:
-    """Whether no turn of a loop comes to its end without a backward pass: it then trains on all its loaders, as a
-    function that several trainings call."""
+    """Whether every turn of a loop goes backward: it then trains on all its loaders, like a function that several
+    trainings call."""
     return any(_is_always_run(facts, call, loop, frozenset()) for call, _ in facts.backward_calls)
 
 

@@ -13,14 +13,14 @@ def batch_values(facts: Facts, node: ast.AST) -> list[FromBatch]:
 
 
 def kinds_of(facts: Facts, node: ast.AST) -> set[str]:
-    """What a node may be of a batch: `rows`, a `mean` over them, a `count` (see FromBatch)."""
+    """The kinds of values from batches that a node may have: `rows`, a `mean` over them, a `count` (see FromBatch)."""
     return {s.kind for s in batch_values(facts, node)}
 
 
 def local_batch_values(
     facts: Facts, node: ast.AST, loaders: set[Value], host: bool = False
 ) -> list[FromBatch]:
-    """What of batches of `loaders` `node` may be: tensors, or with `host` the Python numbers read from them."""
+    """The values from batches of `loaders` that `node` may have: tensors, or with `host` Python numbers read from them."""
     return [
         s for s in batch_values(facts, node) if s.loader in loaders and s.host == host and s.kind != "shape"
     ]
@@ -29,6 +29,6 @@ def local_batch_values(
 def held_batch_values(
     facts: Facts, values: Values, loaders: set[Value], host: bool = False
 ) -> list[FromBatch]:
-    """The same of what the containers among some values hold."""
+    """The values from batches that the containers among some values hold."""
     held = (e for v in values if isinstance(v, Sequence) for e in facts.interp.element(v))
     return [e for e in held if isinstance(e, FromBatch) and e.loader in loaders and e.host == host]

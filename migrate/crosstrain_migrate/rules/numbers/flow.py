@@ -29,8 +29,8 @@ PRINTS = frozenset({"print", "write", "info", "warning", "set_postfix", "set_des
 class Flow:
     """Follows one expression.
 
-    uses: the expressions that hold something of it. statements: those around them. decisions: by which it sends the
-    processes on different ways: parts of tests, comparisons that are kept, and arguments of functions that decide.
+    uses: the expressions that hold something of it. statements: those around them. decisions: where it may send the
+    processes different ways: parts of tests, comparisons that are kept, and arguments of functions that decide.
     """
 
     def __init__(self, facts: Facts, start: ast.expr) -> None:

@@ -32,7 +32,7 @@ READERS = ("cpu", "numpy", "tolist", "item")
 
 
 class Globaliser:
-    """Finds, for an expression that leaves the tensor world, the parts to reduce or gather."""
+    """Finds, for an expression that leaves the tensors, the parts to reduce or gather."""
 
     def __init__(self, context: Context, loaders: set[Value], gatherer: Gatherer) -> None:
         self.context = context
@@ -184,7 +184,7 @@ class Globaliser:
         self.context.collective.add(node)
 
     def _never_completed(self) -> None:
-        """Asks for an uneven last batch: rows that complete it would be counted twice. A loss that is a sum has one anyway."""
+        """Keeps the last batch from being completed, as a loss that is a sum does anyway: its rows would count twice."""
         if {s.kind for s in self.facts.loss_batch_values} != {"sum"}:
             self.context.options["even_batches"] = '"weighted"'
 

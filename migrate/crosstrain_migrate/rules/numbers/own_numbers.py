@@ -159,7 +159,7 @@ class UnreadNumbers:
         self.own = own
 
     def of(self, sinks: list[Sink]) -> set[Sink]:
-        """Those of the reads that nothing tells, and that are not computed together with one that is told."""
+        """The reads that nothing shows, and that are not computed together with one that is shown."""
         if is_linked(self.context.text):
             return set()  # a notebook's other cells read what training leaves behind
         found = {sink for sink in sinks if sink.how in READS and self._tells_nobody(sink)}
@@ -176,7 +176,7 @@ class UnreadNumbers:
         return found
 
     def note_unread(self, sinks: set[Sink]) -> None:
-        """Says which numbers of a bar are each process's own."""
+        """Notes which of the numbers that a progress bar shows are each process's own."""
         shown: dict[ast.expr, ast.stmt] = {}
         for sink in sinks:
             displays = [s for s in self.own.flow(sink).statements if self.displays(s)]
@@ -185,7 +185,7 @@ class UnreadNumbers:
         self._note_displays(shown)
 
     def note_shown(self, nodes: list[ast.expr]) -> None:
-        """Says the same of numbers that stand in a display."""
+        """Notes the same of numbers that stand in a display themselves."""
         self._note_displays({node: self.facts.table.statement_of(node) for node in nodes})
 
     def _note_displays(self, shown: dict[ast.expr, ast.stmt]) -> None:
@@ -209,7 +209,7 @@ class UnreadNumbers:
         return all(self._is_silent(statement, sink) for statement in self.own.flow(sink).statements)
 
     def _is_silent(self, statement: ast.stmt, sink: Sink) -> bool:
-        """Whether a statement hands a number on at most."""
+        """Whether a statement does no more with a number than pass it on."""
         if self.displays(statement):
             return self.facts.batch_loop_around(statement) is self.facts.batch_loop_around(sink.node)
         uses = self.own.flow(sink).uses
@@ -237,7 +237,7 @@ class UnreadNumbers:
         return isinstance(held, ast.Name) and all(isinstance(v, Sequence) for v in self.facts.of(held))
 
     def _only_computes(self, call: ast.Call) -> bool:
-        """Whether what a call is given goes on in its result alone, as far as it is not followed."""
+        """Whether the arguments of a call affect nothing but its result, where they are not followed into it."""
         if self.facts.targets(call):
             return True
         paths = self.facts.paths(call.func)

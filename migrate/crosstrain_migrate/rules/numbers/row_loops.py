@@ -35,7 +35,7 @@ FILLS = frozenset({"append", "appendleft", "extend", "insert", "pop"})
 
 
 def in_row_loops(facts: Facts, sinks: list[Sink], loaders: set[Value]) -> list[Sink]:
-    """`sinks`, with a loop over rows in the place of what it does row by row.
+    """`sinks`, where a loop over rows takes the place of the sinks in it.
 
     A gather inside such a loop would meet positions that are counted in this process's share.
     """
@@ -73,7 +73,7 @@ def _iterated(loop: RowLoop) -> list[ast.expr]:
 
 
 def _over(facts: Facts, loop: RowLoop, loaders: set[Value]) -> list[ast.expr]:
-    """The parts of a batch that a loop goes over; none where they are a layer's or the batch's own."""
+    """The parts of a batch that a loop goes over; none where these are layers, or the batch itself."""
     over = [part for i in _iterated(loop) for part in looped_over(facts, i, loaders)]
     kinds = {s.kind for part in over for s in local_batch_values(facts, part, loaders)}
     return over if kinds & {"rows", "mixed", "order", "other", "count"} else []

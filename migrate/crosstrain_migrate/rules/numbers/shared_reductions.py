@@ -171,7 +171,7 @@ def _can_stand(
 
 
 def _is_over(facts: Facts, mention: ast.Name, value: frozenset[ast.AST], above: ast.stmt) -> bool:
-    """Whether a mention of the variable has seen its value, or sees another one."""
+    """Whether a mention of the variable stands before its reduction, or sees another value."""
     if isinstance(mention.ctx, ast.Del):
         return False
     first = min(place_of(definition) for definition in value)

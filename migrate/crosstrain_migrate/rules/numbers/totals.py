@@ -142,7 +142,7 @@ class _Total:
         self._read(variable, contained=isinstance(target, ast.Subscript))
 
     def _is_linear(self, node: ast.expr) -> bool:
-        """Whether the mean over processes of `node` is that of the numbers in it, computed on in the same way."""
+        """Whether `node` is linear in this process's numbers, so that their mean over the processes may be taken later."""
         if node in self.edits or self._is_kept(node):
             return True
         match node:
@@ -226,7 +226,7 @@ class _Total:
         return not any(batch_values(self.facts, n) for n in beside)
 
     def _place(self, statement: ast.stmt) -> ast.stmt:
-        """The statement above which all processes come: outside of loops that go over something else, and of files."""
+        """The statement above which all processes meet: outside of loops over something else, and of open files."""
         place = statement
         inner: ast.AST = statement
         for around in self._around(statement):
@@ -293,8 +293,8 @@ class _Total:
         between = suite[suite.index(above) : suite.index(around) + (around is not at)]
         return not any(self.facts.table.is_inside(n, s) for n in self.statements for s in between)
 
-    def is_bound_before(self, variable: Variable, above: ast.stmt, at: ast.stmt) -> bool:
-        """Whether nothing between two statements of a suite binds a variable."""
+    def is_unchanged_between(self, variable: Variable, above: ast.stmt, at: ast.stmt) -> bool:
+        """Whether no statement of a suite between two of them binds a variable."""
         suite = suite_of(self.facts, above)
         if at not in suite:
             return False
@@ -316,6 +316,6 @@ def _places(totals: list[_Total]) -> dict[ast.stmt, list[str]]:
         name = variable[1]
         if any(name in names and total.still_holds(above, statement) for above, names in places.items()):
             continue
-        joined = (above for above in places if total.is_bound_before(variable, above, statement))
+        joined = (above for above in places if total.is_unchanged_between(variable, above, statement))
         places.setdefault(next(joined, statement), []).append(name)
     return places

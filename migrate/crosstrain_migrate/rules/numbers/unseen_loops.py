@@ -14,7 +14,7 @@ KNOWN = ("builtins.", "itertools.", "torch.", "tqdm.", "rich.progress.", "more_i
 
 
 def plan(context: Context) -> None:
-    """One note for each call whose result somebody uses. Asked when it is known which loaders are prepared."""
+    """Notes each call whose result somebody uses; called when it is known which loaders are prepared."""
     for call in context.facts.calls:
         used = not isinstance(context.facts.table.parents.get(call), ast.Expr)
         if used and not context.facts.in_module(call) and _is_unseen(context, call):

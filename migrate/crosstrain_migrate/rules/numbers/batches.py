@@ -32,12 +32,14 @@ Becomes (device):
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
+from collections.abc import Collection
 
 from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.arguments import arguments_of, given, keywords_of
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.tensors import PER_SAMPLE, dims_of
-from crosstrain_migrate.facts.values import External, FromBatch, Value, site_of
+from crosstrain_migrate.facts.values import External, Value, site_of
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.arguments import argument_for
 from crosstrain_migrate.rules.base import Context
@@ -45,80 +47,70 @@ from crosstrain_migrate.syntax.nodes import last_name, line_of
 from crosstrain_migrate.syntax.scopes import all_arguments
 from crosstrain_migrate.syntax.walks import walk
 
+from .batch_values import batch_values, kinds_of
+from .bindings import definitions, option
+
 RULE = "CT605"
 MAKERS = api.FACTORIES | {"Tensor", "FloatTensor", "LongTensor"}
 MAX_DEPTH = 3
 
 
 def plan(context: Context) -> None:
-    _sizes(context)
+    sites = (getattr(loader, "site", None) for loader in context.subject.train_loaders)
+    given_sizes = (given(site, "batch_size", 1) for site in sites if isinstance(site, ast.Call))
+    sizes = [size for size in given_sizes if size is not None]
+    # A plain number is too common to be recognised elsewhere.
+    variables = {ast.unparse(size) for size in sizes if isinstance(size, ast.Name | ast.Attribute)}
+    _tensors_of_one_size(context, variables)
     _single_rows(context)
     _two_loaders(context)
     _mixed_rows(context)
     _averaged_statistics(context)
     _input_gradients(context)
-    _counted_by_size(context)
+    _counted_by_size(context, variables, sizes)
 
 
 # -- tensors made for one batch size ---------------------------------------------------------------------------
 
 
-def _sizes(context: Context) -> None:
-    sizes = {ast.unparse(s) for loader in context.subject.train_loaders for s in _batch_size(loader)}
-    if not sizes:
-        return
-    for call in context.facts.calls:
-        size = _constant_size(context, call, sizes)
+def _tensors_of_one_size(context: Context, variables: set[str]) -> None:
+    for call in context.facts.calls if variables else ():
+        size = _constant_size(context, call, variables)
         if size is not None and _meets_rows(context, call, 0):
             context.note(
                 RULE,
                 call,
-                f"this tensor has `{ast.unparse(size)}` rows, whatever the batch that it meets: with --split-batches a "
-                "process gets fewer",
+                f"this tensor always has `{ast.unparse(size)}` rows, but with --split-batches a process gets fewer rows "
+                "of each batch",
                 "take the size from the batch (`x.size(0)`), or launch without --split-batches",
             )
             return
 
 
-def _batch_size(loader: Value) -> list[ast.expr]:
-    """The loader's batch size, when it is a variable: a plain number is too common to be recognised elsewhere."""
-    site = getattr(loader, "site", None)
-    if not isinstance(site, ast.Call):
-        return []
-    given = [k.value for k in site.keywords if k.arg == "batch_size"] or site.args[1:2]
-    return [g for g in given if isinstance(g, ast.Name | ast.Attribute)]
-
-
-def _constant_size(context: Context, call: ast.Call, sizes: set[str]) -> ast.expr | None:
+def _constant_size(context: Context, call: ast.Call, variables: set[str]) -> ast.expr | None:
     """The argument of a tensor factory that is the loader's batch size."""
     paths = context.facts.paths(call.func)
     if not any(path.startswith("torch.") and api.last(path) in MAKERS for path in paths):
         return None
     parts = [p for a in call.args for p in (a.elts if isinstance(a, ast.Tuple | ast.List) else [a])]
-    return next((p for p in parts if _is_size(context, p, sizes, 0)), None)
+    return next((p for p in parts if _is_size(context, p, variables, 0)), None)
 
 
-def _is_size(context: Context, node: ast.expr, sizes: set[str], depth: int) -> bool:
-    if any(isinstance(v, FromBatch) for v in context.facts.of(node)):
+def _is_size(context: Context, node: ast.expr, variables: set[str], depth: int) -> bool:
+    if batch_values(context.facts, node):
         return False
-    if ast.unparse(node) in sizes and not _is_parameter(context.facts, node):
-        return True
-    function = _is_parameter(context.facts, node)
-    if function is None or depth >= MAX_DEPTH:
+    function = context.facts.enclosing_function(node)
+    if (
+        function is None
+        or not isinstance(node, ast.Name)
+        or all(argument.arg != node.id for argument in all_arguments(function))
+    ):
+        return ast.unparse(node) in variables
+    if depth >= MAX_DEPTH:
         return False
-    assert isinstance(node, ast.Name)
-    given = [
-        argument_for(context, site, function, node.id) for site in context.facts.callers.get(function, ())
-    ]
-    return any(g is not None and _is_size(context, g, sizes, depth + 1) for g in given)
-
-
-def _is_parameter(facts: Facts, node: ast.expr) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-    """The function whose parameter `node` is."""
-    function = facts.enclosing_function(node)
-    if function is None or not isinstance(node, ast.Name):
-        return None
-    return function if node.id in {a.arg for a in all_arguments(function)} else None
+    sites = context.facts.callers.get(function, ())
+    passed = (argument_for(context, site, function, node.id) for site in sites)
+    return any(one is not None and _is_size(context, one, variables, depth + 1) for one in passed)
 
 
 def _meets_rows(context: Context, made: ast.expr, depth: int) -> bool:
@@ -130,7 +122,13 @@ def _meets_rows(context: Context, made: ast.expr, depth: int) -> bool:
             sites = facts.callers.get(function, ()) if function is not None else ()
             return any(_meets_rows(context, site, depth + 1) for site in sites)
         if isinstance(around, ast.Assign) and depth < MAX_DEPTH:
-            return _is_read_with_rows(context, around, depth)
+            bound = [n for target in around.targets for n in walk(target)]
+            reads = {read for n in bound for read in facts.interp.uses.get(n, ())}
+            return any(
+                _meets_rows(context, read, depth + 1)
+                for read in reads
+                if not facts.table.is_inside(read, around)
+            )
         if isinstance(around, ast.expr) and _has_rows(facts, around, made) and context.trains_at(around):
             return True
         if isinstance(around, ast.stmt):
@@ -138,123 +136,95 @@ def _meets_rows(context: Context, made: ast.expr, depth: int) -> bool:
     return False
 
 
-def _is_read_with_rows(context: Context, assigned: ast.Assign, depth: int) -> bool:
-    targets = {n for t in assigned.targets for n in walk(t) if isinstance(n, ast.Name)}
-    reads = [n for n, definitions in context.facts.interp.reaching.items() if definitions & targets]
-    return any(
-        _meets_rows(context, read, depth + 1)
-        for read in reads
-        if not context.facts.table.is_inside(read, assigned)
-    )
-
-
 def _has_rows(facts: Facts, around: ast.expr, made: ast.expr) -> bool:
     """Whether a call or an operation has rows beside `made` among its operands."""
-    if not isinstance(around, ast.Call | ast.BinOp | ast.Compare):
-        return False
-    operands = [n for n in ast.iter_child_nodes(around) if isinstance(n, ast.expr)]
     if isinstance(around, ast.Call):
-        operands = [*around.args, *(k.value for k in around.keywords)]
-    return any(
-        isinstance(v, FromBatch) and v.kind in PER_SAMPLE
-        for o in operands
-        if not facts.table.is_inside(made, o)
-        for v in facts.of(o)
-    )
+        operands: list[ast.AST] = [*arguments_of(around)]
+    elif isinstance(around, ast.BinOp | ast.Compare):
+        operands = [*ast.iter_child_nodes(around)]
+    else:
+        return False
+    return any(kinds_of(facts, o) & PER_SAMPLE for o in operands if not facts.table.is_inside(made, o))
 
 
 # -- batch normalisation -----------------------------------------------------------------------------------------
 
 
 def _single_rows(context: Context) -> None:
-    """BatchNorm1d of one row fails: a last batch that is no multiple of the processes may leave one of them so."""
+    """BatchNorm1d fails on a single row, which is all that a process may get of an uneven last batch."""
     made = context.facts.calls_to("torch.nn.BatchNorm1d", "torch.nn.LazyBatchNorm1d")
-    uneven = [v for v in context.subject.train_loaders if not _drops_last(v)]
-    if made and uneven:
+    if made and not all(map(_drops_last, context.subject.train_loaders)):
         context.note(
             RULE,
             made[0],
             "batch normalisation needs at least two rows, and with --split-batches a process may get a single row of an epoch's last batch",
-            "set set drop_last=True in the training loader",
+            "set drop_last=True in the training loader",
             Severity.NOTE,
         )
 
 
 def _drops_last(loader: Value) -> bool:
-    site = getattr(loader, "site", None)
-    given = [k.value for k in site.keywords if k.arg == "drop_last"] if isinstance(site, ast.Call) else []
-    return any(not (isinstance(g, ast.Constant) and g.value is False) for g in given)
+    asked = option(loader, "drop_last")
+    return asked is not None and not (isinstance(asked, ast.Constant) and asked.value is False)
 
 
 # -- two loaders in one step -------------------------------------------------------------------------------------
 
 
 def _two_loaders(context: Context) -> None:
-    """Shares of two batches weigh by one of them only, so the runtime refuses uneven ones by name."""
+    """A step has one weight for the shares of two batches, so the runtime refuses uneven batches with an error."""
     facts = context.facts
     trained = set(context.subject.train_loaders)
-    streams: dict[ast.AST, set[Value]] = {}
+    streams: dict[ast.AST, set[Value]] = defaultdict(set)
     for node, over in facts.interp.iterations.items():
-        mine = {v for v in over & trained if isinstance(v, External)}
-        if not mine or not isinstance(node, ast.Call):
-            continue
-        loop = facts.batch_loop_around(node) if "builtins.next" in facts.paths(node.func) else node
-        if loop is not None:
-            streams.setdefault(loop, set()).update(mine)
-    for found in streams.values():
-        if len(found) > 1:
-            names = " and ".join(str(line_of(site_of(v))) for v in facts.in_order(found))
-            context.note(
-                RULE,
-                facts.backward_calls[0][0],
-                f"one step takes a batch of each of several loaders (lines {names}): with --split-batches the processes "
-                "cannot share uneven ones, and the batches of shuffled loaders meet in another order than in one process",
-                "launch without --split-batches, or with batch sizes and data that the number of processes divides",
-                Severity.NOTE,
-            )
-            return
+        loop: ast.AST | None = node
+        if isinstance(node, ast.Call) and "builtins.next" in facts.paths(node.func):
+            loop = facts.batch_loop_around(node)
+        if isinstance(node, ast.Call) and loop is not None:
+            streams[loop] |= {v for v in over & trained if isinstance(v, External)}
+    found = next((loaders for loaders in streams.values() if len(loaders) > 1), None)
+    if found is not None:
+        names = " and ".join(str(line_of(site_of(v))) for v in facts.in_order(found))
+        context.note(
+            RULE,
+            facts.backward_calls[0][0],
+            f"one step takes a batch of each of several loaders (lines {names}): with --split-batches the processes "
+            "cannot share batches of different sizes, and those of shuffled loaders are paired differently than in one process",
+            "launch without --split-batches, or with batch sizes and data that the number of processes divides",
+            Severity.NOTE,
+        )
 
 
 # -- rows that meet other rows -----------------------------------------------------------------------------------
 
 
 def _mixed_rows(context: Context) -> None:
-    """Mixup and its like: a process has the rows of its share alone to choose from."""
-    for node in context.facts.nodes:
-        if (
-            isinstance(node, ast.Subscript | ast.Call)
-            and _reorders(context, node)
-            and context.trains_at(node)
-        ):
+    """Mixup and the like: a process can only choose among the rows of its own share."""
+    for node in context.facts.each(ast.Subscript, ast.Call):
+        if _reorders(context, node) and context.trains_at(node):
             context.note(
                 RULE,
                 node,
-                f"`{ast.unparse(node)}` puts rows beside others of their batch: on several processes, beside others of "
-                "the same process's share, so these pairs are not those of one process",
+                f"`{ast.unparse(node)}` pairs the rows of a batch with each other: each of several processes pairs the rows "
+                "of its own share, so the pairs differ from those of one process",
                 "nothing to do where any pairs of rows will do, as in mixup and cutmix",
             )
             return
 
 
 def _reorders(context: Context, node: ast.Subscript | ast.Call) -> bool:
-    """Whether it gives the rows of a training batch in another order."""
-    trained = context.subject.train_loaders
-    if not any(
-        isinstance(v, FromBatch) and v.kind == "rows" and v.loader in trained for v in context.facts.of(node)
-    ):
+    """Whether an expression gives the rows of a training batch in another order."""
+    facts, trained = context.facts, context.subject.train_loaders
+    if not any(v.kind == "rows" and v.loader in trained for v in batch_values(facts, node)):
         return False
     if isinstance(node, ast.Subscript):
         first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) and node.slice.elts else node.slice
-        return _is_order(context.facts, first)
+        return "order" in kinds_of(facts, first)
     name = last_name(node.func)
     if name in {"flip", "roll"}:
-        rest = node.args[1:] if context.facts.paths(node.func) else node.args
+        rest = node.args[1:] if facts.paths(node.func) else node.args
         return 0 in (dims_of(rest, keywords_of(node), 0 if name == "flip" else 1) or ())
-    return name == "index_select" and any(_is_order(context.facts, a) for a in arguments_of(node))
-
-
-def _is_order(facts: Facts, node: ast.expr) -> bool:
-    return any(isinstance(v, FromBatch) and v.kind == "order" for v in facts.of(node))
+    return name == "index_select" and any("order" in kinds_of(facts, a) for a in arguments_of(node))
 
 
 # -- an averaged model's statistics ------------------------------------------------------------------------------
@@ -263,8 +233,7 @@ def _is_order(facts: Facts, node: ast.expr) -> bool:
 def _averaged_statistics(context: Context) -> None:
     """`update_bn(loader, swa_model)` communicates nothing: every process measures its own share."""
     for call in context.facts.calls_to("torch.optim.update_bn"):
-        given = {v for a in (*call.args, *(k.value for k in call.keywords)) for v in context.facts.of(a)}
-        if given & context.subject.loaders:
+        if any(context.facts.of(argument) & context.subject.loaders for argument in arguments_of(call)):
             context.note(
                 RULE,
                 call,
@@ -278,11 +247,16 @@ def _averaged_statistics(context: Context) -> None:
 
 
 def _input_gradients(context: Context) -> None:
-    """Adversarial examples: what a mean over fewer rows gives each of them is larger."""
+    """Adversarial examples: the gradient of a mean over fewer rows is larger for each of them."""
     if {s.kind for s in context.facts.loss_batch_values} == {"sum"}:
         return
     found = (n for n in context.facts.each(ast.Attribute) if n.attr == "grad" and isinstance(n.ctx, ast.Load))
-    measured = (n for n in found if _is_of_rows(context, n.value) and _is_measured(context.facts, n))
+    measured = (
+        n
+        for n in found
+        for v in batch_values(context.facts, n.value)
+        if v.kind in PER_SAMPLE and v.loader in context.subject.loaders and _is_measured(context.facts, n)
+    )
     node = next(measured, None)
     if node is not None:
         context.note(
@@ -290,46 +264,37 @@ def _input_gradients(context: Context) -> None:
             node,
             f"`{ast.unparse(node)}` is the gradient of a mean over this process's rows: with --split-batches they are fewer "
             "than in one process, and each row's gradient is larger",
-            "take the gradient of a sum over the rows, or make it as long as another for every row",
+            "take the gradient of a sum over the rows, or normalise the gradient of each row",
             Severity.NOTE,
         )
 
 
-def _is_of_rows(context: Context, node: ast.expr) -> bool:
-    return any(
-        isinstance(v, FromBatch) and v.kind in PER_SAMPLE and v.loader in context.subject.loaders
-        for v in context.facts.of(node)
-    )
-
-
 def _is_measured(facts: Facts, node: ast.Attribute) -> bool:
-    """Whether more is read of a gradient than its signs, and whether it is there."""
+    """Whether more is read of a gradient than its signs, or than whether there is one."""
     for around in facts.table.ancestors(node):
-        if isinstance(around, ast.Attribute | ast.Call):
-            name = around.attr if isinstance(around, ast.Attribute) else last_name(around.func)
-            if name in {"sign", "sign_", "zero_"}:
-                return False
-        else:
+        if not isinstance(around, ast.Attribute | ast.Call):
             return not isinstance(around, ast.Compare | ast.If)
+        if last_name(around.func if isinstance(around, ast.Call) else around) in {"sign", "sign_", "zero_"}:
+            return False
     return True
 
 
 # -- rows counted by the batch size ------------------------------------------------------------------------------
 
 
-def _counted_by_size(context: Context) -> None:
-    """`seen += BATCH_SIZE`, `step * loader.batch_size`: each process takes that many in a step."""
-    sizes = {ast.unparse(s) for loader in context.subject.train_loaders for s in _batch_size(loader)}
+def _counted_by_size(context: Context, variables: set[str], sizes: list[ast.expr]) -> None:
+    """`seen += BATCH_SIZE`, `step * loader.batch_size`: each process takes that many rows in a step."""
+    numbers = {size.value for size in sizes if isinstance(size, ast.Constant)} - {1}
     for node in context.facts.each(ast.AugAssign, ast.BinOp):
         counted = _counted(context, node)
-        found = next((part for part in counted if _is_loaders_size(context, part, sizes)), None)
+        found = next((p for p in counted if _is_loaders_size(context, p, variables, numbers)), None)
         if found is not None and node not in context.facts.loss_slice:
             context.note(
                 RULE,
                 node,
-                f"rows are counted by `{ast.unparse(found)}`, the batch size of one process: on several, a step takes as many on "
-                "each of them",
-                "count what there is: `seen += x.size(0)` becomes that of all processes",
+                f"rows are counted by `{ast.unparse(found)}`, the batch size of one process: each of several processes takes "
+                "that many in a step",
+                "count the rows: `seen += x.size(0)` is converted to the number of all processes' rows",
             )
             return
 
@@ -346,30 +311,27 @@ def _counted(context: Context, node: ast.AugAssign | ast.BinOp) -> list[ast.expr
 
 def _counts_batches(context: Context, node: ast.expr) -> bool:
     """Whether a number goes up by one with every batch of training: by `enumerate`, or by `step += 1`."""
-    reaching = context.facts.interp.reaching
-    names = [n for n in walk(node) if isinstance(n, ast.Name)]
     return any(
         _goes_up_by_batches(context, name, definition)
-        for name in names
-        for definition in reaching.get(name, ())
+        for name in walk(node)
+        for definition in definitions(context.facts, name)
     )
 
 
-def _goes_up_by_batches(context: Context, name: ast.Name, definition: ast.AST) -> bool:
+def _goes_up_by_batches(context: Context, name: ast.AST, definition: ast.AST) -> bool:
     statement = context.facts.table.statement_of(definition)
     if isinstance(statement, ast.For):
         trained = context.facts.loops.get(statement, set()) & set(context.subject.train_loaders)
-        return bool(trained) and not any(isinstance(v, FromBatch) for v in context.facts.of(name))
+        return bool(trained) and not batch_values(context.facts, name)
     added = isinstance(statement, ast.AugAssign) and isinstance(statement.value, ast.Constant)
     return added and context.trains_at(statement)
 
 
-def _is_loaders_size(context: Context, node: ast.expr, sizes: set[str]) -> bool:
-    if isinstance(node, ast.Constant):  # beside what counts batches, the number itself says enough
-        made = (site_of(v) for v in context.subject.train_loaders)
-        given_sizes = [given(site, "batch_size", 1) for site in made if isinstance(site, ast.Call)]
-        same = (isinstance(one, ast.Constant) and one.value == node.value for one in given_sizes)
-        return node.value != 1 and any(same)
+def _is_loaders_size(
+    context: Context, node: ast.expr, variables: set[str], numbers: Collection[object]
+) -> bool:
+    if isinstance(node, ast.Constant):  # multiplied with what counts batches, the same number is enough
+        return node.value in numbers
     if isinstance(node, ast.Attribute) and node.attr == "batch_size":
         return bool(context.facts.of(node.value) & set(context.subject.train_loaders))
-    return isinstance(node, ast.Name | ast.Attribute) and _is_size(context, node, sizes, 0)
+    return isinstance(node, ast.Name | ast.Attribute) and _is_size(context, node, variables, 0)

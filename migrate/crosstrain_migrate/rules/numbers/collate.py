@@ -5,15 +5,17 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from crosstrain_migrate.facts.arguments import keyword_of
 from crosstrain_migrate.facts.values import Function, Instance, Method, Value
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.syntax.nodes import FunctionNode, last_name
 from crosstrain_migrate.syntax.walks import walk
 
+from .bindings import option, receiver
+
 DISORDERS = frozenset(
     {"sort", "sorted", "shuffle", "filter", "sample", "argsort", "randperm", "reverse", "reversed"}
 )
+NUMBERS = frozenset({"builtins.len", "builtins.float", "builtins.int", "builtins.sum"})
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,9 @@ def changes_rows(context: Context, loader: Value) -> Disorder | None:
         for node in walk(function):
             if isinstance(node, ast.comprehension) and node.ifs:
                 return Disorder(node.iter, drops=True)
-            if isinstance(node, ast.Call):
-                name = last_name(node.func)
-                if name in DISORDERS:
-                    return Disorder(node, drops=name in {"filter", "sample"})
+            name = last_name(node.func) if isinstance(node, ast.Call) else ""
+            if name in DISORDERS:
+                return Disorder(node, drops=name in {"filter", "sample"})
     return None
 
 
@@ -45,25 +46,16 @@ def number_of_batch(context: Context, loader: Value) -> ast.AST | None:
             parts = value.elts if isinstance(value, ast.Tuple | ast.List) else []
             parts = value.values if isinstance(value, ast.Dict) else parts
             for part in parts:
-                if isinstance(part, ast.Call) and _makes_number(context, part):
+                if isinstance(part, ast.Call) and (
+                    receiver(part, "item") is not None or context.facts.paths(part.func) & NUMBERS
+                ):
                     return part
     return None
 
 
-def _makes_number(context: Context, call: ast.Call) -> bool:
-    if isinstance(call.func, ast.Attribute) and call.func.attr == "item":
-        return True
-    return bool(
-        context.facts.paths(call.func) & {f"builtins.{name}" for name in ("len", "float", "int", "sum")}
-    )
-
-
 def code_of_collate(context: Context, loader: Value) -> list[FunctionNode]:
     """The loader's collate function, where it is the script's own: a partial one, and what a lambda calls, too."""
-    site = getattr(loader, "site", None)
-    if not isinstance(site, ast.Call):
-        return []
-    given = keyword_of(site, "collate_fn")
+    given = option(loader, "collate_fn")
     return [] if given is None else _code_of(context, given)
 
 

@@ -2,10 +2,10 @@
 CT603: evaluation that stays whole on every process
 
 What:   The rows of every evaluation batch are gathered before they are summed up, so sums and counts are those of the
-        whole data set (samples that only fill up the last batch are dropped). Where a loss would need gathered outputs
-        and is only added up, each process adds up that of its own rows, `accelerator.own_rows((out, y))`, and the sums
-        are added behind the loop.
-Why:    An accuracy over one rank's share is another number.
+        whole data set (samples that only fill up the last batch are dropped). A loss that would need gathered outputs
+        and is only added up is summed by each process over its own rows, `accelerator.own_rows((out, y))`, and the
+        sums are added after the loop.
+Why:    The accuracy of one process's share is a different number.
 Leaves: (CT603) evaluation whose numbers depend on how the data is cut into batches: a mean of batch means, a number
         printed per batch, an unknown metric object. Every process then evaluates everything: slower, never wrong.
 
@@ -54,6 +54,7 @@ from crosstrain_migrate.rules.preparing.holders import stores
 from crosstrain_migrate.syntax.nodes import line_of, place_of
 
 from .batch_values import batch_values
+from .bindings import LOOPS, mentions, names_in, receiver
 from .collate import changes_rows, number_of_batch
 from .gathering import Gatherer
 from .globaliser import Globaliser
@@ -63,9 +64,20 @@ from .own_sums import OwnSums
 from .replayed_batches import kept_by
 from .row_loops import in_row_loops
 from .sinks import Sink, SinkFinder
+from .transactions import Transaction
 
 RULE = "CT601"
 UNPREPARED = "CT603"
+LEAVING = {  # what becomes of a number, by the kind of the sink
+    "print": "printed",
+    "test": "used in a decision",
+    "store": "kept",
+    "collect": "collected",
+    "call": "given to another package's code",
+    "index": "used as an index of what is kept",
+    "rows": "looped over row by row",
+    "state": "kept by a module",
+}
 
 
 class NotProven(Exception):
@@ -77,8 +89,7 @@ class NotProven(Exception):
 def plan(context: Context) -> None:
     """Decides for each group of evaluation loaders; those proven join `context.subject.eval_loaders`."""
     for group in _groups(context):
-        edits, findings, collective = list(context.edits), list(context.findings), set(context.collective)
-        needs = set(context.needs)
+        before = Transaction(context)
         try:
             for loader in group:
                 _must_be_held(context, loader)
@@ -89,8 +100,7 @@ def plan(context: Context) -> None:
             gatherer.assume()
             context.subject.eval_loaders.extend(group)
         except (NotProven, Refusal) as reason:
-            context.edits[:], context.findings[:] = edits, findings
-            context.collective, context.needs = collective, needs
+            before.roll_back()
             node = reason.node if isinstance(reason, NotProven) else site_of(group[0])
             context.note(
                 UNPREPARED,
@@ -102,7 +112,7 @@ def plan(context: Context) -> None:
 
 
 def _groups(context: Context) -> list[list[Value]]:
-    """Evaluation loaders, those that share a loop together: one piece of code serves them, so one decision does."""
+    """The evaluation loaders, grouped: those that share a loop need one decision, because the same code serves them."""
     groups: list[set[Value]] = [{loader} for loader in context.facts.eval_loaders]
     for over in context.facts.interp.iterations.values():
         joined = [g for g in groups if g & over]
@@ -141,19 +151,21 @@ class _Evaluation(Globaliser):
         self.loops = [n for n, over in self.facts.loops.items() if over & self.loaders]
 
     def run(self) -> list[Sink]:
-        """Where rows leave the tensors, and numbers their batch."""
+        """Makes all numbers global. Returns the places where rows leave the tensors, and numbers their batch."""
         self._check_loops()
         sinks = in_row_loops(self.facts, SinkFinder(self.facts, self.loaders).run(), self.loaders)
-        for sink in sinks:
-            if not self._within_loops(sink.node):
-                continue  # _check_after has the last word on these
-            if sink.how not in {"host", "opaque"}:
-                self._check_exit(sink.node, sink.how, sink.at)
+        inside = [s for s in sinks if self.facts.in_batch_loop(s.node, self.loaders)]
+        for sink in inside:  # `_check_after` has the last word on the others
+            self._check_exit(sink)
             if not inside_opaque(self.facts, sink.node, self.loaders):
                 self.globalise(sink.node)
-        exits = self._check_host_exits()
+        # What is read into Python already must be summed up or collected too.
+        exits = SinkFinder(self.facts, self.loaders, host=True).run()
+        for sink in exits:
+            if self.facts.in_batch_loop(sink.node, self.loaders):
+                self._check_exit(sink)
         self._check_after()
-        if not any(self._within_loops(sink.node) for sink in sinks):
+        if not inside:
             raise NotProven(self.loops[0], "its loop reads no number of the rows that it goes over")
         return [*sinks, *exits]
 
@@ -172,15 +184,14 @@ class _Evaluation(Globaliser):
     def _check_loop(self, loop: ast.For | ast.AsyncFor) -> None:
         if not self._in_eval_mode(loop):
             raise NotProven(loop, "the model is not put into evaluation mode before it")
-        for node in ast.walk(loop):
-            if isinstance(node, ast.Break | ast.Return | ast.Yield):
-                raise NotProven(node, "the loop may end early")
-        counted = next((n for n in ast.walk(loop) if self._counts_batches(n, loop)), None)
-        if counted is not None:
-            raise NotProven(counted, "it counts batches, and there are fewer of them when it is distributed")
-        counter = self._counter(loop)
-        if counter is not None and self._is_read(counter, loop):
-            raise NotProven(loop, "it counts batches, and there are fewer of them when it is distributed")
+        inside = list(ast.walk(loop))
+        leaving = next((n for n in inside if isinstance(n, ast.Break | ast.Return | ast.Yield)), None)
+        if leaving is not None:
+            raise NotProven(leaving, "the loop may end early")
+        counted = next((n for n in inside if self._counts_batches(n, loop)), None)
+        if counted is not None or self._reads_counter(loop):
+            why = "it counts batches, and there are fewer of them when it is distributed"
+            raise NotProven(counted or loop, why)
 
     def _counts_batches(self, node: ast.AST, loop: ast.For | ast.AsyncFor) -> bool:
         """`n += 1` and `seen += BATCH_SIZE`, once for every batch."""
@@ -188,140 +199,87 @@ class _Evaluation(Globaliser):
             return False
         if any(isinstance(v, FromBatch | Sequence) for v in self.facts.of(node.value)):
             return False
-        inner = (
-            n for n in self.facts.table.ancestors(node) if isinstance(n, ast.For | ast.AsyncFor | ast.While)
-        )
+        inner = next(n for n in self.facts.table.ancestors(node) if isinstance(n, LOOPS))
         number = isinstance(node.value, ast.Constant | ast.Name | ast.Attribute)
-        return number and next(inner, None) is loop and outlives(self.facts.interp, node.target, node)
+        return number and inner is loop and outlives(self.facts.interp, node.target, node)
 
-    def _is_read(self, counter: str, loop: ast.For | ast.AsyncFor) -> bool:
-        """Whether the number of the batch is read: in the loop, or behind it, where it says how many there were."""
-        bound = {n for n in ast.walk(loop.target) if isinstance(n, ast.Name) and n.id == counter}
-        scope = self.facts.table.of_node[loop].resolve(counter)
-        mentions = self.facts.mentions(scope, counter) if scope is not None else []
-        reads = [n for n in mentions if isinstance(n.ctx, ast.Load)]
+    def _reads_counter(self, loop: ast.For | ast.AsyncFor) -> bool:
+        """Whether the number of the batch, `i` of `for i, batch in enumerate(loader)`, is read: in the loop, or behind
+        it, where it says how many there were."""
+        match loop.target, loop.iter:
+            case ast.Tuple([ast.Name() as counter, *_]), ast.Call(ast.Name("enumerate")):
+                pass
+            case _:
+                return False
+        bound = {n for n in names_in(loop.target) if n.id == counter.id}
+        reads = (n for n in mentions(self.facts, counter.id, loop) if isinstance(n.ctx, ast.Load))
         reaching = self.facts.interp.reaching
         return any(self.facts.table.is_inside(n, loop) or bound & set(reaching.get(n, bound)) for n in reads)
 
-    @staticmethod
-    def _counter(loop: ast.For | ast.AsyncFor) -> str | None:
-        call = loop.iter
-        enumerated = (
-            isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "enumerate"
-        )
-        if enumerated and isinstance(loop.target, ast.Tuple) and isinstance(loop.target.elts[0], ast.Name):
-            return loop.target.elts[0].id
-        return None
-
     def _in_eval_mode(self, loop: ast.AST) -> bool:
         """`.eval()` (or `.train(False)`) of a module before the loop, in its function or in a caller."""
+        calls = (*self.facts.method_calls("eval"), *self.facts.method_calls("train"))
+        switches = [call for call in calls if self._switches(call)]
         seen: set[ast.AST] = set()
         work: list[ast.AST] = [loop]
         while work:
             node = work.pop()
             scope = self.facts.table.of_node[node]
-            for call in self.facts.calls:
-                if (
-                    self.facts.table.of_node[call] is scope
-                    and call.lineno <= line_of(node)
-                    and self._switches(call)
-                ):
-                    return True
+            if any(self.facts.table.of_node[c] is scope and c.lineno <= line_of(node) for c in switches):
+                return True
             if scope.node not in seen:
                 seen.add(scope.node)
                 work.extend(self.facts.callers.get(scope.node, ()))
         return False
 
     def _switches(self, call: ast.Call) -> bool:
-        if not isinstance(call.func, ast.Attribute) or call.func.attr not in {"eval", "train"}:
-            return False
-        if call.func.attr == "train" and not (
-            call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value is False
-        ):
-            return False
-        receiver = call.func.value
-        return any(
-            self.facts.interp.is_module(v)
-            for v in (
-                *self.facts.of(receiver),
-                *(m.receiver for m in self.facts.of(call.func) if isinstance(m, Member)),
-            )
-        )
+        match call:
+            case ast.Call(ast.Attribute(module, "eval")) | ast.Call(
+                ast.Attribute(module, "train"), [ast.Constant(False), *_]
+            ):
+                owners = (v.receiver for v in self.facts.of(call.func) if isinstance(v, Member))
+                return any(self.facts.interp.is_module(v) for v in (*self.facts.of(module), *owners))
+        return False
 
     # -- what leaves the loop --------------------------------------------------------------------------------
 
-    def _check_exit(self, node: ast.expr, how: str, at: ast.AST) -> None:
+    def _check_exit(self, sink: Sink) -> None:
+        node, how, at = sink.node, sink.how, sink.at
+        if how in {"host", "opaque"}:
+            return
         kinds = {s.kind for s in batch_values(self.facts, node) if s.loader in self.loaders}
         if how == "store" and kinds <= {"sum", "count"}:
             return
-        if how == "collect" and kinds <= {"rows"} and self._is_append(at):
-            return
-        if kinds <= {"rows"} and is_updated(self.context, at):
+        appended = how == "collect" and receiver(at, "append", "extend") is not None
+        if kinds <= {"rows"} and (appended or is_updated(self.context, at)):
             return
         if how == "store" and "mean" in kinds:
             raise NotProven(
                 node, "it adds up batch means, which depend on how the data is divided into batches"
             )
-        what = {
-            "print": "printed",
-            "test": "used in a decision",
-            "store": "kept",
-            "collect": "collected",
-            "call": "given to another package's code",
-            "index": "used as an index of what is kept",
-            "rows": "looped over row by row",
-            "state": "kept by a module",
-        }[how]
-        raise NotProven(node, f"`{ast.unparse(node)}` is {what} batch by batch")
-
-    def _is_append(self, at: ast.AST) -> bool:
-        return (
-            isinstance(at, ast.Call)
-            and isinstance(at.func, ast.Attribute)
-            and at.func.attr in {"append", "extend"}
-        )
-
-    def _check_host_exits(self) -> list[Sink]:
-        """Values already read into Python: they must be summed up or collected too."""
-        finder = SinkFinder(self.facts, self.loaders)
-        finder.host = True
-        exits = finder.run()
-        for sink in exits:
-            if sink.how in {"host", "opaque"} or not self._within_loops(sink.node):
-                continue
-            self._check_exit(sink.node, sink.how, sink.at)
-        return exits
-
-    def _within_loops(self, node: ast.AST) -> bool:
-        return self.facts.in_batch_loop(node, self.loaders)
+        raise NotProven(node, f"`{ast.unparse(node)}` is {LEAVING[how]} batch by batch")
 
     def _check_after(self) -> None:
-        """Outside its loops only accumulators and collections may be read, not what the last batch left behind."""
-        for name, definitions in self.facts.interp.reaching.items():
-            if not any(isinstance(s, FromBatch) and s.loader in self.loaders for s in self.facts.of(name)):
+        """Raises NotProven where code after the loops reads what the last batch left behind: it may read accumulators
+        and collections only."""
+        for name, bound in self.facts.interp.reaching.items():
+            if not any(s.loader in self.loaders for s in batch_values(self.facts, name)):
                 continue
             for loop in self.loops:
-                if self.facts.table.is_inside(name, loop):
-                    continue
-                for definition in definitions:
-                    if self.facts.table.is_inside(definition, loop) and not self._accumulates(definition):
-                        raise NotProven(
-                            name, f"`{name.id}` is read after the loop, where it holds the last batch's"
-                        )
+                left = (d for d in bound if self.facts.table.is_inside(d, loop) and not self._accumulates(d))
+                if not self.facts.table.is_inside(name, loop) and any(left):
+                    raise NotProven(
+                        name, f"`{name.id}` is read after the loop, where it holds the last batch's"
+                    )
 
     def _accumulates(self, definition: ast.AST) -> bool:
-        statement = self.facts.table.statement_of(definition)
-        if isinstance(statement, ast.AugAssign):
-            return isinstance(statement.op, ast.Add)
-        return (
-            isinstance(statement, ast.Assign)
-            and isinstance(statement.value, ast.BinOp)
-            and isinstance(definition, ast.Name)
-            and any(
-                isinstance(s, ast.Name) and s.id == definition.id
-                for s in (statement.value.left, statement.value.right)
-            )
-        )
+        """`total += x`, and `total = total + x`."""
+        match self.facts.table.statement_of(definition):
+            case ast.AugAssign(op=ast.Add()):
+                return True
+            case ast.Assign(value=ast.BinOp(left, _, right)) if isinstance(definition, ast.Name):
+                return any(isinstance(s, ast.Name) and s.id == definition.id for s in (left, right))
+        return False
 
     # -- in evaluation every collapse gathers ----------------------------------------------------------------
 

@@ -16,24 +16,24 @@ from itertools import chain, count
 from crosstrain_migrate.facts import tensors
 from crosstrain_migrate.facts.evidence import is_assumed
 from crosstrain_migrate.facts.facts import Facts
-from crosstrain_migrate.facts.values import FromBatch, Sequence, Unknown, Value
+from crosstrain_migrate.facts.values import FromBatch, Unknown, Value
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.output import files
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import last_name, line_of
+from crosstrain_migrate.syntax.nodes import last_name, line_of, place_of
+from crosstrain_migrate.syntax.walks import walk
 
-from .batch_parts import BatchParts
-from .batch_values import batch_values
-from .last_batches import check_in_loop
-from .opaque_calls import differentiates
+from .batch_parts import parts_around, region_of, smallest_part
+from .batch_values import batch_values, held_batch_values, kinds_of
+from .bindings import LOOPS, definitions, names_in, receiver
+from .opaque_calls import differentiates, runs_model
 from .own_sums import OwnSums, add_behind
 from .ragged_batches import is_padded
 from .row_counts import Collapse, RowCounts, first_common
 from .sinks import Sink
-from .ungathered import NotAgain, Ungathered, inside_module
+from .ungathered import NotAgain, Ungathered, check_in_loop, inside_module
 
 MIXED = "CT604"
-MOVES = frozenset({"to", "cuda"})
 
 
 @dataclass
@@ -47,32 +47,21 @@ class _Cut:
 
 def _on_device(node: ast.expr) -> ast.expr:
     """`x` of `x.cpu()`: it is gathered where it was computed."""
-    while (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "cpu"
-        and not node.args
-    ):
-        node = node.func.value
-    return node
-
-
-def _is_variable(node: ast.expr) -> bool:
-    """`x` and `x.detach()`."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "detach":
-        node = node.func.value
-    return isinstance(node, ast.Name)
+    moved = receiver(node, "cpu") if isinstance(node, ast.Call) and not node.args else None
+    return node if moved is None else _on_device(moved)
 
 
 def _outside_calls(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of an expression whose values are in its own. What a call is given goes into the call: a function that
-    attacks the model trains with its arguments, whatever becomes of its result."""
+    """The parts from which an expression is computed directly, without the arguments of calls: a function that attacks
+    the model trains with its arguments, whatever becomes of its result."""
     yield node
     for part in ast.iter_child_nodes(node) if not isinstance(node, ast.Call) else ():
         yield from _outside_calls(part)
 
 
 class Gatherer:
+    """Collects the collapses of batches of `loaders`, and plans the gathers before them."""
+
     def __init__(
         self,
         context: Context,
@@ -87,7 +76,6 @@ class Gatherer:
         self.loaders = loaders
         self.rule = rule
         self.reason = reason
-        self.leaves = BatchParts(context.facts)
         self.counts = RowCounts(context, rule)
         self.collapses: dict[ast.expr, Collapse] = {}
         self.sums: OwnSums | None = None  # where the processes may add up what their own rows give
@@ -101,8 +89,8 @@ class Gatherer:
             raise Ungathered(
                 self.rule,
                 collapse.node,
-                "it asks for gradients by the rows of this process's share, and rows that are gathered have none",
-                "let it return one value a row, and read or print a number of those",
+                "it computes gradients with respect to the rows of this process's share, and gathered rows have none",
+                "return one value per row, and read or print a number computed from those",
             )
         if not collapse.counted:  # a variable may be counted where it is bound
             check_in_loop(self.facts, self.rule, collapse.node)
@@ -121,114 +109,106 @@ class Gatherer:
 
     def emit(self) -> None:
         """Plans the gathers of all collapses, grouped by the batch loop (or function) they stand in."""
-        groups: dict[ast.AST | None, list[Collapse]] = {}
-        for collapse in sorted(self.collapses.values(), key=lambda c: (c.node.lineno, c.node.col_offset)):
-            around = self.facts.batch_loop_around(collapse.node) or self.facts.enclosing_function(
-                collapse.node
-            )
-            groups.setdefault(around, []).append(collapse)
+        groups: dict[ast.AST | None, list[Collapse]] = defaultdict(list)
+        for collapse in sorted(self.collapses.values(), key=lambda c: place_of(c.node)):
+            groups[region_of(self.facts, collapse.node)].append(collapse)
         for around, group in groups.items():
-            if all(c.counted for c in group):
-                done = self.counts.where_defined(group)
-                group = [c for c in group if c.node not in done]
-                for collapse in group:
-                    check_in_loop(self.facts, self.rule, collapse.node)
-            counts = [c for c in group if self._is_known(c)] if not any(map(self._is_older, group)) else []
-            group = [c for c in group if c not in counts]
-            cut = None if not group or self._reads_better_inline(group) else self._cut(around, group)
-            left = [c for c in counts if cut is None or not self._is_gathered(c, cut)]
-            self._count(left)
-            again = next((c for c in group if c.again), None)
-            above = next((c for c in group if c.above), None)
-            if cut is not None:
-                joined = [*group, *(c for c in counts if c not in left)]
-                self._emit_cut(cut, around, [] if left else self._own_sums(cut, around, joined))
-                self.context.gathered.update(c.node for c in group)
-            elif above is not None:
+            self._emit_group(around, group)
+
+    def _emit_group(self, around: ast.AST | None, group: list[Collapse]) -> None:
+        if all(c.counted for c in group):
+            defined = self.counts.where_defined(group)
+            group = [c for c in group if c.node not in defined]
+            for collapse in group:
+                check_in_loop(self.facts, self.rule, collapse.node)
+        counts = [c for c in group if self._is_known(c)] if not any(map(self._is_older, group)) else []
+        group = [c for c in group if c not in counts]
+        cut = None if not group or self._reads_better_inline(group) else self._cut(around, group)
+        left = [c for c in counts if cut is None or not self._is_gathered(c, cut)]
+        done = self.counts.once([c for c in left if c.counted])
+        for collapse in left:
+            if collapse.node not in done:
+                self.counts.count(collapse.node, collapse.counted or collapse.operands[0])
+        if cut is not None:
+            joined = [*group, *(c for c in counts if c not in left)]
+            self._emit_cut(cut, around, [] if left else self._own_sums(cut, around, joined))
+            self.context.gathered.update(c.node for c in group)
+            return
+        for collapse in group:
+            if collapse.above:
                 raise Ungathered(
                     self.rule,
-                    above.node,
+                    collapse.node,
                     "a loop goes over the rows of this process's share one by one and keeps something of them, and they "
                     "are needed as they are, too, so they cannot be gathered before it",
-                    "gather copies of them above the loop: `rows = accelerator.gather_for_metrics(x)`",
+                    "gather copies of the rows above the loop: `rows = accelerator.gather_for_metrics(x)`",
                 )
-            elif again is not None:
-                raise NotAgain(again.node)
-            elif group:
-                self._emit_inline(group)
+        for collapse in group:
+            if collapse.again:
+                raise NotAgain(collapse.node)
+        self._emit_inline(group)
 
     def _is_known(self, collapse: Collapse) -> bool:
-        """Whether the loader in hand says how many rows all processes have, so that none need be gathered for it."""
+        """Whether the loader knows how many rows all processes have, so that nothing has to be gathered to count them."""
         size = bool(collapse.counted) or (collapse.counts and self.counts.is_size(collapse.node))
         return self.context.runtime == "crosstrain" and size and len(collapse.operands) == 1
 
     def _is_older(self, collapse: Collapse) -> bool:
         """Whether rows of an earlier batch may be among the operands: `last` of `last = x` at the end of the loop."""
-        names = [n for o in collapse.operands for n in ast.walk(o) if isinstance(n, ast.Name)]
-        bound = [(d, n) for n in names for d in self.facts.interp.reaching.get(n, ())]
         return any(
             line_of(definition) > name.lineno
             and self.facts.table.of_node[definition] is self.facts.table.of_node[name]
-            for definition, name in bound
+            for operand in collapse.operands
+            for name in names_in(operand)
             if batch_values(self.facts, name)
+            for definition in definitions(self.facts, name)
         )
 
-    def _count(self, left: list[Collapse]) -> None:
-        """Counts rows that are there; what is gathered above is counted as it is."""
-        done = self.counts.once([c for c in left if c.counted])
-        for collapse in left:
-            if collapse.node not in done:
-                self.counts.count(collapse.node, collapse.counted or collapse.operands[0])
-
     def _is_gathered(self, collapse: Collapse, cut: _Cut) -> bool:
-        """Whether a cut has gathered the rows that are counted, what they are computed from, or as many others: then
-        these are counted."""
+        """Whether a cut gathers the rows that are counted, what they are computed from, or as many other rows, which
+        are then counted in their place."""
         if not self._at_or_after(collapse.node, cut.before):
             return False
         if collapse.counted:
-            cut.replaced += (
-                [(collapse.node, f"len({collapse.counted})")] if collapse.counted in cut.names else []
-            )
+            if collapse.counted in cut.names:
+                cut.replaced.append((collapse.node, f"len({collapse.counted})"))
             return collapse.counted in cut.names
         rows = collapse.operands[0]
-        names = [n for n in ast.walk(rows) if isinstance(n, ast.Name)]
-        made = [d for n in names for d in self.facts.interp.reaching.get(n, ())]
-        if any(n.id in cut.names for n in names) or any(self._at_or_after(d, cut.before) for d in made):
-            return True
-        leaf = self.cheaper_leaf(rows)
-        cut.replaced += [(rows, leaf)] if leaf is not None and leaf in cut.names else []
-        return leaf in cut.names
+        for name in names_in(rows):
+            made = definitions(self.facts, name)
+            if name.id in cut.names or any(self._at_or_after(d, cut.before) for d in made):
+                return True
+        part = smallest_part(self.facts, rows)
+        if part is None or part not in cut.names:
+            return False
+        cut.replaced.append((rows, part))
+        return True
 
     def assume(self) -> None:
-        """Says of what is gathered where only the code around it tells that it has rows."""
-        said: set[ast.AST] = set()
-        for collapse in self.collapses.values():
-            for node in self._computed_from(collapse):
-                if node not in said and is_assumed(self.facts.interp, node):
-                    said.add(node)
-                    claim = f"`{ast.unparse(node)}` has one row for each of the labels it is compared with"
-                    self.context.assume("rows", self.rule, node, claim)
-                elif node not in said and self._goes_into_a_loss(node):
-                    said.add(node)
-                    claim = f"`{ast.unparse(node)}` has one row for each of the labels that go into the loss with it"
-                    self.context.assume("rows", self.rule, node, claim)
-
-                elif node not in said and self._is_only_seen(node):
-                    said.add(node)
-                    shown = ast.unparse(node)
-                    self.context.observed(
-                        "rows", self.rule, node, f"`{shown}` has a row for each of the batch"
-                    )
+        """Records as assumptions what is gathered and has rows only as far as the code around it tells."""
+        found = (n for collapse in self.collapses.values() for n in self._computed_from(collapse))
+        for node in dict.fromkeys(found):
+            if is_assumed(self.facts.interp, node):
+                claim = "has one row for each of the labels it is compared with"
+            elif self._goes_into_a_loss(node):
+                claim = "has one row for each of the labels that go into the loss with it"
+            elif self._is_only_seen(node):
+                claim = f"`{ast.unparse(node)}` has a row for each of the batch"
+                self.context.observed("rows", self.rule, node, claim)
+                continue
+            else:
+                continue
+            self.context.assume("rows", self.rule, node, f"`{ast.unparse(node)}` {claim}")
 
     def _is_only_seen(self, node: ast.AST) -> bool:
-        """Whether only an observed run says what a value is; said of a variable where it is bound."""
+        """Whether only an observed run tells what a value is; a variable counts where it is bound."""
         interp = self.facts.interp
         here = interp.observed.get(node)
         used = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
         return here is not None and not here.values and node in interp.only_observed and not used
 
     def _goes_into_a_loss(self, node: ast.AST) -> bool:
-        """Whether only that a loss compares it with labels says that it has rows."""
+        """Whether a value is known to have rows only because a loss compares it with labels."""
         assumed = self.facts.interp.assumed.get(node, ())
         return any(isinstance(v, FromBatch) and v.kind == "rows" for v in assumed)
 
@@ -237,20 +217,19 @@ class Gatherer:
         seen: set[ast.AST] = set()
         work: list[ast.AST] = [collapse.node, *collapse.operands]
         while work:
-            for node in ast.walk(work.pop()):
+            for node in walk(work.pop()):
                 if node in seen:
                     continue
                 seen.add(node)
                 yield node
-                for definition in (
-                    self.facts.interp.reaching.get(node, ()) if isinstance(node, ast.Name) else ()
-                ):
-                    statement = self.facts.table.statement_of(definition)
+                for definition in definitions(self.facts, node):
                     yield definition
+                    statement = self.facts.table.statement_of(definition)
                     work += [statement.value] if isinstance(statement, ast.Assign) else []
 
     @staticmethod
     def _reads_better_inline(group: list[Collapse]) -> bool:
+        """Whether gathers inside the expressions read better than one statement above them."""
         if any(c.again or c.above for c in group):
             return False
         operands = [o for c in group for o in c.operands]
@@ -258,49 +237,46 @@ class Gatherer:
             return True
         one_each = all(len(c.operands) == 1 and not c.counts for c in group)
         two_by_themselves = one_each and len(group) == 2 and all(c.node in c.operands for c in group)
-        return two_by_themselves and not all(_is_variable(o) for o in operands)
+        return two_by_themselves and not all(
+            isinstance(receiver(o, "detach") or o, ast.Name) for o in operands
+        )
 
     # -- in place --------------------------------------------------------------------------------------------
 
     def _emit_inline(self, group: list[Collapse]) -> None:
-        # What is given to a function is one collapse, what it returns another.
+        # A function's argument may belong to one collapse, and its result to another.
         gathered: set[ast.expr] = self.counts.once(group)
         for collapse in group:
-            if collapse.node in gathered and collapse.counted:
-                continue
-            if collapse.counted:
-                call = (
-                    f"len({self.context.accelerator(collapse.node)}.gather_for_metrics({collapse.counted}))"
-                )
-                self.context.replace(collapse.node, self.rule, "rows of the global batch", call)
+            if not collapse.counted:
+                for operand in map(_on_device, collapse.operands):
+                    if operand not in gathered:
+                        gathered.add(operand)
+                        self._gather_in_place(operand, collapse)
+            elif collapse.node not in gathered:
+                gather = f"{self.context.accelerator(collapse.node)}.gather_for_metrics({collapse.counted})"
+                self.context.replace(collapse.node, self.rule, "rows of the global batch", f"len({gather})")
                 self.context.collective.add(collapse.node)
-                continue
-            for operand in (_on_device(o) for o in collapse.operands if o not in gathered):
-                gathered.add(operand)
-                if any(n in self.facts.loss_slice for n in _outside_calls(operand)):
-                    raise Ungathered(
-                        self.rule,
-                        operand,
-                        "the loss that is trained is computed from it, so its rows cannot be gathered here",
-                        "compute the number that is read from a tensor of its own",
-                    )
-                accelerator = self.context.accelerator(operand)
-                if self._goes_into_file(operand) and not collapse.to_cpu:
-                    self._gather_above(operand, accelerator)
-                    continue
-                leaf = self.cheaper_leaf(operand) if collapse.counts else None
-                suffix = ".cpu()" if collapse.to_cpu else ""
-                if leaf is not None:
-                    self.context.replace(
-                        operand, self.rule, self.reason, f"{accelerator}.gather_for_metrics({leaf}){suffix}"
-                    )
-                else:
-                    template = accelerator + ".gather_for_metrics({x})" + suffix
-                    self.context.replace(operand, self.rule, self.reason, template, x=operand)
-                self.context.collective.add(operand)
+
+    def _gather_in_place(self, operand: ast.expr, collapse: Collapse) -> None:
+        if any(n in self.facts.loss_slice for n in _outside_calls(operand)):
+            raise Ungathered(
+                self.rule,
+                operand,
+                "the loss that is trained is computed from it, so its rows cannot be gathered here",
+                "compute the number that is read from a tensor of its own",
+            )
+        accelerator = self.context.accelerator(operand)
+        if self._goes_into_file(operand) and not collapse.to_cpu:
+            self._gather_above(operand, accelerator)
+            return
+        part = smallest_part(self.facts, operand) if collapse.counts else None
+        gather = f"{accelerator}.gather_for_metrics({part or '{x}'})" + (".cpu()" if collapse.to_cpu else "")
+        holes = {} if part is not None else {"x": operand}
+        self.context.replace(operand, self.rule, self.reason, gather, **holes)
+        self.context.collective.add(operand)
 
     def _goes_into_file(self, operand: ast.expr) -> bool:
-        """A variable that a statement writes into a file: the main process does that, and all must gather."""
+        """Whether a statement writes a variable into a file: the main process does that, but all must gather."""
         statement = self.facts.table.statement_of(operand)
         return (
             isinstance(operand, ast.Name)
@@ -319,20 +295,16 @@ class Gatherer:
     # -- as a statement --------------------------------------------------------------------------------------
 
     def _cut(self, around: ast.AST | None, group: list[Collapse]) -> _Cut | None:
-        if around is None:
-            return None
-        statements = [self.facts.table.statement_of(c.node) for c in group]
-        position = first_common(self.facts, statements)
-        if position is None or not self.facts.table.is_inside(position, around):
+        position = first_common(self.facts, [self.facts.table.statement_of(c.node) for c in group])
+        if around is None or position is None or not self.facts.table.is_inside(position, around):
             return None
         if self.facts.table.is_whole_else(position):
             return None  # nothing can stand above an `elif`
-        position = self._out_of_inner_loops(position, around)
-        cut = _Cut(position)
+        cut = _Cut(self._out_of_inner_loops(position, around))
         for collapse in group:
             for operand in collapse.operands:
                 smaller = (
-                    self.counts.computed_row_by_row(operand, group, position) if collapse.counts else None
+                    self.counts.computed_row_by_row(operand, group, cut.before) if collapse.counts else None
                 )
                 if smaller is not None:
                     cut.replaced.append((operand, smaller))
@@ -345,11 +317,11 @@ class Gatherer:
         return cut if self._locals_free(cut, around) else None
 
     def _out_of_inner_loops(self, position: ast.stmt, around: ast.AST) -> ast.stmt:
-        """Rows are gathered once a batch, however often a loop inside goes over them."""
+        """The statement above all inner loops: rows are gathered once per batch."""
         for outer in self.facts.table.ancestors(position):
             if outer is around:
                 break
-            if isinstance(outer, ast.For | ast.AsyncFor | ast.While):
+            if isinstance(outer, LOOPS):
                 position = outer
         return position
 
@@ -358,16 +330,16 @@ class Gatherer:
             cut.replaced.append((operand, f"len({collapse.counted})"))
             cut.names.setdefault(collapse.counted, collapse.counted)
             return True
-        if collapse.counts:
-            leaf = self.cheaper_leaf(operand)
-            if leaf is not None and isinstance(operand, ast.Name) and leaf != operand.id:
-                cut.replaced.append((operand, leaf))
-                cut.names.setdefault(leaf, leaf)
+        if collapse.counts and isinstance(operand, ast.Name):
+            part = smallest_part(self.facts, operand)
+            if part is not None and part != operand.id:
+                cut.replaced.append((operand, part))
+                cut.names.setdefault(part, part)
                 return True
         if self._calls_module(operand):
             if not self.facts.table.is_inside(operand, cut.before) or not isinstance(operand, ast.Call):
                 return False
-            if any(isinstance(n, ast.Call) and last_name(n.func) in MOVES for n in ast.walk(operand)):
+            if any(isinstance(n, ast.Call) and last_name(n.func) in {"to", "cuda"} for n in walk(operand)):
                 return False  # its source would be copied as it is, and the move in it goes
             name = self._fresh_name(operand)
             cut.names[name] = self.context.source(operand)
@@ -376,88 +348,74 @@ class Gatherer:
         return self._add_names(cut, operand, set())
 
     def _add_names(self, cut: _Cut, operand: ast.expr, seen: set[ast.AST]) -> bool:
-        for name in [n for n in ast.walk(operand) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]:
-            kinds = {
-                s.kind for s in batch_values(self.facts, name) if s.loader in self.loaders and not s.host
-            }
-            if not kinds:
-                if self._unknown_of_batch(name) or self._holds_rows(name):
+        for name in names_in(operand):
+            if not isinstance(name.ctx, ast.Load):
+                continue
+            values = [s for s in batch_values(self.facts, name) if s.loader in self.loaders and not s.host]
+            if not values:
+                if self._may_hold_rows(name):
                     return False
                 continue
-            if not kinds <= {"rows"}:
+            if any(s.kind != "rows" for s in values):
                 return False
-            reaching = self.facts.interp.reaching.get(name, frozenset())
-            later = [d for d in reaching if self._at_or_after(d, cut.before)]
+            later = [d for d in definitions(self.facts, name) if self._at_or_after(d, cut.before)]
             if not later:
                 cut.names.setdefault(name.id, name.id)
-                continue
             for definition in later:  # derived after the cut: what it derives from is what must be gathered
                 statement = self.facts.table.statement_of(definition)
                 if (
                     definition in seen
                     or not isinstance(statement, ast.Assign)
                     or self._calls_module(statement.value)
+                    or not self._add_names(cut, statement.value, seen | {definition})
                 ):
-                    return False
-                if not self._add_names(cut, statement.value, seen | {definition}):
                     return False
         return True
 
-    def _holds_rows(self, name: ast.Name) -> bool:
-        """A dictionary or a list of rows: `outputs` of `outputs["out"].argmax(1)`."""
-        held = (v for v in self.facts.of(name) if isinstance(v, Sequence))
-        inner = (e for v in held for e in self.facts.interp.element(v))
-        return any(isinstance(e, FromBatch) and e.loader in self.loaders and not e.host for e in inner)
-
-    def _unknown_of_batch(self, name: ast.Name) -> bool:
-        """A variable bound anew for every batch to something that could not be followed: it may be rows."""
+    def _may_hold_rows(self, name: ast.Name) -> bool:
+        """A dictionary or a list of rows, `outputs` of `outputs["out"].argmax(1)`, or a variable that is bound anew for
+        every batch to something that could not be followed."""
+        values = self.facts.of(name)
+        if held_batch_values(self.facts, values, self.loaders):
+            return True
         loop = self.facts.batch_loop_around(name)
-        if loop is None or any(not isinstance(v, Unknown) for v in self.facts.of(name)):
+        if loop is None or any(not isinstance(v, Unknown) for v in values):
             return False
-        return any(self.facts.table.is_inside(d, loop) for d in self.facts.interp.reaching.get(name, ()))
+        return any(self.facts.table.is_inside(d, loop) for d in definitions(self.facts, name))
 
     def _at_or_after(self, definition: ast.AST, statement: ast.stmt) -> bool:
         return line_of(definition) >= statement.lineno and not isinstance(definition, ast.arg)
 
     def _locals_free(self, cut: _Cut, around: ast.AST) -> bool:
-        """No code after the cut in this batch needs the rank's own rows under the gathered names."""
+        """Whether no code of this batch after the cut needs the process's own rows under the gathered names."""
         names = {n for n, source in cut.names.items() if n == source}
-        for node in ast.walk(around):
-            if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or node.id not in names:
-                continue
-            if node.lineno < cut.before.lineno or any(node in ast.walk(r) for r, _ in cut.replaced):
-                continue
-            if node in self.facts.loss_slice or self._needed_locally(node):
-                return False
-        return True
+        replaced = {part for node, _ in cut.replaced for part in walk(node)}
+        return not any(
+            name.id in names
+            and isinstance(name.ctx, ast.Load)
+            and name.lineno >= cut.before.lineno
+            and name not in replaced
+            and (name in self.facts.loss_slice or self._needed_locally(name))
+            for name in names_in(around)
+        )
 
     def _needed_locally(self, name: ast.Name) -> bool:
+        """Whether a model, the trained loss or a training step of the script's own is given a variable."""
         for around in self.facts.table.ancestors(name):
-            if isinstance(around, ast.Call):
-                if around in self.facts.loss_origins or any(
-                    self.facts.interp.is_module(v) for v in self.facts.of(around.func)
-                ):
-                    return not self._is_loss_module(around) or around in self.facts.loss_origins
-                if isinstance(around.func, ast.Attribute) and around.func.attr == "backward":
-                    return True
-                if any(t in self.facts.interp.touching for t in self.context.facts.targets(around)):
-                    return True  # the script's own training step
             if isinstance(around, ast.stmt):
                 return False
+            if not isinstance(around, ast.Call):
+                continue
+            if around in self.facts.loss_origins:
+                return True
+            if any(self.facts.interp.is_module(v) for v in self.facts.of(around.func)):
+                return not kinds_of(self.facts, around) & tensors.SCALARS  # a loss that is only read is none
+            if receiver(around, "backward") is not None or runs_model(self.facts, around):
+                return True
         return False
 
-    def _is_loss_module(self, call: ast.Call) -> bool:
-        return any(s.kind in tensors.SCALARS for s in batch_values(self.facts, call))
-
     def _calls_module(self, node: ast.AST) -> bool:
-        return any(
-            (isinstance(n, ast.Call) and any(self.facts.interp.is_module(v) for v in self.facts.of(n.func)))
-            or (
-                isinstance(n, ast.Call)
-                and any(t in self.facts.interp.touching for t in self.context.facts.targets(n))
-            )
-            for n in ast.walk(node)
-        )
+        return any(isinstance(n, ast.Call) and runs_model(self.facts, n) for n in walk(node))
 
     def _fresh_name(
         self, node: ast.AST, candidates: tuple[str, ...] = ("output", "outputs", "gathered", "all_outputs")
@@ -469,13 +427,10 @@ class Gatherer:
         scope.names.add(name)
         return name
 
-    def cheaper_leaf(self, operand: ast.expr) -> str | None:
-        return self.leaves.cheaper(operand)
-
     def _emit_cut(self, cut: _Cut, around: ast.AST | None, sums: list[str]) -> None:
         accelerator = self.context.accelerator(cut.before)
-        leaves = self.leaves.around(cut.before)
-        targets = sorted(cut.names, key=lambda name: leaves.index(name) + 1 if name in leaves else 0)
+        parts = parts_around(self.facts, cut.before)
+        targets = sorted(cut.names, key=lambda name: parts.index(name) + 1 if name in parts else 0)
         sources = [cut.names[t] for t in targets]
         method = "own_rows" if sums else "gather_for_metrics"
         given = sources[0] if len(targets) == 1 else f"({', '.join(sources)})"
@@ -493,6 +448,6 @@ class Gatherer:
             self.context.edits.append(e.Replace(node, self.rule, template=name))
 
     def _own_sums(self, cut: _Cut, around: ast.AST | None, joined: list[Collapse]) -> list[str]:
-        """The variables that add up what the rows of a cut give, where each process may do that by itself."""
+        """The variables that add up what the rows of a cut give, where each process may do so with its own rows."""
         moved = {node for node, name in cut.replaced if cut.names.get(name, name) != name}
         return [] if self.sums is None else self.sums.of(around, cut.before, joined, moved)

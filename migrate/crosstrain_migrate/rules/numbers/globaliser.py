@@ -1,4 +1,4 @@
-"""Making one number global: what it is computed from decides whether it is reduced, gathered or computed again."""
+"""Makes one number global: what it is computed from decides whether it is reduced, gathered or computed again."""
 
 from __future__ import annotations
 
@@ -6,27 +6,33 @@ import ast
 import copy
 
 from crosstrain_migrate.facts import tensors
+from crosstrain_migrate.facts.arguments import arguments_of
 from crosstrain_migrate.facts.values import FromBatch, Sequence, Value
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.rules.placement.devices import Devices
 from crosstrain_migrate.syntax.nodes import place_of
+from crosstrain_migrate.syntax.walks import walk
 
-from .batch_values import local_batch_values
+from .batch_parts import smallest_part
+from .batch_values import held_batch_values, local_batch_values
+from .bindings import definitions, receiver
 from .gathering import MIXED, Gatherer
 from .host_leaves import stays_on_host
 from .loss_terms import is_trained, terms
 from .opaque_calls import inside_opaque, is_opaque
 from .ragged_batches import is_padded
 from .row_counts import Collapse
+from .shared_reductions import reduction
+from .sinks import zip_of
 from .ungathered import Ungathered, inside_module
 
 RULE = "CT602"
 ROW_BY_ROW = "compute it from tensors that keep one row per sample, or after the loop"
-READERS = frozenset({"cpu", "numpy", "tolist", "item"})
+READERS = ("cpu", "numpy", "tolist", "item")
 
 
 class Globaliser:
-    """Finds, for an expression that leaves the tensor world, the parts to reduce or gather."""
+    """Finds, for an expression that leaves the tensors, the parts to reduce or gather."""
 
     def __init__(self, context: Context, loaders: set[Value], gatherer: Gatherer) -> None:
         self.context = context
@@ -44,15 +50,15 @@ class Globaliser:
         if isinstance(node, ast.Call) and is_opaque(self.facts, node, self.loaders):
             self.opaque(node)
             return
-        batch_values = self.local(node)
         if node in self.done:
             return
-        if not batch_values:
+        values = self.local(node)
+        if not values:
             self.contents(node)
             return
         self.done.add(node)
-        origins = frozenset(o for s in batch_values for o in s.origins)
-        kinds = {s.kind for s in batch_values}
+        origins = frozenset(o for s in values for o in s.origins)
+        kinds = {s.kind for s in values}
         if kinds & tensors.PER_SAMPLE:
             self.rows(node)
         elif node in origins and not self.is_loss(origins):
@@ -69,39 +75,34 @@ class Globaliser:
                 self.globalise(part)
 
     def contents(self, node: ast.expr) -> None:
-        """What a dictionary or a tuple holds is made global where it is written out."""
+        """Makes what a dictionary or a tuple holds global, where it is written out."""
         self.done.add(node)
         for value in self.facts.of(node):
             if not isinstance(value, Sequence):
                 continue
-            site = value.site
-            zipped = self.facts.table.parents.get(site)
-            if isinstance(zipped, ast.Call) and zipped.func is site:  # what `zip(x, y)` gives
-                for part in zipped.args:
-                    self.globalise(part)
-            elif isinstance(site, ast.Dict | ast.Tuple | ast.List):
-                for part in site.values if isinstance(site, ast.Dict) else site.elts:
-                    self.globalise(part)
-            elif any(
-                isinstance(e, FromBatch)
-                and e.loader in self.loaders
-                and not e.host
-                and e.kind in {"count", "mean", "sum"}
-                for e in self.facts.interp.element(value)
-            ):
-                raise self.cannot(
-                    node, "it holds numbers of this process's share, which are put into it elsewhere"
-                )
+            zipped = zip_of(self.facts, value)
+            if zipped is not None:
+                parts = zipped.args
+            elif isinstance(value.site, ast.Dict | ast.Tuple | ast.List):
+                parts = value.site.values if isinstance(value.site, ast.Dict) else value.site.elts
+            else:
+                held = held_batch_values(self.facts, frozenset({value}), self.loaders)
+                if any(v.kind in {"count", "mean", "sum"} for v in held):
+                    why = "it holds numbers of this process's share, which are put into it elsewhere"
+                    raise self.cannot(node, why)
+                continue
+            for part in parts:
+                self.globalise(part)
 
     def opaque(self, call: ast.Call) -> None:
-        """A measuring function of the script's own: it is given the rows of all processes."""
+        """Gives a measuring function of the script's own the rows of all processes."""
         if call in self.done:
             return
         self.done.add(call)
         rows = []
-        for argument in (*call.args, *(k.value for k in call.keywords)):
+        for argument in arguments_of(call):
             kinds = {s.kind for s in self.local(argument)}
-            if kinds and kinds <= {"rows"}:
+            if kinds == {"rows"}:
                 rows.append(argument)
             elif kinds:
                 self.globalise(argument)
@@ -111,20 +112,15 @@ class Globaliser:
     def _is_held_beside(self, name: str, node: ast.expr) -> bool:
         """Whether `name` is rows of the batch where `node` stands: a function that was called has names of its own."""
         scope = self.facts.table.of_node[node]
-        return any(
-            isinstance(n, ast.Name)
-            and n.id == name
-            and self.facts.table.of_node[n] is scope
-            and any(s.kind == "rows" for s in self.local(n))
-            for n in self.facts.nodes
-        )
+        mentions = (n for n in self.facts.names.get(name, ()) if self.facts.table.of_node[n] is scope)
+        return any(s.kind == "rows" for n in mentions for s in self.local(n))
 
     def is_loss(self, origins: frozenset[ast.AST]) -> bool:
         return bool(origins) and origins <= self.facts.loss_origins
 
     def rows(self, node: ast.expr) -> None:
         operand = peel(node)
-        if any(s.kind not in {"rows"} for s in self.local(operand)):
+        if any(s.kind != "rows" for s in self.local(operand)):
             raise self.cannot(operand, "it is not laid out row by row, so it cannot be gathered")
         on_host = node is operand and stays_on_host(self.facts, operand)
         self.gatherer.add(Collapse(operand, [operand], to_cpu=on_host))
@@ -133,40 +129,34 @@ class Globaliser:
         operands = operands_of(node)
         if isinstance(node, ast.Subscript) and self.local(node.slice):
             operands = [node.value, node.slice]
-        mine = [o for o in operands if self.local(o)]
-        kinds = {s.kind for o in mine for s in self.local(o)}
-        if not mine:
-            raise self.cannot(node, "none of its arguments has rows of the batch that could be gathered")
-        if "torch.autograd.grad" in (self.facts.paths(node.func) if isinstance(node, ast.Call) else ()):
-            raise self.cannot(node, "its rows cannot be gathered: those that are have no gradients")
-        counts = any(s.kind == "count" for s in self.local(node))
+        operands = [o for o in operands if self.local(o)]
+        kinds = {s.kind for o in operands for s in self.local(o)}
         own = {s.kind for s in self.local(node)}
-        if kinds <= {"rows"} and any(is_padded(self.context, o) is not False for o in mine):
-            if counts:
-                self.count_padded(node, mine[0])
-                return
-            if own == {"sum"}:
-                self.loss(node, own)
-                return
-        if kinds <= {"rows"}:
-            self.gatherer.add(Collapse(node, mine, counts=counts))
-            return
-        if own <= {"mean", "sum"} and kinds <= {"rows", "mixed", "layers"}:
+        if not operands:
+            raise self.cannot(node, "none of its arguments has rows of the batch that could be gathered")
+        if isinstance(node, ast.Call) and "torch.autograd.grad" in self.facts.paths(node.func):
+            raise self.cannot(node, "its rows cannot be gathered: gathered rows have no gradients")
+        ragged = kinds <= {"rows"} and any(is_padded(self.context, o) is not False for o in operands)
+        if ragged and "count" in own:
+            self.count_padded(node, operands[0])
+        elif ragged and own == {"sum"}:
             self.loss(node, own)
-            return
-        if kinds <= {"rows", "other"}:
-            for operand in mine:  # what is computed from global numbers is one
+        elif kinds <= {"rows"}:
+            self.gatherer.add(Collapse(node, operands, counts="count" in own))
+        elif own <= {"mean", "sum"} and kinds <= {"rows", "mixed", "layers"}:
+            self.loss(node, own)
+        elif kinds <= {"rows", "other"}:
+            for operand in operands:  # what is computed from global numbers is one
                 self.globalise(operand)
-            return
-        raise self.cannot(node, "its arguments are not laid out row by row, so they cannot be gathered")
+        else:
+            raise self.cannot(node, "its arguments are not laid out row by row, so they cannot be gathered")
 
     def count_padded(self, node: ast.expr, rows: ast.expr) -> None:
-        """Each process pads its rows to a length of its own: their first numbers fit together, and there are as many."""
+        """Counts rows that each process pads to a length of its own: only the first number of each row is gathered."""
         if self.context.runtime == "crosstrain" and self.gatherer.counts.is_size(node):
             self.gatherer.counts.count(node, rows)
             return
-        heads = ".gather_for_metrics({x}.reshape(len({x}), -1)[:, 0])"
-        template = self.context.accelerator(rows) + heads
+        template = f"{self.context.accelerator(rows)}.gather_for_metrics({{x}}.reshape(len({{x}}), -1)[:, 0])"
         self.context.replace(rows, RULE, "rows of the global batch", template, x=rows)
         self.context.collective.add(rows)
 
@@ -178,35 +168,29 @@ class Globaliser:
                 self._again(node)
                 return
             self._must_be_exact(node, kinds)
-        accelerator = self.context.accelerator(node)
-        if kinds == {"sum"}:
-            template = accelerator + '.reduce({x}, reduction="sum")'
-            if self.context.runtime == "accelerate":
-                self.context.note(
-                    RULE,
-                    node,
-                    "Accelerate fills up the last batch with rows from the first, and they are counted in this sum",
-                    "use --runtime crosstrain for exact sums, or a batch size that divides the data set",
-                )
-            else:
-                self._never_completed()
-        else:
-            template = accelerator + '.reduce({x}, reduction="mean")'
+        if kinds != {"sum"}:
             self.context.averaged.add(node)
-        self.context.replace(
-            node, RULE, "the loss of the global batch, not of this rank's share", template, x=node
-        )
+        elif self.context.runtime == "accelerate":
+            self.context.note(
+                RULE,
+                node,
+                "Accelerate fills up the last batch with rows from the first, and they are counted in this sum",
+                "use --runtime crosstrain for exact sums, or a batch size that divides the data set",
+            )
+        else:
+            self._never_completed()
+        by = "sum" if kinds == {"sum"} else "mean"
+        self.context.edits.append(reduction(self.context, node, RULE, by))
         self.context.collective.add(node)
 
     def _never_completed(self) -> None:
-        """Rows that complete the last batch would be counted twice; a loss that is a sum rules them out anyway."""
+        """Keeps the last batch from being completed, as a loss that is a sum does anyway: its rows would count twice."""
         if {s.kind for s in self.facts.loss_batch_values} != {"sum"}:
             self.context.options["even_batches"] = '"weighted"'
 
     def _in_mixed_loop(self, node: ast.expr) -> bool:
-        """One loop for training and evaluation: several loaders, and a backward pass that is not always taken."""
-        over: set[Value] = {s.loader for s in self.local(node)}
-        if len(over) < 2:
+        """Whether one loop serves training and evaluation: it has several loaders and a conditional backward pass."""
+        if len({s.loader for s in self.local(node)}) < 2:
             return False
         for call, _ in self.facts.backward_calls:
             loop = self.facts.batch_loop_around(call)
@@ -220,7 +204,7 @@ class Globaliser:
         return isinstance(node, ast.Name) and len(origins) == 1 and isinstance(next(iter(origins)), ast.Call)
 
     def _must_be_exact(self, node: ast.expr, kinds: set[str]) -> None:
-        """A loss that is not computed again: no batch may be filled up instead."""
+        """Makes sure that no batch is filled up, for a loss that is not computed again; raises Refusal where that is not possible."""
         read = f"one loop trains and evaluates, and `{ast.unparse(node)}` is read in both"
         if self.context.runtime == "accelerate":
             why = "Accelerate fills up the last batch with rows from the first, which evaluation would count twice"
@@ -240,7 +224,7 @@ class Globaliser:
         self.gatherer.add(Collapse(node, operands, again=self._source_of_placed(call)))
 
     def _source_of_placed(self, call: ast.Call) -> str:
-        """A call as it reads where its arguments are on the device already, as gathered rows are."""
+        """The source of a call, without moves of its arguments to the device: gathered rows are there already."""
         devices = Devices(self.facts)
         moves = {
             id(n): n.func.value
@@ -255,7 +239,7 @@ class Globaliser:
         metric = [o for o in origins if o not in self.facts.loss_origins]
         if self._is_beside_the_loss(node):
             raise self.cannot(node, "it comes out of one call together with the loss")
-        if not metric and "other" in kinds and node_is_loss(self, node):
+        if not metric and "other" in kinds and self._is_the_loss(node):
             self._averaged(node)
             return
         if len(metric) < len(origins) and kinds <= {"mean", "other"} and self._is_one_of_several(node):
@@ -273,6 +257,11 @@ class Globaliser:
             assert isinstance(origin, ast.expr)
             self.globalise(origin)
 
+    def _is_the_loss(self, node: ast.expr) -> bool:
+        """Whether backward gets this very value (not some function of it), or a sum that it is a term of."""
+        given = any(s in self.facts.loss_batch_values for s in self.local(node))
+        return given or is_trained(self.facts, node, terms(self.facts))
+
     def _averaged(self, node: ast.expr) -> None:
         self.context.note(
             RULE,
@@ -284,22 +273,23 @@ class Globaliser:
         self.loss(node, {"mean"})
 
     def _is_one_of_several(self, node: ast.expr) -> bool:
-        """`value.item()` in `for name, value in losses.items():`, each of which is a term of the loss, or a number
-        beside it; and `loss.item()` of what training and evaluation each compute in their way. What has methods is no
-        number of Python's."""
+        """Whether a tensor is one of several: `value` of `for name, value in losses.items():`, each a term of the loss or
+        a number beside it, or a `loss` that training and evaluation compute in different ways. Only tensors have methods
+        such as `item`."""
         if not isinstance(self.facts.table.parents.get(node), ast.Attribute):
             return False
-        if len(self._definitions(node)) > 1 and self._in_mixed_loop(node):
+        bound = definitions(self.facts, node)
+        if len(bound) > 1 and self._in_mixed_loop(node):
             return True
-        loops = ast.For | ast.comprehension
-        for definition in self._definitions(node):
-            around = [a for a in self.facts.table.ancestors(definition) if isinstance(a, loops | ast.stmt)]
-            if not around or not isinstance(around[0], loops) or definition in ast.walk(around[0].iter):
-                return False
-        return bool(self._definitions(node))
+        return bool(bound) and all(map(self._is_target_of_loop, bound))
+
+    def _is_target_of_loop(self, definition: ast.AST) -> bool:
+        around = self.facts.table.ancestors(definition)
+        loop = next((a for a in around if isinstance(a, ast.comprehension | ast.stmt)), None)
+        return isinstance(loop, ast.For | ast.comprehension) and definition not in walk(loop.iter)
 
     def _is_beside_the_loss(self, node: ast.expr) -> bool:
-        """`found[1]` of what is taken for the loss: only a tuple has a second part, which may be no tensor."""
+        """`found[1]` of what is taken for the loss: it is a tuple, then, whose second part may be no tensor."""
         if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Constant):
             return False
         later = isinstance(node.slice.value, int) and node.slice.value not in (0, -1)
@@ -307,31 +297,27 @@ class Globaliser:
 
     def _made_with_the_loss(self, node: ast.expr) -> ast.expr:
         """What a variable is computed from, the loss among it: `weighted` of `weighted = loss * len(x)`."""
-        made = self._definitions(node)
-        statements = [self.facts.table.statement_of(d) for d in made if not isinstance(d, ast.arg)]
-        made_by = statements[0] if len(made) == len(statements) == 1 else None
+        bound = definitions(self.facts, node)
+        statements = [self.facts.table.statement_of(d) for d in bound if not isinstance(d, ast.arg)]
+        made_by = statements[0] if len(bound) == len(statements) == 1 else None
         if not isinstance(made_by, ast.Assign) or not isinstance(made_by.value, ast.BinOp | ast.Call):
             raise self.cannot(node, "the loss is only a part of it")
         if any(isinstance(target, ast.Tuple | ast.List) for target in made_by.targets):
             raise self.cannot(node, "it comes out of one call together with the loss")
         return made_by.value
 
-    def _definitions(self, node: ast.AST) -> frozenset[ast.AST]:
-        found = self.facts.interp.reaching.get(node) if isinstance(node, ast.Name) else None
-        return found if found is not None else frozenset()
-
     def count_variable(self, node: ast.expr, origins: list[ast.AST]) -> None:
-        """A variable that holds the number of rows: counted again over the gathered rows where it is used."""
+        """Counts the gathered rows again where a variable is used that holds the number of rows."""
         origin = origins[0]
         if node not in self.facts.interp.reaching or self._is_added_to(node):
             raise self.cannot(node, "it is added to elsewhere")
         if len(origins) != 1 or not isinstance(node, ast.Name) or not isinstance(origin, ast.expr):
-            raise self.cannot(node, "it is a number of rows from one place or another")
+            raise self.cannot(node, "it is a number of rows that several places compute")
         operand = operands_of(origin)[0]
         if is_padded(self.context, operand) is not False:
             self.globalise(origin)
             return
-        counted = self.gatherer.cheaper_leaf(operand) or (operand.id if isinstance(operand, ast.Name) else "")
+        counted = smallest_part(self.facts, operand) or (operand.id if isinstance(operand, ast.Name) else "")
         if not counted or not self._is_itself(node) or not self._is_held_beside(counted, node):
             self.globalise(origin)
             return
@@ -339,30 +325,20 @@ class Globaliser:
 
     def _is_itself(self, node: ast.Name) -> bool:
         """Whether a variable is the number of rows, and not computed from it."""
-        for definition in self.facts.interp.reaching[node]:
+        made: list[ast.AST] = []
+        for definition in definitions(self.facts, node):
             if isinstance(definition, ast.arg):
-                values: list[ast.AST] = [*self.facts.given(definition)]
+                made += self.facts.given(definition)
             else:
-                values = [self.facts.table.statement_of(definition)]
-            if any(isinstance(n, ast.BinOp) for value in values for n in ast.walk(value)):
-                return False
-        return True
+                made.append(self.facts.table.statement_of(definition))
+        return not any(isinstance(n, ast.BinOp) for value in made for n in walk(value))
 
     def _is_added_to(self, node: ast.expr) -> bool:
-        return any(
-            isinstance(self.facts.table.statement_of(d), ast.AugAssign) for d in self._definitions(node)
-        )
+        bound = definitions(self.facts, node)
+        return any(isinstance(self.facts.table.statement_of(d), ast.AugAssign) for d in bound)
 
     def cannot(self, node: ast.expr, why: str, remedy: str = ROW_BY_ROW) -> Exception:
         return Ungathered(RULE, node, why, remedy)
-
-
-def node_is_loss(globaliser: Globaliser, node: ast.expr) -> bool:
-    """Whether backward gets this very value (not some function of it), or a sum that it is a term of."""
-    facts = globaliser.facts
-    return any(s in facts.loss_batch_values for s in globaliser.local(node)) or is_trained(
-        facts, node, terms(facts)
-    )
 
 
 def _parts(node: ast.expr) -> list[ast.expr]:
@@ -377,9 +353,8 @@ def _parts(node: ast.expr) -> list[ast.expr]:
 
 def peel(node: ast.expr) -> ast.expr:
     """`x.detach().cpu().numpy()` -> `x.detach()`: what is gathered must still be a tensor on the device."""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in READERS:
-        node = node.func.value
-    return node
+    read = receiver(node, *READERS)
+    return node if read is None else peel(read)
 
 
 def operands_of(node: ast.expr) -> list[ast.expr]:
@@ -388,9 +363,9 @@ def operands_of(node: ast.expr) -> list[ast.expr]:
         inner = node.value.func if isinstance(node.value, ast.Call) else node.value
         return [inner.value if isinstance(inner, ast.Attribute) else inner]
     if isinstance(node, ast.Call):
-        receiver = [node.func.value] if isinstance(node.func, ast.Attribute) else []
-        arguments = [a.value if isinstance(a, ast.Starred) else a for a in node.args]
-        found = [*receiver, *arguments, *(k.value for k in node.keywords)]
+        owner = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+        arguments = [a.value if isinstance(a, ast.Starred) else a for a in arguments_of(node)]
+        found = [*owner, *arguments]
         return [part for o in found for part in (o.elts if isinstance(o, ast.Tuple | ast.List) else [o])]
     if isinstance(node, ast.Attribute):
         return [node.value]

@@ -8,15 +8,13 @@ from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.rules.placement.devices import is_cpu
 from crosstrain_migrate.syntax.walks import walk
 
-MOVES = frozenset({"cuda", "to"})
+from .bindings import definitions
 
 
 def stays_on_host(facts: Facts, operand: ast.expr) -> bool:
     """Whether a variable of the loop is collected as the loader gave it, and is not moved to a device later."""
-    if not isinstance(operand, ast.Name):
-        return False
-    definitions = facts.interp.reaching.get(operand, frozenset())
-    if not definitions or not all(isinstance(facts.table.statement_of(d), ast.For) for d in definitions):
+    bound = definitions(facts, operand)
+    if not bound or not all(isinstance(facts.table.statement_of(d), ast.For) for d in bound):
         return False
     holder = _holder(facts.table.statement_of(operand))
     return holder is None or not _is_moved(facts, holder)
@@ -24,25 +22,22 @@ def stays_on_host(facts: Facts, operand: ast.expr) -> bool:
 
 def _holder(statement: ast.stmt) -> ast.Name | None:
     """`kept` of `kept.append(x)`, `kept += [x]` and `kept = torch.cat((kept, x))`."""
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        function = statement.value.func
-        held = function.value if isinstance(function, ast.Attribute) else None
-    elif isinstance(statement, ast.AugAssign):
-        held = statement.target
-    else:
-        held = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    held: ast.AST | None = None
+    match statement:
+        case ast.Expr(ast.Call(ast.Attribute(held))) | ast.AugAssign(held) | ast.Assign([held, *_]):
+            pass
     return held if isinstance(held, ast.Name) else None
 
 
 def _is_moved(facts: Facts, holder: ast.Name) -> bool:
     """Whether the script moves what `holder` has collected, or what it makes of it: `torch.cat(kept).cuda()`."""
     scope = facts.table.of_node[holder].resolve(holder.id)
+    moves = (*facts.method_calls("cuda"), *facts.method_calls("to"))
     return any(
         isinstance(call.func, ast.Attribute)
-        and call.func.attr in MOVES
         and not (call.args and (is_cpu(call.args[0]) or _is_type(facts, call.args[0])))
         and _is_made_of(facts, call.func.value, holder.id, scope, frozenset())
-        for call in facts.calls
+        for call in moves
     )
 
 
@@ -57,7 +52,7 @@ def _is_made_of(facts: Facts, node: ast.AST, name: str, scope: object, seen: fro
             continue
         if part.id == name and facts.table.of_node[part].resolve(name) is scope:
             return True
-        for definition in facts.interp.reaching.get(part, ()):
+        for definition in definitions(facts, part):
             statement = facts.table.statement_of(definition)
             if isinstance(statement, ast.Assign) and _is_made_of(
                 facts, statement.value, name, scope, seen | {part}

@@ -31,7 +31,7 @@ import ast
 
 from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.arguments import keyword_of
-from crosstrain_migrate.facts.values import Class, External, Member, Value
+from crosstrain_migrate.facts.values import Class, External, Member
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.syntax import edits as e
@@ -47,7 +47,10 @@ def plan(context: Context) -> None:
     for call in context.facts.calls:
         if any(_is_metric(path) for path in context.facts.paths(call.func)):
             _synchronise_nothing(context, call)
-        elif any(_is_own(context, value) for value in context.facts.of(call.func)):
+        elif any(
+            isinstance(value, Class) and context.facts.interp.inherits(value.node, BASE)
+            for value in context.facts.of(call.func)
+        ):
             _report(context, call, "is a metric class of the script's own")
 
 
@@ -55,25 +58,16 @@ def is_updated(context: Context, call: ast.AST) -> bool:
     """Whether a call adds rows to a metric object and does nothing else: `metric.update(out, y)`, `metric(out, y)`."""
     if not isinstance(call, ast.Call) or not isinstance(context.facts.table.parents.get(call), ast.Expr):
         return False
-    values = context.facts.of(call.func)
-    return bool(values) and all(_is_metric_object(_receiver(value)) for value in values)
-
-
-def _receiver(value: Value) -> Value:
-    return value.receiver if isinstance(value, Member) and value.name == "update" else value
-
-
-def _is_metric_object(value: Value) -> bool:
-    return isinstance(value, External) and value.path.startswith(LIBRARY)
+    called = [
+        value.receiver if isinstance(value, Member) and value.name == "update" else value
+        for value in context.facts.of(call.func)
+    ]
+    return bool(called) and all(isinstance(v, External) and v.path.startswith(LIBRARY) for v in called)
 
 
 def _is_metric(path: str) -> bool:
     made = path.startswith(LIBRARY) and api.last(path)[:1].isupper()
     return made and ".wrappers." not in path and path not in HOLDERS | BASE
-
-
-def _is_own(context: Context, value: Value) -> bool:
-    return isinstance(value, Class) and context.facts.interp.inherits(value.node, BASE)
 
 
 def _synchronise_nothing(context: Context, call: ast.Call) -> None:
@@ -87,8 +81,7 @@ def _synchronise_nothing(context: Context, call: ast.Call) -> None:
     elif any(k.arg is None for k in call.keywords):
         _report(context, call, "gets its arguments from a dictionary")
     else:
-        code = f"{OPTION}=False"
-        context.edits.append(e.InsertArgument(call, RULE, reason, position=-1, code=code))
+        context.edits.append(e.InsertArgument(call, RULE, reason, position=-1, code=f"{OPTION}=False"))
 
 
 def _report(context: Context, call: ast.Call, why: str) -> None:

@@ -1,6 +1,6 @@
 """What a module keeps from batch to batch: a running mean, a count, a queue, a list of outputs.
 
-Each process's module sees its own share, and nothing in a module may communicate: what is kept parts the processes.
+Each process's module sees its own share, and nothing in a module may communicate, so the modules would diverge.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from crosstrain_migrate.facts.arguments import arguments_of, keyword_of
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Class
 from crosstrain_migrate.syntax.nodes import written
@@ -23,23 +24,25 @@ def kept_in_module(facts: Facts, node: ast.AST) -> Iterator[ast.expr]:
     """The expressions that `node`, which stands in a method of a module, keeps beyond the batch."""
     if isinstance(node, ast.AugAssign):
         if _outlives(facts, node.target):
-            yield node.value
-            yield from _places(node.target)
+            yield from _stored(node.target, node.value)
     elif isinstance(node, ast.Assign):
         read = {written(n) for n in walk(node.value) if isinstance(n, ast.Attribute)}
         for target in node.targets:
-            again = isinstance(target, ast.Attribute) and written(target) in read
-            item = isinstance(target, ast.Subscript) and _outlives(facts, target)
-            data = isinstance(target, ast.Attribute) and target.attr == "data" and _outlives(facts, target)
-            if again or item or data or _is_of_class(facts, target):
-                yield node.value
-                yield from _places(target)
+            if isinstance(target, ast.Attribute):
+                again = written(target) in read
+                of_class = any(isinstance(v, Class) for v in facts.of(target.value))  # `Net.count = ...`
+                kept = again or of_class or (target.attr == "data" and _outlives(facts, target))
+            else:
+                kept = isinstance(target, ast.Subscript) and _outlives(facts, target)
+            if kept:
+                yield from _stored(target, node.value)
     elif isinstance(node, ast.Call) and _changes(facts, node):
-        yield from (*node.args, *(keyword.value for keyword in node.keywords))
+        yield from arguments_of(node)
 
 
-def _places(target: ast.expr) -> Iterator[ast.expr]:
-    """`self.seen[labels] += 1`: the rows say where."""
+def _stored(target: ast.expr, value: ast.expr) -> Iterator[ast.expr]:
+    """What an assignment keeps; of `self.seen[labels] += 1`, the place too."""
+    yield value
     if isinstance(target, ast.Subscript):
         yield target.slice
 
@@ -49,7 +52,7 @@ def _changes(facts: Facts, call: ast.Call) -> bool:
     paths = facts.paths(call.func)
     if any(path.startswith("torch.nn.init.") for path in paths) or "builtins.setattr" in paths:
         return bool(call.args) and _outlives(facts, call.args[0], whole=True)
-    into = next((k.value for k in call.keywords if k.arg == "out"), None)
+    into = keyword_of(call, "out")
     if into is not None and any(path.startswith("torch.") for path in paths) and _outlives(facts, into):
         return True
     if not isinstance(call.func, ast.Attribute):
@@ -71,8 +74,3 @@ def _outlives(facts: Facts, node: ast.expr, whole: bool = False) -> bool:
         return part
     scope = facts.table.of_node[node].resolve(node.id)
     return scope is not None and scope.parent is None and not facts.paths(node)
-
-
-def _is_of_class(facts: Facts, target: ast.expr) -> bool:
-    """`Net.count = ...`"""
-    return isinstance(target, ast.Attribute) and any(isinstance(v, Class) for v in facts.of(target.value))

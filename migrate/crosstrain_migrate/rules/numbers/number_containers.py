@@ -6,7 +6,8 @@ import ast
 
 from crosstrain_migrate.facts.facts import Facts
 
-LOOPS = ast.For | ast.AsyncFor | ast.While
+from .bindings import LOOPS, assigned
+
 READING = frozenset({"items", "values", "keys", "get", "copy", "clear"})
 COUNTERS = frozenset({"collections.Counter", "builtins.dict"})
 
@@ -14,62 +15,54 @@ COUNTERS = frozenset({"collections.Counter", "builtins.dict"})
 def holds_numbers(facts: Facts, mentions: list[ast.Name], loop: ast.AST) -> bool:
     """Whether a container is made of numbers alone, and nobody else has it while a loop adds them up."""
     made = [n for n in mentions if isinstance(n.ctx, ast.Store)]
-    statements = [facts.table.statement_of(n) for n in made]
-    if not made or not all(
-        isinstance(s, ast.Assign) and s.targets == [n] and _is_of_numbers(facts, s.value)
-        for n, s in zip(made, statements, strict=True)
-    ):
+    values = [assigned(facts, n) for n in made]
+    if not made or not all(value is not None and _is_of_numbers(facts, value) for value in values):
         return False
     handed = [n for n in mentions if n not in made and _is_handed_on(facts, n)]
-    around = {_loop_around(facts, s) for s in statements}
-    return all(n.lineno > loop_end(loop) and _loop_around(facts, n) in around for n in handed)
-
-
-def loop_end(loop: ast.AST) -> int:
-    return getattr(loop, "end_lineno", 0) or 0
+    around = {_loop_around(facts, n) for n in made}
+    end = getattr(loop, "end_lineno", 0) or 0
+    return all(n.lineno > end and _loop_around(facts, n) in around for n in handed)
 
 
 def reads_no_number(facts: Facts, mention: ast.Name) -> bool:
     """`name in sums`, `len(sums)`, `for name in sums:`, `sums[name] = 0`."""
     around = facts.table.parents[mention]
-    if isinstance(around, ast.Attribute) and around.attr in {"keys", "clear"}:
-        return True
-    if isinstance(around, ast.Compare):
-        return mention in around.comparators and all(isinstance(op, ast.In | ast.NotIn) for op in around.ops)
-    if isinstance(around, ast.For):
-        return around.iter is mention
-    if isinstance(around, ast.Subscript):
-        statement = facts.table.parents[around]
-        return (
-            isinstance(statement, ast.Assign) and around in statement.targets and _is_number(statement.value)
-        )
-    return isinstance(around, ast.Call) and facts.paths(around.func) == {"builtins.len"}
+    match around:
+        case ast.Attribute(attr="keys" | "clear"):
+            return True
+        case ast.Compare():
+            asks = all(isinstance(op, ast.In | ast.NotIn) for op in around.ops)
+            return asks and mention in around.comparators
+        case ast.For():
+            return around.iter is mention
+        case ast.Subscript():
+            statement = facts.table.parents[around]
+            if not isinstance(statement, ast.Assign) or around not in statement.targets:
+                return False
+            return _is_number(statement.value)
+        case ast.Call():
+            return facts.paths(around.func) == {"builtins.len"}
+    return False
 
 
 def _is_of_numbers(facts: Facts, value: ast.expr) -> bool:
-    if isinstance(value, ast.Dict):
-        return all(key is not None for key in value.keys) and all(map(_is_number, value.values))
-    if isinstance(value, ast.DictComp):
-        return _is_number(value.value)
-    if isinstance(value, ast.ListComp):
-        return _is_number(value.elt)
-    if isinstance(value, ast.List):
-        return bool(value.elts) and all(map(_is_number, value.elts))
-    if isinstance(value, ast.BinOp):
-        return isinstance(value.op, ast.Mult) and _is_of_numbers(facts, value.left)
-    if not isinstance(value, ast.Call):
-        return False
-    paths = facts.paths(value.func)
-    if paths == {"collections.defaultdict"}:
-        return len(value.args) == 1 and _makes_numbers(facts, value.args[0])
-    if paths == {"builtins.dict.fromkeys"}:
-        return len(value.args) == 2 and _is_number(value.args[1])
-    return (
-        paths <= COUNTERS
-        and bool(paths)
-        and not value.args
-        and all(_is_number(k.value) for k in value.keywords)
-    )
+    match value:
+        case ast.Dict():
+            return None not in value.keys and all(map(_is_number, value.values))
+        case ast.DictComp(value=number) | ast.ListComp(elt=number):
+            return _is_number(number)
+        case ast.List([_, *_]):
+            return all(map(_is_number, value.elts))
+        case ast.BinOp(left, ast.Mult(), _):
+            return _is_of_numbers(facts, left)
+        case ast.Call(function, [factory]) if facts.paths(function) == {"collections.defaultdict"}:
+            return _makes_numbers(facts, factory)
+        case ast.Call(function, [_, number]) if facts.paths(function) == {"builtins.dict.fromkeys"}:
+            return _is_number(number)
+        case ast.Call(function, []):
+            paths = facts.paths(function)
+            return bool(paths) and paths <= COUNTERS and all(_is_number(k.value) for k in value.keywords)
+    return False
 
 
 def _makes_numbers(facts: Facts, factory: ast.expr) -> bool:

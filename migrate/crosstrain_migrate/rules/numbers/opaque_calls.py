@@ -5,19 +5,20 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.arguments import arguments_of
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.tensors import PER_SAMPLE
-from crosstrain_migrate.facts.values import FromBatch, Function, Method, Sequence, Value
+from crosstrain_migrate.facts.values import FromBatch, Sequence, Value, code_of
 from crosstrain_migrate.syntax.nodes import FunctionNode
 from crosstrain_migrate.syntax.walks import walk
 
-from .batch_values import batch_values, local_batch_values
+from .batch_values import batch_values
 
 
 def is_opaque(facts: Facts, call: ast.Call, loaders: set[Value]) -> bool:
-    """A call of one of the script's own functions that measures: it gets a share and runs no model, and no loss is its
-    result or computed from it. Its arguments are made global, so what happens inside is too."""
-    if call in facts.loss_origins or call in facts.loss_slice or not isinstance(call, ast.Call):
+    """Whether a call runs one of the script's own functions that measure: it gets a share and runs no model, and no loss
+    is its result or computed from it. Its arguments are made global, and with them what happens inside."""
+    if call in facts.loss_origins or call in facts.loss_slice:
         return False
     targets = _targets(facts, call)
     if any(s.kind in PER_SAMPLE and not s.host for s in _returned(facts, call)):
@@ -26,19 +27,14 @@ def is_opaque(facts: Facts, call: ast.Call, loaders: set[Value]) -> bool:
         return False
     if any(facts.table.of_node.get(o) is facts.table.scopes[t] for o in facts.loss_origins for t in targets):
         return False
-    arguments = [a.value if isinstance(a, ast.Starred) else a for a in call.args] + [
-        k.value for k in call.keywords
-    ]
+    arguments = [a.value if isinstance(a, ast.Starred) else a for a in arguments_of(call)]
     if any(is_trained_from(facts, a) for a in arguments):
         return False  # it keeps, or passes on, a term of the loss
-    return any(
-        local_batch_values(facts, a, loaders) or local_batch_values(facts, a, loaders, host=True)
-        for a in arguments
-    )
+    return any(s.loader in loaders and s.kind != "shape" for a in arguments for s in batch_values(facts, a))
 
 
 def is_trained_from(facts: Facts, node: ast.AST) -> bool:
-    """Whether backward gets what this expression, or a part of a tuple or a sum, gives."""
+    """Whether backward gets the value of this expression, or of a part of a tuple or a sum."""
     if isinstance(node, ast.Name | ast.Call):
         return node in facts.loss_slice
     inside = (ast.BinOp, ast.UnaryOp, ast.IfExp, ast.Tuple, ast.List, ast.Dict, ast.Attribute, ast.Subscript)
@@ -68,13 +64,15 @@ def _returned(facts: Facts, call: ast.Call) -> list[FromBatch]:
 
 
 def _targets(facts: Facts, call: ast.Call) -> list[FunctionNode]:
-    found: list[FunctionNode] = []
-    for value in facts.of(call.func):
-        if isinstance(value, Method):
-            found.append(value.function.node)
-        elif isinstance(value, Function):
-            found.append(value.node)
-    return found
+    """The script's own functions that a call may run, without constructors."""
+    found = (code_of(value) for value in facts.of(call.func))
+    return [function for function in found if isinstance(function, FunctionNode)]
+
+
+def runs_model(facts: Facts, call: ast.Call) -> bool:
+    """Whether a call runs a module, or a function of the script's own that does or goes backward."""
+    touching = any(target in facts.interp.touching for target in facts.targets(call))
+    return touching or any(facts.interp.is_module(v) for v in facts.of(call.func))
 
 
 def differentiates(facts: Facts, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
@@ -92,8 +90,8 @@ def _in_module(facts: Facts, function: ast.AST) -> bool:
 
 
 def inside_opaque(facts: Facts, node: ast.AST, loaders: set[Value]) -> bool:
-    """Whether every known call of the function around `node` is opaque."""
+    """Whether the function around `node` is called to measure, and never for a loss."""
     function = facts.enclosing_function(node)
-    sites = facts.callers.get(function, []) if function is not None else []
-    relevant = [s for s in sites if s not in facts.loss_origins]
-    return bool(sites) and len(relevant) == len(sites) and any(is_opaque(facts, s, loaders) for s in sites)
+    sites = facts.callers.get(function, ()) if function is not None else ()
+    gives_loss = any(site in facts.loss_origins for site in sites)
+    return not gives_loss and any(is_opaque(facts, site, loaders) for site in sites)

@@ -1,43 +1,44 @@
-"""For CT601: sums of an evaluation that each process takes over its own rows, and that are added when the loop is over.
+"""For CT601: sums of an evaluation that each process takes over its own rows, and that are added after the loop.
 
 What:   Where a loss would be computed from the gathered outputs of all processes, each process computes it from its own
-        rows, and the sums of all processes are added behind the loop.
-Why:    A sum over all rows is the sum of the processes' sums: one small message an evaluation, where outputs would be
-        gathered in every batch.
+        rows, and the sums of all processes are added after the loop.
+Why:    A sum over all rows is the sum of the processes' sums: one small message per evaluation, where otherwise the
+        outputs would be gathered in every batch.
 Before: `total += criterion(out, y).item() * len(y)`
 After:  `out, y = accelerator.own_rows((out, y))` before it, and `total = accelerator.reduce(total, reduction="sum")`
-        behind the loop. A process without rows in the last batch goes on with the next: `if not len(y): continue`.
-Leaves: what is collected, printed in the loop or added up to anything but numbers of Python's that begin with 0: there
-        the rows are gathered.
+        after the loop. A process without rows in the last batch goes on with the next: `if not len(y): continue`.
+Leaves: what is collected, printed in the loop, or added to anything but Python numbers that begin with 0: there the
+        rows are gathered.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable
 
 from crosstrain_migrate.facts import tensors
 from crosstrain_migrate.facts.facts import Facts
-from crosstrain_migrate.facts.values import FromBatch
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.distribution.process_dependent import ProcessDependent
 from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.scopes import Scope
+from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.walks import walk
 
-from .batch_values import batch_values
+from .batch_values import batch_values, kinds_of
+from .bindings import LOOPS, SAME, assigned, definitions, mentions, number_read, receiver
+from .opaque_calls import runs_model
 from .row_counts import Collapse
+from .shared_reductions import is_replicated, reduce_statement
 from .sinks import Sink
 
-LOOPS = ast.For | ast.AsyncFor | ast.While
 SUMS = frozenset({"sum", "count"})
-READS = frozenset({"item", "detach", "cpu", "float", "double"})  # methods that keep a number what it is
+Asked = Callable[[ast.expr, set[ast.expr]], bool]
 
 
 class OwnSums:
-    """Says of a loop which variables add up what its rows give, where they do nothing else.
+    """Finds the variables of a loop that do nothing but add up what its rows give.
 
     sinks: all places where something of the rows leaves the tensors or the batch.
     """
@@ -95,66 +96,52 @@ class OwnSums:
     # -- what is added ---------------------------------------------------------------------------------------
 
     def _is_sum(self, node: ast.expr, made: set[ast.expr]) -> bool:
-        """Whether `node` of all rows is the sum of what it is of each process's rows."""
-        kinds = self._kinds(node)
+        """Whether `node`, computed from all rows, is the sum of what each process computes from its own rows."""
         if node in made:
+            kinds = kinds_of(self.facts, node)
             return bool(kinds) and kinds <= SUMS
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
-            return node.func.attr in READS and self._is_sum(node.func.value, made)
-        if isinstance(node, ast.Call):
-            reads = self.facts.paths(node.func) == {"builtins.float"} and len(node.args) == 1
-            return reads and self._is_sum(node.args[0], made)
-        if isinstance(node, ast.Name):
-            values = list(self._values(node))
-            return bool(values) and all(v is not None and self._is_sum(v, made) for v in values)
-        if not isinstance(node, ast.BinOp):
-            return False
-        if isinstance(node.op, ast.Add | ast.Sub):
-            return self._is_sum(node.left, made) and self._is_sum(node.right, made)
-        if isinstance(node.op, ast.Div):
-            return self._is_sum(node.left, made) and self._is_alike(node.right)
-        return isinstance(node.op, ast.Mult) and self._is_product(node, made)
+        match node:
+            case ast.Name():
+                return self._is_bound_to(node, self._is_sum, made)
+            case ast.BinOp(left, ast.Add() | ast.Sub(), right):
+                return self._is_sum(left, made) and self._is_sum(right, made)
+            case ast.BinOp(left, ast.Div(), right):
+                return self._is_sum(left, made) and self._is_replicated(right)
+            case ast.BinOp(_, ast.Mult(), _):
+                return self._is_product(node, made)
+        read = number_read(self.facts, node)
+        return read is not None and self._is_sum(read, made)
 
     def _is_product(self, node: ast.BinOp, made: set[ast.expr]) -> bool:
         """A mean over rows times their number, or a sum times what all processes have."""
-        for one, other in ((node.left, node.right), (node.right, node.left)):
-            if self._is_sum(one, made) and self._is_alike(other):
-                return True
-            if self._kinds(node) == {"sum"} and self._is_mean(one, made) and self._is_number(other, made):
-                return True
-        return False
+        adds_up = kinds_of(self.facts, node) == {"sum"}
+        return any(
+            (self._is_sum(one, made) and self._is_replicated(other))
+            or (adds_up and self._is_mean(one, made) and self._is_number(other, made))
+            for one, other in ((node.left, node.right), (node.right, node.left))
+        )
 
     def _is_mean(self, node: ast.expr, made: set[ast.expr]) -> bool:
-        if self._kinds(node) != {"mean"}:
+        if kinds_of(self.facts, node) != {"mean"}:
             return False
         if isinstance(node, ast.Name):
-            return all(v is not None and self._is_mean(v, made) for v in self._values(node))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in READS:
-            return not node.args and self._is_mean(node.func.value, made)
-        return node in made
+            return self._is_bound_to(node, self._is_mean, made)
+        read = receiver(node, *SAME) if isinstance(node, ast.Call) and not node.args else None
+        return node in made if read is None else self._is_mean(read, made)
 
     def _is_number(self, node: ast.expr, made: set[ast.expr]) -> bool:
         """Whether `node` is how many rows there are."""
         if node in made:
-            return self._kinds(node) == {"count"}
-        values = list(self._values(node)) if isinstance(node, ast.Name) else []
-        return bool(values) and all(v is not None and self._is_number(v, made) for v in values)
+            return kinds_of(self.facts, node) == {"count"}
+        return self._is_bound_to(node, self._is_number, made)
 
-    def _values(self, name: ast.Name) -> Iterator[ast.expr | None]:
-        """What a variable is bound to; None for what is no plain assignment."""
-        for definition in self.facts.interp.reaching.get(name, ()):
-            statement = None if isinstance(definition, ast.arg) else self.facts.table.statement_of(definition)
-            plain = isinstance(statement, ast.Assign) and statement.targets == [definition]
-            yield statement.value if plain and isinstance(statement, ast.Assign) else None
+    def _is_bound_to(self, node: ast.expr, what: Asked, made: set[ast.expr]) -> bool:
+        """Whether plain assignments alone bind a variable, and what they assign is what is asked for."""
+        values = [assigned(self.facts, definition) for definition in definitions(self.facts, node)]
+        return bool(values) and all(value is not None and what(value, made) for value in values)
 
-    def _is_alike(self, node: ast.expr) -> bool:
-        """Whether all processes have the same number here."""
-        parts = [n for n in ast.walk(node) if isinstance(n, ast.expr)]
-        own = any(isinstance(v, FromBatch) for n in parts for v in self.facts.of(n))
-        return not own and self._differing.asks(node) is None
-
-    def _kinds(self, node: ast.expr) -> set[str]:
-        return {s.kind for s in batch_values(self.facts, node)}
+    def _is_replicated(self, node: ast.expr) -> bool:
+        return is_replicated(self.facts, self._differing, node)
 
     # -- where it is added -----------------------------------------------------------------------------------
 
@@ -164,15 +151,13 @@ class OwnSums:
         scope = here.resolve(name)
         if scope is not here or (scope.parent is None and is_linked(self.context.text)):
             return False
-        mentions = self.facts.mentions(scope, name)
-        if any(self.facts.table.of_node[n] is not here for n in mentions):
+        places = self.facts.mentions(scope, name)
+        if any(self.facts.table.of_node[n] is not here for n in places):
             return False
-        inside = [n for n in mentions if self.facts.table.is_inside(n, loop)]
-        if not {n for s in added for n in [s.target]} >= set(inside):
-            return False
-        before = [n for n in mentions if n.lineno < loop.lineno]
-        last = max(before, key=lambda n: (n.lineno, n.col_offset), default=None)
-        return last is not None and self._begins_at_zero(last, loop)
+        inside = {n for n in places if self.facts.table.is_inside(n, loop)}
+        last = max((n for n in places if n.lineno < loop.lineno), key=place_of, default=None)
+        only_added = inside <= {s.target for s in added}
+        return only_added and last is not None and self._begins_at_zero(last, loop)
 
     def _begins_at_zero(self, mention: ast.Name, loop: ast.For) -> bool:
         """Whether a statement that every run through the loop has passed just before binds the variable to 0."""
@@ -192,7 +177,7 @@ class OwnSums:
     def _may_be_left_out(
         self, loop: ast.For, cut: ast.stmt, added: list[ast.AugAssign], moved: set[ast.expr]
     ) -> bool:
-        """Whether nothing but sums is lost where a process goes on with the next batch instead of the cut."""
+        """Whether a process without rows may go on with the next batch at the cut: it leaves out nothing but sums."""
         above = {n for expression in moved for n in walk(expression)}
         behind = [n for n in walk(loop) if getattr(n, "lineno", 0) >= cut.lineno and n not in above]
         if any(isinstance(n, ast.Call) and self._runs_a_model(n) for n in behind):
@@ -204,48 +189,43 @@ class OwnSums:
         return not any(self._is_seen_outside(n, loop) for n in bound)
 
     def _is_seen_outside(self, bound: ast.Name, loop: ast.For) -> bool:
-        scope: Scope | None = self.facts.table.of_node[bound].resolve(bound.id)
-        mentions = self.facts.mentions(scope, bound.id) if scope is not None else []
-        reads = (n for n in mentions if isinstance(n.ctx, ast.Load))
+        """Whether a read after the loop, or in another function, may see what is bound in it."""
         here = self.facts.table.of_node[loop]
-        for read in reads:
-            if self.facts.table.of_node[read] is not here:
-                return True
-            seen = self.facts.interp.reaching.get(read)
-            if not self.facts.table.is_inside(read, loop) and (seen is None or bound in seen):
-                return True
-        return False
+        return any(
+            self.facts.table.of_node[read] is not here
+            or (
+                not self.facts.table.is_inside(read, loop)
+                and bound in self.facts.interp.reaching.get(read, {bound})
+            )
+            for read in mentions(self.facts, bound.id, bound)
+            if isinstance(read.ctx, ast.Load)
+        )
 
     def _runs_a_model(self, call: ast.Call) -> bool:
-        interp = self.facts.interp
-        if any(t in interp.touching for t in self.facts.targets(call)):
+        """Whether a call runs a model: a loss is none, even where it is a module."""
+        if any(target in self.facts.interp.touching for target in self.facts.targets(call)):
             return True
-        measures = any(s.kind in tensors.SCALARS for s in batch_values(self.facts, call))
-        return not measures and any(interp.is_module(v) for v in self.facts.of(call.func))
+        return not kinds_of(self.facts, call) & tensors.SCALARS and runs_model(self.facts, call)
 
 
 def add_behind(context: Context, rule: str, loop: ast.AST | None, sums: list[str]) -> None:
-    """The sums of all processes, once for all of the loop's batches."""
+    """Adds up the sums of all processes after the loop, once for all of its batches."""
     assert isinstance(loop, ast.stmt)
-    names = ", ".join(sums)
-    given = f"({names})" if len(sums) > 1 else names
-    code = f'{names} = {context.accelerator(loop)}.reduce({given}, reduction="sum")'
+    code = reduce_statement(sums, context.accelerator(loop), "sum")
     reason = "the sum over all processes of what each has added up"
     context.edits.append(e.InsertAfter(loop, rule, reason, code=code))
 
 
 def _only_binds(statement: ast.stmt) -> bool:
-    """Whether a statement, what stands in it left aside, does nothing but bind variables."""
+    """Whether a statement, apart from the statements in it, does nothing but bind variables."""
     if isinstance(statement, ast.Assign):
-        return all(map(_is_variable, statement.targets))
+        parts = (
+            p for t in statement.targets for p in (t.elts if isinstance(t, ast.Tuple | ast.List) else [t])
+        )
+        return all(isinstance(part, ast.Name) for part in parts)
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Constant)
     return isinstance(statement, ast.If | ast.With | ast.Pass)
-
-
-def _is_variable(target: ast.expr) -> bool:
-    parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-    return all(isinstance(part, ast.Name) for part in parts)
 
 
 def _is_zero(statement: ast.Assign, mention: ast.Name) -> bool:

@@ -16,9 +16,11 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts import torch_api as api
-from crosstrain_migrate.facts.values import External, FromBatch, Symbol
+from crosstrain_migrate.facts.values import External, Symbol
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.syntax.walks import walk
+
+from .batch_values import batch_values
 
 RULE = "CT904"
 DRAWS_IN_PLACE = frozenset({"normal_", "uniform_", "random_", "bernoulli_", "exponential_"})
@@ -29,7 +31,14 @@ DROPOUTS = frozenset(
 
 def plan(context: Context) -> None:
     calls = [c for c in context.facts.calls if context.trains_at(c)]
-    _decisions(context)
+    # Shares of different sizes draw noise of different sizes, and processes then decide differently.
+    for call in decisions(context)[:1]:
+        context.note(
+            RULE,
+            call,
+            "each process draws this decision itself, and they may decide differently: their random states diverge where something is drawn for every row and their shares differ in size",
+            f"let process 0 decide: `broadcast_object_list([...])[0]` of {context.runtime}.utils",
+        )
     noise = next((c for c in calls if _draws_noise(context, c)), None)
     dropout = next((c for c in calls if noise is None and _drops_out(context, c)), None)
     found = noise or dropout
@@ -46,44 +55,38 @@ def plan(context: Context) -> None:
 
 def decisions(context: Context) -> list[ast.Call]:
     """`if torch.rand(1) < 0.5:` in training: draws that a test reads."""
-    found = []
-    for call in context.facts.calls:
-        if not _draws_at_all(context, call) or context.facts.in_module(call) or not context.trains_at(call):
-            continue
-        around = (a for a in context.facts.table.ancestors(call) if isinstance(a, ast.stmt | ast.IfExp))
-        test = next(around, None)
-        if isinstance(test, ast.If | ast.While | ast.IfExp) and call in set(walk(test.test)):
-            found.append(call)
-    return found
+    return [
+        call
+        for call in context.facts.calls
+        if _draws(context, call)
+        and not context.facts.in_module(call)
+        and context.trains_at(call)
+        and _is_tested(context, call)
+    ]
 
 
-def _decisions(context: Context) -> None:
-    """Shares of different sizes draw noise of different sizes, and then decide otherwise."""
-    for call in decisions(context)[:1]:
-        context.note(
-            RULE,
-            call,
-            "each process draws this decision itself, and they may decide differently: their random states diverge where something is drawn for every row and their shares differ in size",
-            f"let process 0 decide: `broadcast_object_list([...])[0]` of {context.runtime}.utils",
-        )
+def _is_tested(context: Context, call: ast.Call) -> bool:
+    around = context.facts.table.ancestors(call)
+    test = next((a for a in around if isinstance(a, ast.stmt | ast.IfExp)), None)
+    return isinstance(test, ast.If | ast.While | ast.IfExp) and call in walk(test.test)
 
 
-def _draws_at_all(context: Context, call: ast.Call) -> bool:
-    paths = context.facts.paths(call.func)
+def _draws(context: Context, call: ast.Call, library: str = "") -> bool:
+    """Whether a call draws random numbers, of any library or of one."""
     return any(
-        path.startswith("numpy.random.") or (path.startswith("torch.") and api.last(path) in api.NOISE)
-        for path in paths
+        path.startswith(library)
+        and (path.startswith("numpy.random.") or (path.startswith("torch.") and api.last(path) in api.NOISE))
+        for path in context.facts.paths(call.func)
     )
 
 
 def _draws_noise(context: Context, call: ast.Call) -> bool:
-    """A tensor of noise: a single number drawn for the whole batch is alike in one process as well."""
+    """A tensor of noise: a single number drawn for the whole batch is the same for all rows in one process, too."""
     if isinstance(call.func, ast.Attribute) and call.func.attr in DRAWS_IN_PLACE:
         return not context.facts.paths(call.func)
-    paths = context.facts.paths(call.func)
-    if any(path.startswith("numpy.random.") for path in paths):
-        return any(isinstance(v, FromBatch) for v in context.facts.of(call))
-    if not any(path.startswith("torch.") and api.last(path) in api.NOISE for path in paths):
+    if _draws(context, call, "numpy."):
+        return bool(batch_values(context.facts, call))
+    if not _draws(context, call, "torch."):
         return False
     sizes = [a for a in call.args if not isinstance(a, ast.Starred)]
     return not sizes or any(not (isinstance(a, ast.Constant) and a.value == 1) for a in sizes)
@@ -94,13 +97,8 @@ def _drops_out(context: Context, call: ast.Call) -> bool:
         if isinstance(value, External) and value.path.startswith("torch.nn.") and "Dropout" in value.path:
             return True
         if isinstance(value, External) and value.path.startswith("torch.nn.Sequential"):
-            return _holds_dropout(context, value)
+            parts = (n for n in walk(value.site) if isinstance(n, ast.Call))
+            return any("Dropout" in path for part in parts for path in context.facts.paths(part.func))
         if isinstance(value, Symbol) and value.path.startswith("torch.") and api.last(value.path) in DROPOUTS:
             return True
     return False
-
-
-def _holds_dropout(context: Context, value: External) -> bool:
-    site = value.site
-    parts = [n for n in walk(site) if isinstance(n, ast.Call)]
-    return any("Dropout" in path for part in parts for path in context.facts.paths(part.func))

@@ -1,18 +1,19 @@
 """Batches that are drawn before they are trained on, or again afterwards: `cycle(loader)` of itertools, `list(loader)`.
 
-The runtime knows the rows of the batch that a loader has just given. Of one that was put by it does not: shares of
-different size would count alike, and the rows that fill an epoch's last batch would count as well. Where every batch is
-full, shares are equal and there is nothing to know.
+The runtime knows the rows of the batch that a loader has just given, but not those of a stored batch: shares of different
+sizes would have the same weight, and the rows that fill an epoch's last batch would count. Where every batch is full,
+shares are equal and the runtime needs to know nothing.
 """
 
 from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.facts.arguments import keyword_of
-from crosstrain_migrate.facts.values import Value, site_of
+from crosstrain_migrate.facts.values import Value
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.rules.preparing.aliases import streamed
+
+from .bindings import option
 
 RULE = "CT605"
 KEEP = ("itertools.cycle", "builtins.list", "builtins.tuple", "builtins.sorted")
@@ -48,6 +49,5 @@ def _only_counts(context: Context, call: ast.Call) -> bool:
 
 
 def _is_even(loader: Value) -> bool:
-    site = site_of(loader)
-    given = keyword_of(site, "drop_last") if isinstance(site, ast.Call) else None
-    return isinstance(given, ast.Constant) and given.value is True
+    asked = option(loader, "drop_last")
+    return isinstance(asked, ast.Constant) and asked.value is True

@@ -13,13 +13,44 @@ from dataclasses import dataclass
 
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.rules.distribution.process_dependent import ProcessDependent
 from crosstrain_migrate.rules.output.loggers import writes_into
-from crosstrain_migrate.rules.preparing.prepared_objects import common_position, suite_of
+from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import place_of
+from crosstrain_migrate.syntax.walks import walk
 
-MEAN = '.reduce({x}, reduction="mean")'
-GLOBAL = (MEAN, '.reduce({x}, reduction="sum")')  # what a loss becomes where it is read
+from .batch_values import batch_values
+from .bindings import definitions, mentions
+from .row_counts import first_common
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction(e.Replace):
+    """A loss becomes that of all processes where it is read: `by` their "mean" or their "sum"."""
+
+    accelerator: str = ""
+    by: str = ""
+
+
+def reduction(context: Context, node: ast.expr, rule: str, by: str) -> Reduction:
+    accelerator = context.accelerator(node)
+    template = f'{accelerator}.reduce({{x}}, reduction="{by}")'
+    reason = "the loss of the global batch, not of this rank's share"
+    return Reduction(node, rule, reason, template=template, holes={"x": node}, accelerator=accelerator, by=by)
+
+
+def reduce_statement(names: list[str], accelerator: str, by: str) -> str:
+    """`a, b = accelerator.reduce((a, b), reduction="mean")`"""
+    joined = ", ".join(names)
+    given = f"({joined})" if len(names) > 1 else joined
+    return f'{joined} = {accelerator}.reduce({given}, reduction="{by}")'
+
+
+def is_replicated(facts: Facts, differing: ProcessDependent, node: ast.expr) -> bool:
+    """Whether all processes have the same value here: nothing in it is of a batch, or depends on the process."""
+    own = any(batch_values(facts, part) for part in walk(node) if isinstance(part, ast.expr))
+    return not own and differing.asks(node) is None
 
 
 @dataclass
@@ -28,13 +59,17 @@ class _Loss:
 
     name: str
     value: frozenset[ast.AST]
-    template: str
-    readers: dict[ast.Name, e.Replace]
+    readers: dict[ast.Name, Reduction]
     above: ast.stmt
+
+    @property
+    def edit(self) -> Reduction:
+        """How each of the readers is reduced now."""
+        return next(iter(self.readers.values()))
 
 
 def reduce_once(context: Context) -> None:
-    """Where nothing but these readers uses the variables any more, they hold the reduced losses from there on."""
+    """Moves reductions above the first reader, where nothing else uses the variables from there on."""
     for losses in _together(context.facts, _losses(context)):
         if len(losses) > 1 or len(losses[0].readers) > 1 or writes_into(context.facts, losses[0].above):
             _move(context, losses)
@@ -42,40 +77,36 @@ def reduce_once(context: Context) -> None:
 
 def _losses(context: Context) -> list[_Loss]:
     """The variables that can be reduced above their readers, in the order of these."""
-    readers: dict[tuple[str, frozenset[ast.AST], str], dict[ast.Name, e.Replace]] = defaultdict(dict)
-    for edit in context.edits:
-        if not isinstance(edit, e.Replace) or not edit.template.endswith(GLOBAL):
-            continue
+    readers: dict[tuple[str, frozenset[ast.AST], str], dict[ast.Name, Reduction]] = defaultdict(dict)
+    for edit in [x for x in context.edits if isinstance(x, Reduction)]:
         variable = variable_of(edit.node)
         if variable is not None:
-            value = context.facts.interp.reaching.get(variable, frozenset())
+            value = definitions(context.facts, variable)
             readers[variable.id, value, edit.template][variable] = edit
     found = []
-    for (name, value, template), edits in readers.items():
+    for (name, value, _), edits in readers.items():
         above = _above(context.facts, name, value, edits.keys()) if value else None
         if above is not None:
-            found.append(_Loss(name, value, template, edits, above))
+            found.append(_Loss(name, value, edits, above))
     return sorted(found, key=lambda loss: min(place_of(reader) for reader in loss.readers))
 
 
 def variable_of(node: ast.AST) -> ast.Name | None:
     """`loss` of `loss`, `loss.data`, `loss.data[0]` and `loss.detach()`."""
-    while not isinstance(node, ast.Name):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
-            if node.func.attr != "detach":
-                return None
-            node = node.func.value
-        elif (isinstance(node, ast.Attribute) and node.attr == "data") or (
-            isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
+    match node:
+        case ast.Name():
+            return node
+        case (
+            ast.Call(ast.Attribute(inner, "detach"), [])
+            | ast.Attribute(inner, "data")
+            | ast.Subscript(inner, ast.Constant())
         ):
-            node = node.value
-        else:
-            return None
-    return node
+            return variable_of(inner)
+    return None
 
 
 def _together(facts: Facts, losses: list[_Loss]) -> list[list[_Loss]]:
-    """The losses that one statement can reduce: all are there before the first of them is read."""
+    """Groups the losses that one statement can reduce: all are computed before the first of them is read."""
     groups: list[list[_Loss]] = []
     for loss in losses:
         group = next((g for g in groups if _joins(facts, loss, g)), None)
@@ -88,7 +119,7 @@ def _together(facts: Facts, losses: list[_Loss]) -> list[list[_Loss]]:
 
 def _joins(facts: Facts, loss: _Loss, group: list[_Loss]) -> bool:
     first = group[0]
-    if loss.template != first.template or not loss.template.endswith(MEAN):
+    if loss.edit.accelerator != first.edit.accelerator or {loss.edit.by, first.edit.by} != {"mean"}:
         return False
     if facts.batch_loop_around(first.above) is None:
         return False  # after the loop, only the last loss itself still has its weight
@@ -103,10 +134,9 @@ def _move(context: Context, losses: list[_Loss]) -> None:
     gone = {edit for loss in losses for edit in loss.readers.values()}
     read = {edit.node for edit in gone}
     context.edits[:] = [one for one in context.edits if one not in gone]
-    names = ", ".join(loss.name for loss in losses)
-    reduced = first.template.replace("{x}", f"({names})" if len(losses) > 1 else names)
-    edit = next(iter(first.readers.values()))
-    context.edits.append(e.InsertBefore(first.above, edit.rule, edit.reason, code=f"{names} = {reduced}"))
+    edit = first.edit
+    code = reduce_statement([loss.name for loss in losses], edit.accelerator, edit.by)
+    context.edits.append(e.InsertBefore(first.above, edit.rule, edit.reason, code=code))
     context.collective -= read
     context.averaged -= read
     in_file = writes_into(context.facts, first.above)
@@ -116,12 +146,11 @@ def _move(context: Context, losses: list[_Loss]) -> None:
 def _above(facts: Facts, name: str, value: frozenset[ast.AST], readers: Set[ast.Name]) -> ast.stmt | None:
     """The statement before which the variable can be reduced for all of its readers."""
     statements = [facts.table.statement_of(reader) for reader in readers]
-    suite = suite_of(facts, common_position(facts, statements))
-    if not any(s in suite for s in statements):
-        return None  # each may be left out: it would be reduced for nobody
-    above = next(s for s in suite if any(facts.table.is_inside(inner, s) for inner in statements))
-    if facts.table.is_whole_else(above):
+    above = first_common(facts, statements)
+    if above is None or facts.table.is_whole_else(above):
         return None  # nothing can stand above an `elif`
+    if not any(s in suite_of(facts, above) for s in statements):
+        return None  # each may be left out: it would be reduced for nobody
     if not _can_stand(facts, name, value, readers, above):
         return None
     block = facts.table.parents[above]
@@ -137,13 +166,12 @@ def _can_stand(
     made = max(place_of(definition) for definition in value)
     if made >= place_of(above) or any(facts.table.is_inside(d, above) for d in value):
         return False
-    scope = facts.table.of_node[next(iter(readers))].resolve(name)
-    others = [m for m in facts.mentions(scope, name) if m not in readers] if scope is not None else []
+    others = (m for m in mentions(facts, name, next(iter(readers))) if m not in readers)
     return all(_is_over(facts, other, value, above) for other in others)
 
 
 def _is_over(facts: Facts, mention: ast.Name, value: frozenset[ast.AST], above: ast.stmt) -> bool:
-    """Whether a mention of the variable has seen its value, or sees another one."""
+    """Whether a mention of the variable stands before its reduction, or sees another value."""
     if isinstance(mention.ctx, ast.Del):
         return False
     first = min(place_of(definition) for definition in value)

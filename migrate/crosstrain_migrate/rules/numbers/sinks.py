@@ -1,7 +1,7 @@
-"""Sinks: the places where a number that depends on a rank's share of the batch leaves the tensor world.
+"""Sinks: the places where a number that depends on a process's share of the batch leaves the tensors.
 
-Printed, logged, saved, summed over batches, compared, read into Python: there it must be the global number. `sinks`
-lists them; `numbers` and `evaluation` decide what becomes of each.
+It must be the global number where it is printed, logged, saved, summed over batches, compared or read into Python.
+This module lists these places; `training` and `evaluation` decide what becomes of each.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import ast
 from dataclasses import dataclass
 
 from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.arguments import arguments_of, keyword_of
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.lifetimes import accumulated, carried, outlives, within_batch
 from crosstrain_migrate.facts.regions import in_mover
@@ -27,14 +28,22 @@ from crosstrain_migrate.facts.values import (
     Value,
     Values,
 )
-from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.nodes import last_name, place_of
 from crosstrain_migrate.syntax.walks import walk
 
-from .batch_values import batch_values, local_batch_values
+from .batch_values import batch_values, held_batch_values, kinds_of, local_batch_values
+from .bindings import receiver
 from .module_state import COLLECTS, kept_in_module
 from .opaque_calls import is_opaque, is_term
 
 _TAKES = COLLECTS | {"write", "writerow", "log"}  # methods that store what they are given
+_READS = api.HOST_BUILTINS | {"builtins.round", "builtins.abs"}
+_SHOWS = frozenset({"builtins.print", "builtins.sum", "builtins.max", "builtins.min"})
+# What a sink may stand in.
+_PLACES = (
+    *(ast.Call, ast.comprehension, ast.FormattedValue, ast.If, ast.While, ast.IfExp, ast.Assert, ast.BoolOp),
+    *(ast.UnaryOp, ast.BinOp, ast.For, ast.AsyncFor, ast.AugAssign, ast.Assign, ast.Return, ast.Yield),
+)
 
 
 @dataclass(frozen=True)
@@ -50,31 +59,14 @@ class Sink:
     at: ast.AST
 
 
-# What a sink may stand in.
-_PLACES = (
-    *(
-        ast.Call,
-        ast.comprehension,
-        ast.FormattedValue,
-        ast.If,
-        ast.While,
-        ast.IfExp,
-        ast.Assert,
-        ast.BoolOp,
-        ast.UnaryOp,
-        ast.BinOp,
-    ),
-    *(ast.For, ast.AsyncFor, ast.AugAssign, ast.Assign, ast.Return, ast.Yield),
-)
-
-
 class SinkFinder:
-    """Walks a whole script for sinks of values from batches of `loaders`."""
+    """Walks a whole script for sinks of values from batches of `loaders`: of tensors, or with `host` of the Python
+    numbers read from them."""
 
-    def __init__(self, facts: Facts, loaders: set[Value]) -> None:
+    def __init__(self, facts: Facts, loaders: set[Value], host: bool = False) -> None:
         self.facts = facts
         self.loaders = loaders
-        self.host = False
+        self.host = host
         self.found: list[Sink] = []
         self._seen: set[ast.AST] = set()
 
@@ -84,40 +76,42 @@ class SinkFinder:
                 continue
             if self.facts.in_module(node):
                 self._module_state(node)
-            elif isinstance(node, ast.Call):
+            else:
+                self._visit(node)
+        return sorted(self.found, key=lambda sink: place_of(sink.node))
+
+    def _visit(self, node: ast.AST) -> None:
+        match node:
+            case ast.Call():
                 self._call(node)
-            elif isinstance(node, ast.FormattedValue):
-                self._add(node.value, "print", node)
-            elif isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
-                self._test(node.test, node)
-            elif isinstance(node, ast.BoolOp):
+            case ast.FormattedValue(value):
+                self._add(value, "print", node)
+            case ast.If(test) | ast.While(test) | ast.IfExp(test) | ast.Assert(test):
+                self._test(test, node)
+            case ast.BoolOp():
                 for part in node.values:
                     self._test(part, node)
-            elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-                self._add(node.operand, "test", node)
-            elif isinstance(node, ast.For | ast.AsyncFor):
+            case ast.UnaryOp(ast.Not(), operand):
+                self._add(operand, "test", node)
+            case ast.For() | ast.AsyncFor():
                 self._row_loop(node)
-            elif isinstance(node, ast.comprehension):
+            case ast.comprehension():
                 self._picked(node)
-            elif isinstance(node, ast.AugAssign):
+            case ast.AugAssign():
                 self._augmented(node)
-            elif isinstance(node, ast.Assign):
+            case ast.Assign():
                 self._assigned(node)
-            elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left):
-                for part in node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]:
+            case ast.BinOp(left, ast.Mod(), right) if _is_text(left):
+                for part in right.elts if isinstance(right, ast.Tuple) else [right]:
                     self._add(part, "print", node)
-            elif isinstance(node, ast.Return) and node.value is not None and self._decides(node):
-                self._add(node.value, "host", node)
-            elif isinstance(node, ast.Yield) and node.value is not None and not self._is_followed(node):
-                self._add(node.value, "call", node)
-        return sorted(self.found, key=lambda s: (s.node.lineno, s.node.col_offset))
-
-    def _decides(self, node: ast.Return) -> bool:
-        """Whether a line search decides by what is returned."""
-        return self.facts.enclosing_function(node) in self.facts.search_closures
+            case ast.Return(ast.expr() as value):
+                if self.facts.enclosing_function(node) in self.facts.search_closures:
+                    self._add(value, "host", node)  # a line search decides by it
+            case ast.Yield(ast.expr() as value) if not self._is_followed(node):
+                self._add(value, "call", node)
 
     def _is_followed(self, node: ast.Yield) -> bool:
-        """Whether who gets what is yielded is known: a generator function that is only called, or that loops go over."""
+        """Whether it is known who gets what is yielded: loops go over the generator function, or it is only called."""
         function = self.facts.enclosing_function(node)
         interp = self.facts.interp
         return (
@@ -135,71 +129,59 @@ class SinkFinder:
         if held and isinstance(node, ast.Tuple | ast.List | ast.Dict):
             for part in node.values if isinstance(node, ast.Dict) else node.elts:
                 self._add(part, how, at)
-            return
-        if not local_batch_values(self.facts, node, self.loaders, self.host) and not held:
-            return
-        if self.facts.comes_to(node, self.loaders):
+        elif held or self._local(node):
+            self._record(node, how, at)
+
+    def _record(self, node: ast.expr, how: str, at: ast.AST) -> None:
+        if node not in self._seen and self.facts.comes_to(node, self.loaders):
             self._seen.add(node)
             self.found.append(Sink(node, how, at))
 
+    def _local(self, *nodes: ast.AST) -> list[FromBatch]:
+        return [s for n in nodes for s in local_batch_values(self.facts, n, self.loaders, self.host)]
+
     def _holds(self, values: Values) -> bool:
         """Whether a container has a share in it, or pairs of them: `zip(guesses, labels)`."""
-        for sequence in (v for v in values if isinstance(v, Sequence)):
-            inner = self.facts.interp.element(sequence)
-            around = self.facts.table.parents.get(sequence.site)
-            zipped = isinstance(around, ast.Call) and around.func is sequence.site
-            if any(
-                isinstance(e, FromBatch) and e.loader in self.loaders and e.host == self.host for e in inner
-            ):
-                return True
-            if zipped and self._holds(inner):
-                return True
-        return False
+        if held_batch_values(self.facts, values, self.loaders, self.host):
+            return True
+        return any(
+            self._holds(self.facts.interp.element(value))
+            for value in values
+            if isinstance(value, Sequence) and zip_of(self.facts, value) is not None
+        )
 
     def _call(self, node: ast.Call) -> None:
         function = node.func
         if is_opaque(self.facts, node, self.loaders):
-            if node not in self._seen and self.facts.comes_to(node, self.loaders):
-                self._seen.add(node)
-                self.found.append(Sink(node, "opaque", node))
+            self._record(node, "opaque", node)
             return
-        if isinstance(function, ast.Attribute):
-            if function.attr in api.HOST_METHODS:
-                self._add(function.value, "host", node)
-                return
-            if function.attr == "format" and _is_text(function.value):
-                self._arguments(node, "print")
-                return
-        kinds = self.facts.of(function)
-        if "torch.save" in self.facts.paths(function) and node.args:
+        read, formatted = receiver(node, *api.HOST_METHODS), receiver(node, "format")
+        paths = self.facts.paths(function)
+        if read is not None:
+            self._add(read, "host", node)
+        elif formatted is not None and _is_text(formatted):
+            self._arguments(node, "print")
+        elif "torch.save" in paths and node.args:
             self._add(node.args[0], "store", node)
         elif self._changes_older(node):
             self._arguments(node, "store")
-        elif any(
-            isinstance(v, Symbol) and v.path in api.HOST_BUILTINS | {"builtins.round", "builtins.abs"}
-            for v in kinds
-        ):
+        elif paths & _READS:
             self._arguments(node, "host")
-        elif any(
-            isinstance(v, Symbol)
-            and v.path in {"builtins.print", "builtins.sum", "builtins.max", "builtins.min"}
-            for v in kinds
-        ):
-            if (
-                not self._measures_sizes(node)
-                and not self._adds_losses(node)
-                and node not in self.facts.loss_slice
-            ):
+        elif paths & _SHOWS:
+            if not (self._measures_sizes(node) or self._adds_losses(node) or node in self.facts.loss_slice):
                 self._arguments(node, "print")
-        elif self._sizes_an_array(node):
-            return
-        elif self._is_foreign(node) and not self._stays_in_batch(node) and not self._is_trained(node):
-            how = "collect" if isinstance(function, ast.Attribute) and function.attr in _TAKES else "call"
-            self._arguments(node, how)
+        elif (
+            not self._sizes_an_array(node)
+            and self._is_foreign(node)
+            and not self._stays_in_batch(node)
+            and not self._is_trained(node)
+        ):
+            self._arguments(node, "call" if receiver(node, *_TAKES) is None else "collect")
 
     def _changes_older(self, node: ast.Call) -> bool:
-        """`torch.maximum(most, x.amax(0), out=most)`, and a bank of rows that is moved on by the size of this share."""
-        out = next((k.value for k in node.keywords if k.arg == "out"), None)
+        """Whether a call changes a tensor that is older than the batch: `torch.maximum(most, x.amax(0), out=most)`, and a
+        bank of rows that is rolled on by the size of this share."""
+        out = keyword_of(node, "out")
         if out is not None and any(path.startswith("torch.") for path in self.facts.paths(node.func)):
             return self._outlives(out, self.facts.table.statement_of(node))
         if last_name(node.func) != "roll":
@@ -209,16 +191,14 @@ class SinkFinder:
         return first is not None and not batch_values(self.facts, first)
 
     def _is_trained(self, node: ast.Call) -> bool:
-        """A loss from elsewhere: it is given rows, and what is trained is computed from its result."""
-        arguments = (*node.args, *(k.value for k in node.keywords))
-        given = [s for a in arguments for s in local_batch_values(self.facts, a, self.loaders, self.host)]
-        return node in self.facts.loss_slice and all(s.kind in PER_SAMPLE | {"other"} for s in given)
+        """Whether a call gives a loss of another package: it gets rows, and the trained loss is computed from its result."""
+        given = {s.kind for s in self._local(*arguments_of(node))}
+        return node in self.facts.loss_slice and given <= PER_SAMPLE | {"other"}
 
     def _measures_sizes(self, node: ast.Call) -> bool:
-        """`min(len(x), 8)`: arithmetic with the size of this share, a bound of a slice more often than a number to show."""
-        found = [s for a in node.args for s in local_batch_values(self.facts, a, self.loaders, self.host)]
+        """`min(len(x), 8)`: arithmetic with the size of this share, which is a slice's bound more often than a number to show."""
         bounds = self.facts.paths(node.func) <= {"builtins.max", "builtins.min"}
-        return bounds and all(s.kind == "count" for s in found)
+        return bounds and all(s.kind == "count" for s in self._local(*node.args))
 
     def _adds_losses(self, node: ast.Call) -> bool:
         """`sum(losses.values())` is a loss again, and `sum(m(x) for m in models)` rows, which leave their batch where
@@ -231,82 +211,70 @@ class SinkFinder:
         """`np.random.normal(0, 1, (len(x), 3))`: as many rows as this share has."""
         if not any(api.makes_array(path) for path in self.facts.paths(node.func)):
             return False
-        found = [s for a in node.args for s in _inner_batch_values(self.facts, a, self.loaders)]
-        return bool(found) and all(s.kind == "count" for s in found)
+        sizes = (p for a in node.args for p in (a.elts if isinstance(a, ast.Tuple | ast.List) else [a]))
+        return {s.kind for p in sizes for s in local_batch_values(self.facts, p, self.loaders)} == {"count"}
 
     def _arguments(self, node: ast.Call, how: str) -> None:
-        for argument in (*node.args, *(k.value for k in node.keywords)):
+        for argument in arguments_of(node):
             self._add(argument, how, node)
 
     def _is_foreign(self, node: ast.Call) -> bool:
         """A call whose effect we cannot see: not torch, not a module, not one of the script's own functions."""
-        for value in self.facts.of(node.func):
-            if isinstance(value, Function | Method | Class | FromBatch) or self.facts.interp.is_module(value):
-                return False
-            if isinstance(value, Symbol) and (
-                value.path.startswith(("torch.", "builtins.")) or value.path == "torch"
-            ):
-                return False
-            if isinstance(value, External) and value.path.startswith("torch."):
-                return False
-            if isinstance(value, Member) and not self._foreign_member(value):
-                return False
-            if isinstance(value, Instance):
-                return False
+        if any(map(self._is_seen_into, self.facts.of(node.func))):
+            return False
         return not isinstance(node.func, ast.Name) or bool(self.facts.of(node.func))
 
-    def _foreign_member(self, value: Member) -> bool:
-        receiver = value.receiver
-        if isinstance(receiver, FromBatch):
-            return False
-        return not (self.facts.interp.is_module(receiver) or receiver in self.facts.optimizers)
+    def _is_seen_into(self, value: Value) -> bool:
+        """Whether the effect of calling a value is known."""
+        interp = self.facts.interp
+        if isinstance(value, Function | Method | Class | FromBatch | Instance) or interp.is_module(value):
+            return True
+        if isinstance(value, Symbol):
+            return value.path == "torch" or value.path.startswith(("torch.", "builtins."))
+        if isinstance(value, Member):
+            owner = value.receiver
+            return isinstance(owner, FromBatch) or interp.is_module(owner) or owner in self.facts.optimizers
+        return isinstance(value, External) and value.path.startswith("torch.")
 
     def _test(self, test: ast.expr, at: ast.AST) -> None:
-        if isinstance(test, (ast.BoolOp, ast.UnaryOp)) or (
-            isinstance(at, ast.Assert) and self._compares_sizes(test)
-        ):
-            return
-        if self._asks_for_rows(test):
-            return
-        self._add(test, "test", at)
+        compound = isinstance(test, ast.BoolOp | ast.UnaryOp)
+        ends = isinstance(at, ast.Assert) and self._compares_sizes(test)
+        if not compound and not ends and not self._asks_for_rows(test):
+            self._add(test, "test", at)
 
     def _asks_for_rows(self, test: ast.expr) -> bool:
         """`len(y) > 0` and `len(y)`: no process is given an empty share, so all of them say the same."""
-        asked = test
-        if isinstance(test, ast.Compare):
-            limit = test.comparators[0]
-            if len(test.ops) != 1 or not isinstance(limit, ast.Constant) or limit.value != 0:
-                return False
-            asked = test.left
-        found = local_batch_values(self.facts, asked, self.loaders, self.host)
-        plain = isinstance(asked, ast.Call | ast.Subscript) and all(s.kind == "count" for s in found)
-        return bool(found) and plain
+        match test:
+            case ast.Compare(asked, [_], [ast.Constant(0)]) | (ast.Call() | ast.Subscript() as asked):
+                kinds = {s.kind for s in self._local(asked)}
+                return isinstance(asked, ast.Call | ast.Subscript) and kinds == {"count"}
+        return False
 
     def _compares_sizes(self, test: ast.expr) -> bool:
         """`pred.size() == target.size()`: where that fails for one process, the job ends, and nothing is decided."""
         if not isinstance(test, ast.Compare):
             return False
-        sides = [batch_values(self.facts, side) for side in (test.left, *test.comparators)]
-        return all(side and all(s.kind in {"count", "shape"} for s in side) for side in sides)
+        sides = [kinds_of(self.facts, side) for side in (test.left, *test.comparators)]
+        return all(kinds and kinds <= {"count", "shape"} for kinds in sides)
 
     def _stays_in_batch(self, node: ast.Call) -> bool:
         """`outputs.append(x)` to a list that is made anew for every batch."""
-        if not isinstance(node.func, ast.Attribute) or node.func.attr not in _TAKES:
-            return False
-        held = self.facts.of(node.func.value)
+        taking = receiver(node, *_TAKES)
+        held = self.facts.of(taking) if taking is not None else frozenset()
         return bool(held) and all(
             isinstance(v, Sequence) and within_batch(self.facts.interp, v.site, node) for v in held
         )
 
     def _row_loop(self, node: ast.For | ast.AsyncFor) -> None:
-        """A loop over the rows of a share, when it leaves something behind."""
+        """A loop over the rows of a share that leaves something behind."""
         over = looped_over(self.facts, node.iter, self.loaders)
         if over and any(self._leaves(inner) for inner in walk(node)):
             for part in over:
                 self._add(part, "rows", node)
 
     def _picked(self, node: ast.comprehension) -> None:
-        """`[i for i in range(len(y)) if y[i] > 0]`: what is trained by the rows it picks picks its own."""
+        """The tests of a comprehension, `[i for i in range(len(y)) if y[i] > 0]`. One that picks the rows to train on
+        picks among the process's own."""
         whole = self.facts.table.parents[node]
         if not any(n in self.facts.loss_slice for n in walk(whole)):
             for test in node.ifs:
@@ -324,7 +292,7 @@ class SinkFinder:
             )
         if not isinstance(inner, ast.Call):
             return False
-        if isinstance(inner.func, ast.Attribute) and inner.func.attr in _TAKES:
+        if receiver(inner, *_TAKES) is not None:
             return not self._stays_in_batch(inner) and not any(is_term(self.facts, a) for a in inner.args)
         return "builtins.print" in self.facts.paths(inner.func)
 
@@ -354,7 +322,7 @@ class SinkFinder:
             self._add(added, "store", node)
 
     def _index(self, target: ast.expr, at: ast.stmt) -> None:
-        """`seen[idx] += 1`: the rows say where, whatever is stored."""
+        """`seen[idx] += 1`: the rows tell where something is stored."""
         if isinstance(target, ast.Subscript) and self._outlives(target, at):
             parts = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
             for part in parts:
@@ -365,6 +333,12 @@ class SinkFinder:
 
     def _outlives(self, target: ast.expr, at: ast.stmt) -> bool:
         return outlives(self.facts.interp, target, at)
+
+
+def zip_of(facts: Facts, pair: Sequence) -> ast.Call | None:
+    """The `zip(x, y)` that gives a pair; None for any other container."""
+    around = facts.table.parents.get(pair.site)
+    return around if isinstance(around, ast.Call) and around.func is pair.site else None
 
 
 def looped_over(facts: Facts, iterated: ast.expr, loaders: set[Value]) -> list[ast.expr]:
@@ -384,11 +358,6 @@ def _zipped(facts: Facts, node: ast.expr) -> list[ast.expr]:
     """`a` and `b` of the `zip(a, b)` in `enumerate(zip(a, b))`."""
     zipped = isinstance(node, ast.Call) and "builtins.zip" in facts.paths(node.func)
     return node.args if zipped and isinstance(node, ast.Call) else [node]
-
-
-def _inner_batch_values(facts: Facts, node: ast.expr, loaders: set[Value]) -> list[FromBatch]:
-    parts = node.elts if isinstance(node, ast.Tuple | ast.List) else [node]
-    return [s for p in parts for s in local_batch_values(facts, p, loaders)]
 
 
 def _is_text(node: ast.expr) -> bool:

@@ -2,7 +2,7 @@
 
 What:   `total` adds up what this process contributes, and is averaged over the processes above the statement that
         prints, returns or compares it.
-Why:    The mean of the processes' sums is the sum of the means, and takes one collective instead of one a step.
+Why:    The mean of the processes' sums is the sum of the means, and takes one collective instead of one per step.
 Before: `total += loss.item()`
 After:  `total += accelerator.weighted(loss).item()`, and `total = accelerator.reduce(total, reduction="mean")` where it
         is read; the weight is 1 unless a step's rows are not spread evenly over the processes.
@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from crosstrain_migrate.facts.facts import Facts
-from crosstrain_migrate.facts.values import FromBatch
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.distribution.process_dependent import ProcessDependent
@@ -24,16 +22,16 @@ from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.scopes import Scope
+from crosstrain_migrate.syntax.walks import walk
 
+from .batch_values import batch_values
+from .bindings import LOOPS, definitions, names_in, number_read
 from .number_containers import holds_numbers, reads_no_number
-from .shared_reductions import MEAN, variable_of
-from .unread_numbers import UnreadNumbers
+from .own_numbers import UnreadNumbers
+from .row_counts import CountedRows
+from .shared_reductions import Reduction, is_replicated, reduce_statement, variable_of
 
 RULE = "CT602"
-LOOPS = ast.For | ast.AsyncFor | ast.While
-SAME = frozenset(
-    {"item", "detach", "cpu", "float", "double", "clone"}
-)  # methods that keep a number what it is
 Variable = tuple[Scope, str]
 
 
@@ -41,74 +39,61 @@ class _ReadInEveryStep(Exception):
     """A number that is needed in each step is reduced there."""
 
 
-def reduce_totals(context: Context, unshown: UnreadNumbers) -> None:
-    """Takes the reductions back that are made in every step for a number that is read later, and makes one there."""
+def reduce_totals(context: Context, unread: UnreadNumbers) -> None:
+    """Replaces the reductions that are made in every step for a number that is read later by one where it is read."""
     if context.runtime != "crosstrain" or "even_batches" in context.options:
         return  # Accelerate knows no weights, and reduces tensors alone; nor has a sum over rows a weight
     edits = {
         x.node: x
         for x in context.edits
-        if isinstance(x, e.Replace) and x.template.endswith(MEAN) and isinstance(x.node, ast.expr)
+        if isinstance(x, Reduction) and x.by == "mean" and isinstance(x.node, ast.expr)
     }
     found: list[_Total] = []
     for node in edits:
         if any(node in total.nodes for total in found):
             continue
         try:
-            found.append(_Total(context, unshown, edits, node))
+            found.append(_Total(context, unread, edits, node))
         except _ReadInEveryStep:
             continue
-    totals = _worthwhile(context, unshown, edits, found)
+    totals = _worthwhile(context, unread, edits, found)
     for total in totals:
         total.add_up()
-    for place in _places(totals):
-        _reduce(context, place)
-
-
-def _counted(context: Context) -> set[ast.AST]:
-    """Where the number of all processes' rows stands."""
-    above = [x.code for x in context.edits if isinstance(x, e.InsertBefore) and ".global_rows(" in x.code]
-    names = {code.partition(" = ")[0] for code in above}
-    counted = (x for x in context.edits if isinstance(x, e.Replace))
-    return {x.node for x in counted if ".global_rows(" in x.template or x.template in names}
+    for statement, names in _places(totals).items():
+        code = reduce_statement(names, context.accelerator(statement), "mean")
+        reason = "the mean over the processes of what each has added up"
+        context.edits.append(e.InsertBefore(statement, RULE, reason, code=code))
+        context.below_collective.add(statement)
 
 
 def _worthwhile(
-    context: Context, unshown: UnreadNumbers, edits: dict[ast.expr, e.Replace], found: list[_Total]
+    context: Context, unread: UnreadNumbers, edits: dict[ast.expr, Reduction], found: list[_Total]
 ) -> list[_Total]:
-    """Those whose losses nothing else has reduced in every step; a display beside shows the process's own."""
+    """The totals whose losses nothing else reduces in every step; a display beside them shows the process's own."""
     table = context.facts.table
     left = set(edits).difference(*(total.nodes for total in found))
     kept = []
     for total in found:
         beside = [n for n in left if total.is_of_loss(n) and not total.is_conditional(n)]
-        shown = [n for n in beside if unshown.displays(table.statement_of(n))]
-        if len(shown) == len(beside):
-            total.shown += shown
+        if all(unread.displays(table.statement_of(n)) for n in beside):
+            total.shown += beside
             kept.append(total)
     return kept
-
-
-@dataclass
-class _Place:
-    """A statement above which variables are reduced."""
-
-    statement: ast.stmt
-    names: list[str] = field(default_factory=list)
 
 
 class _Total:
     """The variables that a loss goes into, step by step, and where these are read.
 
-    nodes: the losses, with those that a display shows beside. Raises _ReadInEveryStep where it must be global at once.
+    nodes: the losses. shown: where a display shows them, or a variable. Raises _ReadInEveryStep where a number must be
+    global at once.
     """
 
     def __init__(
-        self, context: Context, unshown: UnreadNumbers, edits: dict[ast.expr, e.Replace], node: ast.expr
+        self, context: Context, unread: UnreadNumbers, edits: dict[ast.expr, Reduction], node: ast.expr
     ) -> None:
         self.context = context
         self.facts: Facts = context.facts
-        self.unshown = unshown
+        self.unread = unread
         self.edits = edits
         self.nodes: set[ast.expr] = set()
         self.shown: list[ast.expr] = []
@@ -116,16 +101,16 @@ class _Total:
         self.variables: dict[Variable, set[ast.AST]] = {}  # with what binds them to a number of this process
         self.readers: dict[Variable, list[ast.stmt]] = {}
         self._differing = ProcessDependent(self.facts)
-        self._counted = _counted(context)
+        self._counted = {x.node for x in context.edits if isinstance(x, CountedRows)}
         self._asked: set[ast.AST] = set()  # variables whose values are being looked at
         loop = self.facts.batch_loop_around(node)
         if loop is None:
             raise _ReadInEveryStep
         self.loop = loop
         self._keep(self.facts.table.statement_of(node))
-        if any(not self._is_number(n) for n in self.nodes) and any(
-            map(self._is_in_loop, self._all_readers())
-        ):
+        readers = (statement for statements in self.readers.values() for statement in statements)
+        in_loop = any(self.facts.batch_loop_around(statement) is not None for statement in readers)
+        if in_loop and not all(map(self._is_number, self.nodes)):
             raise _ReadInEveryStep  # a tensor would be weighted again there
 
     # -- what is kept ----------------------------------------------------------------------------------------
@@ -134,7 +119,13 @@ class _Total:
         """A statement that adds a number of this process to a variable, or binds one to it."""
         if statement in self.statements:
             return
-        target = self._target(statement)
+        match statement:
+            case ast.AugAssign(target, ast.Mult() | ast.Div(), value):
+                scales = True
+            case ast.Assign([target], value) | ast.AugAssign(target, ast.Add() | ast.Sub(), value):
+                scales = False
+            case _:
+                raise _ReadInEveryStep
         held = target.value if isinstance(target, ast.Subscript) else target
         if not isinstance(held, ast.Name) or self.facts.batch_loop_around(statement) is not self.loop:
             raise _ReadInEveryStep
@@ -144,65 +135,45 @@ class _Total:
         variable = scope, held.id
         self.statements.add(statement)
         self.variables.setdefault(variable, set()).add(held)
-        assert isinstance(statement, ast.Assign | ast.AugAssign)
-        scales = isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Mult | ast.Div)
-        linear = self._is_alike(statement.value) if scales else self._is_linear(statement.value)
-        if not linear or (isinstance(target, ast.Subscript) and not self._is_alike(target.slice)):
+        linear = self._is_replicated(value) if scales else self._is_linear(value)
+        if not linear or (isinstance(target, ast.Subscript) and not self._is_replicated(target.slice)):
             raise _ReadInEveryStep
-        self.nodes |= {n for n in ast.walk(statement) if n in self.edits}
+        self.nodes |= {n for n in self.edits if self.facts.table.is_inside(n, statement)}
         self._read(variable, contained=isinstance(target, ast.Subscript))
 
-    def _target(self, statement: ast.stmt) -> ast.expr:
-        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            return statement.targets[0]
-        adds = isinstance(statement, ast.AugAssign) and isinstance(
-            statement.op, ast.Add | ast.Sub | ast.Mult | ast.Div
-        )
-        if not adds:
-            raise _ReadInEveryStep
-        assert isinstance(statement, ast.AugAssign)
-        return statement.target
-
     def _is_linear(self, node: ast.expr) -> bool:
-        """Whether the mean over processes of `node` is that of the numbers in it, computed on in the same way."""
+        """Whether `node` is linear in this process's numbers, so that their mean over the processes may be taken later."""
         if node in self.edits or self._is_kept(node):
             return True
-        if isinstance(node, ast.BinOp):
-            if isinstance(node.op, ast.Add | ast.Sub):
-                sides = (node.left, node.right)
-                return all(self._is_linear(side) or self._is_alike(side) for side in sides)
-            if isinstance(node.op, ast.Mult) and self._is_alike(node.left):
-                return self._is_linear(node.right)
-            scales = isinstance(node.op, ast.Mult | ast.Div) and self._is_alike(node.right)
-            return scales and self._is_linear(node.left)
-        if isinstance(node, ast.UnaryOp):
-            return isinstance(node.op, ast.USub) and self._is_linear(node.operand)
-        if isinstance(node, ast.Attribute):
-            return node.attr == "data" and self._is_linear(node.value)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
-            return node.func.attr in SAME and not node.keywords and self._is_linear(node.func.value)
-        reads = isinstance(node, ast.Call) and self.facts.paths(node.func) == {"builtins.float"}
-        return reads and isinstance(node, ast.Call) and len(node.args) == 1 and self._is_linear(node.args[0])
+        match node:
+            case ast.BinOp(left, ast.Add() | ast.Sub(), right):
+                return all(self._is_linear(side) or self._is_replicated(side) for side in (left, right))
+            case ast.BinOp(left, ast.Mult(), right) if self._is_replicated(left):
+                return self._is_linear(right)
+            case ast.BinOp(left, ast.Mult() | ast.Div(), right):
+                return self._is_replicated(right) and self._is_linear(left)
+            case ast.UnaryOp(ast.USub(), value) | ast.Attribute(value, "data"):
+                return self._is_linear(value)
+        read = number_read(self.facts, node)
+        return read is not None and self._is_linear(read)
 
-    def _is_alike(self, node: ast.expr) -> bool:
+    def _is_replicated(self, node: ast.expr) -> bool:
         """Whether all processes have the same value here."""
         if node in self._counted or self._is_counted(node):
             return True
         if isinstance(node, ast.BinOp):
-            return self._is_alike(node.left) and self._is_alike(node.right)
-        parts = [n for n in ast.walk(node) if isinstance(n, ast.expr)]
-        own = any(self._is_kept(n) or any(isinstance(v, FromBatch) for v in self.facts.of(n)) for n in parts)
-        return not own and self._differing.asks(node) is None
+            return self._is_replicated(node.left) and self._is_replicated(node.right)
+        return not any(map(self._is_kept, walk(node))) and is_replicated(self.facts, self._differing, node)
 
     def _is_counted(self, node: ast.expr) -> bool:
         """Whether `node` is a variable that is computed from the number of all processes' rows."""
-        bound = self.facts.interp.reaching.get(node, ()) if isinstance(node, ast.Name) else ()
-        made = [self.facts.table.statement_of(d) for d in bound if not isinstance(d, ast.arg)]
-        if len(made) != len(bound) or not made or node in self._asked:
+        bound = definitions(self.facts, node)
+        if not bound or node in self._asked or any(isinstance(d, ast.arg) for d in bound):
             return False
         self._asked.add(node)
+        made = [self.facts.table.statement_of(d) for d in bound]
         alike = all(
-            isinstance(s, ast.Assign) and s.targets[0] in bound and self._is_alike(s.value) for s in made
+            isinstance(s, ast.Assign) and s.targets[0] in bound and self._is_replicated(s.value) for s in made
         )
         self._asked.discard(node)
         return alike
@@ -217,9 +188,10 @@ class _Total:
     # -- who reads it ----------------------------------------------------------------------------------------
 
     def _read(self, variable: Variable, contained: bool) -> None:
-        scope, name = variable
-        here = self.facts.table.of_node[next(iter(self.variables[variable]))]
-        mentions = self.facts.mentions(scope, name)
+        """Finds the readers of a variable, or of the numbers that are contained in it."""
+        bound = self.variables[variable]
+        here = self.facts.table.of_node[next(iter(bound))]
+        mentions = self.facts.mentions(*variable)
         if any(self.facts.table.of_node[n] is not here for n in mentions):
             raise _ReadInEveryStep  # a function of its own sees it
         if contained and not holds_numbers(self.facts, mentions, self.loop):
@@ -229,23 +201,14 @@ class _Total:
             if statement in self.statements or (contained and reads_no_number(self.facts, mention)):
                 continue
             if isinstance(mention.ctx, ast.Store) and not isinstance(statement, ast.AugAssign):
-                if not self._is_set_anew(mention, statement):
-                    raise _ReadInEveryStep
-            elif self._sees_own(mention, variable, contained):
+                anew = isinstance(statement, ast.Assign) and not batch_values(self.facts, statement.value)
+                if not anew or batch_values(self.facts, mention):
+                    raise _ReadInEveryStep  # it is not `total = 0.0`, nor what all processes have
+            elif contained or self.facts.interp.reaching.get(mention, bound) & bound:
                 self._is_read(mention, statement, variable)
 
-    def _is_set_anew(self, mention: ast.Name, statement: ast.stmt) -> bool:
-        """`total = 0.0`, or what all processes have."""
-        return isinstance(statement, ast.Assign) and not any(
-            isinstance(v, FromBatch) for v in (*self.facts.of(mention), *self.facts.of(statement.value))
-        )
-
-    def _sees_own(self, mention: ast.Name, variable: Variable, contained: bool) -> bool:
-        definitions = self.facts.interp.reaching.get(mention)
-        return contained or definitions is None or bool(definitions & self.variables[variable])
-
     def _is_read(self, mention: ast.Name, statement: ast.stmt, variable: Variable) -> None:
-        beside = self.facts.table.is_inside(statement, self.loop) and self.unshown.displays(statement)
+        beside = self.facts.table.is_inside(statement, self.loop) and self.unread.displays(statement)
         if beside and self._is_shown_alone(mention):
             self.shown.append(mention)
             return
@@ -259,16 +222,11 @@ class _Total:
 
     def _is_shown_alone(self, mention: ast.Name) -> bool:
         """Whether a display shows nothing that is computed together with numbers of all processes."""
-        others = (n for n in ast.walk(self.unshown.whole(mention)) if isinstance(n, ast.expr))
-        return not any(
-            isinstance(v, FromBatch)
-            for n in others
-            if isinstance(n, ast.Name) and n is not mention
-            for v in self.facts.of(n)
-        )
+        beside = (n for n in names_in(self.unread.whole(mention)) if n is not mention)
+        return not any(batch_values(self.facts, n) for n in beside)
 
     def _place(self, statement: ast.stmt) -> ast.stmt:
-        """The statement above which all processes come: outside of loops that go over something else, and of files."""
+        """The statement above which all processes meet: outside of loops over something else, and of open files."""
         place = statement
         inner: ast.AST = statement
         for around in self._around(statement):
@@ -292,33 +250,25 @@ class _Total:
             yield around
 
     def is_conditional(self, node: ast.AST) -> bool:
-        """Whether a step may leave `node` out which adds the number up."""
+        """Whether a step that adds the number up may leave out `node`."""
         return any(isinstance(around, ast.If) for around in self._around(node))
-
-    def _all_readers(self) -> Iterator[ast.stmt]:
-        return (statement for statements in self.readers.values() for statement in statements)
-
-    def _is_in_loop(self, statement: ast.stmt) -> bool:
-        return self.facts.batch_loop_around(statement) is not None
 
     def _is_number(self, node: ast.expr) -> bool:
         """Whether what is kept of a loss is a number of Python's."""
         statement = self.facts.table.statement_of(node)
         assert isinstance(statement, ast.Assign | ast.AugAssign)
-        return all(v.host for v in self.facts.of(statement.value) if isinstance(v, FromBatch))
+        return all(v.host for v in batch_values(self.facts, statement.value))
 
     def is_of_loss(self, node: ast.expr) -> bool:
         """Whether `node` is one of the losses, read elsewhere in the loop."""
-        if not self.facts.table.is_inside(node, self.loop):
-            return False
-        return any(self._is_same(node, own) for own in self.nodes)
+        inside = self.facts.table.is_inside(node, self.loop)
+        return inside and any(self._is_same(node, own) for own in self.nodes)
 
     def _is_same(self, one: ast.expr, other: ast.expr) -> bool:
         mine, others = variable_of(one), variable_of(other)
         if mine is None or others is None:
             return ast.unparse(one) == ast.unparse(other)
-        reaching = self.facts.interp.reaching
-        return mine.id == others.id and reaching.get(mine) == reaching.get(others)
+        return mine.id == others.id and definitions(self.facts, mine) == definitions(self.facts, others)
 
     # -- the reductions --------------------------------------------------------------------------------------
 
@@ -332,10 +282,10 @@ class _Total:
         for node in self.nodes:
             template = f"{self.context.accelerator(node)}.weighted({{x}})"
             self.context.replace(node, RULE, self.edits[node].reason, template, x=node)
-        self.unshown.say(self.shown)
+        self.unread.note_shown(self.shown)
 
-    def still_holds(self, variable: Variable, above: ast.stmt, at: ast.stmt) -> bool:
-        """Whether a variable that is reduced above a statement is still that at another one."""
+    def still_holds(self, above: ast.stmt, at: ast.stmt) -> bool:
+        """Whether a variable that is reduced above a statement is still reduced at another one."""
         suite = suite_of(self.facts, above)
         around = next((s for s in suite if self.facts.table.is_inside(at, s)), None)
         if around is None or suite.index(around) < suite.index(above):
@@ -343,8 +293,8 @@ class _Total:
         between = suite[suite.index(above) : suite.index(around) + (around is not at)]
         return not any(self.facts.table.is_inside(n, s) for n in self.statements for s in between)
 
-    def is_bound_before(self, variable: Variable, above: ast.stmt, at: ast.stmt) -> bool:
-        """Whether nothing between two statements of a suite binds a variable."""
+    def is_unchanged_between(self, variable: Variable, above: ast.stmt, at: ast.stmt) -> bool:
+        """Whether no statement of a suite between two of them binds a variable."""
         suite = suite_of(self.facts, above)
         if at not in suite:
             return False
@@ -353,31 +303,19 @@ class _Total:
         return not any(self.facts.table.is_inside(n, s) for n in bound for s in between)
 
 
-def _places(totals: list[_Total]) -> list[_Place]:
-    """Where variables are reduced: above their first readers, those of one suite together."""
+def _places(totals: list[_Total]) -> dict[ast.stmt, list[str]]:
+    """The variables that are reduced above each statement: above their first readers, those of one suite together."""
     read = [
         (statement, variable, total)
         for total in totals
         for variable, statements in total.readers.items()
         for statement in set(statements)
     ]
-    places: list[_Place] = []
+    places: dict[ast.stmt, list[str]] = {}
     for statement, variable, total in sorted(read, key=lambda one: place_of(one[0])):
         name = variable[1]
-        if any(name in p.names and total.still_holds(variable, p.statement, statement) for p in places):
+        if any(name in names and total.still_holds(above, statement) for above, names in places.items()):
             continue
-        joined = (p for p in places if total.is_bound_before(variable, p.statement, statement))
-        place = next(joined, None)
-        if place is None:
-            places.append(place := _Place(statement))
-        place.names.append(name)
+        joined = (above for above in places if total.is_unchanged_between(variable, above, statement))
+        places.setdefault(next(joined, statement), []).append(name)
     return places
-
-
-def _reduce(context: Context, place: _Place) -> None:
-    names = ", ".join(place.names)
-    given = f"({names})" if len(place.names) > 1 else names
-    code = f"{names} = {context.accelerator(place.statement)}{MEAN.replace('{x}', given)}"
-    reason = "the mean over the processes of what each has added up"
-    context.edits.append(e.InsertBefore(place.statement, RULE, reason, code=code))
-    context.below_collective.add(place.statement)

@@ -3,7 +3,7 @@ CT604: one loop that trains and evaluates
 
 What:   A loss that is read becomes `accelerator.reduce(loss, reduction="mean")`; a metric's rows are gathered before
         they are summed; sizes are those of the global batch.
-Why:    A rank's own loss is the loss of its share. Printed it is wrong; deciding by it, ranks part ways.
+Why:    A process's own loss is the loss of its share: a wrong number to print, and processes that decide by it part ways.
 Leaves: a number that has no global form stays each process's own, with a note; where it decides, every process takes the
         main process's answer.
 Refuses: rows that are kept and trained on later, and numbers that may be those of an evaluation.
@@ -20,29 +20,28 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import FromBatch, Length, Value, code_of
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.syntax.walks import walk
 
-from . import collective_safety, own_gradients
+from . import collective_safety
+from .backward_passes import check_gradients, goes_backward_in_every_turn
 from .batch_values import batch_values, local_batch_values
+from .bindings import definitions, names_in, receiver
 from .collate import changes_rows, number_of_batch
-from .filled_tensors import fills_only_the_batch
 from .gathering import MIXED, Gatherer
 from .globaliser import Globaliser
 from .opaque_calls import inside_opaque, is_term
-from .own_numbers import OwnNumbers
-from .replay_buffers import pool_around
+from .own_numbers import OwnNumbers, UnreadNumbers
 from .row_counts import Collapse
-from .row_loops import in_row_loops, rows_read
+from .row_loops import fills_only_the_batch, in_row_loops, pool_around, rows_read
 from .shared_reductions import reduce_once
 from .sinks import Sink, SinkFinder
 from .totals import reduce_totals
-from .trained_loaders import trains_every_batch
 from .transactions import Transaction
 from .ungathered import NotAgain, Ungathered
-from .unread_numbers import UnreadNumbers
 
 RULE = "CT602"
 OWN_FUNCTIONS = "use a function of its own for each loader"
@@ -52,16 +51,17 @@ KEPT_BY_ALL = "convert by hand: keep the rows of all processes, `gather(keys)` o
 UNGATHERED = {
     "index": "it says where something is stored, so what is stored and where would have to be gathered together",
     "rows": "a loop goes over its rows one by one and keeps something of them",
-    "state": "a module keeps it from batch to batch, so the processes' modules would part ways",
+    "state": "a module keeps it from batch to batch, so the processes' modules would diverge",
 }
 KEPT = frozenset({"store", "collect", "call", "opaque"})
-HOOKS = frozenset(
-    {"register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook", "register_hook"}
+HOOKS = (
+    *("register_forward_hook", "register_forward_pre_hook"),
+    *("register_full_backward_hook", "register_hook"),
 )
 
 
 def plan(context: Context) -> None:
-    own_gradients.check(context)
+    check_gradients(context)
     loaders = set(context.subject.train_loaders)
     own = OwnNumbers(context)
     gatherer = _gathered(context, loaders, own)
@@ -76,7 +76,7 @@ def plan(context: Context) -> None:
 
 
 def _gathered(context: Context, loaders: set[Value], own: OwnNumbers) -> Gatherer:
-    """Makes the reads global, each whole or not at all: after one that cannot be, the others are planned anew."""
+    """Makes the reads global, each completely or not at all: after one that cannot be, the others are planned anew."""
     reduced: frozenset[ast.expr] = frozenset()
     while True:
         before = Transaction(context)
@@ -91,59 +91,59 @@ def _gathered(context: Context, loaders: set[Value], own: OwnNumbers) -> Gathere
             reads = [r for r in gatherer.asked_by.get(reason.node, ()) if r not in own.reads]
             reads += [gatherer.read] if gatherer.read is not None else []
             assert reads, "what could not be gathered was gathered for a read"
-            for read in reads:
-                _check_kept(read, own, reason)
+            # Training must not go on with rows that each process keeps of its own share.
+            if any(r.how == "state" or (r.how in UNGATHERED and own.flows_back(r)) for r in reads):
+                raise refuse(RULE, reason.node, str(reason), KEPT_BY_ALL) from reason
             _check_trained_alone(context, loaders, reason)
             own.reads.update(dict.fromkeys(reads, reason))
         else:
-            if not own.join([r for reads in gatherer.asked_by.values() for r in reads]):
+            if not own.leave_used_together([r for reads in gatherer.asked_by.values() for r in reads]):
                 return gatherer
         before.roll_back()
 
 
-def _check_kept(read: Sink, own: OwnNumbers, reason: Ungathered) -> None:
-    """Raises Refusal where training goes on with rows that each process keeps of its own share."""
-    if read.how in UNGATHERED and (read.how == "state" or own.flows_back(read)):
-        raise refuse(RULE, reason.node, str(reason), KEPT_BY_ALL)
-
-
 def _check_trained_alone(context: Context, loaders: set[Value], reason: Ungathered) -> None:
-    """Raises the reason where the number may be one of evaluation: of one share, it would be wrong."""
+    """Raises the reason where the number may be one of evaluation: computed from one share, it would be wrong."""
     facts = context.facts
     over = {s.loader for s in batch_values(facts, reason.node)} & loaders or loaders
     for loop, iterated in facts.interp.iterations.items():
         gone_over = loop.iter if isinstance(loop, ast.For | ast.AsyncFor | ast.comprehension) else loop
-        calls = [n for n in walk(gone_over) if isinstance(n, ast.Call)]
-        zipped = any("builtins.zip" in facts.paths(call.func) for call in calls)
-        if len(iterated & over) < 2 or zipped or trains_every_batch(facts, loop):
+        zipped = any(_calls(facts, "builtins.zip", node) for node in walk(gone_over))
+        if len(iterated & over) < 2 or zipped or goes_backward_in_every_turn(facts, loop):
             continue
         if facts.comes_to(reason.node, set(iterated)):
             raise refuse(MIXED, reason.node, f"one loop trains and evaluates, and {reason}", SPLIT)
 
 
+def _calls(facts: Facts, path: str, node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and path in facts.paths(node.func)
+
+
 def _check_shared(context: Context, gatherer: Gatherer) -> None:
-    """A helper that measures whole loaders, too, gathers nothing."""
+    """Raises Ungathered for a helper that also measures loaders that are not shared."""
     for collapse in gatherer.collapses.values():
-        why = collective_safety.whole_beside(context, collapse.node)
+        why = collective_safety.unshared_rows_at(context, collapse.node)
         if why is not None:
             raise Ungathered(RULE, collapse.node, why, OWN_FUNCTIONS)
 
 
 def _report_divisors(context: Context, loaders: set[Value]) -> None:
-    """A mean over batches that divides by a number of batches which the script computed itself."""
+    """Notes means over batches whose divisor is a number of batches that the script computes itself."""
     for node in context.facts.each(ast.BinOp):
         if not isinstance(node.op, ast.Div):
             continue
-        summed = local_batch_values(context.facts, node.left, loaders, host=True)
-        if any(s.kind in {"sum", "count"} for s in summed) and _by_batches(context, node.right, loaders):
+        summed = {s.kind for s in local_batch_values(context.facts, node.left, loaders, host=True)}
+        divided_by = (v for part in walk(node.right) for v in context.facts.of(part))
+        by_batches = any(isinstance(v, Length) and v.of in loaders for v in divided_by)
+        if summed & {"sum", "count"} and by_batches:
             context.note(
                 RULE,
                 node,
-                f"rows of all processes are divided by `{ast.unparse(node.right)}`, a number of batches: by default there are "
-                "fewer of them on several processes, with more rows each",
+                f"a sum over the rows of all processes is divided by `{ast.unparse(node.right)}`, a number of batches: by "
+                "default there are fewer batches on several processes, with more rows each",
                 "divide by the number of rows, or launch with --split-batches",
             )
-        if any(s.kind == "mean" for s in summed) and _is_made_by_hand(context, node):
+        if "mean" in summed and _is_made_by_hand(context, node):
             context.note(
                 RULE,
                 node,
@@ -153,16 +153,6 @@ def _report_divisors(context: Context, loaders: set[Value]) -> None:
             )
 
 
-def _by_batches(context: Context, divisor: ast.expr, loaders: set[Value]) -> bool:
-    """Whether the divisor is computed from the length of a shared loader."""
-    return any(
-        isinstance(v, Length) and v.of in loaders
-        for node in walk(divisor)
-        if isinstance(node, ast.expr)
-        for v in context.facts.of(node)
-    )
-
-
 def _is_made_by_hand(context: Context, node: ast.BinOp) -> bool:
     """Whether the divisor is a number that neither a loader nor a loop over batches counts."""
     facts = context.facts
@@ -170,12 +160,12 @@ def _is_made_by_hand(context: Context, node: ast.BinOp) -> bool:
     if counts or facts.batch_loop_around(node) is not None:
         return False
     calls = [n for n in walk(node.right) if isinstance(n, ast.Call)]
-    if any("builtins.len" in facts.paths(call.func) for call in calls):
+    if any(_calls(facts, "builtins.len", call) for call in calls):
         return False
     functions = {n for call in calls for n in walk(call.func)}
-    names = [n for n in walk(node.right) if isinstance(n, ast.Name) and n not in functions]
-    definitions = {d for name in names for d in facts.interp.reaching.get(name, ())}
-    if any(isinstance(d, ast.arg) or facts.batch_loop_around(d) is not None for d in definitions):
+    names = [n for n in names_in(node.right) if n not in functions]
+    bound = {d for name in names for d in definitions(facts, name)}
+    if any(isinstance(d, ast.arg) or facts.batch_loop_around(d) is not None for d in bound):
         return False  # given by a caller, or counted in the loop
     return bool(names) and all(name in facts.interp.reaching for name in names)
 
@@ -186,8 +176,8 @@ def _check_collate(context: Context, loader: Value) -> None:
         raise refuse(
             RULE,
             number,
-            f"the collate function returns `{ast.unparse(number)}`, one number for all rows: of a batch that is shared there "
-            "is one on each process, and what training gathers has one for each row",
+            f"the collate function returns `{ast.unparse(number)}`, one number for the whole batch: each process has a "
+            "number of its own for its share, but training gathers one value per row",
             "compute it from the batch where it is used",
         )
     disorder = changes_rows(context, loader)
@@ -210,11 +200,7 @@ def _check_collate(context: Context, loader: Value) -> None:
 
 def _report_hooks(context: Context) -> None:
     for call in context.facts.calls:
-        if (
-            isinstance(call.func, ast.Attribute)
-            and call.func.attr in HOOKS
-            and _keeps_something(context, call)
-        ):
+        if receiver(call, *HOOKS) is not None and _keeps_something(context, call):
             context.note(
                 RULE,
                 call,
@@ -225,16 +211,13 @@ def _report_hooks(context: Context) -> None:
 
 def _keeps_something(context: Context, call: ast.Call) -> bool:
     """Whether the hook that is registered appends, adds up, stores or prints."""
-    for value in (v for a in call.args for v in context.facts.of(a)):
-        function = code_of(value)
-        for node in walk(function) if isinstance(function, ast.AST) else ():
-            if isinstance(node, ast.AugAssign) or (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and node.func.attr in {"append", "extend", "update", "item"}
-            ):
-                return True
-    return False
+    functions = (code_of(value) for argument in call.args for value in context.facts.of(argument))
+    return any(
+        isinstance(node, ast.AugAssign) or receiver(node, "append", "extend", "update", "item") is not None
+        for function in functions
+        if function is not None
+        for node in walk(function)
+    )
 
 
 class _Training(Globaliser):
@@ -243,37 +226,43 @@ class _Training(Globaliser):
         self.own = own
 
     def run(self) -> None:
-        evaluated = set(self.context.subject.eval_loaders)
         found = SinkFinder(self.facts, self.loaders).run()
         # A term of the loss that is kept by a name is made global where it is read.
         found = [s for s in found if s.how not in KEPT or not is_term(self.facts, s.node)]
         sinks = in_row_loops(self.facts, found, self.loaders)
         filled = [s for s in sinks if self._is_filled_to_train(s)]
         for sink in filled:
-            self._say_what_is_filled(sink)
+            self.context.note(
+                RULE,
+                sink.at,
+                "a tensor that is made for the batch is filled row by row here: it holds this process's rows, and what is "
+                "computed from it is this process's own number, beside the loss",
+                "nothing to do where only the loss is computed from it; otherwise gather what is read",
+            )
         sinks = [s for s in sinks if s not in filled]
         done = [*self._pools(sinks), *self._row_loops(sinks)]
-        unshown = UnreadNumbers(self.context, self.own)
-        kept = unshown.of(sinks)
-        unshown.note(kept)
+        unread = UnreadNumbers(self.context, self.own)
+        kept = unread.of(sinks)
+        unread.note_unread(kept)
         for sink in sinks:
-            if (
-                self._stays_own(sink)
-                or sink in kept
-                or any(self.facts.table.is_inside(sink.node, part) for part in done)
-            ):
-                continue
-            self.gatherer.read = sink
-            if any(s.loader in evaluated for s in batch_values(self.facts, sink.node)):
-                continue  # a function that measures both: what evaluation made global is global for training, too
-            if sink.how in UNGATHERED:
-                raise self.cannot(sink.node, UNGATHERED[sink.how])
-            if not self._is_backward(sink) and not inside_opaque(self.facts, sink.node, self.loaders):
-                self.globalise(sink.node)
+            inside = any(self.facts.table.is_inside(sink.node, part) for part in done)
+            if not inside and not self._stays_own(sink) and sink not in kept:
+                self.gatherer.read = sink
+                self._make_global(sink)
         self.gatherer.read = None
 
+    def _make_global(self, sink: Sink) -> None:
+        evaluated = set(self.context.subject.eval_loaders)
+        if any(s.loader in evaluated for s in batch_values(self.facts, sink.node)):
+            return  # a function that measures both: what evaluation made global is global for training, too
+        if sink.how in UNGATHERED:
+            raise self.cannot(sink.node, UNGATHERED[sink.how])
+        backward = any(sink.at is call for call, _ in self.facts.backward_calls)
+        if not backward and not inside_opaque(self.facts, sink.node, self.loaders):
+            self.globalise(sink.node)
+
     def loss(self, node: ast.expr, kinds: set[str]) -> None:
-        why = collective_safety.whole_beside(self.context, node) if kinds == {"sum"} else None
+        why = collective_safety.unshared_rows_at(self.context, node) if kinds == {"sum"} else None
         if why is not None:
             raise Ungathered(RULE, node, why, OWN_FUNCTIONS)
         super().loss(node, kinds)
@@ -286,35 +275,26 @@ class _Training(Globaliser):
         fills = sink.how == "rows" and fills_only_the_batch(self.facts, sink.at)
         return fills and self.own.flows_back(sink)
 
-    def _say_what_is_filled(self, sink: Sink) -> None:
-        self.context.note(
-            RULE,
-            sink.at,
-            "a tensor that is made for the batch is filled row by row here: it holds this process's rows, and what is "
-            "computed from it is this process's own number, beside the loss",
-            "nothing to do where only the loss is computed from it; otherwise gather what is read",
-        )
-
     def _pools(self, sinks: list[Sink]) -> list[ast.AST]:
         """The methods that keep rows for later training steps, and for nothing else."""
-        pools: list[ast.AST] = []
+        pools: dict[ast.AST, None] = {}
         for sink in (s for s in sinks if s.how == "rows"):
             pool = pool_around(self.facts, sink.at)
             if pool is not None and pool not in pools:
-                pools.append(pool)
+                pools[pool] = None
                 self.context.note(
                     "CT605",
                     sink.at,
                     "rows are kept for later batches here: every process keeps those of its own share, and trains on them alone",
                     "nothing to do where any earlier rows will do, as in the image buffers of GANs",
                 )
-        return pools
+        return [*pools]
 
     def _row_loops(self, sinks: list[Sink]) -> list[ast.AST]:
         """The loops over rows before which all that they read is gathered."""
         loops: list[ast.AST] = []
-        for sink in (s for s in sinks if s.how == "rows" and s.at not in loops):
-            if sink in self.own.reads or pool_around(self.facts, sink.at) is not None:
+        for sink in (s for s in sinks if s.how == "rows"):
+            if sink.at in loops or sink in self.own.reads or pool_around(self.facts, sink.at) is not None:
                 continue
             self.gatherer.read = sink
             rows = rows_read(self.facts, sink, self.loaders)
@@ -322,6 +302,3 @@ class _Training(Globaliser):
                 self.gatherer.add(Collapse(sink.node, rows, above=True))
                 loops.append(sink.at)
         return loops
-
-    def _is_backward(self, sink: Sink) -> bool:
-        return isinstance(sink.at, ast.Call) and any(sink.at is call for call, _ in self.facts.backward_calls)

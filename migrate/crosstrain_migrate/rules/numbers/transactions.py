@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 from crosstrain_migrate.rules.base import Context
+
+PLANNED = ("edits", "findings", "options", "needs", "collective", "gathered", "averaged")
 
 
 class Transaction:
@@ -10,22 +14,12 @@ class Transaction:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._edits, self._findings = list(context.edits), list(context.findings)
-        self._options = dict(context.options)
-        self._sets = [set(s) for s in self._of(context)]
-        self._names = {scope: set(scope.names) for scope in context.facts.table.scopes.values()}
-
-    @staticmethod
-    def _of(context: Context) -> list[set[object]]:
-        return [context.needs, context.collective, context.gathered, context.averaged]  # type: ignore[list-item]
+        self._planned = {name: copy(getattr(context, name)) for name in PLANNED}
+        self._names = {scope: copy(scope.names) for scope in context.facts.table.scopes.values()}
 
     def roll_back(self) -> None:
-        """Nothing that was planned since then is planned."""
-        context = self._context
-        context.edits[:], context.findings[:] = self._edits, self._findings
-        context.options.clear()
-        context.options.update(self._options)
-        for current, before in zip(self._of(context), self._sets, strict=True):
-            current.intersection_update(before)
+        """Takes back all that was planned since then."""
+        for name, planned in self._planned.items():
+            setattr(self._context, name, planned)
         for scope, names in self._names.items():
-            scope.names.intersection_update(names)
+            scope.names = names

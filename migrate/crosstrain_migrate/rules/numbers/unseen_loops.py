@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.arguments import arguments_of
 from crosstrain_migrate.facts.values import Iterator
 from crosstrain_migrate.rules.base import Context
 
@@ -13,7 +14,7 @@ KNOWN = ("builtins.", "itertools.", "torch.", "tqdm.", "rich.progress.", "more_i
 
 
 def plan(context: Context) -> None:
-    """One note for each call whose result somebody uses. Asked when it is known which loaders are prepared."""
+    """Notes each call whose result somebody uses; called when it is known which loaders are prepared."""
     for call in context.facts.calls:
         used = not isinstance(context.facts.table.parents.get(call), ast.Expr)
         if used and not context.facts.in_module(call) and _is_unseen(context, call):
@@ -28,8 +29,7 @@ def plan(context: Context) -> None:
 
 def _is_unseen(context: Context, call: ast.Call) -> bool:
     facts, loaders = context.facts, context.subject.loaders
-    given = [*call.args, *(k.value for k in call.keywords)]
-    if facts.targets(call) or not any(facts.of(argument) & loaders for argument in given):
+    if facts.targets(call) or not any(facts.of(argument) & loaders for argument in arguments_of(call)):
         return False
     paths = facts.paths(call.func)
     if not paths or any(path.startswith(KNOWN) or path in api.ITERATORS for path in paths):

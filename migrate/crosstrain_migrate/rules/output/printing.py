@@ -67,7 +67,7 @@ def _speaks(context: Context, call: ast.Call, end: str = "") -> None:
 
 def _unreachable(context: Context, call: ast.Call) -> None:
     """A print where the accelerator cannot be: one process calls the method that does nothing else, or it is said."""
-    sites = shapes.said_once(context, call) if _is_in_module_class(context, call) else []
+    sites = shapes.calls_by_one_process(context, call) if _is_in_module_class(context, call) else []
     for site in sites:
         if any(x.node is site.func for x in context.edits):
             continue  # another print of the same method

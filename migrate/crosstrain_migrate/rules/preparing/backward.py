@@ -151,7 +151,7 @@ def _averages_padding(context: Context) -> None:
     """Notes a mean that may count padding: every process pads its share to a length of its own."""
     facts = context.facts
     for batch_value in facts.loss_batch_values:
-        if not batch_value.origins or not padded_parts(context, batch_value.loader).any:
+        if not batch_value.origins or not padded_parts(context, batch_value.loader):
             continue
         origin = min(batch_value.origins, key=place_of)
         targets = arguments_of(origin) if isinstance(origin, ast.Call) else []

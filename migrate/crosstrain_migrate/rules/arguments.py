@@ -5,10 +5,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts.arguments import keyword_of
-from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.syntax.nodes import FunctionNode
-
-from .base import Context
 
 
 def option_name(call: ast.Call) -> str:
@@ -19,17 +16,6 @@ def option_name(call: ast.Call) -> str:
     names = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
     chosen = next((n for n in names if n.startswith("--")), names[-1] if names else "")
     return chosen.lstrip("-").replace("-", "_")
-
-
-def passed(facts: Facts, site: ast.Call, function: FunctionNode, name: str) -> ast.expr | None:
-    """The expression that a call passes for parameter `name`."""
-    return facts.passed(site, function, name)
-
-
-def argument_for(context: Context, site: ast.Call, function: ast.AST, name: str) -> ast.expr | None:
-    """The expression that a call passes for parameter `name` (None: the default, or not to be told)."""
-    assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-    return passed(context.facts, site, function, name)
 
 
 def spreads(site: ast.Call) -> bool:

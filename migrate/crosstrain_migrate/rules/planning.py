@@ -53,7 +53,8 @@ from crosstrain_migrate.rules.preparing import (
 from crosstrain_migrate.syntax import edits as e
 
 from . import catalogue, gate
-from .base import STATE, Allows, Apart, Context, Reasons, Refusal, everywhere
+from .access import STATE
+from .base import Allows, Context, Reasons, Refusal, WithoutAccelerator, everywhere
 from .unreached_training import unseen_training, written_for_accelerate
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def independent(facts: Facts, text: str, runtime: str, allows: Allows) -> tuple[
     if not facts.trains:
         return ()
     try:
-        context = Apart(**vars(_context(facts, text, runtime, allows, Requested())))
+        context = WithoutAccelerator(**vars(_context(facts, text, runtime, allows, Requested())))
     except Refusal:
         return ()
     reasons = Reasons()
@@ -193,8 +194,8 @@ def _loader(facts: Facts, requested: Requested, findings: list[Finding]) -> None
 def _context(facts: Facts, text: str, runtime: str, allows: Allows, requested: Requested) -> Context:
     found = prepared_objects.find_subject(facts, loaders=not requested.mapped)
     found.on_the_cpu = worked_on(facts)
-    place = construction.find_home(facts, found, Devices(facts).definitions())
-    return Context(facts, runtime, text, place, found, allows=allows, requested=requested)
+    home = construction.find_home(facts, found, Devices(facts).definitions())
+    return Context(facts, runtime, home, requested, text=text, subject=found, allows=allows)
 
 
 def _core(context: Context, reasons: Reasons) -> None:

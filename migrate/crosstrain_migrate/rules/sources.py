@@ -11,7 +11,7 @@ from crosstrain_migrate.facts.values import Class, External, Instance
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.scopes import Scope
 
-from .arguments import option_name, passed
+from .arguments import option_name
 
 _BINDING = (ast.Name, ast.arg, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.alias, ast.Attribute)
 
@@ -67,7 +67,7 @@ class Sources:
             if isinstance(definition, ast.arg):
                 function = self.facts.table.of_node[definition].node
                 if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                    given = (passed(self.facts, s, function, definition.arg) for s in self.sites(function))
+                    given = (self.facts.passed(s, function, definition.arg) for s in self.sites(function))
                     found.extend(g for g in given if g is not None)
                 continue
             statement = self.facts.table.statement_of(definition)

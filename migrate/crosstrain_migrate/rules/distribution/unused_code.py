@@ -12,7 +12,7 @@ from functools import cached_property
 from crosstrain_migrate.facts.facts import Facts, understand
 from crosstrain_migrate.facts.observed import Sightings
 from crosstrain_migrate.facts.values import Class, Function, Instance, Method
-from crosstrain_migrate.rules.arguments import default_of, passed
+from crosstrain_migrate.rules.arguments import default_of
 from crosstrain_migrate.rules.side_effects import dumps, effectless, idle
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import FunctionNode, place_of, written
@@ -369,7 +369,7 @@ class _Sweeper:
             return False
         edits: list[e.Edit] = [e.ReplaceParameter(function, RULE, name=argument.arg)]
         for site in sites:
-            value = passed(self.facts, site, function, argument.arg)
+            value = self.facts.passed(site, function, argument.arg)
             if value is None:
                 if default_of(function, argument) is None or any(k.arg is None for k in site.keywords):
                     return False
@@ -388,7 +388,7 @@ class _Sweeper:
                 reads = self._only_given_on(stores)
                 if not reads or function in self.facts.interp.escaped:
                     continue
-                given = {passed(self.facts, s, function, argument.arg) for s in self._sites(function)}
+                given = {self.facts.passed(s, function, argument.arg) for s in self._sites(function)}
                 if given == set(reads):
                     for store in stores:
                         self._remove(store)

@@ -39,7 +39,6 @@ from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.tensors import PER_SAMPLE, dims_of
 from crosstrain_migrate.facts.values import External, FromBatch, Value, site_of
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.rules.arguments import argument_for
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.syntax.nodes import last_name, line_of
 from crosstrain_migrate.syntax.scopes import all_arguments
@@ -108,7 +107,7 @@ def _is_size(context: Context, node: ast.expr, sizes: set[str], depth: int) -> b
         return False
     assert isinstance(node, ast.Name)
     given = [
-        argument_for(context, site, function, node.id) for site in context.facts.callers.get(function, ())
+        context.facts.passed(site, function, node.id) for site in context.facts.callers.get(function, ())
     ]
     return any(g is not None and _is_size(context, g, sizes, depth + 1) for g in given)
 

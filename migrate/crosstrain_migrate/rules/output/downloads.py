@@ -111,7 +111,7 @@ def _calls_that_ask(context: Context, statement: ast.stmt) -> set[ast.stmt]:
                 work.append(around)
     if not asked or not all(_may_wait(context, s) for s in found):
         return set()
-    context.in_turn |= seen
+    context.main_process_first |= seen
     return found
 
 

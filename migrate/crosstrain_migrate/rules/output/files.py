@@ -331,7 +331,10 @@ def _guard(context: Context, statement: ast.stmt, guarded: set[ast.stmt]) -> Non
         return
     if not context.reachable(statement) and not _in_method_of_model(context, statement):
         return
-    if not context.allows(FILE, statement) or context.facts.enclosing_function(statement) in context.in_turn:
+    if (
+        not context.allows(FILE, statement)
+        or context.facts.enclosing_function(statement) in context.main_process_first
+    ):
         return
     blocked = cannot_be_guarded(context, statement)
     if blocked is not None:

@@ -268,7 +268,7 @@ def import_module(context: Context, call: ast.Call, rule: str, module: str) -> N
 
 def _said_by_all(context: Context, call: ast.Call) -> None:
     if context.facts.table.of_node[call].file is not context.home.scope.file:
-        context.speaking.append(call)
+        context.unguarded_output.append(call)
         return
     context.note(
         RULE,

@@ -23,7 +23,8 @@ from collections import defaultdict
 from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.arguments import keyword_of
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.rules.base import STATE, Context
+from crosstrain_migrate.rules.access import STATE
+from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.numbers import shapes
 from crosstrain_migrate.syntax import edits as e
 
@@ -78,7 +79,7 @@ def _unreachable(context: Context, call: ast.Call) -> None:
     if context.facts.table.of_node[call].file is context.home.scope.file:
         _report(context, call)
     else:
-        context.speaking.append(call)
+        context.unguarded_output.append(call)
 
 
 def _in_callback(context: Context, call: ast.Call) -> bool:
@@ -121,7 +122,7 @@ def _report(context: Context, call: ast.Call) -> None:
 def _report_other_files(context: Context) -> None:
     """One note for each file that is imported and speaks: nothing in it changes for that."""
     files: dict[ast.Module, list[ast.Call]] = defaultdict(list)
-    for call in context.speaking:
+    for call in context.unguarded_output:
         if context.facts.is_reached(call):
             files[context.facts.table.of_node[call].file].append(call)
     for calls in files.values():

@@ -24,7 +24,8 @@ from collections.abc import Sequence
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.torch_api import names_a_device
 from crosstrain_migrate.facts.values import External, FromBatch, Function, Symbol, made_at
-from crosstrain_migrate.rules.base import Context, Home, Subject, refuse
+from crosstrain_migrate.rules.access import Home
+from crosstrain_migrate.rules.base import Context, Subject, refuse
 from crosstrain_migrate.rules.distribution.requested_options import MARKED
 from crosstrain_migrate.rules.output import fetches, loggers
 from crosstrain_migrate.rules.preparing.holders import stores

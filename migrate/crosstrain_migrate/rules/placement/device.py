@@ -44,7 +44,6 @@ from crosstrain_migrate.facts.values import (
     code_of,
 )
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.rules.arguments import argument_for
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.preparing.holders import stores
 from crosstrain_migrate.syntax import edits as e
@@ -103,16 +102,16 @@ class Placement(RemovedMoves):
         for wrapper in interp.wrappers:
             self._unwrap(wrapper)
         for helper, name in interp.movers.items():
+            assert isinstance(helper, ast.FunctionDef | ast.AsyncFunctionDef)
             callers = self.facts.callers.get(helper, ())
             used = [s for s in callers if self.facts.enclosing_function(s) not in interp.movers]
             sites = [s for s in used if s not in self.gone]
             for site in sites:
-                moved = argument_for(self.context, site, helper, name)
+                moved = self.facts.passed(site, helper, name)
                 rule = self._strippable(moved) if moved is not None else None
                 if moved is not None and rule is not None:
                     self._strip_helper(site, moved, rule)
             if used and all(s in self.stripped for s in sites) and helper not in interp.escaped:
-                assert isinstance(helper, ast.stmt)
                 self.context.remove(helper, BATCH, "nothing needs to be moved by hand any more")
                 self.gone.update(walk(helper))
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.torch_api import NOISE
 from crosstrain_migrate.facts.values import Symbol, Value, code_of
-from crosstrain_migrate.rules.base import Home
+from crosstrain_migrate.rules.access import Home
 from crosstrain_migrate.syntax.program import is_main_test, modules_of
 from crosstrain_migrate.syntax.scopes import Scope
 from crosstrain_migrate.syntax.walks import walk

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.rules.arguments import argument_for, default_of
+from crosstrain_migrate.rules.arguments import default_of
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.rules.side_effects import is_pure
 from crosstrain_migrate.syntax import edits as e
@@ -112,7 +112,7 @@ class Plumbing:
                 continue
             for argument in (*function.args.args, *function.args.kwonlyargs):
                 default = default_of(function, argument)
-                given = [argument_for(self.context, s, function, argument.arg) or default for s in sites]
+                given = [self.facts.passed(s, function, argument.arg) or default for s in sites]
                 if all(p is not None and self.devices.is_device(p) and not is_cpu(p) for p in given):
                     found[function] = argument.arg
         return found
@@ -142,7 +142,7 @@ class Plumbing:
                 settled.add(function)
                 changed = True
                 for site in self.facts.callers[function]:
-                    passed = argument_for(self.context, site, function, name)
+                    passed = self.facts.passed(site, function, name)
                     if passed is not None:
                         self.gone.update(walk(passed))
         for function in list(parameters):
@@ -206,7 +206,7 @@ class Plumbing:
         code = self._declared(function, name)
         self.context.edits.append(e.ReplaceParameter(function, RULE, reason, name=name, code=code))
         for site in self.facts.callers[function]:
-            passed = argument_for(self.context, site, function, name)
+            passed = self.facts.passed(site, function, name)
             accelerator = self.context.accelerator(site)
             if passed is not None and passed in site.args:
                 self.context.edits.append(e.Replace(passed, RULE, template=accelerator))
@@ -229,7 +229,7 @@ class Plumbing:
             e.ReplaceParameter(function, RULE, "nothing in it needs a device any more", name=name)
         )
         for site in self.facts.callers[function]:
-            passed = argument_for(self.context, site, function, name)
+            passed = self.facts.passed(site, function, name)
             if passed is not None:
                 self.context.edits.append(e.RemoveArgument(site, RULE, argument=passed))
 

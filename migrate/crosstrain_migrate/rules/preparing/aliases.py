@@ -8,9 +8,9 @@ from crosstrain_migrate.facts.arguments import arguments_of
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.memory import ANY
 from crosstrain_migrate.facts.values import Generator, Instance, Iterator, Sequence, Value
-from crosstrain_migrate.rules.arguments import argument_for
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.placement.construction import only_definition
+from crosstrain_migrate.syntax.nodes import FunctionNode
 from crosstrain_migrate.syntax.walks import walk
 
 from .holders import Holding
@@ -107,7 +107,7 @@ def _sees_prepared(
     definition = definition or _entered(context, node)
     if definition is not None:  # batches = tqdm(loader); with tqdm(loader) as batches:
         return _sees_prepared(context, _iterated(definition), holding, position, loader, seen)
-    if scope is None or not scope.is_function:
+    if scope is None or not isinstance(scope.node, FunctionNode):
         return False
     arguments = {a.arg: a for a in walk(scope.node) if isinstance(a, ast.arg)}
     if node.id in arguments:
@@ -115,7 +115,7 @@ def _sees_prepared(
         return bool(sites) and all(
             _sees_prepared(context, value, holding, position, loader, seen)
             for site in sites
-            for value in (argument_for(context, site, scope.node, node.id),)
+            for value in (context.facts.passed(site, scope.node, node.id),)
             if value is not None and loader in facts.of(value)
         )
     return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.facts.arguments import keyword_of
+from crosstrain_migrate.facts.arguments import given, keyword_of
 from crosstrain_migrate.syntax.nodes import FunctionNode
 
 
@@ -19,6 +19,7 @@ def option_name(call: ast.Call) -> str:
 
 
 def spreads(site: ast.Call) -> bool:
+    """Whether a call passes `*args` or `**options`, so that not all it gives is written there."""
     return any(isinstance(a, ast.Starred) for a in site.args) or any(k.arg is None for k in site.keywords)
 
 
@@ -35,9 +36,7 @@ def default_of(function: FunctionNode, argument: ast.arg) -> ast.expr | None:
 
 def spawn_arguments(spawn: ast.Call) -> list[ast.expr] | None:
     """The `args=` of mp.spawn; None when it is no literal tuple."""
-    given = next(
-        (k.value for k in spawn.keywords if k.arg == "args"), spawn.args[1] if len(spawn.args) > 1 else None
-    )
-    if given is None:
+    passed = given(spawn, "args", 1)
+    if passed is None:
         return []
-    return list(given.elts) if isinstance(given, ast.Tuple | ast.List) else None
+    return list(passed.elts) if isinstance(passed, ast.Tuple | ast.List) else None

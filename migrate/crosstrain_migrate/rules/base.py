@@ -55,6 +55,11 @@ class Reasons:
             return False
         return True
 
+    def all_agree(self, context: Context, *rules: Callable[[Context], None]) -> bool:
+        """Asks each rule, also where one before it refuses."""
+        agreed = [self.agrees(rule, context) for rule in rules]
+        return all(agreed)
+
 
 def finding(rule: str, node: ast.AST, reason: str, remedy: str, severity: Severity) -> Finding:
     return Finding(

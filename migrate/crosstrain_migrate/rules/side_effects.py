@@ -7,23 +7,8 @@ import ast
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
-
-def dumps(body: list[ast.stmt]) -> list[str]:
-    return [ast.dump(s) for s in body]
-
-
-def idle(body: list[ast.stmt]) -> bool:
-    return all(
-        isinstance(s, ast.Pass) or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
-        for s in body
-    )
-
-
-_HARMLESS = frozenset(
-    {
-        "is_available",
-        "device_count",
-        "current_device",
+_ASKING_BUILTINS = frozenset(
+    [
         "int",
         "str",
         "len",
@@ -33,16 +18,22 @@ _HARMLESS = frozenset(
         "list",
         "float",
         "bool",
-    }
-    | {
-        "device",
-        "get",
-        "getenv",
-        "format",
         "dict",
         "tuple",
-        "parameters",
-        "named_parameters",
+        "hasattr",
+        "isinstance",
+        "PartialState",
+    ]
+)
+_ASKING_METHODS = frozenset(
+    ["get", "getenv", "format", "startswith", "endswith", "lower", "parameters", "named_parameters"]
+)
+_ASKING_TORCH = frozenset(
+    {
+        "is_available",
+        "device_count",
+        "current_device",
+        "device",
         "get_rank",
         "get_world_size",
         "is_initialized",
@@ -51,21 +42,28 @@ _HARMLESS = frozenset(
         "get_backend",
         "get_default_backend_for_device",
         "current_accelerator",
-        "startswith",
-        "endswith",
-        "lower",
-        "hasattr",
-        "isinstance",
-        "PartialState",
     }
 )
+_ASKING = _ASKING_BUILTINS | _ASKING_METHODS | _ASKING_TORCH
+
+
+def same_code(body: list[ast.stmt], other: list[ast.stmt]) -> bool:
+    return [ast.dump(s) for s in body] == [ast.dump(s) for s in other]
+
+
+def does_nothing(body: list[ast.stmt]) -> bool:
+    """Whether the statements are nothing but `pass`, docstrings and `...`."""
+    return all(
+        isinstance(s, ast.Pass) or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
+        for s in body
+    )
 
 
 def effectless(node: ast.expr) -> bool:
     """Evaluating it changes nothing: names, attributes, arithmetic, tests, and calls that only ask."""
     for inner in walk(node):
         if isinstance(inner, ast.Call):
-            if last_name(inner.func) not in _HARMLESS:
+            if last_name(inner.func) not in _ASKING:
                 return False
         elif isinstance(inner, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr | ast.Lambda):
             return False
@@ -75,10 +73,8 @@ def effectless(node: ast.expr) -> bool:
 def is_pure(test: ast.expr) -> bool:
     """A test without side effects: names, attributes, `not`, and, or, cuda.is_available()."""
     for node in walk(test):
-        if isinstance(node, ast.Call):
-            name = written(node.func)
-            if not name.endswith("is_available"):
-                return False
-        elif not isinstance(node, ast.expr | ast.expr_context | ast.boolop | ast.unaryop | ast.cmpop):
+        if not isinstance(node, ast.expr):
+            return False
+        if isinstance(node, ast.Call) and not written(node.func).endswith("is_available"):
             return False
     return True

@@ -44,21 +44,19 @@ def link(cells: Iterable[tuple[int, str]]) -> str:
     return "".join(f"{MARK}{number}'\n{mask(source)}\n" for number, source in cells)
 
 
+def masked_sources(text: str) -> dict[int, str]:
+    """The sources of a linked text by number, as they stand in it."""
+    lines, cells = text.split("\n"), Cells(text)
+    return {one: "\n".join(lines[cells.first(one) - 1 : cells.last(one)]) for one in cells.numbers}
+
+
 def split(text: str) -> dict[int, str]:
     """The sources of a linked text by number, with IPython's lines as they were."""
-    lines = text.split("\n")
-    starts = [
-        (index, int(found[1])) for index, line in enumerate(lines) if (found := _MARKED.fullmatch(line))
-    ]
-    ends = [index for index, _ in starts[1:]] + [len(lines) - 1]
-    return {
-        number: unmask("\n".join(lines[start + 1 : end]))
-        for (start, number), end in zip(starts, ends, strict=True)
-    }
+    return {number: unmask(source) for number, source in masked_sources(text).items()}
 
 
 class Cells:
-    """Where the lines of a linked text are: in which cell, and there in which line. All count from 1."""
+    """In which cell, and in which line of it, a line of a linked text stands. All count from 1."""
 
     def __init__(self, text: str) -> None:
         self._starts: list[int] = []
@@ -115,7 +113,7 @@ def mask(source: str) -> str:
 
 
 def unmask(text: str) -> str:
-    return _MASKED.sub(lambda found: _revealed(found[1]), _untimed(text))
+    return _MASKED.sub(lambda found: revealed(found[1]), _untimed(text))
 
 
 def without_time(line: str) -> str:
@@ -126,11 +124,22 @@ def without_time(line: str) -> str:
     return line[: found.start()] + line[found.end() :]
 
 
+def string_of(statement: ast.stmt) -> str | None:
+    """The text of a statement that is nothing but a string."""
+    match statement:
+        case ast.Expr(value=ast.Constant(value=str(text))):
+            return text
+    return None
+
+
+def is_mark(statement: ast.stmt) -> bool:
+    """Whether a statement is the string above a cell."""
+    return (string_of(statement) or "").startswith(MARK[1:])
+
+
 def is_time(statement: ast.stmt) -> bool:
     """Whether a statement is the string that stands for `%time`."""
-    value = statement.value if isinstance(statement, ast.Expr) else None
-    said = value.value if isinstance(value, ast.Constant) else None
-    return isinstance(said, str) and said.startswith(_TIME[1:])
+    return (string_of(statement) or "").startswith(_TIME[1:])
 
 
 def _timed(own: str) -> str | None:
@@ -154,7 +163,7 @@ def _untimed(text: str) -> str:
 
 def masked(text: str) -> list[tuple[int, str]]:
     """(line, IPython's own text) of all that is masked."""
-    return [(text.count("\n", 0, found.start()) + 1, _revealed(found[1])) for found in _MASKED.finditer(text)]
+    return [(text.count("\n", 0, found.start()) + 1, revealed(found[1])) for found in _MASKED.finditer(text)]
 
 
 def _wrong_line(lines: list[str]) -> int | None:
@@ -179,16 +188,18 @@ def _hide(lines: list[str], index: int, *patterns: re.Pattern[str]) -> bool:
         lines[index] = kept + timed
         return True
     while own.endswith("\\") and index + 1 < len(lines):
-        lines[index] = f"{kept}{_concealed(own[:-1])}\\"
+        lines[index] = f"{kept}{concealed(own[:-1])}\\"
         index += 1
         kept, own = "", unmask(lines[index])
-    lines[index] = kept + _concealed(own)
+    lines[index] = kept + concealed(own)
     return True
 
 
-def _concealed(own: str) -> str:
-    return _MASK + own.replace("\\", "\\\\").replace("'", "\\'") + "'"
+def concealed(line: str, opening: str = _MASK) -> str:
+    """A line as a string of Python's that begins with `opening`."""
+    return opening + line.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _revealed(inner: str) -> str:
+def revealed(inner: str) -> str:
+    """The line inside such a string."""
     return re.sub(r"\\(.)", r"\1", inner)

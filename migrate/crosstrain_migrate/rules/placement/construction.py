@@ -27,7 +27,7 @@ from crosstrain_migrate.facts.values import External, FromBatch, Function, Symbo
 from crosstrain_migrate.rules.access import Home
 from crosstrain_migrate.rules.base import Context, Subject, refuse
 from crosstrain_migrate.rules.distribution.requested_options import MARKED
-from crosstrain_migrate.rules.output import fetches, loggers
+from crosstrain_migrate.rules.output import fetches, loggers, opened_files
 from crosstrain_migrate.rules.preparing.holders import stores
 from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax import edits as e
@@ -175,7 +175,7 @@ def _makes_speaker(facts: Facts, statement: ast.stmt) -> bool:
     calls = [n for n in walk(statement) if isinstance(n, ast.Call)]
     called = [v.node for c in calls for v in facts.of(c.func) if isinstance(v, Function)]
     calls += [n for function in called for n in walk(function) if isinstance(n, ast.Call)]
-    if any(loggers.keeps_a_file_open(facts, part) for part in walk(statement)):
+    if any(opened_files.keeps_a_file_open(facts, part) for part in walk(statement)):
         return True
     return any(facts.paths(c.func) & loggers.MADE for c in calls)
 

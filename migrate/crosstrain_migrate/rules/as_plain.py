@@ -8,7 +8,6 @@ the Accelerator already.
 from __future__ import annotations
 
 import ast
-from typing import cast
 
 from crosstrain_migrate.facts.facts import understand
 from crosstrain_migrate.rules.distribution.requested_options import Requested
@@ -19,7 +18,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .access import STATE
 from .base import Allows
-from .gate import MIGRATED
+from .gate import imports, is_migrated
 from .planning import plan
 from .policy import BESIDE
 
@@ -67,16 +66,11 @@ class _MadePlain(ast.NodeTransformer):
     def __init__(self) -> None:
         self.lines: set[int] = set()
 
-    def visit_Import(self, node: ast.Import) -> ast.stmt:
-        return self._imported(node, [alias.name for alias in node.names])
+    def visit_Import(self, node: ast.Import | ast.ImportFrom) -> ast.AST:
+        migrated = any(map(is_migrated, imports(ast.Module([node], []))))
+        return self._instead(node, ast.Pass()) if migrated else node
 
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
-        return self._imported(node, [node.module or ""] if not node.level else [])
-
-    def _imported(self, node: ast.Import | ast.ImportFrom, names: list[str]) -> ast.stmt:
-        if not any(name.split(".")[0] in MIGRATED for name in names):
-            return node
-        return cast(ast.stmt, self._instead(node, ast.Pass()))
+    visit_ImportFrom = visit_Import
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         self.generic_visit(node)

@@ -80,7 +80,6 @@ HAND_MADE = {
         "the script makes a device the current one: several processes would work on that one",
     ),
 }
-MIGRATED = ("accelerate", "crosstrain")
 
 
 def _is_in(path: str, name: str) -> bool:
@@ -102,9 +101,12 @@ def imports(tree: ast.Module) -> dict[str, ast.AST]:
 
 def already_migrated(tree: ast.Module) -> bool:
     """Whether a script has been converted; the state that `--todo` asks is no conversion."""
-    return any(
-        path.split(".")[0] in MIGRATED and not path.endswith(".PartialState") for path in imports(tree)
-    )
+    return any(is_migrated(path) and not path.endswith(".PartialState") for path in imports(tree))
+
+
+def is_migrated(path: str) -> bool:
+    """Whether a dotted name is one that a conversion imports."""
+    return path.split(".")[0] in ("accelerate", "crosstrain")
 
 
 def distributes_by_hand(facts: Facts) -> bool:

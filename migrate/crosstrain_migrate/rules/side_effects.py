@@ -7,44 +7,17 @@ import ast
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
-_ASKING_BUILTINS = frozenset(
-    [
-        "int",
-        "str",
-        "len",
-        "max",
-        "min",
-        "range",
-        "list",
-        "float",
-        "bool",
-        "dict",
-        "tuple",
-        "hasattr",
-        "isinstance",
-        "PartialState",
-    ]
-)
-_ASKING_METHODS = frozenset(
-    ["get", "getenv", "format", "startswith", "endswith", "lower", "parameters", "named_parameters"]
-)
-_ASKING_TORCH = frozenset(
+# Functions and methods that only ask: of Python, of strings and modules, of torch.
+_ASKING = frozenset(
     {
-        "is_available",
-        "device_count",
-        "current_device",
-        "device",
-        "get_rank",
-        "get_world_size",
-        "is_initialized",
-        "is_nccl_available",
-        "is_gloo_available",
-        "get_backend",
-        "get_default_backend_for_device",
-        "current_accelerator",
+        *("int", "str", "float", "bool", "list", "dict", "tuple", "len", "max", "min", "range"),
+        *("hasattr", "isinstance", "get", "getenv", "format", "startswith", "endswith", "lower"),
+        *("parameters", "named_parameters", "device", "device_count", "current_device"),
+        *("is_available", "is_initialized", "is_nccl_available", "is_gloo_available", "get_backend"),
+        *("get_rank", "get_world_size", "get_default_backend_for_device", "current_accelerator"),
+        "PartialState",
     }
 )
-_ASKING = _ASKING_BUILTINS | _ASKING_METHODS | _ASKING_TORCH
 
 
 def same_code(body: list[ast.stmt], other: list[ast.stmt]) -> bool:

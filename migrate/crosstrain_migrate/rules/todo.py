@@ -35,16 +35,17 @@ def left_to_you(result: FileResult, policy: Policy, runtime: str) -> FileResult:
     """A refused script with the edits that need no core conversion, and a comment for each reason."""
     from crosstrain_migrate.syntax.checks import check_result
     from crosstrain_migrate.syntax.edit_plan import EditNotApplied
+    from crosstrain_migrate.syntax.rewrite import rewrite
 
     reasons = [one for one in result.findings if one.severity is Severity.REFUSED]
     marked = _guarded(_marked(result.before, reasons))
     kept = replace(policy, comments=suppressions(marked))
     tree = parse(marked)
-    needed = _import_os(tree)
+    needed = [e.AddImport(modules_of(tree)[-1], TODO, code="import os")]  # for the test of WORLD_SIZE
     try:
-        after = _made(marked, [*needed, *independent(understand(tree), marked, runtime, kept.allows_at)])
+        after = rewrite(marked, [*needed, *independent(understand(tree), marked, runtime, kept.allows_at)])
     except EditNotApplied:
-        after = _made(marked, needed)  # the comments are worth more than the edits
+        after = rewrite(marked, needed)  # the comments are worth more than the edits
     if problems := check_result(result.before, after):
         reason = f"the lines for --todo did not pass the tool's own checks ({'; '.join(problems)})"
         remedy = "report this script to us; it was left as it was"
@@ -52,12 +53,6 @@ def left_to_you(result: FileResult, policy: Policy, runtime: str) -> FileResult:
         return replace(result, findings=(*result.findings, said))
     changes = {Change(TODO, one.line, "left to a person", Confidence.REVIEW) for one in reasons}
     return replace(result, after=after, changes=tuple(sorted(changes, key=lambda one: one.line)))
-
-
-def _made(text: str, edits: list[e.Edit]) -> str:
-    from crosstrain_migrate.syntax.rewrite import rewrite
-
-    return rewrite(text, edits) if edits else text
 
 
 def _marked(text: str, reasons: Iterable[Finding]) -> str:
@@ -98,14 +93,6 @@ def _guarded(text: str) -> str:
     lines = script.split("\n")
     lines[line:line] = ["", *GUARD.split("\n")[:-1]]
     return join(text, [*modules, "\n".join(lines)])
-
-
-def _import_os(tree: ast.Module) -> list[e.Edit]:
-    """The import that the test of WORLD_SIZE needs, unless the script has it."""
-    script = modules_of(tree)[-1]
-    names = [alias for node in script.body if isinstance(node, ast.Import) for alias in node.names]
-    known = any(alias.name == "os" and alias.asname is None for alias in names)
-    return [] if known else [e.AddImport(script, TODO, code="import os")]
 
 
 def _opens(node: ast.stmt) -> bool:

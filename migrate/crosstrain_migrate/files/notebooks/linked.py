@@ -1,9 +1,9 @@
-"""The code cells of a notebook as one text that Python parses, and that text as cells again.
+"""Joins the code cells of a notebook into one text that Python parses, and splits that text into cells again.
 
-Each cell stands below a mark, a string that no stage has a reason to touch. Lines that only IPython understands
-(`%matplotlib inline`, `!pip install x`, `f?`) become strings too, as many lines as they were; so do imports from
-`__future__`, which may stand in any cell and in a script only at its top. All of it can be read back from the text
-alone, so the text is all that a migration, its cache and its reports need.
+Each cell stands below a mark, a string that no stage has a reason to change. Lines that only IPython understands
+(`%matplotlib inline`, `!pip install x`, `f?`) become strings too, on as many lines; so do imports from `__future__`,
+which may stand in any cell, but only at the top of a script. The cells can be read back from the text alone, so a
+migration, its cache and its reports need nothing else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MASK = "'crosstrain ipython "
 
 _MARKED = re.compile(rf"{MARK}(\d+)'")
 _MASKED = re.compile(rf"{_MASK}((?:[^'\\]|\\.)*)'")
-# `%time train(3)` is a string and the statement that it times, so that the statement is migrated like any other.
+# `%time train(3)` becomes a string and the statement that it times, which is then migrated like any other.
 _TIME = "'crosstrain time"
 _TIMED = re.compile(rf"{_TIME}(\s+)'; ")
 _TIMES = re.compile(r"%time(\s+)(\S.*)")
@@ -96,7 +96,7 @@ class Cells:
 
 
 def mask(source: str) -> str:
-    """A cell's source with IPython's own lines as strings; whatever else does not parse stays as it is."""
+    """A cell's source with IPython's own lines as strings; other lines that do not parse stay as they are."""
     lines = source.split("\n")
     opening = next((index for index, line in enumerate(lines) if line.strip()), 0)
     if lines[opening].lstrip().startswith(_TRANSPARENT):
@@ -106,7 +106,7 @@ def mask(source: str) -> str:
             _hide(lines, index, _FUTURE)
     while (wrong := _wrong_line(lines)) is not None and _hide(lines, wrong, _COMMAND, _VALUE, _QUESTION):
         pass
-    if wrong is not None:  # the parser blames another line: every line that begins as a command is one
+    if wrong is not None:  # the parser blames another line: hide every line that begins like a command
         for index in range(len(lines)):
             _hide(lines, index, _COMMAND)
     return "\n".join(lines)
@@ -117,7 +117,7 @@ def unmask(text: str) -> str:
 
 
 def without_time(line: str) -> str:
-    """A line that moves into a function, where `%time x = f()` would set no variable of it."""
+    """A line without `%time`, which in a function would not assign the function's own variables."""
     found = _TIMED.search(line)
     if found is None or isinstance(ast.parse(line[found.end() :]).body[0], ast.Expr):
         return line
@@ -174,12 +174,12 @@ def _wrong_line(lines: list[str]) -> int | None:
     except SyntaxError as error:
         return min(max((error.lineno or 1) - 1, 0), len(lines) - 1)
     except (ValueError, RecursionError, MemoryError):
-        return None  # the engine meets it again, and reports it
+        return None  # the engine reports it
     return None
 
 
 def _hide(lines: list[str], index: int, *patterns: re.Pattern[str]) -> bool:
-    """Masks the line, and those it continues on, if one of the patterns knows it."""
+    """Masks a line that matches one of the patterns, and the lines it continues on."""
     found = next((match for one in patterns if (match := one.fullmatch(lines[index]))), None)
     if found is None or any(one in lines[index] for one in (MARK, _MASK, _TIME)):
         return False

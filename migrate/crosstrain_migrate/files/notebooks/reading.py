@@ -183,7 +183,7 @@ def _joined(source: Any) -> str | None:
 
 
 def _ended(source: str) -> str:
-    """The last line of a cell has no line end, which would show as a change when another one follows."""
+    """A source with a line end after its last line; without, a diff shows that line as changed when another follows."""
     return source + "\n" if source and not source.endswith("\n") else source
 
 

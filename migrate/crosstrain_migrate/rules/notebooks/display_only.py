@@ -34,7 +34,7 @@ def hide(text: str, modules: Sequence[Module] = (), kept: Collection[str] = ()) 
     try:
         notebook = Statements(text, modules)
     except (SyntaxError, ValueError, Obstacle):
-        return text  # the engine meets it again, and reports it
+        return text  # the engine reports it
     training = notebook.training
     if not training:
         return text

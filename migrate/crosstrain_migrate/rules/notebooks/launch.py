@@ -39,7 +39,7 @@ from .statement_forms import (
     short,
     targets_of,
 )
-from .writing import Text, Training, is_loader
+from .writing import NotebookWriter, Training, is_loader
 
 CODE = "CT801"
 REASON = "the training runs in a function that notebook_launcher starts on every device"
@@ -63,12 +63,15 @@ def launched(
 ) -> Launch | None:
     """`after`, a migration of `before`, with its training in a function; None where no cell trains.
 
-    `modules`: the local modules that it imports, as they were migrated with it. Raises Obstacle where that cannot be done, or not proven to be the same.
+    `modules`: the local modules that it imports, as they were migrated with it. Raises Obstacle where the training cannot
+    be moved, or the result is not proven to be the same.
     """
-    return _Move(before, after, roles, runtime, modules).made()
+    return _LaunchPlanner(before, after, roles, runtime, modules).made()
 
 
-class _Move:
+class _LaunchPlanner:
+    """Decides which statements move into functions, and what the functions are given and return."""
+
     def __init__(
         self, before: str, after: str, roles: Sequence[RoleFact], runtime: str, modules: Sequence[Module]
     ) -> None:
@@ -102,16 +105,18 @@ class _Move:
             self._check_earlier(work, kernel)
             self._check_body(work)
             self._settle_results(work)
-        text = Text(self.after, self.runtime, self.now, kernel, works).written()
+        text = NotebookWriter(self.after, self.runtime, self.now, kernel, works).written()
         return Launch(text, tuple(work.body[0].lineno for work in works))
 
-    # -- what it is ------------------------------------------------------------------------------------------
+    # -- the training ----------------------------------------------------------------------------------------
 
     def _needs(self, statement: ast.stmt) -> bool:
+        """Whether a statement uses the accelerator, itself or through functions."""
         reach = self.now.reach([statement])
         return HOLDER in reach if self.construct is not None else bool(reach & self.makers)
 
     def _only_prints(self, statement: ast.stmt) -> bool:
+        """Whether a statement uses the accelerator for nothing but printing."""
         direct = [n for n in ast.walk(statement) if isinstance(n, ast.Name) and n.id == HOLDER]
         printing = [n for n in ast.walk(statement) if is_own(n, "print")]
         inner = any(HOLDER in self.now.reads.get(d.name, ()) for d in self.now.uses([statement]))
@@ -129,8 +134,7 @@ class _Move:
             first -= 1
         body = suite[first : last + 1]
         earlier = [s for s in self.now.running if s.lineno < body[0].lineno]
-        later = [s for s in self.now.running if s.lineno > body[-1].lineno]
-        work = Training(body, earlier, later, self.construct, self.roles)
+        work = Training(body, earlier, self.construct, self.roles)
         work.ready = self._ready(earlier)
         work.devices = [s for s in earlier if is_device(s)]
         return work
@@ -149,7 +153,7 @@ class _Move:
         return any(loaders & set(self.now.read_by([s])) for s in below if self._runs(s))
 
     def _ready(self, earlier: list[ast.stmt]) -> dict[str, ast.Assign]:
-        """The names that statements above have prepared, and nothing has set anew: each with its prepare."""
+        """The names that statements above have prepared, and nothing has assigned since: each with its prepare."""
         ready: dict[str, ast.Assign | None] = {}
         for statement in earlier:
             if is_prepare(statement):
@@ -180,7 +184,7 @@ class _Move:
         plain = names_in(value) <= self.now.imported | {"float"} and called <= {"float"}
         return plain and (name in stored(body) or any(changes(name, s) for s in body))
 
-    # -- what stands in its way ------------------------------------------------------------------------------
+    # -- obstacles -------------------------------------------------------------------------------------------
 
     def _check_commands(self) -> None:
         """`%time train(...)`: the call in it was not migrated with the function."""
@@ -194,11 +198,10 @@ class _Move:
 
     def _steps(self, statement: ast.stmt) -> bool:
         """`optimizer.step()`, in a statement of its own."""
-        value = statement.value if isinstance(statement, ast.Expr) else None
-        called = value.func if isinstance(value, ast.Call) else None
-        if not isinstance(called, ast.Attribute) or called.attr != "step":
-            return False
-        return isinstance(called.value, ast.Name) and bool(self.roles.get(called.value.id))
+        match statement:
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="step"))):
+                return bool(self.roles.get(name))
+        return False
 
     def _check_steps(self, kernel: Kernel) -> None:
         for statement in kernel.statements:
@@ -251,7 +254,7 @@ class _Move:
         if any(not is_time(other) for other in self.now.sharing_lines(statement)):
             raise Obstacle(statement.lineno, "two statements share this line", "Give each a line of its own")
 
-    # -- what it leaves behind -------------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------------------
 
     def _settle_results(self, work: Training) -> None:
         """What later cells read of the training comes back: the state of objects they made, and other values."""

@@ -38,8 +38,7 @@ class Training:
 
     body: list[ast.stmt]
     earlier: list[ast.stmt]  # what runs before it, definitions left out
-    later: list[ast.stmt]  # and after it
-    construct: ast.stmt | None  # where it stands, if that is no function
+    construct: ast.stmt | None  # what makes the Accelerator, unless a function does
     roles: dict[str, set[str]]  # of the notebook's variables
     ready: dict[str, ast.Assign] = field(default_factory=dict)  # names that cells above prepare, and where
     devices: list[ast.Assign] = field(default_factory=list)  # `device = accelerator.device`, above
@@ -49,8 +48,8 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Own:
-    """The notebook's own Accelerator: the lines that make it, where it is not made yet, and what it prepares."""
+class KernelAccelerator:
+    """The Accelerator of the kernel: the lines that make it, unless it is made already, and what it prepares."""
 
     construct: list[str]
     prepared: list[str]
@@ -61,7 +60,7 @@ class Own:
         return [f"{names} = {HOLDER}.prepare({names})"] if names else []
 
 
-class Text:
+class NotebookWriter:
     """The notebook with its functions, their launches, and the kernel's own cells."""
 
     def __init__(
@@ -82,7 +81,7 @@ class Text:
         above = self._own([], first_training)
         for number, (work, until) in enumerate(zip(self.works, [*starts[1:], None], strict=True), 1):
             first, last = work.body[0].lineno, end_of(work.body[-1])
-            new = [*changed.get(first, [])[:-1], *Function(self, work).written()]
+            new = [*changed.get(first, [])[:-1], *FunctionWriter(self, work).written()]
             done = self.works[:number]
             new += self._placed(done, until, last)
             if below := self._own(done, until, last):
@@ -119,8 +118,8 @@ class Text:
             lines += self.kernel.source(original)
         return lines
 
-    def _own(self, done: Sequence[Training], until: int | None, since: int = 0) -> Own | None:
-        """The notebook's own Accelerator, one process, where its cells from `since` need it."""
+    def _own(self, done: Sequence[Training], until: int | None, since: int = 0) -> KernelAccelerator | None:
+        """The Accelerator of the kernel's one process, where cells from line `since` on need it."""
         section = self._section(since, until)
         loaders = self._altered_loaders(section, done)
         if loaders is None:
@@ -131,7 +130,9 @@ class Text:
             lines = (ast.get_source_segment(self.after, self.works[0].construct) or "").split("\n")
         self.has_own = True
         used, prepared = self.now.reach(section), self._prepared(section, done)
-        return Own(lines, [n for n in prepared if n in loaders or (n in used and self._is_model(n))])
+        return KernelAccelerator(
+            lines, [n for n in prepared if n in loaders or (n in used and self._is_model(n))]
+        )
 
     def _check_raw(self, loaders: Collection[str], since: int) -> None:
         """A prepared loader puts its batches on the device: cells that move them themselves expect its own ones."""
@@ -230,10 +231,10 @@ def _instead(first: int, last: int, new: list[str]) -> dict[int, list[str]]:
     return {first: new} | {line: [] for line in range(first + 1, last + 1)}
 
 
-class Function:
+class FunctionWriter:
     """One training as a function, and its launch."""
 
-    def __init__(self, text: Text, work: Training) -> None:
+    def __init__(self, text: NotebookWriter, work: Training) -> None:
         self.text, self.work, self.now, self.unit = text, work, text.now, text.unit
         self.reach = self.now.reach(work.body)
         self.prepares, self.verbatim = self._preparation()

@@ -47,42 +47,16 @@ from .waits import Writes, called
 
 DIRECTORY, FILE = "CT402", "CT403"
 WRITERS = {
-    "numpy.save",
-    "numpy.savez",
-    "numpy.savez_compressed",
-    "numpy.savetxt",
-    "matplotlib.pyplot.savefig",
-    "torchvision.utils.save_image",
-    "imageio.imwrite",
-    "pickle.dump",
-    "json.dump",
-    "yaml.dump",
-    "torch.jit.save",
-    "shutil.copy",
-    "shutil.copyfile",
-    "shutil.copy2",
-    "shutil.move",
-    "shutil.rmtree",
-    "os.remove",
-    "os.unlink",
-    "os.rename",
-    "os.replace",
+    *("numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.savetxt"),
+    *("matplotlib.pyplot.savefig", "torchvision.utils.save_image", "imageio.imwrite"),
+    *("pickle.dump", "json.dump", "yaml.dump", "torch.jit.save"),
+    *("shutil.copy", "shutil.copyfile", "shutil.copy2", "shutil.move", "shutil.rmtree"),
+    *("os.remove", "os.unlink", "os.rename", "os.replace"),
 }
 WRITING_METHODS = {
-    "savefig",
-    "to_csv",
-    "to_pickle",
-    "to_json",
-    "to_excel",
-    "to_parquet",
-    "write_text",
-    "write_bytes",
-    "unlink",
-    "tofile",
-    "save_pretrained",
-    "push_to_hub",
+    *("to_csv", "to_pickle", "to_json", "to_excel", "to_parquet", "savefig"),
+    *("write_text", "write_bytes", "unlink", "tofile", "save_pretrained", "push_to_hub"),
 }
-
 ALREADY_THERE = {"OSError", "FileExistsError", "Exception", "EnvironmentError"}
 _PATHS = (ast.Name, ast.Attribute, ast.Call, ast.JoinedStr, ast.BinOp)
 

@@ -33,18 +33,11 @@ LOG_FILES = frozenset(
         "logging.handlers.WatchedFileHandler",
     }
 )
-
 ECHOES = frozenset(
     {
         *(f"{bar}.write" for bar in BARS),
-        "click.echo",
-        "click.secho",
-        "typer.echo",
-        "typer.secho",
-        "rich.print",
-        "pprint.pp",
-        "pprint.pprint",
-        "termcolor.cprint",
+        *("click.echo", "click.secho", "typer.echo", "typer.secho"),
+        *("rich.print", "pprint.pp", "pprint.pprint", "termcolor.cprint"),
     }
 )
 CONSOLE = "rich.console.Console"

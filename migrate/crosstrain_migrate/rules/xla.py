@@ -21,7 +21,7 @@ one note of each rule, `--select CT7` shows every place, `--ignore CT7` none.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from crosstrain_migrate.facts.arguments import given
@@ -58,27 +58,24 @@ _RANDOM = frozenset(
         "numpy.random.choice",
     }
 )
-# Calls that are worth a note wherever they stand: rule, reason, remedy.
-_CALLS = {
-    "torch.nn.utils.rnn.pad_sequence": (
-        LENGTHS,
-        "pad_sequence makes each batch as long as its longest sequence: a new shape nearly every step",
-        "pad to a few lengths: collate_fn=crosstrain.utils.pad_collate(multiple_of=64, fields=[...])",
-    ),
-    "torch.nn.utils.rnn.pack_padded_sequence": (
-        RECURRENT,
-        "packed sequences do not run on XLA at all: their batch sizes depend on values",
-        "pad to a fixed length and mask the outputs",
-    ),
-}
+_PADDED = (
+    "pad_sequence makes each batch as long as its longest sequence: a new shape nearly every step",
+    "pad to a few lengths: collate_fn=crosstrain.utils.pad_collate(multiple_of=64, fields=[...])",
+)
+_PACKED = (
+    "packed sequences do not run on XLA at all: their batch sizes depend on values",
+    "pad to a fixed length and mask the outputs",
+)
+Advice = tuple[ast.AST, str, str]  # where, why, what to do instead
 
 
 def advise(facts: Facts) -> list[Finding]:
     """Every note of this family, in the order of the script; one for each place, reads one for each loop."""
-    found: list[Finding] = []
-    searches = (_shapes, _branches, _reads, _lengths, _calls, _counts, _recurrent, _autocast, _rates, _ties)
-    for search in searches:
-        found.extend(search(facts))
+    found = [
+        finding(rule, node, reason, remedy, Severity.NOTE)
+        for rule, search in _SEARCHES.items()
+        for node, reason, remedy in search(facts)
+    ]
     return sorted(dict.fromkeys(found), key=lambda one: (one.line, one.column, one.rule))
 
 
@@ -98,11 +95,7 @@ def _also(others: list[Finding]) -> str:
     return f" (also line{'s' if len(lines) > 1 else ''} {shown})"
 
 
-def _note(rule: str, node: ast.AST, reason: str, remedy: str) -> Finding:
-    return finding(rule, node, reason, remedy, Severity.NOTE)
-
-
-# -- what is where -----------------------------------------------------------------------------------------------
+# -- steps, tensors, masks -----------------------------------------------------------------------------------------
 
 
 def _each_step(facts: Facts, node: ast.AST) -> bool:
@@ -155,7 +148,7 @@ def _text(node: ast.AST) -> str:
 # -- CT701: shapes -----------------------------------------------------------------------------------------------
 
 
-def _shapes(facts: Facts) -> Iterator[Finding]:
+def _shapes(facts: Facts) -> Iterator[Advice]:
     for node in facts.nodes:
         if isinstance(node, ast.Subscript) and _each_step(facts, node):
             if _is_mask(facts, node.slice) and _may_be_tensor(facts, node.value):
@@ -164,8 +157,7 @@ def _shapes(facts: Facts) -> Iterator[Finding]:
             name = _shape_by_value(facts, node)
             if name is not None:
                 instead, count = _BY_VALUE[name]
-                yield _note(
-                    SHAPES,
+                yield (
                     node,
                     f"the size of {name}'s result depends on values: XLA leaves it to the CPU, and what follows was "
                     f"compiled {count} times in 8 steps",
@@ -173,7 +165,7 @@ def _shapes(facts: Facts) -> Iterator[Finding]:
                 )
 
 
-def _indexing(facts: Facts, node: ast.Subscript) -> Finding:
+def _indexing(facts: Facts, node: ast.Subscript) -> Advice:
     base, mask = _text(node.value), _text(node.slice)
     statement = facts.table.statement_of(node)
     if isinstance(statement, ast.Assign) and statement.targets == [node]:
@@ -181,9 +173,8 @@ def _indexing(facts: Facts, node: ast.Subscript) -> Finding:
         if isinstance(statement.value, ast.Constant | ast.UnaryOp):
             remedy = f"write {base} = torch.where({mask}, {_text(statement.value)}, {base})"
         reason = f"assigning to {base}[{mask}] was compiled 9 times in 8 steps: the number of places differs"
-        return _note(SHAPES, node, reason, remedy)
-    return _note(
-        SHAPES,
+        return node, reason, remedy
+    return (
         node,
         f"{base}[{mask}] has another shape for every batch: it was compiled 8 times in 8 steps",
         f"keep all rows: multiply by the mask, or use torch.where({mask}, {base}, 0), and divide sums by ({mask}).sum()",
@@ -198,14 +189,13 @@ def _shape_by_value(facts: Facts, call: ast.Call) -> str | None:
     return name if of_tensor else None
 
 
-# -- CT702, CT703: what Python wants to know -----------------------------------------------------------------------
+# -- CT702, CT703: values that Python reads -------------------------------------------------------------------------
 
 
-def _branches(facts: Facts) -> Iterator[Finding]:
+def _branches(facts: Facts) -> Iterator[Advice]:
     for node in facts.each(ast.If, ast.While, ast.IfExp):
         if _each_step(facts, node) and any(_decides(facts, part) for part in _conditions(node.test)):
-            yield _note(
-                BRANCHES,
+            yield (
                 node.test,
                 f"`{_text(node.test)}` is known only when the device has finished: the step becomes two graphs with a "
                 f"wait between them",
@@ -232,7 +222,7 @@ def _decides(facts: Facts, test: ast.expr) -> bool:
     return _is_tensor(facts, test)
 
 
-def _reads(facts: Facts) -> Iterator[Finding]:
+def _reads(facts: Facts) -> Iterator[Advice]:
     """One note for each loop: at its first read, with the number of them."""
     loops: dict[ast.AST, list[ast.Call]] = {}
     for call in facts.calls:
@@ -242,8 +232,7 @@ def _reads(facts: Facts) -> Iterator[Finding]:
                 loops.setdefault(around, []).append(call)
     for calls in loops.values():
         count = f"{len(calls)} values are" if len(calls) > 1 else f"`{_text(calls[0])}` is"
-        yield _note(
-            READS,
+        yield (
             calls[0],
             f"{count} read in every step: on a TPU each read waits for the device",
             "add up on the device (total += loss.detach()) and read once, after the loop",
@@ -279,22 +268,17 @@ def _rarely(facts: Facts, node: ast.AST) -> bool:
 # -- CT704, CT705: sizes that follow Python ----------------------------------------------------------------------
 
 
-def _lengths(facts: Facts) -> Iterator[Finding]:
+def _lengths(facts: Facts) -> Iterator[Advice]:
     for call in facts.calls:
         if any(_to_longest(keyword) for keyword in call.keywords):
-            yield _note(
-                LENGTHS,
+            yield (
                 call,
                 "padding to the longest of each batch makes a new shape nearly every step: 40 steps of lengths 5 to "
                 "128 were compiled 32 times, 5 times with multiples of 32",
                 'use padding="max_length", or pad_to_multiple_of with truncation',
             )
-
-
-def _calls(facts: Facts) -> Iterator[Finding]:
-    for path, (rule, reason, remedy) in _CALLS.items():
-        for call in facts.calls_to(path):
-            yield _note(rule, call, reason, remedy)
+    for call in facts.calls_to("torch.nn.utils.rnn.pad_sequence"):
+        yield call, *_PADDED
 
 
 def _to_longest(keyword: ast.keyword) -> bool:
@@ -306,12 +290,11 @@ def _to_longest(keyword: ast.keyword) -> bool:
     )
 
 
-def _counts(facts: Facts) -> Iterator[Finding]:
+def _counts(facts: Facts) -> Iterator[Advice]:
     for loop in facts.each(ast.For):
         counts = loop not in facts.loops and isinstance(loop.target, ast.Name) and _is_range(loop.iter)
         if counts and _each_step(facts, loop) and _random_size(facts, loop.iter):
-            yield _note(
-                COUNTS,
+            yield (
                 loop,
                 "the loop runs a random number of times: each number is a graph of its own (8 were compiled in 8 steps)",
                 "draw from a few fixed numbers, or run the longest loop and mask what is too much",
@@ -319,8 +302,7 @@ def _counts(facts: Facts) -> Iterator[Finding]:
     for node in facts.each(ast.Slice):
         ends = [end for end in (node.lower, node.upper) if end is not None]
         if _each_step(facts, node) and any(_random_size(facts, end) for end in ends):
-            yield _note(
-                COUNTS,
+            yield (
                 ends[0],
                 "the slice starts or ends at another number each step, and each number is a graph of its own",
                 "index with a tensor (torch.index_select, x[offset + torch.arange(n)]), which is one graph",
@@ -346,40 +328,39 @@ def _random_size(facts: Facts, node: ast.AST, depth: int = 0) -> bool:
 # -- CT706 to CT709: layers, devices, processes, ties --------------------------------------------------------------
 
 
-def _recurrent(facts: Facts) -> Iterator[Finding]:
+def _recurrent(facts: Facts) -> Iterator[Advice]:
     for call in facts.calls_to(*_RECURRENT):
         if "torch.nn.GRU" in facts.paths(call.func):
             continue  # torch_xla brings a GRU of its own that is compiled once
-        yield _note(
-            RECURRENT,
+        yield (
             call,
             "XLA unrolls the layer over time: one compilation of 16 s for 8 steps of a sequence, 117 s for 64, for "
             "every length",
             "use few, short lengths (pad_collate), or a GRU, which torch_xla compiles as a loop",
         )
+    for call in facts.calls_to("torch.nn.utils.rnn.pack_padded_sequence"):
+        yield call, *_PACKED
 
 
-def _autocast(facts: Facts) -> Iterator[Finding]:
+def _autocast(facts: Facts) -> Iterator[Advice]:
     for call in facts.calls_to(*_CUDA_AUTOCAST, *_ANY_AUTOCAST):
         named = given(call, "device_type", 0)
         cuda = facts.paths(call.func) & set(_CUDA_AUTOCAST)
         if cuda or (isinstance(named, ast.Constant) and named.value == "cuda"):
-            yield _note(
-                AUTOCAST,
+            yield (
                 call,
                 "this autocast is for CUDA and has no effect, or raises, on any other device",
                 'use accelerator.autocast() with Accelerator(mixed_precision="bf16"): TPUs compute in bfloat16',
             )
 
 
-def _rates(facts: Facts) -> Iterator[Finding]:
+def _rates(facts: Facts) -> Iterator[Advice]:
     for node in facts.each(ast.BinOp):
         if not isinstance(node.op, ast.Mult | ast.Div):
             continue
         sides = (node.left, node.right)
         if any(_process_count(facts, side) for side in sides) and any(_is_rate(side) for side in sides):
-            yield _note(
-                RATES,
+            yield (
                 node,
                 "on a TPU host one process drives all chips: the number of processes says nothing about the batch",
                 "use accelerator.num_replicas, which counts chips there and processes elsewhere",
@@ -398,16 +379,28 @@ def _is_rate(node: ast.expr) -> bool:
     return name in ("lr", "learning_rate", "base_lr", "rate") or name.endswith(("_lr", "_learning_rate"))
 
 
-def _ties(facts: Facts) -> Iterator[Finding]:
+def _ties(facts: Facts) -> Iterator[Advice]:
     for node in facts.each(ast.Assign):
         match node:
             case ast.Assign(
                 targets=[ast.Attribute(value=owner, attr="weight") as target],
                 value=ast.Attribute(value=other, attr="weight") as tied,
             ) if ast.dump(owner) != ast.dump(other):
-                yield _note(
-                    TIES,
+                yield (
                     node,
                     f"{_text(target)} and {_text(tied)} are one parameter, and a plain .to(device) on XLA makes two of it",
                     "let prepare move the model, which keeps ties, and leave out other moves",
                 )
+
+
+_SEARCHES: dict[str, Callable[[Facts], Iterator[Advice]]] = {
+    SHAPES: _shapes,
+    BRANCHES: _branches,
+    READS: _reads,
+    LENGTHS: _lengths,
+    COUNTS: _counts,
+    RECURRENT: _recurrent,
+    AUTOCAST: _autocast,
+    RATES: _rates,
+    TIES: _ties,
+}

@@ -59,14 +59,11 @@ class Cells:
     """In which cell, and in which line of it, a line of a linked text stands. All count from 1."""
 
     def __init__(self, text: str) -> None:
-        self._starts: list[int] = []
-        self.numbers: list[int] = []
         lines = text.split("\n")
-        self._end = len(lines)
-        for line, content in enumerate(lines, 1):
-            if found := _MARKED.fullmatch(content):
-                self._starts.append(line)
-                self.numbers.append(int(found[1]))
+        found = [(line, _MARKED.fullmatch(content)) for line, content in enumerate(lines, 1)]
+        marks = [(line, int(mark[1])) for line, mark in found if mark is not None]
+        self._starts, self._end = [line for line, _ in marks], len(lines)
+        self.numbers = [number for _, number in marks]
 
     def __call__(self, line: int) -> tuple[int, int]:
         """(cell, line in it); a mark counts as its cell's first line."""

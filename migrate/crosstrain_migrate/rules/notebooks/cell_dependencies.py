@@ -17,7 +17,7 @@ _BUILTINS = frozenset(dir(builtins))
 
 
 class Obstacle(Exception):
-    """The training cannot be moved into a function: the line of the migrated text that shows why, and what to do."""
+    """The training cannot be moved into a function. line: of the migrated text."""
 
     def __init__(self, line: int, reason: str, remedy: str) -> None:
         super().__init__(reason)
@@ -41,13 +41,13 @@ class Statements:
             raise Obstacle(error.lineno or 1, reason, "Correct the syntax") from error
 
     def sharing_lines(self, statement: ast.stmt) -> list[ast.stmt]:
-        """The other statements that stand on lines of this one."""
+        """The other statements that share a line with this one."""
         first, last = first_of(statement), end_of(statement)
         return [s for s in self.tree.body if s is not statement and s.lineno <= last and first <= end_of(s)]
 
     @cached_property
     def running(self) -> list[ast.stmt]:
-        """What runs when its cell does: no definitions, imports, marks and strings."""
+        """The statements that do something when their cell runs: no definitions, imports or strings."""
         quiet = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
         return [s for s in self.tree.body if not isinstance(s, quiet) and string_of(s) is None]
 
@@ -72,7 +72,7 @@ class Statements:
             found = wider
 
     def _through(self, names: Iterable[str], reads: dict[str, frozenset[str]]) -> Iterator[frozenset[str]]:
-        """What each of these variables reads when it is used."""
+        """The variables that using each of these names reads."""
         for name in names:
             for used in (name, *self.made.get(name, ())):
                 yield reads.get(used, frozenset())
@@ -89,7 +89,7 @@ class Statements:
         return found
 
     def reach(self, statements: Iterable[ast.stmt]) -> frozenset[str]:
-        """All names that these statements read, in the functions and classes they use, too."""
+        """All names that these statements read, also in the functions and classes that they use."""
         names = names_in(*statements)
         made = {cls for name in names for cls in self.made.get(name, ())}
         return frozenset(names | made).union(*self._through(names, self.reads))
@@ -116,18 +116,18 @@ class Statements:
     # -- writing ---------------------------------------------------------------------------------------------
 
     def written_by(self, statements: Iterable[ast.stmt]) -> frozenset[str]:
-        """Variables of the notebook that the functions these statements use declare `global` and set."""
+        """The notebook's variables that functions used by these statements declare `global` and assign."""
         tables = {table.get_name(): table for table in self._table.get_children()}
         used = [node.name for node in self.uses(statements) if self.defined.get(node.name) is node]
         symbols = _symbols(*(tables[name] for name in used if name in tables))
         return frozenset(s.get_name() for s in symbols if s.is_declared_global() and s.is_assigned())
 
     def used_after(self, last: ast.stmt) -> dict[str, ast.stmt]:
-        """What the statements behind `last` read before they set it themselves, each with its first reader."""
+        """The names that the statements after `last` read before they assign them, each with its first reader."""
         return self.read_by([s for s in self.running if s.lineno > last.lineno])
 
     def read_by(self, statements: Iterable[ast.stmt]) -> dict[str, ast.stmt]:
-        """The names that must be there before the statements run, each with its first reader."""
+        """The names that must be bound before the statements run, each with its first reader."""
         found: dict[str, ast.stmt] = {}
         fresh: set[str] = set()
         for statement in statements:
@@ -140,7 +140,7 @@ class Statements:
 
 
 def _read_first(statements: Iterable[ast.stmt], bound: set[str]) -> set[str]:
-    """Names that are read before the statements have bound them for certain; `bound` gets those they bind."""
+    """Names that the statements read before they have surely bound them; adds the names that they bind to `bound`."""
     found: set[str] = set()
     for statement in statements:
         match statement:
@@ -170,7 +170,7 @@ def _loads(node: ast.AST) -> set[str]:
 
 
 def assignments(statements: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
-    """Each (name, value) of the assignments in `statements`, pairs of tuples taken apart."""
+    """Each (name, value) of the assignments in `statements`; a tuple gives a pair for each element."""
     for node in (n for s in statements for n in ast.walk(s)):
         if isinstance(node, ast.Assign):
             for target in node.targets:
@@ -191,7 +191,7 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
 
 
 def stored(statements: Iterable[ast.AST]) -> set[str]:
-    """The names that the statements or targets bind, those of comprehensions and inner functions left out."""
+    """The names that statements or targets bind, without those inside comprehensions and functions."""
     found: set[str] = set()
     waiting: list[ast.AST] = list(statements)
     while waiting:

@@ -35,7 +35,7 @@ _DEVICES = ("cuda", "mps", "cpu", "xpu")
 
 @dataclass(frozen=True)
 class Insertion:
-    """A statement of the original that comes back, above this line of the migrated text."""
+    """A statement of the original to insert above a line of the migrated text."""
 
     line: int
     original: ast.stmt
@@ -63,7 +63,7 @@ class Kernel:
         self._give_back()
 
     def _changed_definitions(self, bodies: Collection[ast.stmt]) -> set[str]:
-        """What the conversion has changed and the training uses, and what calls that; other definitions come back."""
+        """The functions and classes that the training uses changed, and those that call them; the others come back."""
         old = {name: ast.dump(node) for name, node in self.before.defined.items()}
         changed = {n for n, node in self.now.defined.items() if old.get(n) != ast.dump(node)}
         used = {d.name for d in self.now.uses(bodies)}
@@ -86,11 +86,11 @@ class Kernel:
         return self.back.get(statement, [statement])
 
     def source(self, statement: ast.stmt) -> list[str]:
-        """The lines of a statement that `own` gave, or of the original."""
+        """The lines of a statement in the original text."""
         return self.before.text.split("\n")[first_of(statement) - 1 : statement.end_lineno]
 
     def between(self, above: ast.stmt, below: ast.stmt) -> list[str]:
-        """The lines between two statements of the original: comments, and blank ones."""
+        """The comments and blank lines between two statements of the original."""
         return self.before.text.split("\n")[above.end_lineno or 0 : first_of(below) - 1]
 
     # -- what comes back -------------------------------------------------------------------------------------
@@ -111,9 +111,10 @@ class Kernel:
         self._give_back_lost()
 
     def _is_idle_move(self, statement: ast.stmt) -> bool:
-        """`model = model.to(device)` of what is prepared in each process, unless a cell before that computes with it.
+        """Whether a statement like `model = model.to(device)` is not needed: each process prepares the model.
 
-        What is moved to the CPU, or moved after the last training, is moved for the kernel's own sake.
+        It is, where a cell computes with the model before the training. Moves to the CPU, and moves after the last training,
+        are for the kernel itself.
         """
         match statement:
             case ast.Assign(
@@ -144,11 +145,11 @@ class Kernel:
         return any(self._devices & names_in(s) for s in using)
 
     def _may_come_back(self, statement: ast.stmt) -> bool:
-        """A model that the training prepares need not be on a device before it."""
+        """Whether the original may come back: a model that the training prepares need not be on a device before."""
         return HOLDER in names_in(statement) or not stored([statement]) & self.prepared
 
     def _give_back_placements(self) -> None:
-        """`model = Net().to(device)`, where a cell before any training computes with the model on its device."""
+        """Restores `model = Net().to(device)` where a cell computes with the model on its device before a training."""
         for statement in self.statements:
             names = stored([statement]) & self.prepared
             if not names or statement in self.back or _is_moved(statement):
@@ -160,12 +161,12 @@ class Kernel:
                 self.back[statement] = [original]
 
     def _give_back_lost(self) -> None:
-        """What the migrated text does not make any more, and cells of the kernel still read."""
+        """Restores statements that the migrated text no longer has, and whose results cells of the kernel still read."""
         while lost := [s for s in self._originals if self._is_lost(s)]:
             self.insertions += [Insertion(self._place(s), s) for s in lost]
 
     def _is_lost(self, original: ast.stmt) -> bool:
-        """Whether the kernel reads what a statement made that no statement makes now as it did."""
+        """Whether the kernel reads what a statement of the original made, and nothing makes it now in the same way."""
         if any(i.original is original for i in self.insertions):
             return False
         said, inserted = ast.dump(original), [i.original for i in self.insertions]
@@ -188,7 +189,7 @@ class Kernel:
         return self.now.cells.last(cell) + 1
 
     def _guarded(self, statement: ast.stmt, taken: Collection[ast.stmt]) -> list[ast.stmt]:
-        """The author's statements under a guard for one process, if they are those of the cell and need nothing changed."""
+        """The originals of the statements under a guard for one process, if each has one in the cell and needs nothing changed."""
         cell, found = self.now.cell(statement), []
         own = {ast.dump(o): o for o in self._originals if self.before.cell(o) == cell and o not in taken}
         for inner in guarded_by(statement):
@@ -199,7 +200,7 @@ class Kernel:
         return found
 
     def _original(self, statement: ast.stmt) -> ast.stmt | None:
-        """The author's statement, if it makes the same and needs nothing that has changed."""
+        """The original of a statement, if it binds the same names and needs nothing that has changed."""
         cell = self.now.cell(statement)
         first, last = self._origin(statement.lineno), self._origin(end_of(statement))
         for original in self._originals:
@@ -208,11 +209,11 @@ class Kernel:
                 return None if self._calls_changed(self.before, original) else original
         return None
 
-    # -- what is asked ---------------------------------------------------------------------------------------
+    # -- questions ------------------------------------------------------------------------------------------
 
     @cached_property
     def _cells(self) -> frozenset[int]:
-        """The cells in which the migrated text makes its own of the author's names."""
+        """The cells in which statements come back or go."""
         return frozenset(self.now.cell(s) for s in (*self.back, *self.gone))
 
     @cached_property
@@ -227,7 +228,7 @@ class Kernel:
         return frozenset(stored(n for n in assigned if _is_device(n.value)))
 
     def device_of(self, statements: Sequence[ast.stmt]) -> str:
-        """How these statements name the device they compute on; empty where they do not."""
+        """The expression by which these statements name their device; empty where they use none."""
         named = sorted(self._devices & self.now.reach(statements))
         if len(named) == 1:
             return named[0]

@@ -1,4 +1,4 @@
-"""The functions that cells import from local modules: what they do when a cell calls them."""
+"""The functions and classes that cells import from local modules."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Outside:
             self.definitions[name] = self._closure(nodes)
 
     def _closure(self, nodes: list[Definition]) -> list[Definition]:
-        """The definitions and whatever of the modules they name: more than they use, never less."""
+        """The definitions, and those of all modules that they name: more than they use, never less."""
         found = list(nodes)
         for node in found:
             named = names_in(node) | {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}

@@ -1,4 +1,4 @@
-"""Whether code changes what a variable holds: by a method, by a part that it sets, in a function that gets it."""
+"""Whether code changes the object that a variable holds: by a method, by assigning a part, or in a function."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CONTAINERS = {"list", "dict", "set", "defaultdict", "deque"}
 
 
 def changes(name: str, where: ast.AST) -> bool:
-    """Whether a piece of code changes the object that a variable holds, by a method's name or a part it sets."""
+    """Whether a piece of code changes the object that a variable holds, by a method or by assigning a part of it."""
     for node in ast.walk(where):
         match node:
             case ast.Call(func=ast.Attribute(value=owner, attr=method)):
@@ -47,7 +47,7 @@ def uses_methods(name: str, where: ast.AST) -> bool:
 
 
 def is_filled(name: str, where: ast.AST, functions: Mapping[str, Sequence[ast.AST]], depth: int = 4) -> bool:
-    """Whether one of these functions, here or in what it calls, changes the variable that it is handed."""
+    """Whether one of these functions, itself or in what it calls, may change the object that it is given."""
     for call, given in _handed(name, where, functions):
         assert isinstance(call.func, ast.Name)
         for function in functions[call.func.id]:
@@ -64,7 +64,7 @@ def is_filled(name: str, where: ast.AST, functions: Mapping[str, Sequence[ast.AS
 def _handed(
     name: str, where: ast.AST, functions: Collection[str]
 ) -> Iterator[tuple[ast.Call, int | str | None]]:
-    """Each call of one of the functions that gets the variable: by position or by name."""
+    """The calls that give the variable to one of the functions, each with the position or the name."""
     for node in ast.walk(where):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in functions:
             yield from ((node, at) for at, given in enumerate(node.args) if _is(name, given))

@@ -1,4 +1,4 @@
-"""What single statements and lines of a migrated notebook are, and how new ones are written."""
+"""Recognizes and writes single statements and lines of a migrated notebook."""
 
 from __future__ import annotations
 
@@ -122,14 +122,14 @@ def wrapped(start: str, names: Sequence[str], end: str, unit: str) -> list[str]:
 
 
 def put_at(line: str, node: ast.expr, text: str) -> str:
-    """The line with what stands at the node replaced; columns of the tree count bytes."""
+    """The line with the text of the node replaced; the columns of the tree count bytes."""
     data = line.encode()
     before, behind = data[: node.col_offset], data[node.end_col_offset :]
     return before.decode() + text + behind.decode()
 
 
 def string_lines(lines: list[str]) -> set[int]:
-    """Indexes of lines that begin inside a string, whose blanks are the string's."""
+    """The indexes of lines that begin inside a string, and must not be indented."""
     nodes = ast.walk(ast.parse("\n".join(lines)))
     strings = [n for n in nodes if isinstance(n, ast.Constant | ast.JoinedStr)]
     return {index for n in strings for index in range(n.lineno, n.end_lineno or n.lineno)}

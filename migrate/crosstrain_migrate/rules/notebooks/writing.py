@@ -34,7 +34,7 @@ OWN = "# in the notebook's own process"
 
 @dataclass
 class Training:
-    """The statements of one cell that become a function's body, and what is known of them."""
+    """The statements of one cell that become the body of a function, and what it needs and returns."""
 
     body: list[ast.stmt]
     earlier: list[ast.stmt]  # what runs before it, definitions left out
@@ -98,7 +98,7 @@ class NotebookWriter:
         return text.replace(f"\n{plain}\n", f"\n{plain}, notebook_launcher\n", 1)
 
     def _write_kernel(self, changed: dict[int, list[str]]) -> None:
-        """The kernel's statements as they run there."""
+        """Replaces the kernel's statements by the originals that come back."""
         for statement in self.kernel.statements:
             own = self.kernel.own(statement)
             if own != [statement]:
@@ -111,7 +111,7 @@ class NotebookWriter:
             changed[insertion.line] = [*self.kernel.source(insertion.original), *here]
 
     def _sources(self, originals: Sequence[ast.stmt]) -> list[str]:
-        """The lines of statements of the original, as far apart as they were."""
+        """The lines of original statements, with the comments and blank lines between them."""
         lines: list[str] = []
         for above, original in zip([None, *originals], originals, strict=False):
             lines += self.kernel.between(above, original) if above is not None else []
@@ -135,7 +135,7 @@ class NotebookWriter:
         )
 
     def _check_raw(self, loaders: Collection[str], since: int) -> None:
-        """A prepared loader puts its batches on the device: cells that move them themselves expect its own ones."""
+        """Raises Obstacle where a cell that stays as it was reads one of these loaders: prepared, it moves its batches."""
         altered = self.kernel.altered(self.kernel.statements)
         for statement in self.kernel.statements:
             if statement.lineno < since or statement in altered or not self.kernel.own(statement):
@@ -145,7 +145,7 @@ class NotebookWriter:
                 raise Obstacle(statement.lineno, reason, "Make a loader of its own for this cell")
 
     def _placed(self, done: Sequence[Training], until: int | None, since: int) -> list[str]:
-        """Trained models go where cells below, up to the next training, compute with them."""
+        """The lines that move trained models to the device on which the cells below, up to the next training, use them."""
         section = self._section(since, until)
         device, used = self.kernel.device_of(section), self.now.reach(section)
         before, cell = self.kernel.before, self.now.cells(since)[0]
@@ -158,7 +158,7 @@ class NotebookWriter:
         return [f"{n}.to({device})" for n in trained]
 
     def _altered_loaders(self, section: list[ast.stmt], done: Sequence[Training]) -> list[str] | None:
-        """The prepared loaders that altered statements use; None where these need no Accelerator of the notebook's own."""
+        """The prepared loaders that altered statements use; None where those need no Accelerator of the kernel."""
         reach = self.now.reach(self.kernel.altered(section))
         prepared = self._prepared(section, done)
         loaders = [n for n in prepared if base_of(n) in reach and is_loader(n, self.roles)]
@@ -184,14 +184,14 @@ class NotebookWriter:
         return "module" in self.roles.get(name, ())
 
     def _prepared(self, section: list[ast.stmt], done: Sequence[Training]) -> list[str]:
-        """The names that the migrated text prepares, here or before."""
+        """The names that trainings so far, or these statements, prepare."""
         ready = [n for work in done for n in work.ready]
         inside = [*(s for work in done for s in work.body), *section]
         return list(dict.fromkeys([*ready, *(n for s in inside if is_prepare(s) for n in prepared_by(s))]))
 
     # -- shared by the functions -----------------------------------------------------------------------------
 
-    def of(self, statement: ast.stmt) -> list[str]:
+    def source(self, statement: ast.stmt) -> list[str]:
         """The lines of a statement."""
         return self.lines[statement.lineno - 1 : end_of(statement)]
 
@@ -209,14 +209,14 @@ class NotebookWriter:
         return found
 
     def state(self, name: str) -> str:
-        """The variable for a state that comes back: one for each name."""
+        """The variable for a state that the function returns: always the same one for a name."""
         if name not in self.names:
             self.names[name] = self.fresh(name)
         return self.names[name]
 
     @cached_property
     def unit(self) -> str:
-        """What the author indents by."""
+        """The author's indentation."""
         for statement in ast.walk(self.now.tree):
             inner = getattr(statement, "body", None)
             if isinstance(statement, ast.stmt) and isinstance(inner, list) and statement.col_offset == 0:
@@ -234,8 +234,8 @@ def _instead(first: int, last: int, new: list[str]) -> dict[int, list[str]]:
 class FunctionWriter:
     """One training as a function, and its launch."""
 
-    def __init__(self, text: NotebookWriter, work: Training) -> None:
-        self.text, self.work, self.now, self.unit = text, work, text.now, text.unit
+    def __init__(self, notebook: NotebookWriter, work: Training) -> None:
+        self.notebook, self.work, self.now, self.unit = notebook, work, notebook.now, notebook.unit
         self.reach = self.now.reach(work.body)
         self.prepares, self.verbatim = self._preparation()
         self.opening = self._opening()
@@ -246,21 +246,21 @@ class FunctionWriter:
         return [*self._gap(self.work.body[0].lineno), *self._function(), "", "", *self._launch()]
 
     def _gap(self, line: int) -> list[str]:
-        """A blank line where the function would stick to the code above it."""
-        above = self.text.lines[line - 2].strip()
+        """A blank line, unless the code above ends with a blank line, a comment or a mark."""
+        above = self.notebook.lines[line - 2].strip()
         return [] if not above or above.startswith(("#", "'crosstrain")) else [""]
 
     # -- the function ----------------------------------------------------------------------------------------
 
     def _function(self) -> list[str]:
         work, unit = self.work, self.unit
-        self.name = self.text.fresh("training")
+        self.name = self.notebook.fresh("training")
         shared, self.arguments = self._names()
         lines = wrapped(f"def {self.name}(", self.arguments, "):", unit)
         if shared:
             lines.append(f"{unit}global {', '.join(shared)}")
         start = work.body[0] if self.opening is None else work.body[1]
-        body = self.text.lines[start.lineno - 1 : end_of(work.body[-1])]
+        body = self.notebook.lines[start.lineno - 1 : end_of(work.body[-1])]
         inside = [*self._setup(), *map(without_time, body)]
         frozen = string_lines(inside)
         lines += [
@@ -274,9 +274,9 @@ class FunctionWriter:
         """The Accelerator, its device, and everything prepared."""
         construct = [] if self.work.construct is None else [self.work.construct]
         copied = [*construct, *self._needed_devices(), *self.verbatim]
-        lines = [line for statement in copied for line in self.text.of(statement)]
+        lines = [line for statement in copied for line in self.notebook.source(statement)]
         names = list(dict.fromkeys([*self.prepares, *(prepared_by(self.opening) if self.opening else ())]))
-        names = [self.text.quoted(name) for name in names]
+        names = [self.notebook.quoted(name) for name in names]
         if not names:
             return lines
         listed = ", ".join(names)
@@ -310,7 +310,7 @@ class FunctionWriter:
         return list(dict.fromkeys([*self.prepares, *(n for s in inside for n in targets_of(s))]))
 
     def _names(self) -> tuple[list[str], list[str]]:
-        """(global names, parameters): what functions of the notebook read stays global, the rest is handed in."""
+        """(global names, parameters): names that functions of the notebook read stay global, the others are passed in."""
         work = self.work
         prepared, devices = self._prepared(), self._needed_devices()
         read = {n for d in self.now.uses(work.body) for n in self.now.reads.get(d.name, ())}
@@ -330,7 +330,7 @@ class FunctionWriter:
         return [d for d in self.work.devices if set(targets_of(d)) & self.reach]
 
     def _single_call(self) -> list[str] | None:
-        """`main()` is launched as it is, where the function makes its own Accelerator."""
+        """The launch of `main()` itself, where that function makes its own Accelerator; None for any other training."""
         work = self.work
         if len(work.body) != 1 or work.ready or work.devices or work.models or work.states or work.construct:
             return None
@@ -351,9 +351,9 @@ class FunctionWriter:
             return None
         if isinstance(inner, ast.Expr) and (work.results or _returns(function)):
             return None
-        arguments = [ast.get_source_segment(self.text.after, a) or "" for a in value.args]
+        arguments = [ast.get_source_segment(self.notebook.after, a) or "" for a in value.args]
         call = f"notebook_launcher({value.func.id}{tuple_of(arguments)})"
-        lines = self.text.of(statement)
+        lines = self.notebook.source(statement)
         index = value.lineno - statement.lineno
         lines[index] = put_at(lines[index], value, call)
         return lines
@@ -361,8 +361,8 @@ class FunctionWriter:
     # -- the launch ------------------------------------------------------------------------------------------
 
     def _states(self) -> list[tuple[str, str]]:
-        """(variable, what the function returns for it) of all whose state comes back."""
-        own, state = "{}.state_dict()", self.text.state
+        """(variable, returned expression) of each state that the function returns."""
+        own, state = "{}.state_dict()", self.notebook.state
         of_model = own if self.work.construct is None else f"{HOLDER}.get_state_dict({{}})"
         found = []
         for name in self.work.models:
@@ -372,7 +372,7 @@ class FunctionWriter:
         return found + [(state(f"{name}_state"), own.format(name)) for name in self.work.states]
 
     def _evaluates(self) -> bool:
-        """Whether a model may end in another mode than it began."""
+        """Whether a model may end the training in evaluation mode."""
         places: list[ast.AST] = [*self.work.earlier, *self.work.body, *self.now.uses(self.work.body)]
         return any(isinstance(n, ast.Attribute) and n.attr == "eval" for p in places for n in ast.walk(p))
 
@@ -387,9 +387,9 @@ class FunctionWriter:
                 given = [f"{unit}(", *(f"{unit}{unit}{name}," for name in self.arguments), f"{unit}),"]
             lines = [f"{start}notebook_launcher(", f"{unit}{self.name},", *given, ")"]
         for name in (*work.models, *work.states):
-            lines.append(f"{name}.load_state_dict({self.text.state(f'{name}_state')})")
+            lines.append(f"{name}.load_state_dict({self.notebook.state(f'{name}_state')})")
             if name in work.models and self._evaluates():
-                lines.append(f"{name}.train({self.text.state(f'{name}_training')})")
+                lines.append(f"{name}.train({self.notebook.state(f'{name}_training')})")
         return lines
 
 
@@ -401,7 +401,7 @@ def is_loader(name: str, roles: dict[str, set[str]]) -> bool:
 
 
 def _is_plain_prepare(statement: ast.stmt) -> bool:
-    """`a, b = accelerator.prepare(a, b)`."""
+    """Whether it is `a, b = accelerator.prepare(a, b)`, with the same names on both sides."""
     if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
         return False
     given = [ast.unparse(n) for n in statement.value.args if isinstance(n, ast.Name | ast.Subscript)]

@@ -78,7 +78,7 @@ def plan(context: Context) -> None:
             _echo(context, call)
 
 
-def _reached(context: Context, call: ast.Call) -> str | None:
+def _reached(context: Context, call: ast.Call, reports: bool = True) -> str | None:
     """The accelerator where `call` stands. None where `call` stays: its code asks for the main process already, or the
     accelerator is not available, which is reported."""
     if not context.allows(RULE, call) or is_for_main(context, call):
@@ -87,7 +87,8 @@ def _reached(context: Context, call: ast.Call) -> str | None:
         return None
     if context.at_hand(call):
         return context.accelerator(call)
-    _report(context, call)
+    if reports:
+        _report(context, call)
     return None
 
 
@@ -102,8 +103,9 @@ def _only_main(context: Context, call: ast.Call, name: str, fresh: str, beside: 
 
     fresh: the keyword's value; beside: what becomes of the value `{x}` that the call gives already.
     """
-    accelerator = None if _spreads_options(call) else _reached(context, call)
-    if accelerator is None:
+    spreads = _spreads_options(call)
+    accelerator = _reached(context, call, reports=not spreads)
+    if accelerator is None or spreads:
         return
     said = keyword_of(call, name)
     reason = "shown by the main process alone"

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.facts.arguments import keyword_of
-from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.arguments import given, keyword_of
 from crosstrain_migrate.syntax.nodes import FunctionNode
-
-from .base import Context
 
 
 def option_name(call: ast.Call) -> str:
@@ -21,18 +18,8 @@ def option_name(call: ast.Call) -> str:
     return chosen.lstrip("-").replace("-", "_")
 
 
-def passed(facts: Facts, site: ast.Call, function: FunctionNode, name: str) -> ast.expr | None:
-    """The expression that a call passes for parameter `name`."""
-    return facts.passed(site, function, name)
-
-
-def argument_for(context: Context, site: ast.Call, function: ast.AST, name: str) -> ast.expr | None:
-    """The expression that a call passes for parameter `name` (None: the default, or not to be told)."""
-    assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-    return passed(context.facts, site, function, name)
-
-
 def spreads(site: ast.Call) -> bool:
+    """Whether a call passes `*args` or `**options`, so that not all it gives is written there."""
     return any(isinstance(a, ast.Starred) for a in site.args) or any(k.arg is None for k in site.keywords)
 
 
@@ -49,9 +36,7 @@ def default_of(function: FunctionNode, argument: ast.arg) -> ast.expr | None:
 
 def spawn_arguments(spawn: ast.Call) -> list[ast.expr] | None:
     """The `args=` of mp.spawn; None when it is no literal tuple."""
-    given = next(
-        (k.value for k in spawn.keywords if k.arg == "args"), spawn.args[1] if len(spawn.args) > 1 else None
-    )
-    if given is None:
+    passed = given(spawn, "args", 1)
+    if passed is None:
         return []
-    return list(given.elts) if isinstance(given, ast.Tuple | ast.List) else None
+    return list(passed.elts) if isinstance(passed, ast.Tuple | ast.List) else None

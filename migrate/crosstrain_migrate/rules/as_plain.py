@@ -1,29 +1,31 @@
-"""A converted script as if it were plain: what the Accelerator does stands as what it was done to.
+"""Checks that a second migration would change nothing.
 
-A second migration is asked about this tree, and must find nothing to do but what the first has done: no device to move
-to, no backward pass, nothing to clip and no print but in lines where the Accelerator is named already.
+The converted script is made plain again in its tree: each use of the Accelerator becomes what it stands for. Planning the
+conversion of that tree must find nothing new: no device, backward pass, clipping or print outside of the lines that name
+the Accelerator already.
 """
 
 from __future__ import annotations
 
 import ast
-from typing import cast
 
 from crosstrain_migrate.facts.facts import understand
 from crosstrain_migrate.rules.distribution.requested_options import Requested
+from crosstrain_migrate.syntax.nodes import last_name
 from crosstrain_migrate.syntax.program import parse
 from crosstrain_migrate.syntax.scopes import all_arguments
 from crosstrain_migrate.syntax.walks import walk
 
+from .access import STATE
 from .base import Allows
-from .gate import MIGRATED
+from .gate import imports, is_migrated
 from .planning import plan
 from .policy import BESIDE
 
-HOLDER, CLASS, STATE = "accelerator", "Accelerator", "PartialState"
-# The rules that are asked again: what another rule leaves alone for a reason may look different in the result.
+HOLDER, CLASS = "accelerator", "Accelerator"
+# Only these rules are asked again: what another rule has left alone for a reason may look different in the result.
 CHECKED = frozenset({"CT103", "CT104", "CT105", "CT202", "CT203", "CT401"})
-# An import is used by what stands here in the Accelerator's place, and no longer by what became `save_model`.
+# Imports do not count: the plain counterparts below use some that the result does not need, and the other way round.
 IMPORTS = (ast.Import, ast.ImportFrom)
 # The plain counterpart of attributes and methods, as an expression.
 PLAIN = {
@@ -34,48 +36,41 @@ PLAIN = {
     "clip_grad_norm_": "torch.nn.utils.clip_grad_norm_",
     "clip_grad_value_": "torch.nn.utils.clip_grad_value_",
 }
-# Methods that give back what they are given.
+# Methods that return what they are given.
 SAME = frozenset({"prepare", "unwrap_model"})
 # Methods whose results depend on no rank any more.
 GLOBAL = frozenset({"gather_for_metrics", "gather", "reduce"})
 
 
 def left_over(text: str, runtime: str, allows: Allows, requested: Requested | None) -> list[str]:
-    """What a migration would do to a result that it takes for a plain script, beyond what is done."""
+    """What another migration would still do to a result."""
     tree = parse(text)
-    plainly = _Plainly()
-    plainly.visit(tree)
+    plain = _MadePlain()
+    plain.visit(tree)
     planned = plan(understand(tree), text, runtime, allows, requested)
-    again = sorted(
-        {
-            (e.line, e.rule)
-            for e in planned.edits
-            if e.rule in CHECKED and not isinstance(e, BESIDE) and not isinstance(e.node, IMPORTS)
-        }
-    )
+    again = {
+        (edit.line, edit.rule)
+        for edit in planned.edits
+        if edit.rule in CHECKED and not isinstance(edit, BESIDE) and not isinstance(edit.node, IMPORTS)
+    }
     return [
         f"a second migration would change line {line} again ({rule})"
-        for line, rule in again
-        if line not in plainly.lines
+        for line, rule in sorted(again)
+        if line not in plain.lines
     ]
 
 
-class _Plainly(ast.NodeTransformer):
+class _MadePlain(ast.NodeTransformer):
     """Rewrites a tree in place. `lines`: those in which something was the Accelerator's."""
 
     def __init__(self) -> None:
         self.lines: set[int] = set()
 
-    def visit_Import(self, node: ast.Import) -> ast.stmt:
-        return self._imported(node, [alias.name for alias in node.names])
+    def visit_Import(self, node: ast.Import | ast.ImportFrom) -> ast.AST:
+        migrated = any(map(is_migrated, imports(ast.Module([node], []))))
+        return self._instead(node, ast.Pass()) if migrated else node
 
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
-        return self._imported(node, [node.module or ""] if not node.level else [])
-
-    def _imported(self, node: ast.Import | ast.ImportFrom, names: list[str]) -> ast.stmt:
-        if not any(name.split(".")[0] in MIGRATED for name in names):
-            return node
-        return cast(ast.stmt, self._instead(node, ast.Pass()))
+    visit_ImportFrom = visit_Import
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         self.generic_visit(node)
@@ -86,22 +81,19 @@ class _Plainly(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         name = _of_accelerator(node.func)
+        if name is not None or any(isinstance(a, ast.Name) and a.id == HOLDER for a in node.args):
+            self._touch(node)
+        self.generic_visit(node)
         if name == "backward" and node.args:
-            self.generic_visit(node)
             loss, *more = node.args
             called = ast.Attribute(loss, "backward", ast.Load())
             return self._instead(node, ast.Call(called, more, node.keywords))
         if name in SAME and node.args:
-            self.generic_visit(node)
-            return self._instead(
-                node, node.args[0] if len(node.args) == 1 else ast.Tuple(node.args, ast.Load())
-            )
+            same = node.args[0] if len(node.args) == 1 else ast.Tuple(node.args, ast.Load())
+            return self._instead(node, same)
         if name in GLOBAL:
-            self.generic_visit(node)
             return self._instead(node, ast.Call(ast.Name("_global", ast.Load()), [], []))
-        if name is not None or any(isinstance(a, ast.Name) and a.id == HOLDER for a in node.args):
-            self._touch(node)
-        return self.generic_visit(node)
+        return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         name = _of_accelerator(node)
@@ -144,7 +136,7 @@ class _Plainly(ast.NodeTransformer):
 
 
 def _other(name: str) -> str:
-    """A name that a first migration does not give: its own is taken."""
+    """Another name for what the migration has named, so that planning takes the script for a plain one."""
     return f"{name}_" if name in (HOLDER, CLASS) else name
 
 
@@ -159,17 +151,5 @@ def _of_accelerator(node: ast.AST) -> str | None:
     if node.attr == "type" and _of_accelerator(node.value) == "device":
         return "device.type"
     holder = node.value
-    if (
-        isinstance(holder, ast.Call)
-        and isinstance(holder.func, ast.Name)
-        and holder.func.id in (STATE, CLASS)
-    ):
-        return node.attr
-    name = (
-        holder.id
-        if isinstance(holder, ast.Name)
-        else holder.attr
-        if isinstance(holder, ast.Attribute)
-        else ""
-    )
-    return node.attr if name == HOLDER else None
+    made = isinstance(holder, ast.Call) and getattr(holder.func, "id", "") in (STATE, CLASS)
+    return node.attr if made or last_name(holder) == HOLDER else None

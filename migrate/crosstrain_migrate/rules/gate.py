@@ -80,15 +80,14 @@ HAND_MADE = {
         "the script makes a device the current one: several processes would work on that one",
     ),
 }
-MIGRATED = ("accelerate", "crosstrain")
 
 
-def _matches(path: str, name: str) -> bool:
+def _is_in(path: str, name: str) -> bool:
     return path == name or path.startswith(name + ".")
 
 
 def imports(tree: ast.Module) -> dict[str, ast.AST]:
-    """Every dotted name an import statement mentions, with the statement."""
+    """Every dotted name that an import statement mentions, with the first such statement."""
     found: dict[str, ast.AST] = {}
     for node in statements(tree):
         if isinstance(node, ast.Import):
@@ -102,18 +101,21 @@ def imports(tree: ast.Module) -> dict[str, ast.AST]:
 
 def already_migrated(tree: ast.Module) -> bool:
     """Whether a script has been converted; the state that `--todo` asks is no conversion."""
-    return any(
-        path.split(".")[0] in MIGRATED and not path.endswith(".PartialState") for path in imports(tree)
-    )
+    return any(is_migrated(path) and not path.endswith(".PartialState") for path in imports(tree))
 
 
-def hand_made(facts: Facts) -> bool:
+def is_migrated(path: str) -> bool:
+    """Whether a dotted name is one that a conversion imports."""
+    return path.split(".")[0] in ("accelerate", "crosstrain")
+
+
+def distributes_by_hand(facts: Facts) -> bool:
     """Whether the script distributes itself or chooses its precision by hand."""
-    return any(_matches(path, name) for path, _ in uses(facts) for name in HAND_MADE)
+    return any(_is_in(path, name) for path, _ in uses(facts) for name in HAND_MADE)
 
 
-def foreign(facts: Facts) -> bool:
-    """Whether the script is built on something that is not ours to take apart."""
+def is_foreign(facts: Facts) -> bool:
+    """Whether the script is built on something that this conversion cannot take apart."""
     return any(found.rule == "CT901" for found in obstacles(facts))
 
 
@@ -125,32 +127,22 @@ def obstacles(facts: Facts, settled: Collection[str] = (), kept: Collection[ast.
     imported = imports(facts.tree)
     inside = facts.table.is_inside
     used = dict(u for u in uses(facts) if not any(inside(u[1], code) for code in kept))
+    both = {**imported, **used}
     others = [(framework_of(path), node, Severity.NOTE) for path, node in imported.items()]
-    others += [(named(path, TRAINERS), node, Severity.NOTE) for path, node in {**imported, **used}.items()]
-    others += [(named(path, NOT_OURS), node, Severity.REFUSED) for path, node in {**imported, **used}.items()]
-    found = {what: foreign_to(node, what, severity) for what, node, severity in reversed(others) if what}
-    if found:
-        return list(found.values())
-    return _left_over(used, settled)
+    others += [(entry_for(path, TRAINERS), node, Severity.NOTE) for path, node in both.items()]
+    others += [(entry_for(path, NOT_OURS), node, Severity.REFUSED) for path, node in both.items()]
+    found = {what: built_on(node, what, severity) for what, node, severity in reversed(others) if what}
+    return list(found.values()) or _left_over(used, settled)
 
 
 def _left_over(used: dict[str, ast.AST], settled: Collection[str]) -> list[Finding]:
     """Distribution and precision by hand that no rule has taken apart."""
     found: list[Finding] = []
+    remedy = "take this use out and run migrate again: the Accelerator does the rest"
     for name, (rule, what) in HAND_MADE.items():
-        if name in settled:
-            continue
-        hit = next((n for p, n in used.items() if _matches(p, name)), None)
-        if hit is not None:
-            found.append(
-                finding(
-                    rule,
-                    hit,
-                    what,
-                    "take this use out and run migrate again: the Accelerator does the rest",
-                    Severity.REFUSED,
-                )
-            )
+        node = next((n for path, n in used.items() if _is_in(path, name)), None)
+        if name not in settled and node is not None:
+            found.append(finding(rule, node, what, remedy, Severity.REFUSED))
     return found
 
 
@@ -159,24 +151,18 @@ def framework_of(path: str) -> str | None:
     return FRAMEWORKS.get(path.split(".")[0])
 
 
-def named(path: str, names: dict[str, str]) -> str | None:
-    """What `names` says of a dotted name, or of one that it begins with."""
-    return next((what for name, what in names.items() if _matches(path, name)), None)
+def entry_for(path: str, names: dict[str, str]) -> str | None:
+    """The entry of `names` for a dotted name, or for a name that it begins with."""
+    return next((what for name, what in names.items() if _is_in(path, name)), None)
 
 
-def foreign_to(node: ast.AST, what: str, severity: Severity) -> Finding:
-    """That training is distributed already: nothing to do, or a thing that we have no counterpart for."""
-    return finding(
-        "CT901",
-        node,
-        f"the script is built on {what}, which distributes training itself",
-        "leave it as it is, or write the loop in plain PyTorch first",
-        severity,
-    )
+def built_on(node: ast.AST, what: str, severity: Severity) -> Finding:
+    """Training is distributed already: nothing is left to do, or it is done by something we have no counterpart for."""
+    reason = f"the script is built on {what}, which distributes training itself"
+    remedy = "leave it as it is, or write the loop in plain PyTorch first"
+    return finding("CT901", node, reason, remedy, severity)
 
 
 def uses(facts: Facts) -> list[tuple[str, ast.AST]]:
-    found: list[tuple[str, ast.AST]] = []
-    for call in facts.calls:
-        found.extend((path, call) for path in facts.paths(call.func))
-    return found
+    """(dotted name, call) of every call of something imported."""
+    return [(path, call) for call in facts.calls for path in facts.paths(call.func)]

@@ -53,7 +53,8 @@ from crosstrain_migrate.rules.preparing import (
 from crosstrain_migrate.syntax import edits as e
 
 from . import catalogue, gate
-from .base import STATE, Allows, Apart, Context, Reasons, Refusal, everywhere
+from .access import STATE
+from .base import Allows, Context, Reasons, Refusal, WithoutAccelerator, everywhere
 from .unreached_training import unseen_training, written_for_accelerate
 
 if TYPE_CHECKING:
@@ -78,15 +79,17 @@ class Plan:
 
 
 def unwind(facts: Facts, text: str, runtime: str) -> Plain | None:
-    """The plain script inside one that distributes itself; None when there is nothing to take out. Raises Refusal."""
+    """Takes out of a script what distributes it by hand: the plain script is left. None when there is nothing to take out.
+
+    Raises Refusal."""
     if (
         not facts.trains
-        or not (gate.hand_made(facts) or asks_launcher(facts))
+        or not (gate.distributes_by_hand(facts) or asks_launcher(facts))
         or gate.already_migrated(facts.tree)
-        or gate.foreign(facts)
+        or gate.is_foreign(facts)
     ):
         return None
-    # Loaded for those scripts alone: a quarter of the rules.
+    # A quarter of the rules, imported for these scripts alone.
     from crosstrain_migrate.rules.distribution import apex, plain, precision, processes
 
     planners = (processes.started, processes.plan, processes.devices, apex.plan, precision.plan)
@@ -94,11 +97,11 @@ def unwind(facts: Facts, text: str, runtime: str) -> Plain | None:
 
 
 def map_out(facts: Facts, text: str, runtime: str) -> Plain | None:
-    """A script that distributes itself with the launcher's processes as its group, and all else where it stands.
+    """A script that goes on to distribute itself, in the group of the launcher's processes, and otherwise stays as it is.
 
-    None where that is no way: another library's wrapper, averages of gradients by hand. Raises Refusal.
+    None where that does not work: another library's wrapper, gradients averaged by hand. Raises Refusal.
     """
-    if runtime != "crosstrain" or gate.already_migrated(facts.tree) or gate.foreign(facts):
+    if runtime != "crosstrain" or gate.already_migrated(facts.tree) or gate.is_foreign(facts):
         return None
     from crosstrain_migrate.rules.distribution import apex, plain, precision
     from crosstrain_migrate.rules.mapping import script
@@ -118,15 +121,15 @@ def map_out(facts: Facts, text: str, runtime: str) -> Plain | None:
     try:
         return mapped(apex.plan, precision.plan)
     except Refusal:
-        return mapped()  # the author's scaler goes on to scale
+        return mapped()  # the author's scaler stays in use
 
 
 def plan(
     facts: Facts, text: str, runtime: str, allows: Allows = everywhere, requested: Requested | None = None
 ) -> Plan:
-    """All edits and findings of one script. The core conversion is made whole or not at all, with all reasons why not.
+    """All edits and findings of one script. The core conversion is made whole, or not at all with every reason why not.
 
-    `allows` says where rules whose edits nothing relies on may act.
+    `allows` says where rules may act whose edits nothing else relies on.
     """
     if gate.already_migrated(facts.tree):
         return Plan(findings=tuple(written_for_accelerate(facts)))
@@ -135,14 +138,11 @@ def plan(
     if not facts.trains:
         return Plan(findings=tuple(unseen_training(facts)))
     requested = requested or Requested()
-    obstacles = (
-        gate.obstacles(facts, requested.settled, _kept(facts, requested)) if not requested.mapped else []
-    )
-    if obstacles:
-        return Plan(findings=tuple(obstacles))
     reasons = Reasons()
     findings: list[Finding] = []
     if not requested.mapped:
+        if obstacles := gate.obstacles(facts, requested.settled, _kept(facts, requested)):
+            return Plan(findings=tuple(obstacles))
         reasons.agrees(_loader, facts, requested, findings)
     try:
         context = _context(facts, text, runtime, allows, requested)
@@ -155,17 +155,15 @@ def plan(
 
 
 def independent(facts: Facts, text: str, runtime: str, allows: Allows) -> tuple[e.Edit, ...]:
-    """What stands alone of a conversion whose core is not made: it asks the state of the processes, not an accelerator."""
+    """The edits that are worth making without the core conversion: they ask the state of the processes, not an accelerator."""
     if not facts.trains:
         return ()
     try:
-        context = Apart(**vars(_context(facts, text, runtime, allows, Requested())))
+        context = WithoutAccelerator(**vars(_context(facts, text, runtime, allows, Requested())))
     except Refusal:
         return ()
-    reasons = Reasons()
-    for rule in (downloads.plan, files.plan, printing.plan):
-        reasons.agrees(rule, context)
-    edits = [] if reasons.found else context.edits
+    agreed = Reasons().all_agree(context, downloads.plan, files.plan, printing.plan)
+    edits = context.edits if agreed else []
     own = {facts.table.of_node[one.node].file for one in edits if not isinstance(one, e.AddImport)}
     imported = f"from {runtime} import {STATE}"
     return (*edits, *(e.AddImport(file, "CT101", imported, code=imported) for file in own))
@@ -176,7 +174,7 @@ def _in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _kept(facts: Facts, requested: Requested) -> Collection[ast.AST]:
-    """Code with collectives of the author's that stays as it is."""
+    """Code with collectives of the author's own that stays as it is."""
     if not requested.keeps_collectives:
         return ()
     from crosstrain_migrate.rules.distribution.own_collectives import left_alone
@@ -185,53 +183,39 @@ def _kept(facts: Facts, requested: Requested) -> Collection[ast.AST]:
 
 
 def _loader(facts: Facts, requested: Requested, findings: list[Finding]) -> None:
-    """What is said of training without a DataLoader."""
-    said = None if facts.train_loaders else prepared_objects.without_loader(facts, requested.draws_apart)
-    findings += [said] if said is not None else []
+    """Reports training without a DataLoader."""
+    if not facts.train_loaders:
+        said = prepared_objects.without_loader(facts, requested.draws_apart)
+        findings += [said] if said is not None else []
 
 
 def _context(facts: Facts, text: str, runtime: str, allows: Allows, requested: Requested) -> Context:
     found = prepared_objects.find_subject(facts, loaders=not requested.mapped)
     found.on_the_cpu = worked_on(facts)
-    place = construction.find_home(facts, found, Devices(facts).definitions())
-    return Context(facts, runtime, text, place, found, allows=allows, requested=requested)
+    home = construction.find_home(facts, found, Devices(facts).definitions())
+    return Context(facts, runtime, home, requested, text=text, subject=found, allows=allows)
 
 
 def _core(context: Context, reasons: Reasons) -> None:
     """Asks every rule. One that reads what another has worked out is not asked where that one refuses."""
-    reasons.agrees(placeholders.plan, context)
-    reasons.agrees(schedulers.plan, context)
-    reasons.agrees(own_schedules.plan, context)
-    numbers = (evaluation.plan, training.plan, metrics.plan, shapes.plan, line_search.plan)
-    counted = [reasons.agrees(rule, context) for rule in numbers]
-    for rule in (
-        unseen_losses.plan,
-        backward.plan,
-        micro_batches.plan,
-        clipping.plan,
-        replayed_batches.check,
-        *(rule.plan for rule in FURTHER),
-    ):
-        reasons.agrees(rule, context)
-    reasons.agrees(checkpoints.plan, context)
-    if all(counted):
+    reasons.all_agree(context, placeholders.plan, schedulers.plan, own_schedules.plan)
+    counted = reasons.all_agree(
+        context, evaluation.plan, training.plan, metrics.plan, shapes.plan, line_search.plan
+    )
+    further = [rule.plan for rule in FURTHER]
+    reasons.all_agree(context, unseen_losses.plan, backward.plan, micro_batches.plan, clipping.plan)
+    reasons.all_agree(context, replayed_batches.check, *further, checkpoints.plan)
+    if counted:
         reasons.agrees(collective_safety.check, context)
-    reasons.agrees(portable.plan, context)
-    placement = device.Placement(context)
-    placed = reasons.agrees(placement.plan) and reasons.agrees(moves.plan, context, placement)
+    placement = _placement(context, reasons)
     reasons.agrees(packed_lengths.plan, context)
-    if placed:
+    if placement is not None:
         reasons.agrees(unplaced.plan, context, placement)
     reasons.agrees(prepare.plan, context)
-    for rule in (
-        downloads.plan,
-        files.plan,
-        printing.plan,
-    ):  # last: what functions of other files need is known
-        reasons.agrees(rule, context)
-    reasons.agrees(host_arrays.plan, context)
-    reasons.agrees(unseen_loops.plan, context)
-    if placed:
+    # Last, when it is known what functions of other files need.
+    reasons.all_agree(context, downloads.plan, files.plan, printing.plan)
+    reasons.all_agree(context, host_arrays.plan, unseen_loops.plan)
+    if placement is not None:
         reasons.agrees(plumbing.Plumbing(context, placement).plan)
     if not reasons.found:
         reasons.agrees(same_branch.plan, context)
@@ -240,13 +224,18 @@ def _core(context: Context, reasons: Reasons) -> None:
 def _core_of_mapped(context: Context, reasons: Reasons) -> None:
     """What a script that goes on to distribute itself needs: its numbers, files and loaders are the author's."""
     reasons.agrees(placeholders.plan, context)
+    placement = _placement(context, reasons)
+    if placement is not None:
+        reasons.agrees(unplaced.plan, context, placement)
+    # Backward and clipping come after `prepare`: where it brings the accelerator, they use it.
+    reasons.all_agree(context, prepare.plan, backward.plan, clipping.plan)
+    if placement is not None:
+        reasons.agrees(plumbing.Plumbing(context, placement).plan)
+
+
+def _placement(context: Context, reasons: Reasons) -> device.Placement | None:
+    """What becomes of the script's devices and moves; None where that is refused."""
     reasons.agrees(portable.plan, context)
     placement = device.Placement(context)
     placed = reasons.agrees(placement.plan) and reasons.agrees(moves.plan, context, placement)
-    if placed:
-        reasons.agrees(unplaced.plan, context, placement)
-    reasons.agrees(prepare.plan, context)
-    for rule in (backward.plan, clipping.plan):  # where the accelerator comes for `prepare`, they have it
-        reasons.agrees(rule, context)
-    if placed:
-        reasons.agrees(plumbing.Plumbing(context, placement).plan)
+    return placement if placed else None

@@ -1,8 +1,8 @@
-"""Which rules may speak and act where: what the command line selects, and the file's own comments.
+"""Which rules may report and edit where: the selection on the command line, and the file's own comments.
 
-Findings stay away singly, and so do the edits that a rule asks `Policy.allows` about before it plans them: printing,
-files, checkpoints. All other edits of a script are one conversion, whole or not at all. Keeping one of them away is a
-refusal (CT003) and leaves the script as it was; it never gives a script that is converted by halves.
+Each finding can be suppressed by itself, and so can the edits that a rule asks `Policy.allows` about before it plans
+them: printing, files, checkpoints. All other edits of a script are one conversion, made whole or not at all. Suppressing
+one of those is a refusal (CT003) and leaves the script as it was.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from dataclasses import dataclass
 
 from crosstrain_migrate.results import Change, Finding, Severity
 from crosstrain_migrate.syntax.edits import AddImport, Edit, InsertAfter, InsertAtStart, InsertBefore
+from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.suppress import Region, Suppressions
 
 KEPT_AWAY = "CT003"
-# Rules about the tool's own work: they speak whatever is selected.
+# Rules about the tool's own work: they report whatever is selected.
 ALWAYS = "CT0"
 # Without these there is no conversion: a selection that names none of them asks for findings only.
 _CONVERSION = ("CT1", "CT2", "CT3", "CT6")
-# These put a statement beside the one they name, which stays as it is.
+# These edits add a statement beside the one they name, which stays as it is.
 BESIDE = (InsertBefore, InsertAfter, InsertAtStart, AddImport)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`select` empty: everything. Of two prefixes that speak of a code the longer decides; `ignore` wins a draw."""
+    """An empty `select` selects everything. The longest prefix of a code decides; `ignore` wins a draw."""
 
     comments: Suppressions
     select: tuple[str, ...] = ()
@@ -37,11 +38,11 @@ class Policy:
         return chosen > _longest(code, self.ignore)
 
     def allows(self, code: str, line: int) -> bool:
-        """May rule `code` say or do something that nothing else relies on in line `line` (1-based)?"""
+        """Whether rule `code` may report or edit at `line` (1-based), where nothing else relies on it."""
         return self.selected(code) and self.comments.allows(line, code)
 
     def allows_at(self, code: str, node: ast.AST) -> bool:
-        """The same where a node stands; what is about a whole file stands in its first line."""
+        """The same for the line of a node; the first line, where it is about the whole file."""
         return self.allows(code, getattr(node, "lineno", 1))
 
     @property
@@ -66,15 +67,7 @@ class Policy:
         """
         if not self.converts:
             return ()
-        parts = [
-            (
-                one.rule,
-                one.line,
-                getattr(one.node, "col_offset", 0) + 1,
-                isinstance(one, BESIDE),
-            )
-            for one in edits
-        ]
+        parts = [(one.rule, one.line, place_of(one.node)[1] + 1, isinstance(one, BESIDE)) for one in edits]
         parts += [(one.rule, one.line, 1, False) for one in changes]
         found: dict[object, Finding] = {}
         left_out: dict[str, tuple[int, int]] = {}
@@ -89,7 +82,7 @@ class Policy:
 
 
 def _left_out(rules: dict[str, tuple[int, int]]) -> Finding:
-    """What select or ignore keep out, with the first place that needs each."""
+    """The finding for rules that select or ignore leave out, at the first place that needs one."""
     line, column = min(rules.values())
     names = " and ".join(", ".join(sorted(rules)).rsplit(", ", 1))
     are, them = ("is", "it") if len(rules) == 1 else ("are", "them")
@@ -108,7 +101,7 @@ def _kept_away(region: Region, rule: str, line: int, column: int) -> Finding:
 
 
 def stands_alone(code: str) -> bool:
-    """Whether the rule `code` may stay away without a word about the rest of the conversion."""
+    """Whether the rest of the conversion can do without the rule `code`."""
     return not code.startswith(_CONVERSION)
 
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 from crosstrain_migrate.facts.facts import Facts
-from crosstrain_migrate.facts.values import Class, External, Instance
-from crosstrain_migrate.syntax.nodes import place_of, written
+from crosstrain_migrate.facts.values import External, Instance
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.scopes import Scope
 
-from .arguments import option_name, passed
+from .arguments import option_name
 
 _BINDING = (ast.Name, ast.arg, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.alias, ast.Attribute)
+_NAMESPACES = frozenset(
+    {"args", "opt", "opts", "options", "FLAGS", "hparams"}
+)  # usual names for parsed options
 
 
 @lru_cache(maxsize=1)
 def sources_of(facts: Facts) -> Sources:
-    """Made once for a script, and asked by several rules."""
+    """The sources of a script, made once for all the rules that ask."""
     return Sources(facts)
 
 
@@ -34,20 +37,22 @@ class Sources:
         self.options: dict[str, ast.Call] = {name: call for name, call in adds if name}
 
     def _collect(self) -> None:
+        of_node = self.facts.table.of_node
         for node in self.facts.each(*_BINDING):
-            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-                scope = self.facts.table.of_node[node].resolve(node.id)
-                if scope is not None:
-                    self._bindings[scope, node.id].append(node)
-            elif isinstance(node, ast.arg):
-                self._bindings[self.facts.table.of_node[node], node.arg].append(node)
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                self._bindings[self.facts.table.of_node[node], node.name].append(node)
-            elif isinstance(node, ast.alias):
-                name = node.asname or node.name.split(".")[0]
-                self._bindings[self.facts.table.of_node[node], name].append(node)
-            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                self._attributes[node.attr].append(node)
+            match node:
+                case ast.Name(ctx=ast.Load()):
+                    pass
+                case ast.Name():
+                    if (scope := of_node[node].resolve(node.id)) is not None:
+                        self._bindings[scope, node.id].append(node)
+                case ast.Attribute(ctx=ast.Store()):
+                    self._attributes[node.attr].append(node)
+                case ast.arg():
+                    self._bindings[of_node[node], node.arg].append(node)
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                    self._bindings[of_node[node], node.name].append(node)
+                case ast.alias():
+                    self._bindings[of_node[node], node.asname or node.name.split(".")[0]].append(node)
 
     def definitions(self, node: ast.Name | ast.Attribute) -> list[ast.AST]:
         """Where a variable, parameter or attribute may have got its value."""
@@ -61,14 +66,10 @@ class Sources:
 
     def of(self, node: ast.Name | ast.Attribute) -> list[ast.expr]:
         """The expressions that a variable, parameter or attribute may have been assigned."""
-        definitions = self.definitions(node)
         found: list[ast.expr] = []
-        for definition in definitions:
+        for definition in self.definitions(node):
             if isinstance(definition, ast.arg):
-                function = self.facts.table.of_node[definition].node
-                if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                    given = (passed(self.facts, s, function, definition.arg) for s in self.sites(function))
-                    found.extend(g for g in given if g is not None)
+                found += self.facts.given(definition)
                 continue
             statement = self.facts.table.statement_of(definition)
             if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
@@ -84,32 +85,13 @@ class Sources:
 
     def sites(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.Call]:
         """The calls of a function; of a class's constructor, where its objects are made."""
-        parent = self.facts.table.parents.get(function)
-        if isinstance(parent, ast.ClassDef) and function.name == "__init__":
-            return self._made_at.get(parent, [])
         return self.facts.callers.get(function, [])
 
-    @cached_property
-    def _made_at(self) -> dict[ast.ClassDef, list[ast.Call]]:
-        """The calls that make objects of each class of the script."""
-        found: dict[ast.ClassDef, list[ast.Call]] = defaultdict(list)
-        for call in self.facts.calls:
-            for value in self.facts.of(call.func):
-                if isinstance(value, Class):
-                    found[value.node].append(call)
-        return found
-
     def is_namespace(self, node: ast.expr) -> bool:
+        """Whether it holds the command-line options."""
         if any(isinstance(v, External) and v.path == "argparse.Namespace" for v in self.facts.of(node)):
             return True
-        return written(node).split(".")[-1] in {
-            "args",
-            "opt",
-            "opts",
-            "options",
-            "FLAGS",
-            "hparams",
-        } and bool(self.options)
+        return last_name(node) in _NAMESPACES and bool(self.options)
 
     def _same_owner(self, a: ast.expr, b: ast.expr) -> bool:
         if written(a) == written(b) or (self.is_namespace(a) and self.is_namespace(b)):

@@ -1,8 +1,8 @@
-"""``--todo``: what becomes of a script that is refused. Nobody goes home with nothing.
+"""``--todo``: what becomes of a script that is refused.
 
-What stands alone is done (progress bars, prints, directories, files that one process writes). The core (accelerator,
-prepare, backward, device) stays as it was, and a line `# TODO(crosstrain CT303): ...` at each place that needs a person
-says what to write. Until these lines are gone such a script stops at its start under several processes, and
+Independent edits are made (progress bars, prints, directories, files that one process writes). The core (accelerator,
+prepare, backward, device) stays as it was, and a line `# TODO(crosstrain CT303): ...` above each place that needs a person
+says what to write. Until these lines are gone, such a script stops at its start under several processes, and
 ``migrate --check`` fails.
 """
 
@@ -32,33 +32,27 @@ if int(os.environ.get("WORLD_SIZE", "1")) > 1:
 
 
 def left_to_you(result: FileResult, policy: Policy, runtime: str) -> FileResult:
-    """A refused script with what can be done without its core, and a line for each reason."""
+    """A refused script with the edits that need no core conversion, and a comment for each reason."""
     from crosstrain_migrate.syntax.checks import check_result
     from crosstrain_migrate.syntax.edit_plan import EditNotApplied
+    from crosstrain_migrate.syntax.rewrite import rewrite
 
     reasons = [one for one in result.findings if one.severity is Severity.REFUSED]
     marked = _guarded(_marked(result.before, reasons))
     kept = replace(policy, comments=suppressions(marked))
     tree = parse(marked)
-    needed = _import_os(tree)
+    needed = [e.AddImport(modules_of(tree)[-1], TODO, code="import os")]  # for the test of WORLD_SIZE
     try:
-        after = _made(marked, [*needed, *independent(understand(tree), marked, runtime, kept.allows_at)])
+        after = rewrite(marked, [*needed, *independent(understand(tree), marked, runtime, kept.allows_at)])
     except EditNotApplied:
-        after = _made(marked, needed)  # the lines themselves are the better part
+        after = rewrite(marked, needed)  # the comments are worth more than the edits
     if problems := check_result(result.before, after):
         reason = f"the lines for --todo did not pass the tool's own checks ({'; '.join(problems)})"
-        said = Finding(
-            "CT001", 1, 1, reason, "report this script to us; it was left as it was", Severity.NOTE
-        )
+        remedy = "report this script to us; it was left as it was"
+        said = Finding("CT001", 1, 1, reason, remedy, Severity.NOTE)
         return replace(result, findings=(*result.findings, said))
     changes = {Change(TODO, one.line, "left to a person", Confidence.REVIEW) for one in reasons}
     return replace(result, after=after, changes=tuple(sorted(changes, key=lambda one: one.line)))
-
-
-def _made(text: str, edits: list[e.Edit]) -> str:
-    from crosstrain_migrate.syntax.rewrite import rewrite
-
-    return rewrite(text, edits) if edits else text
 
 
 def _marked(text: str, reasons: Iterable[Finding]) -> str:
@@ -80,9 +74,8 @@ def _marked(text: str, reasons: Iterable[Finding]) -> str:
 
 def _comment(finding: Finding) -> list[str]:
     """What to do, then why."""
-    said = f"{finding.remedy.rstrip('.')}: {finding.reason}"
     return textwrap.wrap(
-        said,
+        f"{finding.remedy.rstrip('.')}: {finding.reason}",
         _WIDTH,
         initial_indent=f"{MARK}{finding.rule}): ",
         subsequent_indent="#   ",
@@ -92,7 +85,7 @@ def _comment(finding: Finding) -> list[str]:
 
 
 def _guarded(text: str) -> str:
-    """The script stops where several processes run it: below its first imports."""
+    """The text with an exit for several processes below the first imports of the script."""
     *modules, script = (part.text for part in parts(text))
     body = ast.parse(script).body
     opening = itertools.takewhile(_opens, body)
@@ -100,14 +93,6 @@ def _guarded(text: str) -> str:
     lines = script.split("\n")
     lines[line:line] = ["", *GUARD.split("\n")[:-1]]
     return join(text, [*modules, "\n".join(lines)])
-
-
-def _import_os(tree: ast.Module) -> list[e.Edit]:
-    """What the test of WORLD_SIZE needs, where the script does not have it."""
-    script = modules_of(tree)[-1]
-    names = [alias for node in script.body if isinstance(node, ast.Import) for alias in node.names]
-    known = any(alias.name == "os" and alias.asname is None for alias in names)
-    return [] if known else [e.AddImport(script, TODO, code="import os")]
 
 
 def _opens(node: ast.stmt) -> bool:

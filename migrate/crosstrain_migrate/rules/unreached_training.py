@@ -17,7 +17,7 @@ from crosstrain_migrate.syntax.program import modules_of
 from crosstrain_migrate.syntax.walks import walk
 
 from .base import finding
-from .gate import foreign_to, framework_of, imports, named, uses
+from .gate import built_on, entry_for, framework_of, imports, uses
 
 RULE = "CT905"
 # Calls by which code is found by its name, so that nobody can say what runs.
@@ -32,7 +32,7 @@ def unseen_training(facts: Facts) -> list[Finding]:
 def written_for_accelerate(facts: Facts) -> list[Finding]:
     """A script that somebody has written for Accelerate, or migrated to it."""
     calls = facts.calls_to("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
-    return [foreign_to(calls[0], "Accelerate", Severity.NOTE)] if calls else []
+    return [built_on(calls[0], "Accelerate", Severity.NOTE)] if calls else []
 
 
 def _own_gradients(facts: Facts) -> list[Finding]:
@@ -47,23 +47,25 @@ def _own_gradients(facts: Facts) -> list[Finding]:
 
 def _others(facts: Facts) -> list[Finding]:
     """Frameworks and trainers that a script calls outside of the classes it gives them."""
-    if not any(framework_of(path) or named(path, TRAINERS) for path in imports(facts.tree)):
+    if not any(_library(path) for path in imports(facts.tree)):
         return []
     found: dict[str, Finding] = {}
     for path, call in uses(facts):
-        framework = framework_of(path) or named(path, TRAINERS)
-        inside = any(isinstance(a, ast.ClassDef) for a in facts.table.ancestors(call))
-        if framework is not None and not inside:
-            found.setdefault(framework, foreign_to(call, framework, Severity.NOTE))
+        library = _library(path)
+        if library is not None and not any(isinstance(a, ast.ClassDef) for a in facts.table.ancestors(call)):
+            found.setdefault(library, built_on(call, library, Severity.NOTE))
     return list(found.values())
 
 
+def _library(path: str) -> str | None:
+    return framework_of(path) or entry_for(path, TRAINERS)
+
+
 def _hidden(facts: Facts) -> list[Finding]:
-    """Training by a call that goes backward out of sight."""
+    """Training by a call that goes backward inside a library."""
     packages = {path.split(".")[0] for path in imports(facts.tree)}
     for path, call in uses(facts) if packages & {name.split(".")[0] for name in HIDDEN} else ():
-        what = HIDDEN.get(path)
-        if what is not None:
+        if (what := HIDDEN.get(path)) is not None:
             reason = f"this script trains through {what}, which goes backward inside its call"
             remedy = "call loss.backward() and optimizer.step() in the loop: the Accelerator scales the loss"
             return [finding("CT202", call, reason, remedy, Severity.REFUSED)]
@@ -82,9 +84,9 @@ def _not_reached(facts: Facts) -> list[Finding]:
     if by_name is None:
         reason = f"nothing that this script runs reaches the training in {name}: it is left as it is"
         return [finding(RULE, calls[0], reason, "call it from the top level of the script", Severity.NOTE)]
+    looked_up = f"`{ast.unparse(by_name)}` in line {by_name.lineno}"
     reason = (
-        f"no call leads to the training in {name}; the script looks up by name what it runs "
-        f"(`{ast.unparse(by_name)}` in line {by_name.lineno})"
+        f"no call leads to the training in {name}; the script looks up by name what it runs ({looked_up})"
     )
     return [finding(RULE, calls[0], reason, f"call {name} by its own name", Severity.REFUSED)]
 

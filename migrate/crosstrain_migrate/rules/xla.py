@@ -21,13 +21,14 @@ one note of each rule, `--select CT7` shows every place, `--ignore CT7` none.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from crosstrain_migrate.facts.arguments import given
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import FromBatch
 from crosstrain_migrate.results import Finding, Severity
+from crosstrain_migrate.syntax.nodes import last_name
 from crosstrain_migrate.syntax.walks import walk
 
 from .base import finding
@@ -45,25 +46,36 @@ _BY_VALUE = {
 _READERS = frozenset({"item", "tolist", "cpu", "numpy"})
 _PRINTERS = frozenset({"builtins.print", "builtins.float", "builtins.int", "builtins.bool"})
 _RECURRENT = ("torch.nn.LSTM", "torch.nn.GRU", "torch.nn.RNN")
-_PACKED = "torch.nn.utils.rnn.pack_padded_sequence"
-_RAGGED = "torch.nn.utils.rnn.pad_sequence"
 _CUDA_AUTOCAST = ("torch.cuda.amp.autocast", "torch.cuda.amp.autocast_mode.autocast")
 _ANY_AUTOCAST = ("torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast")
 _SIZES = ("torch.distributed.get_world_size", "torch.cuda.device_count")
-_RANDOM = (
-    "random.randint",
-    "random.randrange",
-    "numpy.random.randint",
-    "random.choice",
-    "numpy.random.choice",
+_RANDOM = frozenset(
+    {
+        "random.randint",
+        "random.randrange",
+        "random.choice",
+        "numpy.random.randint",
+        "numpy.random.choice",
+    }
 )
+_PADDED = (
+    "pad_sequence makes each batch as long as its longest sequence: a new shape nearly every step",
+    "pad to a few lengths: collate_fn=crosstrain.utils.pad_collate(multiple_of=64, fields=[...])",
+)
+_PACKED = (
+    "packed sequences do not run on XLA at all: their batch sizes depend on values",
+    "pad to a fixed length and mask the outputs",
+)
+Advice = tuple[ast.AST, str, str]  # where, why, what to do instead
 
 
 def advise(facts: Facts) -> list[Finding]:
     """Every note of this family, in the order of the script; one for each place, reads one for each loop."""
-    found: list[Finding] = []
-    for search in (_shapes, _branches, _reads, _lengths, _counts, _recurrent, _autocast, _rates, _ties):
-        found.extend(search(facts))
+    found = [
+        finding(rule, node, reason, remedy, Severity.NOTE)
+        for rule, search in _SEARCHES.items()
+        for node, reason, remedy in search(facts)
+    ]
     return sorted(dict.fromkeys(found), key=lambda one: (one.line, one.column, one.rule))
 
 
@@ -83,11 +95,7 @@ def _also(others: list[Finding]) -> str:
     return f" (also line{'s' if len(lines) > 1 else ''} {shown})"
 
 
-def _note(rule: str, node: ast.AST, reason: str, remedy: str) -> Finding:
-    return finding(rule, node, reason, remedy, Severity.NOTE)
-
-
-# -- what is where -----------------------------------------------------------------------------------------------
+# -- steps, tensors, masks -----------------------------------------------------------------------------------------
 
 
 def _each_step(facts: Facts, node: ast.AST) -> bool:
@@ -100,10 +108,9 @@ def _is_tensor(facts: Facts, node: ast.AST) -> bool:
 
 
 def _is_mask(facts: Facts, node: ast.AST, depth: int = 0) -> bool:
-    """Whether the expression is a tensor of truths: a comparison of a tensor, and what & | ~ make of such."""
+    """Whether the expression is a boolean tensor: a comparison with a tensor, or such masks joined by & | ~."""
     if isinstance(node, ast.Compare):
-        plain = all(not isinstance(op, ast.In | ast.NotIn | ast.Is | ast.IsNot) for op in node.ops)
-        return plain and any(_may_be_tensor(facts, side) for side in (node.left, *node.comparators))
+        return any(_may_be_tensor(facts, side) for side in _compared(node))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
         return _is_mask(facts, node.operand, depth)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr):
@@ -114,6 +121,13 @@ def _is_mask(facts: Facts, node: ast.AST, depth: int = 0) -> bool:
     return False
 
 
+def _compared(node: ast.Compare) -> list[ast.expr]:
+    """The sides of a comparison that is made element by element, as `is` and `in` are not."""
+    if any(isinstance(op, ast.In | ast.NotIn | ast.Is | ast.IsNot) for op in node.ops):
+        return []
+    return [node.left, *node.comparators]
+
+
 def _assigned(facts: Facts, definition: ast.AST) -> ast.expr | None:
     statement = facts.table.statement_of(definition)
     if isinstance(statement, ast.Assign) and statement.targets[0] is definition:
@@ -122,7 +136,7 @@ def _assigned(facts: Facts, definition: ast.AST) -> ast.expr | None:
 
 
 def _may_be_tensor(facts: Facts, node: ast.AST) -> bool:
-    """A tensor of the batch; in a module's forward, whatever the author indexes is one."""
+    """A tensor of the batch; in a module, any variable may be one."""
     return _is_tensor(facts, node) or (isinstance(node, ast.Name) and facts.in_module(node))
 
 
@@ -134,7 +148,7 @@ def _text(node: ast.AST) -> str:
 # -- CT701: shapes -----------------------------------------------------------------------------------------------
 
 
-def _shapes(facts: Facts) -> Iterator[Finding]:
+def _shapes(facts: Facts) -> Iterator[Advice]:
     for node in facts.nodes:
         if isinstance(node, ast.Subscript) and _each_step(facts, node):
             if _is_mask(facts, node.slice) and _may_be_tensor(facts, node.value):
@@ -143,8 +157,7 @@ def _shapes(facts: Facts) -> Iterator[Finding]:
             name = _shape_by_value(facts, node)
             if name is not None:
                 instead, count = _BY_VALUE[name]
-                yield _note(
-                    SHAPES,
+                yield (
                     node,
                     f"the size of {name}'s result depends on values: XLA leaves it to the CPU, and what follows was "
                     f"compiled {count} times in 8 steps",
@@ -152,22 +165,16 @@ def _shapes(facts: Facts) -> Iterator[Finding]:
                 )
 
 
-def _indexing(facts: Facts, node: ast.Subscript) -> Finding:
+def _indexing(facts: Facts, node: ast.Subscript) -> Advice:
     base, mask = _text(node.value), _text(node.slice)
     statement = facts.table.statement_of(node)
     if isinstance(statement, ast.Assign) and statement.targets == [node]:
-        scalar = isinstance(statement.value, ast.Constant | ast.UnaryOp)
-        fix = f"{base} = torch.where({mask}, {_text(statement.value)}, {base})"
-        return _note(
-            SHAPES,
-            node,
-            f"assigning to {base}[{mask}] was compiled 9 times in 8 steps: the number of places differs",
-            f"write {fix}"
-            if scalar
-            else f"choose with torch.where({mask}, ..., {base}), which keeps the shape",
-        )
-    return _note(
-        SHAPES,
+        remedy = f"choose with torch.where({mask}, ..., {base}), which keeps the shape"
+        if isinstance(statement.value, ast.Constant | ast.UnaryOp):
+            remedy = f"write {base} = torch.where({mask}, {_text(statement.value)}, {base})"
+        reason = f"assigning to {base}[{mask}] was compiled 9 times in 8 steps: the number of places differs"
+        return node, reason, remedy
+    return (
         node,
         f"{base}[{mask}] has another shape for every batch: it was compiled 8 times in 8 steps",
         f"keep all rows: multiply by the mask, or use torch.where({mask}, {base}, 0), and divide sums by ({mask}).sum()",
@@ -178,21 +185,17 @@ def _shape_by_value(facts: Facts, call: ast.Call) -> str | None:
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in _BY_VALUE:
         return None
     name = call.func.attr
-    if f"torch.{name}" in facts.paths(call.func):
-        return name
-    return name if _may_be_tensor(facts, call.func.value) else None
+    of_tensor = f"torch.{name}" in facts.paths(call.func) or _may_be_tensor(facts, call.func.value)
+    return name if of_tensor else None
 
 
-# -- CT702, CT703: what Python wants to know -----------------------------------------------------------------------
+# -- CT702, CT703: values that Python reads -------------------------------------------------------------------------
 
 
-def _branches(facts: Facts) -> Iterator[Finding]:
+def _branches(facts: Facts) -> Iterator[Advice]:
     for node in facts.each(ast.If, ast.While, ast.IfExp):
-        if not _each_step(facts, node):
-            continue
-        if any(_decides(facts, part) for part in _conditions(node.test)):
-            yield _note(
-                BRANCHES,
+        if _each_step(facts, node) and any(_decides(facts, part) for part in _conditions(node.test)):
+            yield (
                 node.test,
                 f"`{_text(node.test)}` is known only when the device has finished: the step becomes two graphs with a "
                 f"wait between them",
@@ -213,14 +216,13 @@ def _conditions(test: ast.expr) -> Iterator[ast.expr]:
 def _decides(facts: Facts, test: ast.expr) -> bool:
     """Whether the truth of the expression is a tensor's."""
     if isinstance(test, ast.Compare):
-        plain = all(not isinstance(op, ast.In | ast.NotIn | ast.Is | ast.IsNot) for op in test.ops)
-        return plain and any(_is_tensor(facts, side) for side in (test.left, *test.comparators))
+        return any(_is_tensor(facts, side) for side in _compared(test))
     if isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute):
         return test.func.attr in ("any", "all", "equal", "allclose") and _is_tensor(facts, test)
     return _is_tensor(facts, test)
 
 
-def _reads(facts: Facts) -> Iterator[Finding]:
+def _reads(facts: Facts) -> Iterator[Advice]:
     """One note for each loop: at its first read, with the number of them."""
     loops: dict[ast.AST, list[ast.Call]] = {}
     for call in facts.calls:
@@ -230,8 +232,7 @@ def _reads(facts: Facts) -> Iterator[Finding]:
                 loops.setdefault(around, []).append(call)
     for calls in loops.values():
         count = f"{len(calls)} values are" if len(calls) > 1 else f"`{_text(calls[0])}` is"
-        yield _note(
-            READS,
+        yield (
             calls[0],
             f"{count} read in every step: on a TPU each read waits for the device",
             "add up on the device (total += loss.detach()) and read once, after the loop",
@@ -241,9 +242,7 @@ def _reads(facts: Facts) -> Iterator[Finding]:
 def _reads_value(facts: Facts, call: ast.Call) -> bool:
     if isinstance(call.func, ast.Attribute) and call.func.attr in _READERS:
         return _is_tensor(facts, call.func.value)
-    if facts.paths(call.func) & _PRINTERS or (
-        isinstance(call.func, ast.Name) and call.func.id in ("print", "float")
-    ):
+    if facts.paths(call.func) & _PRINTERS or getattr(call.func, "id", "") in ("print", "float"):
         return any(_is_tensor(facts, part) for argument in call.args for part in _shown(argument))
     return False
 
@@ -269,24 +268,17 @@ def _rarely(facts: Facts, node: ast.AST) -> bool:
 # -- CT704, CT705: sizes that follow Python ----------------------------------------------------------------------
 
 
-def _lengths(facts: Facts) -> Iterator[Finding]:
-    remedy = "pad to a few lengths: collate_fn=crosstrain.utils.pad_collate(multiple_of=64, fields=[...])"
+def _lengths(facts: Facts) -> Iterator[Advice]:
     for call in facts.calls:
         if any(_to_longest(keyword) for keyword in call.keywords):
-            yield _note(
-                LENGTHS,
+            yield (
                 call,
                 "padding to the longest of each batch makes a new shape nearly every step: 40 steps of lengths 5 to "
                 "128 were compiled 32 times, 5 times with multiples of 32",
                 'use padding="max_length", or pad_to_multiple_of with truncation',
             )
-    for call in facts.calls_to(_RAGGED):
-        yield _note(
-            LENGTHS,
-            call,
-            "pad_sequence makes each batch as long as its longest sequence: a new shape nearly every step",
-            remedy,
-        )
+    for call in facts.calls_to("torch.nn.utils.rnn.pad_sequence"):
+        yield call, *_PADDED
 
 
 def _to_longest(keyword: ast.keyword) -> bool:
@@ -298,26 +290,20 @@ def _to_longest(keyword: ast.keyword) -> bool:
     )
 
 
-def _counts(facts: Facts) -> Iterator[Finding]:
+def _counts(facts: Facts) -> Iterator[Advice]:
     for loop in facts.each(ast.For):
-        if loop in facts.loops or not isinstance(loop.target, ast.Name):
-            continue
-        if not _each_step(facts, loop) or not _is_range(loop.iter):
-            continue
-        if _random_size(facts, loop.iter):
-            yield _note(
-                COUNTS,
+        counts = loop not in facts.loops and isinstance(loop.target, ast.Name) and _is_range(loop.iter)
+        if counts and _each_step(facts, loop) and _random_size(facts, loop.iter):
+            yield (
                 loop,
                 "the loop runs a random number of times: each number is a graph of its own (8 were compiled in 8 steps)",
                 "draw from a few fixed numbers, or run the longest loop and mask what is too much",
             )
     for node in facts.each(ast.Slice):
-        if not _each_step(facts, node):
-            continue
-        if any(end is not None and _random_size(facts, end) for end in (node.lower, node.upper)):
-            yield _note(
-                COUNTS,
-                node.lower or node.upper or node,
+        ends = [end for end in (node.lower, node.upper) if end is not None]
+        if _each_step(facts, node) and any(_random_size(facts, end) for end in ends):
+            yield (
+                ends[0],
                 "the slice starts or ends at another number each step, and each number is a graph of its own",
                 "index with a tensor (torch.index_select, x[offset + torch.arange(n)]), which is one graph",
             )
@@ -329,7 +315,7 @@ def _is_range(node: ast.expr) -> bool:
 
 def _random_size(facts: Facts, node: ast.AST, depth: int = 0) -> bool:
     for part in walk(node):
-        if isinstance(part, ast.Call) and facts.paths(part.func) & set(_RANDOM):
+        if isinstance(part, ast.Call) and facts.paths(part.func) & _RANDOM:
             return True
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and depth < 3:
             for definition in facts.interp.reaching.get(part, frozenset()):
@@ -342,47 +328,39 @@ def _random_size(facts: Facts, node: ast.AST, depth: int = 0) -> bool:
 # -- CT706 to CT709: layers, devices, processes, ties --------------------------------------------------------------
 
 
-def _recurrent(facts: Facts) -> Iterator[Finding]:
+def _recurrent(facts: Facts) -> Iterator[Advice]:
     for call in facts.calls_to(*_RECURRENT):
         if "torch.nn.GRU" in facts.paths(call.func):
             continue  # torch_xla brings a GRU of its own that is compiled once
-        yield _note(
-            RECURRENT,
+        yield (
             call,
             "XLA unrolls the layer over time: one compilation of 16 s for 8 steps of a sequence, 117 s for 64, for "
             "every length",
             "use few, short lengths (pad_collate), or a GRU, which torch_xla compiles as a loop",
         )
-    for call in facts.calls_to(_PACKED):
-        yield _note(
-            RECURRENT,
-            call,
-            "packed sequences do not run on XLA at all: their batch sizes depend on values",
-            "pad to a fixed length and mask the outputs",
-        )
+    for call in facts.calls_to("torch.nn.utils.rnn.pack_padded_sequence"):
+        yield call, *_PACKED
 
 
-def _autocast(facts: Facts) -> Iterator[Finding]:
+def _autocast(facts: Facts) -> Iterator[Advice]:
     for call in facts.calls_to(*_CUDA_AUTOCAST, *_ANY_AUTOCAST):
         named = given(call, "device_type", 0)
         cuda = facts.paths(call.func) & set(_CUDA_AUTOCAST)
         if cuda or (isinstance(named, ast.Constant) and named.value == "cuda"):
-            yield _note(
-                AUTOCAST,
+            yield (
                 call,
                 "this autocast is for CUDA and has no effect, or raises, on any other device",
                 'use accelerator.autocast() with Accelerator(mixed_precision="bf16"): TPUs compute in bfloat16',
             )
 
 
-def _rates(facts: Facts) -> Iterator[Finding]:
+def _rates(facts: Facts) -> Iterator[Advice]:
     for node in facts.each(ast.BinOp):
         if not isinstance(node.op, ast.Mult | ast.Div):
             continue
         sides = (node.left, node.right)
         if any(_process_count(facts, side) for side in sides) and any(_is_rate(side) for side in sides):
-            yield _note(
-                RATES,
+            yield (
                 node,
                 "on a TPU host one process drives all chips: the number of processes says nothing about the batch",
                 "use accelerator.num_replicas, which counts chips there and processes elsewhere",
@@ -392,29 +370,37 @@ def _rates(facts: Facts) -> Iterator[Finding]:
 def _process_count(facts: Facts, node: ast.expr) -> bool:
     if isinstance(node, ast.Call):
         return bool(facts.paths(node.func) & set(_SIZES))
-    if isinstance(node, ast.Attribute):
-        return node.attr in ("num_processes", "world_size")
-    if isinstance(node, ast.Name):
-        return node.id == "world_size"
-    return False
+    attribute = isinstance(node, ast.Attribute) and node.attr == "num_processes"
+    return attribute or last_name(node) == "world_size"
 
 
 def _is_rate(node: ast.expr) -> bool:
-    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    name = last_name(node)
     return name in ("lr", "learning_rate", "base_lr", "rate") or name.endswith(("_lr", "_learning_rate"))
 
 
-def _ties(facts: Facts) -> Iterator[Finding]:
+def _ties(facts: Facts) -> Iterator[Advice]:
     for node in facts.each(ast.Assign):
-        if len(node.targets) != 1:
-            continue
-        target, value = node.targets[0], node.value
-        if not isinstance(target, ast.Attribute) or not isinstance(value, ast.Attribute):
-            continue
-        if target.attr == value.attr == "weight" and ast.dump(target.value) != ast.dump(value.value):
-            yield _note(
-                TIES,
-                node,
-                f"{_text(target)} and {_text(value)} are one parameter, and a plain .to(device) on XLA makes two of it",
-                "let prepare move the model, which keeps ties, and leave out other moves",
-            )
+        match node:
+            case ast.Assign(
+                targets=[ast.Attribute(value=owner, attr="weight") as target],
+                value=ast.Attribute(value=other, attr="weight") as tied,
+            ) if ast.dump(owner) != ast.dump(other):
+                yield (
+                    node,
+                    f"{_text(target)} and {_text(tied)} are one parameter, and a plain .to(device) on XLA makes two of it",
+                    "let prepare move the model, which keeps ties, and leave out other moves",
+                )
+
+
+_SEARCHES: dict[str, Callable[[Facts], Iterator[Advice]]] = {
+    SHAPES: _shapes,
+    BRANCHES: _branches,
+    READS: _reads,
+    LENGTHS: _lengths,
+    COUNTS: _counts,
+    RECURRENT: _recurrent,
+    AUTOCAST: _autocast,
+    RATES: _rates,
+    TIES: _ties,
+}

@@ -1,9 +1,9 @@
-"""The code cells of a notebook as one text that Python parses, and that text as cells again.
+"""Joins the code cells of a notebook into one text that Python parses, and splits that text into cells again.
 
-Each cell stands below a mark, a string that no stage has a reason to touch. Lines that only IPython understands
-(`%matplotlib inline`, `!pip install x`, `f?`) become strings too, as many lines as they were; so do imports from
-`__future__`, which may stand in any cell and in a script only at its top. All of it can be read back from the text
-alone, so the text is all that a migration, its cache and its reports need.
+Each cell stands below a mark, a string that no stage has a reason to change. Lines that only IPython understands
+(`%matplotlib inline`, `!pip install x`, `f?`) become strings too, on as many lines; so do imports from `__future__`,
+which may stand in any cell, but only at the top of a script. The cells can be read back from the text alone, so a
+migration, its cache and its reports need nothing else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MASK = "'crosstrain ipython "
 
 _MARKED = re.compile(rf"{MARK}(\d+)'")
 _MASKED = re.compile(rf"{_MASK}((?:[^'\\]|\\.)*)'")
-# `%time train(3)` is a string and the statement that it times, so that the statement is migrated like any other.
+# `%time train(3)` becomes a string and the statement that it times, which is then migrated like any other.
 _TIME = "'crosstrain time"
 _TIMED = re.compile(rf"{_TIME}(\s+)'; ")
 _TIMES = re.compile(r"%time(\s+)(\S.*)")
@@ -44,31 +44,26 @@ def link(cells: Iterable[tuple[int, str]]) -> str:
     return "".join(f"{MARK}{number}'\n{mask(source)}\n" for number, source in cells)
 
 
+def masked_sources(text: str) -> dict[int, str]:
+    """The sources of a linked text by number, as they stand in it."""
+    lines, cells = text.split("\n"), Cells(text)
+    return {one: "\n".join(lines[cells.first(one) - 1 : cells.last(one)]) for one in cells.numbers}
+
+
 def split(text: str) -> dict[int, str]:
     """The sources of a linked text by number, with IPython's lines as they were."""
-    lines = text.split("\n")
-    starts = [
-        (index, int(found[1])) for index, line in enumerate(lines) if (found := _MARKED.fullmatch(line))
-    ]
-    ends = [index for index, _ in starts[1:]] + [len(lines) - 1]
-    return {
-        number: unmask("\n".join(lines[start + 1 : end]))
-        for (start, number), end in zip(starts, ends, strict=True)
-    }
+    return {number: unmask(source) for number, source in masked_sources(text).items()}
 
 
 class Cells:
-    """Where the lines of a linked text are: in which cell, and there in which line. All count from 1."""
+    """In which cell, and in which line of it, a line of a linked text stands. All count from 1."""
 
     def __init__(self, text: str) -> None:
-        self._starts: list[int] = []
-        self.numbers: list[int] = []
         lines = text.split("\n")
-        self._end = len(lines)
-        for line, content in enumerate(lines, 1):
-            if found := _MARKED.fullmatch(content):
-                self._starts.append(line)
-                self.numbers.append(int(found[1]))
+        found = [(line, _MARKED.fullmatch(content)) for line, content in enumerate(lines, 1)]
+        marks = [(line, int(mark[1])) for line, mark in found if mark is not None]
+        self._starts, self._end = [line for line, _ in marks], len(lines)
+        self.numbers = [number for _, number in marks]
 
     def __call__(self, line: int) -> tuple[int, int]:
         """(cell, line in it); a mark counts as its cell's first line."""
@@ -98,7 +93,7 @@ class Cells:
 
 
 def mask(source: str) -> str:
-    """A cell's source with IPython's own lines as strings; whatever else does not parse stays as it is."""
+    """A cell's source with IPython's own lines as strings; other lines that do not parse stay as they are."""
     lines = source.split("\n")
     opening = next((index for index, line in enumerate(lines) if line.strip()), 0)
     if lines[opening].lstrip().startswith(_TRANSPARENT):
@@ -108,29 +103,40 @@ def mask(source: str) -> str:
             _hide(lines, index, _FUTURE)
     while (wrong := _wrong_line(lines)) is not None and _hide(lines, wrong, _COMMAND, _VALUE, _QUESTION):
         pass
-    if wrong is not None:  # the parser blames another line: every line that begins as a command is one
+    if wrong is not None:  # the parser blames another line: hide every line that begins like a command
         for index in range(len(lines)):
             _hide(lines, index, _COMMAND)
     return "\n".join(lines)
 
 
 def unmask(text: str) -> str:
-    return _MASKED.sub(lambda found: _revealed(found[1]), _untimed(text))
+    return _MASKED.sub(lambda found: revealed(found[1]), _untimed(text))
 
 
 def without_time(line: str) -> str:
-    """A line that moves into a function, where `%time x = f()` would set no variable of it."""
+    """A line without `%time`, which in a function would not assign the function's own variables."""
     found = _TIMED.search(line)
     if found is None or isinstance(ast.parse(line[found.end() :]).body[0], ast.Expr):
         return line
     return line[: found.start()] + line[found.end() :]
 
 
+def string_of(statement: ast.stmt) -> str | None:
+    """The text of a statement that is nothing but a string."""
+    match statement:
+        case ast.Expr(value=ast.Constant(value=str(text))):
+            return text
+    return None
+
+
+def is_mark(statement: ast.stmt) -> bool:
+    """Whether a statement is the string above a cell."""
+    return (string_of(statement) or "").startswith(MARK[1:])
+
+
 def is_time(statement: ast.stmt) -> bool:
     """Whether a statement is the string that stands for `%time`."""
-    value = statement.value if isinstance(statement, ast.Expr) else None
-    said = value.value if isinstance(value, ast.Constant) else None
-    return isinstance(said, str) and said.startswith(_TIME[1:])
+    return (string_of(statement) or "").startswith(_TIME[1:])
 
 
 def _timed(own: str) -> str | None:
@@ -154,7 +160,7 @@ def _untimed(text: str) -> str:
 
 def masked(text: str) -> list[tuple[int, str]]:
     """(line, IPython's own text) of all that is masked."""
-    return [(text.count("\n", 0, found.start()) + 1, _revealed(found[1])) for found in _MASKED.finditer(text)]
+    return [(text.count("\n", 0, found.start()) + 1, revealed(found[1])) for found in _MASKED.finditer(text)]
 
 
 def _wrong_line(lines: list[str]) -> int | None:
@@ -165,12 +171,12 @@ def _wrong_line(lines: list[str]) -> int | None:
     except SyntaxError as error:
         return min(max((error.lineno or 1) - 1, 0), len(lines) - 1)
     except (ValueError, RecursionError, MemoryError):
-        return None  # the engine meets it again, and reports it
+        return None  # the engine reports it
     return None
 
 
 def _hide(lines: list[str], index: int, *patterns: re.Pattern[str]) -> bool:
-    """Masks the line, and those it continues on, if one of the patterns knows it."""
+    """Masks a line that matches one of the patterns, and the lines it continues on."""
     found = next((match for one in patterns if (match := one.fullmatch(lines[index]))), None)
     if found is None or any(one in lines[index] for one in (MARK, _MASK, _TIME)):
         return False
@@ -179,16 +185,18 @@ def _hide(lines: list[str], index: int, *patterns: re.Pattern[str]) -> bool:
         lines[index] = kept + timed
         return True
     while own.endswith("\\") and index + 1 < len(lines):
-        lines[index] = f"{kept}{_concealed(own[:-1])}\\"
+        lines[index] = f"{kept}{concealed(own[:-1])}\\"
         index += 1
         kept, own = "", unmask(lines[index])
-    lines[index] = kept + _concealed(own)
+    lines[index] = kept + concealed(own)
     return True
 
 
-def _concealed(own: str) -> str:
-    return _MASK + own.replace("\\", "\\\\").replace("'", "\\'") + "'"
+def concealed(line: str, opening: str = _MASK) -> str:
+    """A line as a string of Python's that begins with `opening`."""
+    return opening + line.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _revealed(inner: str) -> str:
+def revealed(inner: str) -> str:
+    """The line inside such a string."""
     return re.sub(r"\\(.)", r"\1", inner)

@@ -1,4 +1,4 @@
-"""A notebook as a `Source`: its cells linked into one text, and written back into the very same JSON.
+"""A notebook as a `Source`: its cells are linked into one text, and written back into the same JSON.
 
 nbformat would sort the keys, re-indent the file and escape other characters than its last editor did: a diff of the
 whole file for one changed line. Here only the values that change are replaced in the text: the sources of changed cells,
@@ -87,7 +87,7 @@ class Notebook(Source):
         return self.json.count("\n", 0, place) + 1
 
     def _written(self, cell: Cell, source: str) -> str:
-        """A source as JSON, in the form that the old one has; lines that stay keep their very spelling."""
+        """A source as JSON, in the form of the old one; unchanged lines keep their spelling."""
         if cell.source.count("\r\n") == cell.source.count("\n") > 0:
             source = source.replace("\n", "\r\n")
         start, end = cell.values["source"]
@@ -99,7 +99,7 @@ class Notebook(Source):
         return f"[{before}{between.join(lines)}{behind}]" if lines else "[]"
 
     def _spacing(self, start: int, end: int) -> tuple[str, str, str]:
-        """What stands before, between and behind the lines of a source."""
+        """The text before, between and after the lines of a source."""
         lines = spans.items(self.json, start)
         if not lines:
             return "", ", ", ""
@@ -149,7 +149,7 @@ def _check(path: Path, notebook: Any) -> None:
 
 
 def _language(metadata: Any) -> str:
-    """The kernel's language in small letters; empty where the notebook does not say."""
+    """The kernel's language in lower case; empty where the notebook does not say."""
     if not isinstance(metadata, dict):
         return ""
     for key, name in (("kernelspec", "language"), ("language_info", "name")):
@@ -183,7 +183,7 @@ def _joined(source: Any) -> str | None:
 
 
 def _ended(source: str) -> str:
-    """The last line of a cell has no line end, which would show as a change when another one follows."""
+    """A source with a line end after its last line; without, a diff shows that line as changed when another follows."""
     return source + "\n" if source and not source.endswith("\n") else source
 
 

@@ -58,7 +58,7 @@ def _skip(text: str, place: int) -> int:
 
 
 def replaced(text: str, pieces: dict[Span, str]) -> str:
-    """`text` with what stands at each span replaced."""
+    """`text` with each span replaced by its piece."""
     parts: list[str] = []
     place = 0
     for (start, end), piece in sorted(pieces.items()):

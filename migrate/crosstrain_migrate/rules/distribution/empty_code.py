@@ -7,7 +7,7 @@ import io
 import tokenize
 from collections import Counter
 
-from crosstrain_migrate.rules.side_effects import effectless, idle
+from crosstrain_migrate.rules.side_effects import does_nothing, effectless
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.program import modules_of, parts, read_only
 from crosstrain_migrate.syntax.walks import walk
@@ -58,10 +58,14 @@ def _idle_helper(before: ast.Module, tree: ast.Module) -> list[e.Edit]:
         s.name
         for m in modules_of(before)
         for s in m.body
-        if isinstance(s, ast.FunctionDef) and not idle(s.body)
+        if isinstance(s, ast.FunctionDef) and not does_nothing(s.body)
     }
     for function in (s for m in modules_of(tree) for s in m.body):
-        if not isinstance(function, ast.FunctionDef) or function.name not in busy or not idle(function.body):
+        if (
+            not isinstance(function, ast.FunctionDef)
+            or function.name not in busy
+            or not does_nothing(function.body)
+        ):
             continue
         if any(isinstance(n, ast.alias | ast.Attribute) and _named(n) == function.name for n in walk(tree)):
             continue  # other files of the program know it

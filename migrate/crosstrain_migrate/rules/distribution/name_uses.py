@@ -6,7 +6,7 @@ import ast
 from collections import Counter
 from functools import cached_property
 
-from crosstrain_migrate.rules.side_effects import dumps
+from crosstrain_migrate.rules.side_effects import same_code
 from crosstrain_migrate.syntax.program import modules_of, path_of
 from crosstrain_migrate.syntax.walks import children, statements
 
@@ -33,7 +33,7 @@ class Uses:
     @cached_property
     def _twins(self) -> set[str]:
         branches = (n for n in statements(self._tree) if isinstance(n, ast.If))
-        return {ast.dump(n) for n in branches if n.orelse and dumps(n.body) == dumps(n.orelse)}
+        return {ast.dump(n) for n in branches if n.orelse and same_code(n.body, n.orelse)}
 
     def has_same_branches(self, node: ast.If) -> bool:
         """Whether the author wrote two equal branches."""

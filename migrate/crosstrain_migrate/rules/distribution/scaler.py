@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 
-from crosstrain_migrate.rules.arguments import default_of, passed
+from crosstrain_migrate.rules.arguments import default_of
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.scopes import Scope
@@ -103,7 +103,7 @@ class Scaler:
             if not isinstance(function, ast.FunctionDef):
                 continue
             for argument in (*function.args.args, *function.args.kwonlyargs):
-                value = passed(self.facts, call, function, argument.arg)
+                value = self.facts.passed(call, function, argument.arg)
                 if value is not None and self.holds(value):
                     self.names.add((self.facts.table.scopes[function], argument.arg))
 
@@ -405,7 +405,7 @@ class Scaler:
                 e.ReplaceParameter(function, RULE, "nothing in it needs a scaler any more", name=name)
             )
             for site in self.stage.alone.sources.sites(function):
-                value = passed(self.facts, site, function, name)
+                value = self.facts.passed(site, function, name)
                 if value is None:
                     if default_of(function, argument) is None:
                         raise refuse(

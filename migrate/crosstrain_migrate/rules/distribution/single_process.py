@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Function, Instance, Method, Symbol
-from crosstrain_migrate.rules.arguments import default_of, passed, spawn_arguments, spreads
+from crosstrain_migrate.rules.arguments import default_of, spawn_arguments, spreads
 from crosstrain_migrate.rules.sources import sources_of
 from crosstrain_migrate.syntax.nodes import FunctionNode, written
 from crosstrain_migrate.syntax.walks import walk
@@ -175,7 +175,7 @@ class SingleProcess:
     def _passed(
         self, site: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDef, argument: ast.arg
     ) -> KnownValues | None:
-        expression = passed(self.facts, site, function, argument.arg)
+        expression = self.facts.passed(site, function, argument.arg)
         if expression is not None:
             return self._value(expression)
         default = default_of(function, argument)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.rules.arguments import passed
 from crosstrain_migrate.syntax.walks import walk
 
 from .plain import Stage
@@ -21,7 +20,7 @@ def resolve(stage: Stage, node: ast.expr, depth: int = 6) -> ast.expr:
     function = stage.facts.table.of_node[definition].node
     if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
         return node
-    given = [passed(stage.facts, s, function, definition.arg) for s in stage.alone.sources.sites(function)]
+    given = [stage.facts.passed(s, function, definition.arg) for s in stage.alone.sources.sites(function)]
     known = [g for g in given if g is not None]
     if not known or len(known) != len(given):
         return node
@@ -92,5 +91,5 @@ def from_outside(stage: Stage, switch: ast.expr | None) -> str | None:
     sites = stage.alone.sources.sites(init)
     if len(kept) != 1 or not isinstance(kept[0], ast.Name) or len(sites) != 1:
         return None
-    given = passed(stage.facts, sites[0], init, kept[0].id)
+    given = stage.facts.passed(sites[0], init, kept[0].id)
     return stage.source(switch).replace(text, stage.source(given)) if isinstance(given, ast.Name) else None

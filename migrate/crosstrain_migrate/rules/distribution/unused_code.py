@@ -12,8 +12,8 @@ from functools import cached_property
 from crosstrain_migrate.facts.facts import Facts, understand
 from crosstrain_migrate.facts.observed import Sightings
 from crosstrain_migrate.facts.values import Class, Function, Instance, Method
-from crosstrain_migrate.rules.arguments import default_of, passed
-from crosstrain_migrate.rules.side_effects import dumps, effectless, idle
+from crosstrain_migrate.rules.arguments import default_of
+from crosstrain_migrate.rules.side_effects import does_nothing, effectless, same_code
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import FunctionNode, place_of, written
 from crosstrain_migrate.syntax.places import Places
@@ -122,7 +122,7 @@ class _Sweeper:
     def _empty_blocks(self) -> None:
         """`if verbose: pass` where the author wrote no pass."""
         for node in self.facts.each(ast.If, ast.Try, ast.For):
-            if idle(node.body) and _nothing_else(node):
+            if does_nothing(node.body) and _nothing_else(node):
                 self._remove(node)
             elif isinstance(node, ast.If) and not self._is_elif(node) and (arms := self._same_branches(node)):
                 self.found.append(e.Fold(node, RULE, arms=arms))
@@ -135,12 +135,12 @@ class _Sweeper:
         while len(last) == 1 and isinstance(last[0], ast.If) and self._is_elif(last[0]):
             chain.append(last[0])
             last = last[0].orelse
-        if not last or not effectless(chain[-1].test) or dumps(chain[-1].body) != dumps(last):
+        if not last or not effectless(chain[-1].test) or not same_code(chain[-1].body, last):
             return ()
         lines = self.text.split("\n")[last[0].lineno - 2 : last[-1].end_lineno]
         if any("#" in line for line in lines) or self.old.has_same_branches(chain[-1]):
             return ()
-        if all(effectless(arm.test) and dumps(arm.body) == dumps(last) for arm in chain):
+        if all(effectless(arm.test) and same_code(arm.body, last) for arm in chain):
             return ("always", *("drop" for _ in chain))
         return (*("keep" for _ in chain[:-1]), "drop", "keep")
 
@@ -151,7 +151,7 @@ class _Sweeper:
 
     def _empty_functions(self) -> None:
         for node in self.facts.each(ast.FunctionDef):
-            if node.decorator_list or not idle(node.body):
+            if node.decorator_list or not does_nothing(node.body):
                 continue
             path = self._path(node)
             if not self.old.by_scope.get(path) or node in self.facts.interp.escaped:
@@ -237,7 +237,7 @@ class _Sweeper:
         return bool(functions) and all(
             isinstance(f, ast.FunctionDef)
             and all(
-                idle([s]) or (isinstance(s, ast.Return) and (s.value is None or effectless(s.value)))
+                does_nothing([s]) or (isinstance(s, ast.Return) and (s.value is None or effectless(s.value)))
                 for s in f.body
             )
             for f in functions
@@ -369,7 +369,7 @@ class _Sweeper:
             return False
         edits: list[e.Edit] = [e.ReplaceParameter(function, RULE, name=argument.arg)]
         for site in sites:
-            value = passed(self.facts, site, function, argument.arg)
+            value = self.facts.passed(site, function, argument.arg)
             if value is None:
                 if default_of(function, argument) is None or any(k.arg is None for k in site.keywords):
                     return False
@@ -388,7 +388,7 @@ class _Sweeper:
                 reads = self._only_given_on(stores)
                 if not reads or function in self.facts.interp.escaped:
                     continue
-                given = {passed(self.facts, s, function, argument.arg) for s in self._sites(function)}
+                given = {self.facts.passed(s, function, argument.arg) for s in self._sites(function)}
                 if given == set(reads):
                     for store in stores:
                         self._remove(store)
@@ -520,4 +520,4 @@ def _nothing_else(node: ast.If | ast.Try | ast.For) -> bool:
         return not node.orelse and effectless(node.iter)
     if isinstance(node, ast.Try):
         return not node.orelse and not node.finalbody
-    return idle(node.orelse) and effectless(node.test)
+    return does_nothing(node.orelse) and effectless(node.test)

@@ -1,7 +1,6 @@
 """What is done to a notebook beyond what is done to a script.
 
-In: the linked text of its cells (`files.notebooks`). Out: that text, migrated. `convert` does it; `aside` hides what
-cells only look at, and no rule needs to see. `launch`, `needs`, `outside`, `changing`, `forms`, `writing`: each training
-becomes a function, and `notebook_launcher` starts it; `kernel`: the cells around it become again what they were.
-`engine` imports this folder.
+In: the linked text of its cells (`files.notebooks`). Out: that text, migrated. `convert` runs all of it; `display_only`
+hides statements that no rule needs to see. `launch` and `writing` turn each training into a function that
+`notebook_launcher` starts; `kernel` gives the cells around it back their own statements. `engine` imports this folder.
 """

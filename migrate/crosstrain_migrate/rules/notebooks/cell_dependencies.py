@@ -1,4 +1,4 @@
-"""Who needs whom in the cells: what each statement reads, through the functions and classes that it uses."""
+"""What the cells of a notebook read and write, also through the functions and classes that they use."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import symtable
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
-from crosstrain_migrate.files.notebooks import MARK
-from crosstrain_migrate.files.notebooks.linked import Cells
+from crosstrain_migrate.files.notebooks.linked import Cells, is_mark, string_of
 
 from .local_modules import Definition, Module, Outside
+from .statement_forms import calls_method, end_of, first_of, names_in
 
 _BUILTINS = frozenset(dir(builtins))
 
 
 class Obstacle(Exception):
-    """Why the training cannot be moved into a function: `line` of the migrated text, what is there, what to do."""
+    """The training cannot be moved into a function. line: of the migrated text."""
 
     def __init__(self, line: int, reason: str, remedy: str) -> None:
         super().__init__(reason)
@@ -37,65 +37,62 @@ class Statements:
         try:
             self._table = symtable.symtable(text, "cells", "exec")
         except SyntaxError as error:
-            raise Obstacle(
-                error.lineno or 1, f"this is no valid Python ({error.msg})", "Correct the syntax"
-            ) from error
+            reason = f"this is no valid Python ({error.msg})"
+            raise Obstacle(error.lineno or 1, reason, "Correct the syntax") from error
+
+    def sharing_lines(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The other statements that share a line with this one."""
+        first, last = first_of(statement), end_of(statement)
+        return [s for s in self.tree.body if s is not statement and s.lineno <= last and first <= end_of(s)]
 
     @cached_property
     def running(self) -> list[ast.stmt]:
-        """What runs when its cell does: no definitions, imports, marks and strings."""
+        """The statements that do something when their cell runs: no definitions, imports or strings."""
         quiet = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
-        return [s for s in self.tree.body if not isinstance(s, quiet) and _text(s) is None]
+        return [s for s in self.tree.body if not isinstance(s, quiet) and string_of(s) is None]
 
     def cell(self, statement: ast.stmt) -> int:
+        """The number of the cell in which a statement stands."""
         return self.cells(statement.lineno)[0]
 
     def of_cell(self, number: int) -> list[ast.stmt]:
-        return [s for s in self.tree.body if self.cell(s) == number and not _is_mark(s)]
+        return [s for s in self.tree.body if self.cell(s) == number and not is_mark(s)]
 
     # -- reading ---------------------------------------------------------------------------------------------
 
     @cached_property
     def reads(self) -> dict[str, frozenset[str]]:
-        """The notebook's variables that each function or class reads, itself or through others."""
-        own = {table.get_name(): frozenset(_globals(table)) for table in self._table.get_children()}
+        """The notebook's variables that each function or class reads, itself or through others that it uses."""
+        own = {table.get_name(): _globals(table) for table in self._table.get_children()}
         found = {name: own.get(name, frozenset()) for name in self.defined}
         while True:
-            wider = {
-                name: names.union(*(self._through(n, found) for n in names)) for name, names in found.items()
-            }
+            wider = {name: names.union(*self._through(names, found)) for name, names in found.items()}
             if wider == found:
                 return found
             found = wider
 
-    def _through(self, name: str, reads: dict[str, frozenset[str]]) -> frozenset[str]:
-        return reads.get(name, frozenset()).union(
-            *(reads.get(n, frozenset()) for n in self.made.get(name, ()))
-        )
+    def _through(self, names: Iterable[str], reads: dict[str, frozenset[str]]) -> Iterator[frozenset[str]]:
+        """The variables that using each of these names reads."""
+        for name in names:
+            for used in (name, *self.made.get(name, ())):
+                yield reads.get(used, frozenset())
 
     @cached_property
     def made(self) -> dict[str, frozenset[str]]:
         """Variables that hold what a class of the notebook made: using one is using the class."""
         found: dict[str, frozenset[str]] = {}
-        for statement in self.running:
-            for name, value in assignments([statement]):
-                called = {
-                    n.func.id
-                    for n in ast.walk(value)
-                    if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
-                }
-                classes = {n for n in called if isinstance(self.defined.get(n), ast.ClassDef)}
-                if classes:
-                    found[name] = found.get(name, frozenset()) | classes
+        for name, value in assignments(self.running):
+            called = {getattr(n.func, "id", "") for n in ast.walk(value) if isinstance(n, ast.Call)}
+            classes = {n for n in called if isinstance(self.defined.get(n), ast.ClassDef)}
+            if classes:
+                found[name] = found.get(name, frozenset()) | classes
         return found
 
     def reach(self, statements: Iterable[ast.stmt]) -> frozenset[str]:
-        """All names that these statements read, in the functions and classes they use, too."""
-        names = {n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name)}
-        used = set(names)
-        for name in names:
-            used |= self.made.get(name, frozenset())
-        return frozenset(used.union(*(self.reads.get(name, frozenset()) for name in used)))
+        """All names that these statements read, also in the functions and classes that they use."""
+        names = names_in(*statements)
+        made = {cls for name in names for cls in self.made.get(name, ())}
+        return frozenset(names | made).union(*self._through(names, self.reads))
 
     def uses(self, statements: Iterable[ast.stmt]) -> list[Definition]:
         """The functions and classes that run when these statements do, those of local modules included."""
@@ -113,30 +110,24 @@ class Statements:
         cells = {self.cell(s) for s in self.running if self._calls(s, "step")}
         return [s for s in backward if self.cell(s) in cells] or backward
 
-    def steps(self, statement: ast.stmt) -> bool:
-        return self._calls(statement, "step")
-
     def _calls(self, statement: ast.stmt, method: str) -> bool:
-        return any(_has_call(node, method) for node in (statement, *self.uses([statement])))
+        return any(calls_method(node, method) for node in (statement, *self.uses([statement])))
 
     # -- writing ---------------------------------------------------------------------------------------------
 
     def written_by(self, statements: Iterable[ast.stmt]) -> frozenset[str]:
-        """Variables of the notebook that the functions these statements use declare `global` and set."""
+        """The notebook's variables that functions used by these statements declare `global` and assign."""
         tables = {table.get_name(): table for table in self._table.get_children()}
-        used = [
-            tables[n.name]
-            for n in self.uses(statements)
-            if self.defined.get(n.name) is n and n.name in tables
-        ]
-        return frozenset(name for table in used for name in _written(table))
+        used = [node.name for node in self.uses(statements) if self.defined.get(node.name) is node]
+        symbols = _symbols(*(tables[name] for name in used if name in tables))
+        return frozenset(s.get_name() for s in symbols if s.is_declared_global() and s.is_assigned())
 
     def used_after(self, last: ast.stmt) -> dict[str, ast.stmt]:
-        """What the statements behind `last` read before they set it themselves, each with its first reader."""
+        """The names that the statements after `last` read before they assign them, each with its first reader."""
         return self.read_by([s for s in self.running if s.lineno > last.lineno])
 
     def read_by(self, statements: Iterable[ast.stmt]) -> dict[str, ast.stmt]:
-        """The names that must be there before the statements run, each with its first reader."""
+        """The names that must be bound before the statements run, each with its first reader."""
         found: dict[str, ast.stmt] = {}
         fresh: set[str] = set()
         for statement in statements:
@@ -149,7 +140,7 @@ class Statements:
 
 
 def _read_first(statements: Iterable[ast.stmt], bound: set[str]) -> set[str]:
-    """Names that are read before the statements have bound them for certain; `bound` gets those they bind."""
+    """Names that the statements read before they have surely bound them; adds the names that they bind to `bound`."""
     found: set[str] = set()
     for statement in statements:
         match statement:
@@ -179,7 +170,7 @@ def _loads(node: ast.AST) -> set[str]:
 
 
 def assignments(statements: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
-    """Each (name, value) of the assignments in `statements`, pairs of tuples taken apart."""
+    """Each (name, value) of the assignments in `statements`; a tuple gives a pair for each element."""
     for node in (n for s in statements for n in ast.walk(s)):
         if isinstance(node, ast.Assign):
             for target in node.targets:
@@ -200,7 +191,7 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
 
 
 def stored(statements: Iterable[ast.AST]) -> set[str]:
-    """The names that the statements or targets bind, those of comprehensions and inner functions left out."""
+    """The names that statements or targets bind, without those inside comprehensions and functions."""
     found: set[str] = set()
     waiting: list[ast.AST] = list(statements)
     while waiting:
@@ -219,31 +210,12 @@ def stored(statements: Iterable[ast.AST]) -> set[str]:
     return found
 
 
-def _globals(table: symtable.SymbolTable) -> Iterator[str]:
-    yield from (s.get_name() for s in table.get_symbols() if s.is_global() and s.is_referenced())
-    for inner in table.get_children():
-        yield from _globals(inner)
+def _globals(table: symtable.SymbolTable) -> frozenset[str]:
+    """The global names that a function or class reads, those of inner ones included."""
+    return frozenset(s.get_name() for s in _symbols(table) if s.is_global() and s.is_referenced())
 
 
-def _written(table: symtable.SymbolTable) -> Iterator[str]:
-    yield from (s.get_name() for s in table.get_symbols() if s.is_declared_global() and s.is_assigned())
-    for inner in table.get_children():
-        yield from _written(inner)
-
-
-def _has_call(node: ast.AST, method: str) -> bool:
-    return any(
-        isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr == method
-        for n in ast.walk(node)
-    )
-
-
-def _text(statement: ast.stmt) -> str | None:
-    """What a statement that is nothing but a string says."""
-    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Constant):
-        return None
-    return statement.value.value if isinstance(statement.value.value, str) else None
-
-
-def _is_mark(statement: ast.stmt) -> bool:
-    return (_text(statement) or "").startswith(MARK[1:])
+def _symbols(*tables: symtable.SymbolTable) -> Iterator[symtable.Symbol]:
+    for table in tables:
+        yield from table.get_symbols()
+        yield from _symbols(*table.get_children())

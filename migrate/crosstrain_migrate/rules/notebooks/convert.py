@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from crosstrain_migrate.files.notebooks import MARK
-from crosstrain_migrate.files.notebooks.linked import Cells, split, unmask
+from crosstrain_migrate.files.notebooks.linked import Cells, masked_sources, split, unmask
 from crosstrain_migrate.results import Change, FileResult, Finding, InputError, RoleFact, Severity
 from crosstrain_migrate.rules.distribution.plain import Lines
 from crosstrain_migrate.rules.policy import Policy
@@ -19,14 +19,14 @@ from crosstrain_migrate.syntax.problems import UNPARSABLE, syntax_problem
 from crosstrain_migrate.syntax.suppress import UNUSED, Region, suppressions
 
 from .cell_dependencies import Obstacle, Statements
-from .display_only import hide, resigned, reveal
+from .display_only import changed_signatures, hide, reveal
 from .launch import CODE, REASON, launched
 from .local_modules import Module
+from .statement_forms import end_of
 
 if TYPE_CHECKING:
     from crosstrain_migrate.results import Options
 
-Aside = Callable[[str, Sequence[Module], Collection[str]], str]
 Migrate = Callable[[Path, str, "Options"], FileResult]
 Said = TypeVar("Said", Change, Finding, RoleFact)
 
@@ -37,14 +37,10 @@ def migrate_cells(path: Path, text: str, options: Options, migrate: Migrate) -> 
     """Migrates the linked text of a notebook. `migrate` does it as if it were a script's."""
     alone = text.startswith(MARK)
     whole = _migrated_alone if alone else _migrated_program
-    if CODE in options.ignore:
-        result = whole(path, text, options, migrate, None)
-    else:
-        try:
-            result = whole(path, text, options, migrate, hide)
-        except Stays as stays:
-            result = whole(path, text, options, migrate, None)
-            result = stays.told(result)
+    try:
+        result = whole(path, text, options, migrate, CODE not in options.ignore)
+    except Stays as stays:
+        result = stays.told(whole(path, text, options, migrate, False))
     return _in_cells(result, Cells(text)) if alone else result
 
 
@@ -68,54 +64,58 @@ class Stays(Exception):
         return replace(result, findings=tuple(findings))
 
 
-def _migrated_alone(
-    path: Path, text: str, options: Options, migrate: Migrate, aside: Aside | None
-) -> FileResult:
-    shown = aside(text, (), ()) if aside else text
+def _migrated_alone(path: Path, text: str, options: Options, migrate: Migrate, launches: bool) -> FileResult:
+    """`launches`: the training goes into a function, and what cells only show is hidden meanwhile."""
+    shown = hide(text) if launches else text
     result = migrate(path, shown, options)
-    if aside and result.changed and (known := resigned(Statements(text), Statements(result.after))):
-        shown = aside(text, (), known)
+    if launches and result.changed and (kept := changed_signatures(text, result.after)):
+        shown = hide(text, kept=kept)
         result = migrate(path, shown, options)
     if result.error is not None:
         return replace(result, error=_broken_cell(path, text) or result.error)
-    after = reveal(_tidied(shown, result.after)) if result.changed else text
+    after = reveal(_with_own_ends(shown, result.after)) if result.changed else text
     result = replace(result, before=text, after=after)
-    if result.changed and aside:
+    if result.changed and launches:
         result = _with_launch(result, options)
     return _without_noise(result)
 
 
 def _migrated_program(
-    path: Path, text: str, options: Options, migrate: Migrate, aside: Aside | None
+    path: Path, text: str, options: Options, migrate: Migrate, launches: bool
 ) -> FileResult:
     """The same for a notebook behind the local modules that it imports; lines stay those of the program."""
     *modules, own = program.parts(text)
-    shown = aside(own.text, [(m.path, m.text) for m in modules], ()) if aside else own.text
+    before = [(m.path, m.text) for m in modules]
+    shown = hide(own.text, before) if launches else own.text
     result = migrate(path, program.join(text, [*(m.text for m in modules), shown]), options)
     if not result.changed:
         return replace(result, before=text, after=text)
+    above = own.first - 1  # lines of the modules
     *done, cells = program.parts(result.after)
-    inside = FileResult(
-        path,
-        own.text,
-        reveal(_tidied(shown, cells.text)),
-        changes=_moved((c for c in result.changes if c.line >= own.first), 1 - own.first),
-        findings=_moved((f for f in result.findings if f.line >= own.first), 1 - own.first),
-        roles=_moved(result.roles, 1 - own.first),
-        extras=result.extras,
+    inside = replace(
+        result,
+        before=own.text,
+        after=reveal(_with_own_ends(shown, cells.text)),
+        changes=_moved((one for one in result.changes if one.line > above), -above),
+        findings=_moved((one for one in result.findings if one.line > above), -above),
+        roles=_moved(result.roles, -above),
     )
-    if inside.changed and aside:
+    if inside.changed and launches:
         try:
             inside = _with_launch(inside, options, [(m.path, m.text) for m in done])
         except Stays as stays:
             if isinstance(stays.said, Finding):
-                (stays.said,) = _moved([stays.said], own.first - 1)
+                (stays.said,) = _moved([stays.said], above)
             raise
-    inside = _without_noise(inside, [(m.path, m.text) for m in modules])
-    after = program.join(result.after, [*(m.text for m in done), inside.after])
-    changes = (*(c for c in result.changes if c.line < own.first), *_moved(inside.changes, own.first - 1))
-    findings = (*(f for f in result.findings if f.line < own.first), *_moved(inside.findings, own.first - 1))
-    return replace(result, before=text, after=after, changes=changes, findings=findings, extras=inside.extras)
+    inside = _without_noise(inside, before)
+    return replace(
+        result,
+        before=text,
+        after=program.join(result.after, [*(m.text for m in done), inside.after]),
+        changes=(*(c for c in result.changes if c.line <= above), *_moved(inside.changes, above)),
+        findings=(*(f for f in result.findings if f.line <= above), *_moved(inside.findings, above)),
+        extras=inside.extras,
+    )
 
 
 def _moved(said: Iterable[Said], lines: int) -> tuple[Said, ...]:
@@ -124,41 +124,28 @@ def _moved(said: Iterable[Said], lines: int) -> tuple[Said, ...]:
 
 def _broken_cell(path: Path, text: str) -> InputError | None:
     """What is wrong with the first cell that does not parse: no bracket is open from one cell to the next."""
-    lines = text.split("\n")
-    starts = [index for index, line in enumerate(lines) if line.startswith(MARK)]
-    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
-        source = "\n".join(lines[start + 1 : end])
+    cells = Cells(text)
+    for number, source in masked_sources(text).items():
         try:
             ast.parse(source)
         except UNPARSABLE as error:
             problem = syntax_problem(path, source, error)
-            cell, line = Cells(text)(start + 1 + (problem.line or 1))
-            reason = f"cell {cell}, line {line}: {problem.reason}"
-            return InputError(path, reason, problem.remedy)
+            place = cells.spoken(cells.first(number) + (problem.line or 1) - 1)
+            return InputError(path, f"{place}: {problem.reason}", problem.remedy)
     return None
 
 
-def _tidied(before: str, after: str) -> str:
-    """Cells begin and end as they did: lines that went leave no blank ones there."""
-    old = dict(_bodies(before))
-    parts = []
-    for mark, body in _bodies(after):
-        was = old[mark]
+def _with_own_ends(before: str, after: str) -> str:
+    """The text after, in which cells begin and end as before: what went leaves no blank lines there."""
+    old, parts = masked_sources(before), []
+    for number, source in masked_sources(after).items():
+        was, inner = f"{old[number]}\n", source.strip("\n")
+        body = f"{source}\n"
         if body != was:
-            inner = body.strip("\n")
-            head = "" if inner and not was.startswith("\n") else was[: len(was) - len(was.lstrip("\n"))]
-            tail = was[len(was.rstrip("\n")) :] or "\n"
+            head, tail = was[: len(was) - len(was.lstrip("\n"))], was[len(was.rstrip("\n")) :]
             body = f"{head}{inner}{tail}" if inner else "\n"
-        parts += [mark, body]
+        parts.append(f"{MARK}{number}'\n{body}")
     return "".join(parts)
-
-
-def _bodies(text: str) -> list[tuple[str, str]]:
-    """(mark with its line end, text below it) of each cell."""
-    lines = text.splitlines(keepends=True)
-    starts = [index for index, line in enumerate(lines) if line.startswith(MARK)]
-    ends = [*starts[1:], len(lines)]
-    return [(lines[a], "".join(lines[a + 1 : b])) for a, b in zip(starts, ends, strict=True)]
 
 
 def _with_launch(result: FileResult, options: Options, modules: Sequence[Module] = ()) -> FileResult:
@@ -169,25 +156,19 @@ def _with_launch(result: FileResult, options: Options, modules: Sequence[Module]
     line_of = Lines(result.before, result.after)
     try:
         launch = launched(result.before, result.after, result.roles, options.runtime, modules)
-        problems = check_result(result.before, launch.text) if launch is not None else []
     except Obstacle as obstacle:
         line = line_of(obstacle.line)
-        if (region := policy.comments.keeping_away(line, CODE)) is not None:
-            raise Stays(region) from obstacle
+        _obey_comments(policy, [line])
         reason = f"the notebook trains in its kernel's one process: {obstacle.reason}"
-        raise Stays(
-            Finding(CODE, line, 1, reason, f"{obstacle.remedy} to train on several", Severity.NOTE)
-        ) from obstacle
+        remedy = f"{obstacle.remedy} to train on several"
+        raise Stays(Finding(CODE, line, 1, reason, remedy, Severity.NOTE)) from obstacle
     if launch is None:
         return result
     places = [line_of(line) for line in launch.lines]
-    for place in places:
-        if (region := policy.comments.keeping_away(place, CODE)) is not None:
-            raise Stays(region)
-    if problems:
+    _obey_comments(policy, places)
+    if problems := check_result(result.before, launch.text):
         reason = f"the result did not pass the tool's own checks ({unmask('; '.join(problems))})"
-        finding = Finding("CT001", 1, 1, reason, "Report this notebook to us", Severity.NOTE)
-        raise Stays(finding)
+        raise Stays(Finding("CT001", 1, 1, reason, "Report this notebook to us", Severity.NOTE))
     cells, old, new = Cells(result.before), split(result.before), split(launch.text)
     # Cells around the training stay: no process but the notebook's own runs them.
     stays = {number for number in old if old[number] == new[number]}
@@ -195,6 +176,13 @@ def _with_launch(result: FileResult, options: Options, modules: Sequence[Module]
     changes |= {Change(CODE, place, REASON) for place in places}
     listed = tuple(sorted(changes, key=lambda one: (one.line, one.rule, one.reason)))
     return replace(result, after=launch.text, changes=listed, extras=_launched_by_hand(result.extras))
+
+
+def _obey_comments(policy: Policy, lines: Iterable[int]) -> None:
+    """Raises Stays where a comment keeps a training in the kernel."""
+    for line in lines:
+        if (region := policy.comments.keeping_away(line, CODE)) is not None:
+            raise Stays(region)
 
 
 def _without_noise(result: FileResult, modules: Sequence[Module] = ()) -> FileResult:
@@ -206,32 +194,26 @@ def _without_noise(result: FileResult, modules: Sequence[Module] = ()) -> FileRe
     used = notebook.uses(training)
     aside: list[ast.stmt] = [s for s in notebook.running if s not in training]
     aside += [d for d in notebook.defined.values() if training and d not in used]
-    kept = (
-        one
-        for one in result.findings
-        if one.severity is not Severity.NOTE
-        or not one.rule.startswith(QUIET)
-        or not any(s.lineno <= one.line <= (s.end_lineno or 0) for s in aside)
-    )
-    return replace(result, findings=tuple(kept))
+
+    def is_noise(one: Finding) -> bool:
+        quiet = one.severity is Severity.NOTE and one.rule.startswith(QUIET)
+        return quiet and any(s.lineno <= one.line <= end_of(s) for s in aside)
+
+    return replace(result, findings=tuple(one for one in result.findings if not is_noise(one)))
 
 
 def _launched_by_hand(extras: dict[str, str]) -> dict[str, str]:
     """A notebook has no launch command whose options could share a batch."""
-    return {
-        name: fact.replace("`crosstrain launch --split-batches`", "`Accelerator(split_batches=True)`")
-        for name, fact in extras.items()
-    }
+    option, argument = "`crosstrain launch --split-batches`", "`Accelerator(split_batches=True)`"
+    return {name: fact.replace(option, argument) for name, fact in extras.items()}
 
 
 def _in_cells(result: FileResult, cells: Cells) -> FileResult:
     """Sentences that name lines name cells and their lines."""
+    told = cells.told
     return replace(
         result,
-        changes=tuple(replace(one, reason=cells.told(one.reason)) for one in result.changes),
-        findings=tuple(
-            replace(one, reason=cells.told(one.reason), remedy=cells.told(one.remedy))
-            for one in result.findings
-        ),
-        roles=tuple(replace(one, evidence=cells.told(one.evidence)) for one in result.roles),
+        changes=tuple(replace(one, reason=told(one.reason)) for one in result.changes),
+        findings=tuple(replace(f, reason=told(f.reason), remedy=told(f.remedy)) for f in result.findings),
+        roles=tuple(replace(one, evidence=told(one.evidence)) for one in result.roles),
     )

@@ -1,4 +1,4 @@
-"""What cells only look at: it stays the notebook's own, and no rule needs to see it.
+"""Statements that only display something: they stay as they are, and no rule needs to see them.
 
 A notebook shows a batch, plots an image, prints a shape, and below its training it draws curves and predictions. All of
 that runs in the kernel, on loaders and models as their author made them. Such statements, and functions that only they
@@ -9,59 +9,63 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
+
+from crosstrain_migrate.files.notebooks.linked import concealed, revealed
+from crosstrain_migrate.syntax.nodes import last_name
 
 from .cell_dependencies import Obstacle, Statements, stored
 from .local_modules import Definition, Module
 from .mutations import changes, is_filled
-from .statement_forms import end_of, first_of
+from .statement_forms import end_of, first_of, names_in
 
 _ASIDE = "'crosstrain aside "
 _HIDDEN = re.compile(rf"{_ASIDE}((?:[^'\\]|\\.)*)'(?: \\$)?", re.MULTILINE)  # with the joint to its next line
 _MOVES = {"to", "cuda", "cpu", "half", "float", "double", "bfloat16", "type"}  # a module, in place
 _DRAWS = {"manual_seed", "seed", "step"}
-_SPEAKS = {"print", "display", "plt", "sns", "pprint"}
+_DISPLAYS = {"print", "display", "plt", "sns", "pprint"}
 
 
-def hide(text: str, modules: Sequence[Module] = (), known: Collection[str] = ()) -> str:
-    """The linked text with what no training needs as strings, in as many lines.
+def hide(text: str, modules: Sequence[Module] = (), kept: Collection[str] = ()) -> str:
+    """The linked text with all that no training needs as strings, on as many lines.
 
-    `known`: functions and classes whose uses must not be hidden.
+    `kept`: functions and classes whose uses must not be hidden.
     """
     try:
         notebook = Statements(text, modules)
     except (SyntaxError, ValueError, Obstacle):
-        return text  # the engine meets it again, and reports it
+        return text  # the engine reports it
     training = notebook.training
     if not training:
         return text
     lines = text.split("\n")
-    for node in _Looking(notebook, training, known).hidden():
+    for node in _Display(notebook, training, kept).hidden():
         _conceal(lines, node, notebook)
     return "\n".join(lines)
 
 
 def reveal(text: str) -> str:
-    return _HIDDEN.sub(lambda found: re.sub(r"\\(.)", r"\1", found[1]), text)
+    """The text with what `hide` has hidden."""
+    return _HIDDEN.sub(lambda found: revealed(found[1]), text)
 
 
-class _Looking:
+class _Display:
     """`training`: the statements that train. What they need, statements of other cells may make."""
 
-    def __init__(self, notebook: Statements, training: list[ast.stmt], known: Collection[str]) -> None:
+    def __init__(self, notebook: Statements, training: list[ast.stmt], kept: Collection[str]) -> None:
         self.notebook = notebook
         cells = {notebook.cell(s) for s in training}
         self.first = training[0]
         self.others = [s for s in notebook.running if notebook.cell(s) not in cells]
         self.visible = [s for s in notebook.running if s not in self.others]
         self.shared = {d.name for d in notebook.uses(training)} | notebook.outside.keys()
-        self.models = {n for n, d in notebook.defined.items() if is_module(d, notebook)} - {*known}
+        self.models = {n for n, d in notebook.defined.items() if is_module(d, notebook)} - {*kept}
         self.needed: set[str] = set()
 
     def hidden(self) -> list[ast.stmt]:
         while True:
             self.needed = set(self.notebook.read_by(self.visible))
-            more = [s for s in self.others if s not in self.visible and not self._only(s)]
+            more = [s for s in self.others if s not in self.visible and not self._only_shows(s)]
             if not more:
                 break
             self.visible = sorted([*self.visible, *more], key=lambda s: s.lineno)
@@ -70,32 +74,30 @@ class _Looking:
 
     def _idle_definitions(self, hidden: Collection[ast.stmt]) -> list[ast.stmt]:
         """Functions and classes that only hidden statements use, or nobody."""
-        places: list[ast.stmt] = [s for s in self.notebook.tree.body if not isinstance(s, Definition)]
-        names = {n for s in places if s not in hidden for n in _named(s)}
-        while True:
-            more = {n for name, d in self.notebook.defined.items() if name in names for n in _named(d)}
-            if more <= names:
-                break
+        body = self.notebook.tree.body
+        names = names_in(*(s for s in body if not isinstance(s, Definition) and s not in hidden))
+        defined = self.notebook.defined.items()
+        while more := names_in(*(d for name, d in defined if name in names)) - names:
             names |= more
-        return [s for s in self.notebook.tree.body if isinstance(s, Definition) and s.name not in names]
+        return [s for s in body if isinstance(s, Definition) and s.name not in names]
 
-    def _only(self, statement: ast.stmt) -> bool:
+    def _only_shows(self, statement: ast.stmt) -> bool:
         """Whether a statement makes nothing that a visible one needs, and changes nothing."""
-        # Who computes with a model does not ask how its class is written.
-        shared = self.shared - (self.models - _named(statement))
+        # Code that computes with a model does not depend on how its class is written.
+        shared = self.shared - (self.models - names_in(statement))
         if stored([statement]) & self.needed or self.notebook.reach([statement]) & shared:
             return False
         used = self.notebook.uses([statement])
         places: list[ast.AST] = [statement, *used]
-        names = self._objects(places)
+        known = self.notebook.imported | self.notebook.defined.keys()
+        names = (names_in(*places) & self.needed) - known
         if any(self._touches(n, names) for place in places for n in ast.walk(place)):
             return False
         functions = {d.name: [d] for d in used} if statement.lineno < self.first.lineno else {}
-        if any(
-            changes(name, place) or is_filled(name, place, functions) for name in names for place in places
-        ):
+        pairs = [(name, place) for name in names for place in places]
+        if any(changes(name, place) or is_filled(name, place, functions) for name, place in pairs):
             return False
-        return not isinstance(statement, ast.Expr) or self._speaks(statement.value)
+        return not isinstance(statement, ast.Expr) or self._displays(statement.value)
 
     def _touches(self, node: ast.AST, names: Collection[str]) -> bool:
         """A seed, a step; and `model.cuda()`, which moves an object that is needed."""
@@ -103,12 +105,8 @@ class _Looking:
             return False
         return node.attr in _DRAWS or (isinstance(node.value, ast.Name) and node.value.id in names)
 
-    def _objects(self, places: Iterable[ast.AST]) -> set[str]:
-        found = {n for place in places for n in _named(place)}
-        return (found & self.needed) - self.notebook.imported - set(self.notebook.defined)
-
-    def _speaks(self, value: ast.expr) -> bool:
-        """A line of its own that shows something; what else a call does for its own sake cannot be known."""
+    def _displays(self, value: ast.expr) -> bool:
+        """Whether an expression by itself shows something; what any other call does cannot be known."""
         if not isinstance(value, ast.Call):
             return True
         if isinstance(value.func, ast.Name) and value.func.id in self.needed - self.notebook.imported:
@@ -118,7 +116,7 @@ class _Looking:
             base = base.func if isinstance(base, ast.Call) else base.value
         if not isinstance(base, ast.Name):
             return True
-        return base.id in _SPEAKS or (base.id not in self.needed and base.id not in self.notebook.imported)
+        return base.id in _DISPLAYS or base.id not in self.needed | self.notebook.imported
 
 
 def is_module(node: ast.AST, notebook: Statements) -> bool:
@@ -126,7 +124,7 @@ def is_module(node: ast.AST, notebook: Statements) -> bool:
     if not isinstance(node, ast.ClassDef):
         return False
     for base in node.bases:
-        name = base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")
+        name = last_name(base)
         inner = notebook.defined.get(name)
         if name.endswith("Module") or (
             inner is not None and inner is not node and is_module(inner, notebook)
@@ -135,34 +133,20 @@ def is_module(node: ast.AST, notebook: Statements) -> bool:
     return False
 
 
-def resigned(before: Statements, after: Statements) -> set[str]:
-    """Functions and classes that are called in another way than before."""
-    return {
-        name
-        for name, node in after.defined.items()
-        if name in before.defined and _signatures(node) != _signatures(before.defined[name])
-    }
+def changed_signatures(before: str, after: str) -> set[str]:
+    """Functions and classes of a linked text that are called in another way than before."""
+    old, new = Statements(before).defined, Statements(after).defined
+    return {n for n, node in new.items() if n in old and _signatures(node) != _signatures(old[n])}
 
 
 def _signatures(node: ast.AST) -> list[tuple[str, str]]:
     return [(n.name, ast.dump(n.args)) for n in ast.walk(node) if isinstance(n, ast.FunctionDef)]
 
 
-def _named(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-
-
 def _conceal(lines: list[str], statement: ast.stmt, notebook: Statements) -> None:
     first, last = first_of(statement), end_of(statement)
-    shared = any(
-        other is not statement and other.lineno <= last and first <= (other.end_lineno or other.lineno)
-        for other in notebook.tree.body
-    )
-    if shared or any("migrate:" in line for line in lines[first - 1 : last]):
+    commented = any("migrate:" in line for line in lines[first - 1 : last])
+    if commented or notebook.sharing_lines(statement):
         return
     for index in range(first - 1, last):
-        lines[index] = f"{_ASIDE}{_escaped(lines[index])}'" + (" \\" if index < last - 1 else "")
-
-
-def _escaped(line: str) -> str:
-    return line.replace("\\", "\\\\").replace("'", "\\'")
+        lines[index] = concealed(lines[index], _ASIDE) + (" \\" if index < last - 1 else "")

@@ -13,32 +13,33 @@ Leaves: (note) training in the kernel's one process, where a cell reads what can
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from crosstrain_migrate.files.notebooks.linked import is_time, masked
 from crosstrain_migrate.results import RoleFact
+from crosstrain_migrate.syntax.nodes import line_of
 
 from .cell_dependencies import Obstacle, Statements, assignments, stored
 from .kernel import Kernel
 from .local_modules import Module
-from .mutations import calls_method, changes, is_container, is_filled
+from .mutations import changes, is_container, is_filled, uses_methods
 from .statement_forms import (
     HOLDER,
     base_of,
     calls_one_of,
-    has_parameter,
     is_construct,
     is_device,
     is_maker,
     is_own,
     is_prepare,
-    is_print,
+    names_in,
     prepared_by,
     short,
     targets_of,
 )
-from .writing import Text, Training, is_loader
+from .writing import NotebookWriter, Training, is_loader
 
 CODE = "CT801"
 REASON = "the training runs in a function that notebook_launcher starts on every device"
@@ -62,12 +63,15 @@ def launched(
 ) -> Launch | None:
     """`after`, a migration of `before`, with its training in a function; None where no cell trains.
 
-    `modules`: the local modules that it imports, as they were migrated with it. Raises Obstacle where that cannot be done, or not proven to be the same.
+    `modules`: the local modules that it imports, as they were migrated with it. Raises Obstacle where the training cannot
+    be moved, or the result is not proven to be the same.
     """
-    return _Move(before, after, roles, runtime, modules).made()
+    return _LaunchPlanner(before, after, roles, runtime, modules).made()
 
 
-class _Move:
+class _LaunchPlanner:
+    """Decides which statements move into functions, and what the functions are given and return."""
+
     def __init__(
         self, before: str, after: str, roles: Sequence[RoleFact], runtime: str, modules: Sequence[Module]
     ) -> None:
@@ -76,22 +80,19 @@ class _Move:
         self.roles = _roles_by_name(before, roles)
         constructors = [s for s in self.now.running if is_construct(s)]
         self.construct = constructors[0] if len(constructors) == 1 else None
-        inside = {name: [node] for name, node in self.now.defined.items()} | self.now.outside
+        # The notebook's functions and classes, and those that it imports from local modules.
+        self.definitions = {name: [node] for name, node in self.now.defined.items()} | self.now.outside
         self.makers = {
             name
-            for name, nodes in inside.items()
+            for name, nodes in self.definitions.items()
             if any(is_maker(n) for node in nodes for n in ast.walk(node))
         }
 
     def made(self) -> Launch | None:
         if self.construct is None and not self.makers:
-            where = next(
-                (n.lineno for n in ast.walk(self.now.tree) if isinstance(n, ast.Call) and is_maker(n)), 1
-            )
-            reason = (
-                "the Accelerator would be made inside a block, and its training is no function of its own"
-            )
-            raise Obstacle(where, reason, "Put the training into a function")
+            lines = (line_of(n) for n in ast.walk(self.now.tree) if is_maker(n))
+            reason = "the Accelerator would be made inside a block, and its training is not in a function of its own"
+            raise Obstacle(next(lines, 1), reason, "Put the training into a function")
         training = [s for s in self.now.training if self._needs(s)]
         if not training:
             return None
@@ -104,28 +105,27 @@ class _Move:
             self._check_earlier(work, kernel)
             self._check_body(work)
             self._settle_results(work)
-        text = Text(self.after, self.runtime, self.now, kernel, works).written()
+        text = NotebookWriter(self.after, self.runtime, self.now, kernel, works).written()
         return Launch(text, tuple(work.body[0].lineno for work in works))
 
-    # -- what it is ------------------------------------------------------------------------------------------
+    # -- the training ----------------------------------------------------------------------------------------
 
     def _needs(self, statement: ast.stmt) -> bool:
+        """Whether a statement uses the accelerator, itself or through functions."""
         reach = self.now.reach([statement])
         return HOLDER in reach if self.construct is not None else bool(reach & self.makers)
 
     def _only_prints(self, statement: ast.stmt) -> bool:
+        """Whether a statement uses the accelerator for nothing but printing."""
         direct = [n for n in ast.walk(statement) if isinstance(n, ast.Name) and n.id == HOLDER]
-        printing = [n for n in ast.walk(statement) if is_print(n)]
+        printing = [n for n in ast.walk(statement) if is_own(n, "print")]
         inner = any(HOLDER in self.now.reads.get(d.name, ()) for d in self.now.uses([statement]))
         return len(direct) == len(printing) > 0 and not inner
 
     def _training(self, training: list[ast.stmt]) -> Training:
         suite = self.now.of_cell(self.now.cell(training[0]))
         first = suite.index(training[0])
-        last = max(
-            i for i, s in enumerate(suite)
-            if i >= first and (s in training or (self._runs(s) and self._steps(s)) or (self._runs(s) and self._needs(s) and not self._only_prints(s)))
-        )  # fmt: skip
+        last = max(i for i, s in enumerate(suite) if i >= first and (s in training or self._belongs(s)))
         needed = self.now.read_by(suite[first : last + 1]).keys()
         inside = [i for i, s in enumerate(suite[:first]) if self._places(s, needed)]
         inside += [i for i, s in enumerate(suite[:first]) if self._reads_prepared(s, suite[i + 1 : first])]
@@ -134,11 +134,16 @@ class _Move:
             first -= 1
         body = suite[first : last + 1]
         earlier = [s for s in self.now.running if s.lineno < body[0].lineno]
-        later = [s for s in self.now.running if s.lineno > body[-1].lineno]
-        work = Training(body, earlier, later, self.construct, self.roles)
+        work = Training(body, earlier, self.construct, self.roles)
         work.ready = self._ready(earlier)
-        work.devices = [s for s in earlier if is_device(s) and isinstance(s, ast.Assign)]
+        work.devices = [s for s in earlier if is_device(s)]
         return work
+
+    def _belongs(self, statement: ast.stmt) -> bool:
+        """Whether a statement below the start of a training is a part of it: a step, or what needs the accelerator."""
+        if not self._runs(statement):
+            return False
+        return self._steps(statement) or (self._needs(statement) and not self._only_prints(statement))
 
     def _reads_prepared(self, statement: ast.stmt, below: list[ast.stmt]) -> bool:
         """Whether statements between a prepare and its training read a loader, whose length is another after it."""
@@ -148,11 +153,10 @@ class _Move:
         return any(loaders & set(self.now.read_by([s])) for s in below if self._runs(s))
 
     def _ready(self, earlier: list[ast.stmt]) -> dict[str, ast.Assign]:
-        """The names that statements above have prepared, and nothing has set anew: each with its prepare."""
+        """The names that statements above have prepared, and nothing has assigned since: each with its prepare."""
         ready: dict[str, ast.Assign | None] = {}
         for statement in earlier:
             if is_prepare(statement):
-                assert isinstance(statement, ast.Assign)
                 ready |= dict.fromkeys(prepared_by(statement), statement)
             else:
                 anew = stored([statement])
@@ -166,8 +170,7 @@ class _Move:
         if not self._runs(statement) or is_device(statement):
             return False
         devices = {n for s in self.now.running if is_device(s) for n in targets_of(s)}
-        used = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)}
-        return bool(used & devices and stored([statement]) & set(needed))
+        return bool(names_in(statement) & devices and stored([statement]) & set(needed))
 
     def _runs(self, statement: ast.stmt) -> bool:
         return statement in self.now.running
@@ -177,37 +180,28 @@ class _Move:
         if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
             return False
         name, value = statement.targets[0].id, statement.value
-        named = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
-        plain = named <= self.now.imported | {"float"} and all(
-            isinstance(n.func, ast.Name) and n.func.id == "float"
-            for n in ast.walk(value)
-            if isinstance(n, ast.Call)
-        )
-        changed = name in stored(body) or any(changes(name, s) for s in body)
-        return plain and changed
+        called = {getattr(n.func, "id", "") for n in ast.walk(value) if isinstance(n, ast.Call)}
+        plain = names_in(value) <= self.now.imported | {"float"} and called <= {"float"}
+        return plain and (name in stored(body) or any(changes(name, s) for s in body))
 
-    # -- what stands in its way ------------------------------------------------------------------------------
+    # -- obstacles -------------------------------------------------------------------------------------------
 
     def _check_commands(self) -> None:
         """`%time train(...)`: the call in it was not migrated with the function."""
         touched = {n for n, reads in self.now.reads.items() if HOLDER in reads} | self.makers
-        touched |= {name for name, node in self.now.defined.items() if has_parameter(node, HOLDER)}
+        functions = ((n, node) for n, node in self.now.defined.items() if isinstance(node, ast.FunctionDef))
+        touched |= {name for name, node in functions if any(a.arg == HOLDER for a in node.args.args)}
         for line, own in masked(self.after):
-            words = set(own.replace("(", " ").replace(".", " ").replace("=", " ").split())
-            if own.startswith("%") and words & touched:
-                raise Obstacle(
-                    line,
-                    f"`{own}` runs training code in IPython, where it would train on one process",
-                    "Write it as Python",
-                )
+            if own.startswith("%") and touched & set(re.split(r"[(.=\s]+", own)):
+                reason = f"`{own}` runs training code in IPython, where it would train on one process"
+                raise Obstacle(line, reason, "Write it as Python")
 
     def _steps(self, statement: ast.stmt) -> bool:
         """`optimizer.step()`, in a statement of its own."""
-        value = statement.value if isinstance(statement, ast.Expr) else None
-        called = value.func if isinstance(value, ast.Call) else None
-        if not isinstance(called, ast.Attribute) or called.attr != "step":
-            return False
-        return isinstance(called.value, ast.Name) and bool(self.roles.get(called.value.id))
+        match statement:
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="step"))):
+                return bool(self.roles.get(name))
+        return False
 
     def _check_steps(self, kernel: Kernel) -> None:
         for statement in kernel.statements:
@@ -220,12 +214,9 @@ class _Move:
         above = [s for s in kernel.statements if s.lineno < work.body[0].lineno]
         prepared: set[str] = set()
         for position, statement in enumerate(above):
-            if is_construct(statement) or is_device(statement):
+            if is_construct(statement) or is_device(statement) or is_prepare(statement):
                 self._check_own_lines(statement)
-                continue
-            if is_prepare(statement):
-                self._check_own_lines(statement)
-                prepared |= stored([statement])
+                prepared |= stored([statement]) if is_prepare(statement) else set()
                 continue
             if any(is_own(n, "prepare") for n in ast.walk(statement)):
                 reason = f"`{short(statement)}` is prepared where it is made, before the function that trains with it"
@@ -247,41 +238,23 @@ class _Move:
     def _check_body(self, work: Training) -> None:
         self._check_own_lines(work.body[0])
         self._check_own_lines(work.body[-1])
-        for statement in work.body:
-            for node in ast.walk(statement):
-                if isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith):
-                    raise Obstacle(
-                        node.lineno,
-                        "the training awaits something, which a plain function cannot",
-                        "Take it out",
-                    )
-                if (
-                    isinstance(node, ast.Call)
-                    and isinstance(node.func, ast.Name)
-                    and node.func.id in _BY_NAME
-                ):
-                    reason = (
-                        f"the training uses `{node.func.id}`, to which variables of a function are others"
-                    )
+        for node in (n for statement in work.body for n in ast.walk(statement)):
+            match node:
+                case ast.Await() | ast.AsyncFor() | ast.AsyncWith():
+                    reason = "the training awaits something, which a plain function cannot"
                     raise Obstacle(node.lineno, reason, "Take it out")
-                if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
-                    raise Obstacle(
-                        node.lineno, "a star import cannot stand in a function", "Move it to a cell above"
-                    )
+                case ast.Call(func=ast.Name(id=name)) if name in _BY_NAME:
+                    reason = f"the training uses `{name}`, to which variables of a function are others"
+                    raise Obstacle(node.lineno, reason, "Take it out")
+                case ast.ImportFrom(names=[ast.alias(name="*")]):
+                    reason = "a star import cannot stand in a function"
+                    raise Obstacle(node.lineno, reason, "Move it to a cell above")
 
     def _check_own_lines(self, statement: ast.stmt) -> None:
-        for other in self.now.tree.body:
-            if (
-                other is not statement
-                and not is_time(other)
-                and other.lineno <= (statement.end_lineno or 0)
-                and statement.lineno <= (other.end_lineno or 0)
-            ):
-                raise Obstacle(
-                    statement.lineno, "two statements share this line", "Give each a line of its own"
-                )
+        if any(not is_time(other) for other in self.now.sharing_lines(statement)):
+            raise Obstacle(statement.lineno, "two statements share this line", "Give each a line of its own")
 
-    # -- what it leaves behind -------------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------------------
 
     def _settle_results(self, work: Training) -> None:
         """What later cells read of the training comes back: the state of objects they made, and other values."""
@@ -291,9 +264,11 @@ class _Move:
         reach = self.now.reach(work.body) | set(work.ready)
         for name, reader in sorted(self.now.used_after(work.body[-1]).items()):
             roles = self.roles.get(name, set())
-            if name == HOLDER or (self._is_code(name) and name not in in_body):
+            is_code = name in self.now.defined or name in self.now.imported
+            if name == HOLDER or (is_code and name not in in_body):
                 continue
-            anew = name in in_body and not self._is_prepared_again(name, work)
+            # Set by the training, and not by its own prepare alone.
+            anew = any(name in stored([s]) for s in work.body if not is_prepare(s))
             if roles and roles <= _STATEFUL and name in outer and not anew:
                 if name in reach:
                     (work.models if roles == {"module"} else work.states).append(name)
@@ -307,10 +282,6 @@ class _Move:
             reason = f"later cells read `{name}`, and Accelerate's notebook_launcher returns nothing"
             raise Obstacle(work.body[0].lineno, reason, "Save it in the cell that trains and load it below")
 
-    def _is_prepared_again(self, name: str, work: Training) -> bool:
-        """Whether the training sets a name by nothing but its own prepare."""
-        return not any(name in stored([s]) for s in work.body if not is_prepare(s))
-
     def _cannot_travel(self, name: str, work: Training) -> bool:
         """Iterators, files and functions without a name are of the process that made them."""
         values = [v for found, v in assignments([*work.earlier, *work.body]) if found == name]
@@ -318,9 +289,6 @@ class _Move:
             isinstance(v, ast.Lambda | ast.GeneratorExp) or calls_one_of(v, (*_OWN_PROCESS, "iter"))
             for v in values
         )
-
-    def _is_code(self, name: str) -> bool:
-        return name in self.now.defined or name in self.now.imported
 
     def _changed(self, name: str, work: Training) -> bool:
         """Whether the training may change what a variable of an earlier cell holds."""
@@ -330,17 +298,14 @@ class _Move:
         if any(changes(name, place) for place in places):
             return True
         values = [value for found, value in assignments(work.earlier) if found == name]
-        own = name in self.now.made or any(calls_one_of(v, list(self.now.defined)) for v in values)
-        if own and any(calls_method(name, place) for place in places):
+        own = name in self.now.made or any(calls_one_of(v, self.now.defined) for v in values)
+        if own and any(uses_methods(name, place) for place in places):
             return True
-        return (own or any(is_container(v) for v in values)) and self._is_filled(name, places)
-
-    def _is_filled(self, name: str, places: Sequence[ast.AST]) -> bool:
-        """Whether one of the notebook's own functions gets a container, and may fill it."""
-        functions: dict[str, list[ast.AST]] = {
-            n: [node] for n, node in self.now.defined.items() if not isinstance(node, ast.ClassDef)
-        }
-        functions |= {n: list(nodes) for n, nodes in self.now.outside.items()}
+        if not own and not any(map(is_container, values)):
+            return False
+        # Whether a function of the notebook gets it, and may fill it.
+        classes = {n for n, node in self.now.defined.items() if isinstance(node, ast.ClassDef)}
+        functions = {n: nodes for n, nodes in self.definitions.items() if n not in classes}
         return any(is_filled(name, place, functions) for place in places)
 
 

@@ -1,4 +1,4 @@
-"""The functions that cells import from local modules: what they do when a cell calls them."""
+"""The functions and classes that cells import from local modules."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import ast
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
+from .statement_forms import names_in
+
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 Module = tuple[str, str]  # its path, relative to the notebook, and its text
 
 
 class Outside:
-    """Local modules, by the names under which `cells` import from them."""
+    """What `cells` import from local modules. definitions: each imported name with its functions, and all they use."""
 
     def __init__(self, modules: Iterable[Module], cells: ast.Module) -> None:
         trees = {path: ast.parse(text) for path, text in modules}
@@ -20,7 +22,6 @@ class Outside:
             for node in tree.body:
                 if isinstance(node, Definition):
                     self._all.setdefault(node.name, []).append(node)
-        # The function of each imported name, and all that it uses.
         self.definitions: dict[str, list[Definition]] = {}
         for statement in ast.walk(cells):
             if isinstance(statement, ast.ImportFrom):
@@ -38,11 +39,10 @@ class Outside:
             self.definitions[name] = self._closure(nodes)
 
     def _closure(self, nodes: list[Definition]) -> list[Definition]:
-        """The definitions and whatever of the modules they name: more than they use, never less."""
+        """The definitions, and those of all modules that they name: more than they use, never less."""
         found = list(nodes)
         for node in found:
-            named = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-            named |= {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
+            named = names_in(node) | {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
             found += [d for name in sorted(named) for d in self._all.get(name, []) if d not in found]
         return found
 

@@ -1,4 +1,4 @@
-"""Whether code changes what a variable holds: by a method, by a part that it sets, in a function that gets it."""
+"""Whether code changes the object that a variable holds: by a method, by assigning a part, or in a function."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ CHANGING = {
 }
 
 
+_CONTAINERS = {"list", "dict", "set", "defaultdict", "deque"}
+
+
 def changes(name: str, where: ast.AST) -> bool:
-    """Whether a piece of code changes the object that a variable holds, by a method's name or a part it sets."""
+    """Whether a piece of code changes the object that a variable holds, by a method or by assigning a part of it."""
     for node in ast.walk(where):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            method = node.func.attr
-            in_place = method.endswith("_") and not method.endswith("__")
-            changing = method in CHANGING or in_place or method.startswith(("add_", "load_"))
-            if changing and _base(node.func.value) == name:
-                return True
-        elif (
-            isinstance(node, ast.Subscript | ast.Attribute)
-            and not isinstance(node.ctx, ast.Load)
-            and _base(node) == name
-        ):
+        match node:
+            case ast.Call(func=ast.Attribute(value=owner, attr=method)):
+                in_place = method.endswith("_") and not method.endswith("__")
+                changing = method in CHANGING or in_place or method.startswith(("add_", "load_"))
+            case ast.Subscript(value=owner) | ast.Attribute(value=owner):
+                changing = not isinstance(node.ctx, ast.Load)
+            case _:
+                continue
+        if changing and _base(owner) == name:
             return True
     return False
 
 
-def calls_method(name: str, where: ast.AST) -> bool:
+def uses_methods(name: str, where: ast.AST) -> bool:
     """Whether a piece of code calls a method of the object that a variable holds."""
     return any(
         isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and _is(name, n.func.value)
@@ -46,17 +47,14 @@ def calls_method(name: str, where: ast.AST) -> bool:
 
 
 def is_filled(name: str, where: ast.AST, functions: Mapping[str, Sequence[ast.AST]], depth: int = 4) -> bool:
-    """Whether one of these functions, here or in what it calls, changes the variable that it is handed."""
+    """Whether one of these functions, itself or in what it calls, may change the object that it is given."""
     for call, given in _handed(name, where, functions):
         assert isinstance(call.func, ast.Name)
         for function in functions[call.func.id]:
             parameter = _parameter(function, call, given)
-            if (
-                parameter is None
-                or not depth
-                or changes(parameter, function)
-                or calls_method(parameter, function)
-            ):
+            if parameter is None or not depth:
+                return True
+            if changes(parameter, function) or uses_methods(parameter, function):
                 return True
             if is_filled(parameter, function, functions, depth - 1):
                 return True
@@ -66,7 +64,7 @@ def is_filled(name: str, where: ast.AST, functions: Mapping[str, Sequence[ast.AS
 def _handed(
     name: str, where: ast.AST, functions: Collection[str]
 ) -> Iterator[tuple[ast.Call, int | str | None]]:
-    """Each call of one of the functions that gets the variable: by position or by name."""
+    """The calls that give the variable to one of the functions, each with the position or the name."""
     for node in ast.walk(where):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in functions:
             yield from ((node, at) for at, given in enumerate(node.args) if _is(name, given))
@@ -74,13 +72,13 @@ def _handed(
 
 
 def _parameter(function: ast.AST, call: ast.Call, given: int | str | None) -> str | None:
-    if isinstance(given, str) or not isinstance(function, ast.FunctionDef):
-        return given if isinstance(given, str) else None
+    """The parameter for what a call gives at a position or by a name; None where it cannot be told."""
+    if not isinstance(given, int):
+        return given
+    if not isinstance(function, ast.FunctionDef) or any(isinstance(a, ast.Starred) for a in call.args):
+        return None
     names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
-    known = (
-        given is not None and given < len(names) and not any(isinstance(a, ast.Starred) for a in call.args)
-    )
-    return names[given] if known and given is not None else None
+    return names[given] if given < len(names) else None
 
 
 def _is(name: str, node: ast.expr) -> bool:
@@ -94,8 +92,5 @@ def _base(node: ast.expr) -> str:
 
 
 def is_container(node: ast.expr) -> bool:
-    if isinstance(node, ast.List | ast.Dict | ast.Set):
-        return True
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-        return False
-    return node.func.id in ("list", "dict", "set", "defaultdict", "deque")
+    made = isinstance(node, ast.Call) and getattr(node.func, "id", "") in _CONTAINERS
+    return made or isinstance(node, ast.List | ast.Dict | ast.Set)

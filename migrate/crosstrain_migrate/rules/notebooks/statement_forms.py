@@ -1,90 +1,93 @@
-"""What single statements and lines of a migrated notebook are, and how new ones are written."""
+"""Recognizes and writes single statements and lines of a migrated notebook."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeGuard
+
+from crosstrain_migrate.syntax.nodes import last_name
 
 HOLDER = "accelerator"
 WIDTH = 88
 
 
 def is_maker(node: ast.AST) -> bool:
+    """`Accelerator()`."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Accelerator"
 
 
 def is_construct(statement: ast.stmt) -> bool:
-    return (
-        isinstance(statement, ast.Assign) and targets_of(statement) == [HOLDER] and is_maker(statement.value)
-    )
+    """`accelerator = Accelerator()`."""
+    if not isinstance(statement, ast.Assign):
+        return False
+    return targets_of(statement) == [HOLDER] and is_maker(statement.value)
 
 
-def is_prepare(statement: ast.stmt) -> bool:
+def is_prepare(statement: ast.stmt) -> TypeGuard[ast.Assign]:
+    """`model, loader = accelerator.prepare(model, loader)`."""
     value = statement.value if isinstance(statement, ast.Assign) else None
-    called = value.func if isinstance(value, ast.Call) else None
-    return is_own(called, "prepare")
+    return isinstance(value, ast.Call) and is_own(value.func, "prepare")
 
 
-def is_device(statement: ast.stmt) -> bool:
-    return (
-        isinstance(statement, ast.Assign)
-        and len(targets_of(statement)) == 1
-        and is_own(statement.value, "device")
-    )
+def is_device(statement: ast.stmt) -> TypeGuard[ast.Assign]:
+    """`device = accelerator.device`."""
+    if not isinstance(statement, ast.Assign):
+        return False
+    return len(targets_of(statement)) == 1 and is_own(statement.value, "device")
 
 
-def is_print(node: ast.AST) -> TypeGuard[ast.Attribute]:
-    return is_own(node, "print")
-
-
-def is_own(node: ast.AST | None, attribute: str) -> TypeGuard[ast.Attribute]:
-    return (
-        isinstance(node, ast.Attribute)
-        and node.attr == attribute
-        and isinstance(node.value, ast.Name)
-        and node.value.id == HOLDER
-    )
+def is_own(node: ast.AST, attribute: str) -> TypeGuard[ast.Attribute]:
+    """Whether it is this attribute of the accelerator."""
+    if not isinstance(node, ast.Attribute) or node.attr != attribute:
+        return False
+    return isinstance(node.value, ast.Name) and node.value.id == HOLDER
 
 
 def guarded_by(statement: ast.stmt) -> list[ast.stmt]:
     """What stands under `with accelerator.main_process_first():` or `if accelerator.is_main_process:`."""
-    if isinstance(statement, ast.With) and len(statement.items) == 1:
-        context = statement.items[0].context_expr
-        if isinstance(context, ast.Call) and is_own(context.func, "main_process_first"):
-            return statement.body
-    if isinstance(statement, ast.If) and is_own(statement.test, "is_main_process") and not statement.orelse:
-        return statement.body
+    match statement:
+        case ast.With(items=[ast.withitem(context_expr=ast.Call(func=guard))], body=body):
+            return body if is_own(guard, "main_process_first") else []
+        case ast.If(test=guard, body=body, orelse=[]):
+            return body if is_own(guard, "is_main_process") else []
     return []
 
 
-def calls_one_of(value: ast.expr, names: Sequence[str]) -> bool:
-    called = value.func if isinstance(value, ast.Call) else None
-    return getattr(called, "attr", getattr(called, "id", "")) in names
+def calls_one_of(value: ast.expr, names: Collection[str]) -> bool:
+    return isinstance(value, ast.Call) and last_name(value.func) in names
 
 
-def has_parameter(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.FunctionDef) and any(a.arg == name for a in node.args.args)
+def calls_method(node: ast.AST, method: str) -> bool:
+    """Whether a piece of code calls a method of this name."""
+    return any(
+        isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr == method
+        for n in ast.walk(node)
+    )
 
 
-def targets_of(statement: ast.stmt) -> list[str]:
-    assert isinstance(statement, ast.Assign)
-    target = statement.targets[0]
-    elements = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-    return [n.id for n in elements if isinstance(n, ast.Name)]
+def targets_of(statement: ast.Assign) -> list[str]:
+    return [n.id for n in _targets(statement) if isinstance(n, ast.Name)]
 
 
-def prepared_by(statement: ast.stmt) -> list[str]:
+def prepared_by(statement: ast.Assign) -> list[str]:
     """What a prepare binds: variables, and items of dicts and lists as they are written."""
-    assert isinstance(statement, ast.Assign)
+    return [ast.unparse(n) for n in _targets(statement) if isinstance(n, ast.Name | ast.Subscript)]
+
+
+def _targets(statement: ast.Assign) -> list[ast.expr]:
     target = statement.targets[0]
-    elements = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-    return [ast.unparse(n) for n in elements if isinstance(n, ast.Name | ast.Subscript)]
+    return target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
 
 
 def base_of(name: str) -> str:
     """The variable that holds what is prepared: the dict or list of an item."""
     return name.partition("[")[0]
+
+
+def names_in(*nodes: ast.AST) -> set[str]:
+    """Every variable that the code mentions."""
+    return {n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
 def names_in_order(statements: Sequence[ast.stmt]) -> list[str]:
@@ -119,14 +122,14 @@ def wrapped(start: str, names: Sequence[str], end: str, unit: str) -> list[str]:
 
 
 def put_at(line: str, node: ast.expr, text: str) -> str:
-    """The line with what stands at the node replaced; columns of the tree count bytes."""
+    """The line with the text of the node replaced; the columns of the tree count bytes."""
     data = line.encode()
     before, behind = data[: node.col_offset], data[node.end_col_offset :]
     return before.decode() + text + behind.decode()
 
 
 def string_lines(lines: list[str]) -> set[int]:
-    """Indexes of lines that begin inside a string, whose blanks are the string's."""
+    """The indexes of lines that begin inside a string, and must not be indented."""
     nodes = ast.walk(ast.parse("\n".join(lines)))
     strings = [n for n in nodes if isinstance(n, ast.Constant | ast.JoinedStr)]
     return {index for n in strings for index in range(n.lineno, n.end_lineno or n.lineno)}

@@ -18,6 +18,7 @@ from .statement_forms import (
     end_of,
     first_of,
     is_prepare,
+    names_in,
     names_in_order,
     prepared_by,
     put_at,
@@ -33,12 +34,11 @@ OWN = "# in the notebook's own process"
 
 @dataclass
 class Training:
-    """The statements of one cell that become a function's body, and what is known of them."""
+    """The statements of one cell that become the body of a function, and what it needs and returns."""
 
     body: list[ast.stmt]
     earlier: list[ast.stmt]  # what runs before it, definitions left out
-    later: list[ast.stmt]  # and after it
-    construct: ast.stmt | None  # where it stands, if that is no function
+    construct: ast.stmt | None  # what makes the Accelerator, unless a function does
     roles: dict[str, set[str]]  # of the notebook's variables
     ready: dict[str, ast.Assign] = field(default_factory=dict)  # names that cells above prepare, and where
     devices: list[ast.Assign] = field(default_factory=list)  # `device = accelerator.device`, above
@@ -48,8 +48,8 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Own:
-    """The notebook's own Accelerator: the lines that make it, where it is not made yet, and what it prepares."""
+class KernelAccelerator:
+    """The Accelerator of the kernel: the lines that make it, unless it is made already, and what it prepares."""
 
     construct: list[str]
     prepared: list[str]
@@ -60,7 +60,7 @@ class Own:
         return [f"{names} = {HOLDER}.prepare({names})"] if names else []
 
 
-class Text:
+class NotebookWriter:
     """The notebook with its functions, their launches, and the kernel's own cells."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Text:
     ) -> None:
         self.after, self.runtime, self.now, self.kernel, self.works = after, runtime, now, kernel, works
         self.lines = after.split("\n")
-        self.taken = {n.id for n in ast.walk(now.tree) if isinstance(n, ast.Name)} | set(now.defined)
+        self.taken = names_in(now.tree) | set(now.defined)
         self.names: dict[str, str] = {}
         self.roles = works[0].roles
         self.has_own = False  # whether the kernel has an Accelerator already
@@ -76,18 +76,18 @@ class Text:
     def written(self) -> str:
         changed: dict[int, list[str]] = {}
         self._write_kernel(changed)
-        first_training = self.works[0].body[0].lineno
+        starts = [work.body[0].lineno for work in self.works]
+        first_training = starts[0]
         above = self._own([], first_training)
-        starts = [*(work.body[0].lineno for work in self.works[1:]), None]
-        for work, until in zip(self.works, starts, strict=True):
+        for number, (work, until) in enumerate(zip(self.works, [*starts[1:], None], strict=True), 1):
             first, last = work.body[0].lineno, end_of(work.body[-1])
-            new = [*changed.get(first, [])[:-1], *Function(self, work).written()]
-            done = self.works[: self.works.index(work) + 1]
+            new = [*changed.get(first, [])[:-1], *FunctionWriter(self, work).written()]
+            done = self.works[:number]
             new += self._placed(done, until, last)
             if below := self._own(done, until, last):
                 lines = [*below.construct, *below.prepare]
                 new += ["", "# for the cells below, in the notebook's own process", *lines]
-            changed |= {first: new} | {line: [] for line in range(first + 1, last + 1)}
+            changed |= _instead(first, last, new)
         if above:
             where = self._first_in_need(first_training)
             ready = max(where, self._first_use(above.prepared, first_training))
@@ -98,51 +98,44 @@ class Text:
         return text.replace(f"\n{plain}\n", f"\n{plain}, notebook_launcher\n", 1)
 
     def _write_kernel(self, changed: dict[int, list[str]]) -> None:
-        """The kernel's statements as they run there."""
+        """Replaces the kernel's statements by the originals that come back."""
         for statement in self.kernel.statements:
             own = self.kernel.own(statement)
-            if own == [statement]:
-                continue
-            first, last = statement.lineno, end_of(statement)
-            changed |= {line: [] for line in range(first, last + 1)}
-            changed[first] = self._sources(own)
+            if own != [statement]:
+                changed |= _instead(statement.lineno, end_of(statement), self._sources(own))
         for name, original in self.kernel.definitions.items():
             node = self.now.defined[name]
-            changed |= {line: [] for line in range(first_of(node), end_of(node) + 1)}
-            changed[first_of(node)] = self.kernel.source(original)
+            changed |= _instead(first_of(node), end_of(node), self.kernel.source(original))
         for insertion in sorted(self.kernel.insertions, key=lambda one: -one.original.lineno):
             here = changed.get(insertion.line, [self.lines[insertion.line - 1]])
             changed[insertion.line] = [*self.kernel.source(insertion.original), *here]
 
     def _sources(self, originals: Sequence[ast.stmt]) -> list[str]:
-        """The lines of statements of the original, as far apart as they were."""
+        """The lines of original statements, with the comments and blank lines between them."""
         lines: list[str] = []
-        for number, original in enumerate(originals):
-            if number:
-                above = originals[number - 1]
-                lines += self.kernel.between(above, original)
+        for above, original in zip([None, *originals], originals, strict=False):
+            lines += self.kernel.between(above, original) if above is not None else []
             lines += self.kernel.source(original)
         return lines
 
-    def _own(self, done: Sequence[Training], until: int | None, since: int = 0) -> Own | None:
-        """The notebook's own Accelerator, one process, where its cells from `since` need it."""
+    def _own(self, done: Sequence[Training], until: int | None, since: int = 0) -> KernelAccelerator | None:
+        """The Accelerator of the kernel's one process, where cells from line `since` on need it."""
         section = self._section(since, until)
-        reach = self.now.reach(self.kernel.altered(section))
-        prepared = self._prepared(section, done)
-        loaders = [n for n in prepared if base_of(n) in reach and is_loader(n, self.roles)]
-        if not self._own_is_needed(section, done):
+        loaders = self._altered_loaders(section, done)
+        if loaders is None:
             return None
         self._check_raw(loaders, section[0].lineno)
         lines = []
         if not self.has_own and self.works[0].construct is not None:
             lines = (ast.get_source_segment(self.after, self.works[0].construct) or "").split("\n")
         self.has_own = True
-        used = self.now.reach(section)
-        again = [n for n in prepared if n in loaders or (n in used and self._is_model(n))]
-        return Own(lines, again)
+        used, prepared = self.now.reach(section), self._prepared(section, done)
+        return KernelAccelerator(
+            lines, [n for n in prepared if n in loaders or (n in used and self._is_model(n))]
+        )
 
     def _check_raw(self, loaders: Collection[str], since: int) -> None:
-        """A prepared loader puts its batches on the device: cells that move them themselves expect its own ones."""
+        """Raises Obstacle where a cell that stays as it was reads one of these loaders: prepared, it moves its batches."""
         altered = self.kernel.altered(self.kernel.statements)
         for statement in self.kernel.statements:
             if statement.lineno < since or statement in altered or not self.kernel.own(statement):
@@ -152,26 +145,29 @@ class Text:
                 raise Obstacle(statement.lineno, reason, "Make a loader of its own for this cell")
 
     def _placed(self, done: Sequence[Training], until: int | None, since: int) -> list[str]:
-        """Trained models go where cells below, up to the next training, compute with them."""
+        """The lines that move trained models to the device on which the cells below, up to the next training, use them."""
         section = self._section(since, until)
         device, used = self.kernel.device_of(section), self.now.reach(section)
         before, cell = self.kernel.before, self.now.cells(since)[0]
         made = {n for s in before.running if before.cell(s) <= cell for n in stored([s])}
-        if not device or (device.isidentifier() and device not in made) or self._own_is_needed(section, done):
+        if not device or (device.isidentifier() and device not in made):
+            return []
+        if self._altered_loaders(section, done) is not None:
             return []
         trained = [n for n in self._prepared([], done) if n in made and n in used and self._is_model(n)]
         return [f"{n}.to({device})" for n in trained]
 
-    def _own_is_needed(self, section: list[ast.stmt], done: Sequence[Training]) -> bool:
+    def _altered_loaders(self, section: list[ast.stmt], done: Sequence[Training]) -> list[str] | None:
+        """The prepared loaders that altered statements use; None where those need no Accelerator of the kernel."""
         reach = self.now.reach(self.kernel.altered(section))
-        return HOLDER in reach or any(
-            base_of(n) in reach and is_loader(n, self.roles) for n in self._prepared(section, done)
-        )
+        prepared = self._prepared(section, done)
+        loaders = [n for n in prepared if base_of(n) in reach and is_loader(n, self.roles)]
+        return loaders if loaders or HOLDER in reach else None
 
     def _first_in_need(self, until: int) -> int:
         """The line of the first statement of the kernel that needs its Accelerator."""
-        section = self._section(0, until)
-        return next(s.lineno for s in self.kernel.altered(section) if self._own_is_needed([s], self.works))
+        altered = self.kernel.altered(self._section(0, until))
+        return next(s.lineno for s in altered if self._altered_loaders([s], self.works) is not None)
 
     def _first_use(self, names: Collection[str], until: int) -> int:
         """The line of the first statement of the kernel that uses one of these variables, once all are made."""
@@ -188,15 +184,15 @@ class Text:
         return "module" in self.roles.get(name, ())
 
     def _prepared(self, section: list[ast.stmt], done: Sequence[Training]) -> list[str]:
-        """The names that the migrated text prepares, here or before."""
+        """The names that trainings so far, or these statements, prepare."""
         ready = [n for work in done for n in work.ready]
-        inside = [s for work in done for s in work.body if is_prepare(s)]
-        inside += [s for s in section if is_prepare(s)]
-        return list(dict.fromkeys([*ready, *(n for s in inside for n in prepared_by(s))]))
+        inside = [*(s for work in done for s in work.body), *section]
+        return list(dict.fromkeys([*ready, *(n for s in inside if is_prepare(s) for n in prepared_by(s))]))
 
     # -- shared by the functions -----------------------------------------------------------------------------
 
-    def of(self, statement: ast.stmt) -> list[str]:
+    def source(self, statement: ast.stmt) -> list[str]:
+        """The lines of a statement."""
         return self.lines[statement.lineno - 1 : end_of(statement)]
 
     def quoted(self, name: str) -> str:
@@ -204,6 +200,7 @@ class Text:
         return name.replace("'", '"') if self.after.count('"') > self.after.count("'") else name
 
     def fresh(self, name: str) -> str:
+        """A variable that the notebook does not have: the name, or the name with a number."""
         found, number = name, 1
         while found in self.taken:
             number += 1
@@ -212,14 +209,14 @@ class Text:
         return found
 
     def state(self, name: str) -> str:
-        """The variable for a state that comes back: one for each name."""
+        """The variable for a state that the function returns: always the same one for a name."""
         if name not in self.names:
             self.names[name] = self.fresh(name)
         return self.names[name]
 
     @cached_property
     def unit(self) -> str:
-        """What the author indents by."""
+        """The author's indentation."""
         for statement in ast.walk(self.now.tree):
             inner = getattr(statement, "body", None)
             if isinstance(statement, ast.stmt) and isinstance(inner, list) and statement.col_offset == 0:
@@ -229,37 +226,41 @@ class Text:
         return "    "
 
 
-class Function:
+def _instead(first: int, last: int, new: list[str]) -> dict[int, list[str]]:
+    """New lines in place of the lines from first to last."""
+    return {first: new} | {line: [] for line in range(first + 1, last + 1)}
+
+
+class FunctionWriter:
     """One training as a function, and its launch."""
 
-    def __init__(self, text: Text, work: Training) -> None:
-        self.text, self.work, self.now, self.unit = text, work, text.now, text.unit
+    def __init__(self, notebook: NotebookWriter, work: Training) -> None:
+        self.notebook, self.work, self.now, self.unit = notebook, work, notebook.now, notebook.unit
         self.reach = self.now.reach(work.body)
         self.prepares, self.verbatim = self._preparation()
-        self.opening = work.body[0] if self._opens_with_prepare() else None
+        self.opening = self._opening()
 
     def written(self) -> list[str]:
-        single = self._single_call()
-        if single is not None:
+        if (single := self._single_call()) is not None:
             return single
         return [*self._gap(self.work.body[0].lineno), *self._function(), "", "", *self._launch()]
 
     def _gap(self, line: int) -> list[str]:
-        """A blank line where the function would stick to the code above it."""
-        above = self.text.lines[line - 2].strip()
+        """A blank line, unless the code above ends with a blank line, a comment or a mark."""
+        above = self.notebook.lines[line - 2].strip()
         return [] if not above or above.startswith(("#", "'crosstrain")) else [""]
 
     # -- the function ----------------------------------------------------------------------------------------
 
     def _function(self) -> list[str]:
         work, unit = self.work, self.unit
-        self.name = self.text.fresh("training")
+        self.name = self.notebook.fresh("training")
         shared, self.arguments = self._names()
         lines = wrapped(f"def {self.name}(", self.arguments, "):", unit)
         if shared:
             lines.append(f"{unit}global {', '.join(shared)}")
         start = work.body[0] if self.opening is None else work.body[1]
-        body = self.text.lines[start.lineno - 1 : end_of(work.body[-1])]
+        body = self.notebook.lines[start.lineno - 1 : end_of(work.body[-1])]
         inside = [*self._setup(), *map(without_time, body)]
         frozen = string_lines(inside)
         lines += [
@@ -271,16 +272,18 @@ class Function:
 
     def _setup(self) -> list[str]:
         """The Accelerator, its device, and everything prepared."""
-        lines = [] if self.work.construct is None else self.text.of(self.work.construct)
-        lines = [*lines, *(line for d in self._needed_devices() for line in self.text.of(d))]
-        lines += [line for s in self.verbatim for line in self.text.of(s)]
+        construct = [] if self.work.construct is None else [self.work.construct]
+        copied = [*construct, *self._needed_devices(), *self.verbatim]
+        lines = [line for statement in copied for line in self.notebook.source(statement)]
         names = list(dict.fromkeys([*self.prepares, *(prepared_by(self.opening) if self.opening else ())]))
-        names = [self.text.quoted(name) for name in names]
+        names = [self.notebook.quoted(name) for name in names]
         if not names:
             return lines
-        start, listed = f"{', '.join(names)} = {HOLDER}.prepare(", ", ".join(names)
-        short = len(self.unit) + len(start) + len(listed) < WIDTH
-        return [*lines, *([f"{start}{listed})"] if short else [start, f"{self.unit}{listed}", ")"])]
+        listed = ", ".join(names)
+        start = f"{listed} = {HOLDER}.prepare("
+        if len(self.unit) + len(start) + len(listed) < WIDTH:
+            return [*lines, f"{start}{listed})"]
+        return [*lines, start, f"{self.unit}{listed}", ")"]
 
     def _preparation(self) -> tuple[list[str], list[ast.Assign]]:
         """What cells above prepare for this training: names for a joint prepare, and statements that stay as they are.
@@ -289,28 +292,25 @@ class Function:
         """
         ready = self.work.ready
         own = {s for n, s in ready.items() if base_of(n) in self.reach}
-        # What belongs together is prepared together, be it reached by name or not: a model through its optimizer.
-        together = {s for n, s in ready.items() if n in self.reach and not is_loader(n, self.work.roles)}
-        names = [
-            n
-            for n, s in ready.items()
-            if s in own
-            and _is_plain_prepare(s)
-            and (base_of(n) in self.reach or (s in together and not is_loader(n, self.work.roles)))
-        ]
+        # What belongs together is prepared together, even if it is not reached by name: a model through its optimizer.
+        objects = {n for n in ready if not is_loader(n, self.work.roles)}
+        together = {s for n, s in ready.items() if n in objects and n in self.reach}
+        plain = [(n, s) for n, s in ready.items() if s in own and _is_plain_prepare(s)]
+        names = [n for n, s in plain if base_of(n) in self.reach or (n in objects and s in together)]
         return names, [s for s in dict.fromkeys(ready.values()) if s in own and not _is_plain_prepare(s)]
 
-    def _opens_with_prepare(self) -> bool:
-        """Whether the body begins with a prepare of its own that one statement with ours can do."""
-        body = self.work.body
-        return len(body) > 1 and is_prepare(body[0]) and _is_plain_prepare(body[0]) and bool(self.prepares)
+    def _opening(self) -> ast.Assign | None:
+        """The prepare that the body begins with, if one statement can do both it and ours."""
+        first, *more = self.work.body
+        joins = more and is_prepare(first) and _is_plain_prepare(first) and self.prepares
+        return first if joins and isinstance(first, ast.Assign) else None
 
     def _prepared(self) -> list[str]:
         inside = [s for s in (*self.verbatim, *self.work.body) if is_prepare(s)]
         return list(dict.fromkeys([*self.prepares, *(n for s in inside for n in targets_of(s))]))
 
     def _names(self) -> tuple[list[str], list[str]]:
-        """(global names, parameters): what functions of the notebook read stays global, the rest is handed in."""
+        """(global names, parameters): names that functions of the notebook read stay global, the others are passed in."""
         work = self.work
         prepared, devices = self._prepared(), self._needed_devices()
         read = {n for d in self.now.uses(work.body) for n in self.now.reads.get(d.name, ())}
@@ -330,14 +330,15 @@ class Function:
         return [d for d in self.work.devices if set(targets_of(d)) & self.reach]
 
     def _single_call(self) -> list[str] | None:
-        """`main()` is launched as it is, where the function makes its own Accelerator."""
+        """The launch of `main()` itself, where that function makes its own Accelerator; None for any other training."""
         work = self.work
         if len(work.body) != 1 or work.ready or work.devices or work.models or work.states or work.construct:
             return None
-        statement = work.body[0]
-        inner = statement.body[0] if isinstance(statement, ast.If) and len(statement.body) == 1 else statement
-        if isinstance(statement, ast.If) and statement.orelse:
-            return None
+        statement = inner = work.body[0]
+        if isinstance(statement, ast.If):
+            if statement.orelse or len(statement.body) != 1:
+                return None
+            inner = statement.body[0]
         value = inner.value if isinstance(inner, ast.Expr | ast.Assign) else None
         if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name) or value.keywords:
             return None
@@ -350,9 +351,9 @@ class Function:
             return None
         if isinstance(inner, ast.Expr) and (work.results or _returns(function)):
             return None
-        arguments = [ast.get_source_segment(self.text.after, a) or "" for a in value.args]
+        arguments = [ast.get_source_segment(self.notebook.after, a) or "" for a in value.args]
         call = f"notebook_launcher({value.func.id}{tuple_of(arguments)})"
-        lines = self.text.of(statement)
+        lines = self.notebook.source(statement)
         index = value.lineno - statement.lineno
         lines[index] = put_at(lines[index], value, call)
         return lines
@@ -360,19 +361,18 @@ class Function:
     # -- the launch ------------------------------------------------------------------------------------------
 
     def _states(self) -> list[tuple[str, str]]:
-        """(variable, what the function returns for it) of all whose state comes back."""
-        state = "{}.state_dict()" if self.work.construct is None else f"{HOLDER}.get_state_dict({{}})"
+        """(variable, returned expression) of each state that the function returns."""
+        own, state = "{}.state_dict()", self.notebook.state
+        of_model = own if self.work.construct is None else f"{HOLDER}.get_state_dict({{}})"
         found = []
         for name in self.work.models:
-            found.append((self.text.state(f"{name}_state"), state.format(name)))
+            found.append((state(f"{name}_state"), of_model.format(name)))
             if self._evaluates():
-                found.append((self.text.state(f"{name}_training"), f"{name}.training"))
-        return found + [
-            (self.text.state(f"{name}_state"), f"{name}.state_dict()") for name in self.work.states
-        ]
+                found.append((state(f"{name}_training"), f"{name}.training"))
+        return found + [(state(f"{name}_state"), own.format(name)) for name in self.work.states]
 
     def _evaluates(self) -> bool:
-        """Whether a model may end in another mode than it began."""
+        """Whether a model may end the training in evaluation mode."""
         places: list[ast.AST] = [*self.work.earlier, *self.work.body, *self.now.uses(self.work.body)]
         return any(isinstance(n, ast.Attribute) and n.attr == "eval" for p in places for n in ast.walk(p))
 
@@ -382,30 +382,26 @@ class Function:
         start = f"{targets} = " if targets else ""
         lines = [f"{start}notebook_launcher({self.name}{tuple_of(self.arguments)})"]
         if len(lines[0]) > WIDTH:
-            inner = f"{unit}{self.name},", f"{unit}({', '.join(self.arguments)}{_comma(self.arguments)}),"
-            lines = [f"{start}notebook_launcher(", *inner, ")"]
-            if len(inner[1]) > WIDTH:
-                listed = [f"{unit}{unit}{name}," for name in self.arguments]
-                lines = [lines[0], inner[0], f"{unit}(", *listed, f"{unit}),", ")"]
+            given = [f"{unit}({', '.join(self.arguments)}{',' if len(self.arguments) == 1 else ''}),"]
+            if len(given[0]) > WIDTH:
+                given = [f"{unit}(", *(f"{unit}{unit}{name}," for name in self.arguments), f"{unit}),"]
+            lines = [f"{start}notebook_launcher(", f"{unit}{self.name},", *given, ")"]
         for name in (*work.models, *work.states):
-            lines.append(f"{name}.load_state_dict({self.text.state(f'{name}_state')})")
+            lines.append(f"{name}.load_state_dict({self.notebook.state(f'{name}_state')})")
             if name in work.models and self._evaluates():
-                lines.append(f"{name}.train({self.text.state(f'{name}_training')})")
+                lines.append(f"{name}.train({self.notebook.state(f'{name}_training')})")
         return lines
 
 
-def _comma(names: Sequence[str]) -> str:
-    return "," if len(names) == 1 else ""
-
-
 def is_loader(name: str, roles: dict[str, set[str]]) -> bool:
+    """Whether a variable, or the item of a list or dict, holds a loader."""
     if "[" in name:  # no variable of its own: models and optimizers in lists are held by variables as well
         return not roles.get(base_of(name), set()) & {"module", "optimizer"}
     return any("loader" in role for role in roles.get(name, ()))
 
 
 def _is_plain_prepare(statement: ast.stmt) -> bool:
-    """`a, b = accelerator.prepare(a, b)`."""
+    """Whether it is `a, b = accelerator.prepare(a, b)`, with the same names on both sides."""
     if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
         return False
     given = [ast.unparse(n) for n in statement.value.args if isinstance(n, ast.Name | ast.Subscript)]

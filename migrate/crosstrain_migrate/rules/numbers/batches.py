@@ -41,7 +41,6 @@ from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.tensors import PER_SAMPLE, dims_of
 from crosstrain_migrate.facts.values import External, Value, site_of
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.rules.arguments import argument_for
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.syntax.nodes import last_name, line_of
 from crosstrain_migrate.syntax.scopes import all_arguments
@@ -109,7 +108,7 @@ def _is_size(context: Context, node: ast.expr, variables: set[str], depth: int) 
     if depth >= MAX_DEPTH:
         return False
     sites = context.facts.callers.get(function, ())
-    passed = (argument_for(context, site, function, node.id) for site in sites)
+    passed = (context.facts.passed(site, function, node.id) for site in sites)
     return any(one is not None and _is_size(context, one, variables, depth + 1) for one in passed)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.distribution.process_dependent import ProcessDependent
-from crosstrain_migrate.rules.output.loggers import writes_into
+from crosstrain_migrate.rules.output.opened_files import writes_into
 from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import place_of

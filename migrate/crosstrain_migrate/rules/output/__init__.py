@@ -1,1 +1,1 @@
-"""CT4 and CT5: what one process says and writes."""
+"""CT4 and CT5: what one process prints, downloads and writes."""

@@ -1,4 +1,4 @@
-"""For CT403: what all processes take part in goes above the block that writes a file, which is then the main process's.
+"""For CT403: moves what all processes take part in above a block that writes a file, which the main process then runs alone.
 
 Before: `with open(path, "a") as log:` around `log.write(f"{accelerator.reduce(loss).item()}")`
 After:  `reduced = accelerator.reduce(loss)`, and the block around `log.write(f"{reduced.item()}")`
@@ -14,10 +14,11 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import line_of
 from crosstrain_migrate.syntax.walks import walk
 
-from .loggers import writes_into
+from .opened_files import writes_into
 
 
 def lift(context: Context) -> None:
+    """Moves communication out of every block that writes a file, where that is safe."""
     for block in sorted(context.facts.each(ast.With), key=line_of):
         if writes_into(context.facts, block):
             _lift_out_of(context, block)

@@ -41,18 +41,18 @@ def plan(context: Context) -> None:
     first = {s for c in context.facts.calls if (s := asked_for(context.facts, c)) is not None}
     fetched = {c: _around(context, c) for c in context.facts.calls if fetches(context.facts, c)}
     first |= {s for s in fetched.values() if isinstance(s, ast.If)}
-    alone = {s for s in fetched.values() if not isinstance(s, ast.If)}
-    for inner in [s for s in first | alone if s in alone or not context.at_hand(s)]:
-        calls = _calls_that_ask(context, inner)
-        if calls:
-            first, alone = (first | calls) - {inner}, alone - {inner}
+    unasked = {s for s in fetched.values() if not isinstance(s, ast.If)}
+    for inner in [s for s in first | unasked if s in unasked or not context.at_hand(s)]:
+        if calls := _calls_that_ask(context, inner):
+            first, unasked = (first | calls) - {inner}, unasked - {inner}
     first = {s for s in first if not any(s is not other and _comes_to(context, s, other) for other in first)}
     done: set[ast.stmt] = set()
-    for statement in sorted(first | alone, key=lambda s: s.lineno):
-        if _is_left_to_one(context, statement, frozenset()) or _inside(context, statement, done):
+    for statement in sorted(first | unasked, key=lambda s: s.lineno):
+        around = context.facts.table.ancestors(statement)
+        if _is_left_to_one(context, statement, frozenset()) or not done.isdisjoint(around):
             continue
-        planned = _left_to_one(context, statement) if statement in alone else _one_first(context, statement)
-        if planned:
+        plan_one = _left_to_one if statement in unasked else _one_first
+        if planned := plan_one(context, statement):
             context.edits += planned
             context.collective.add(statement)
             done.add(statement)
@@ -66,7 +66,7 @@ def plan(context: Context) -> None:
 
 
 def _one_first(context: Context, statement: ast.stmt) -> list[e.Edit]:
-    """The main process finds nothing, and downloads; the others come later, and find it."""
+    """The main process finds nothing and downloads; the others come later and find the files."""
     if not _may_wait(context, statement):
         return []
     code = f"{context.process(statement, RULE)}.main_process_first()"
@@ -74,7 +74,7 @@ def _one_first(context: Context, statement: ast.stmt) -> list[e.Edit]:
 
 
 def _left_to_one(context: Context, statement: ast.stmt) -> list[e.Edit]:
-    """Nobody looks whether it is there already: the main process downloads, and the others wait for it."""
+    """Without a test for the files: the main process downloads, and the others wait for it."""
     suite = suite_of(context.facts, statement)
     behind = suite[suite.index(statement) + 1 :]
     if not behind or not _may_wait(context, statement) or cannot_be_guarded(context, statement) is not None:
@@ -90,11 +90,11 @@ def _left_to_one(context: Context, statement: ast.stmt) -> list[e.Edit]:
 
 
 def _calls_that_ask(context: Context, statement: ast.stmt) -> set[ast.stmt]:
-    """The calls, where the accelerator is at hand, of a function that looks whether the files are there, and else
-    downloads; none if one of them is where it is not."""
+    """The statements that call the function around `statement`, which looks for the files before it downloads, where the
+    accelerator is at hand: of its callers, and theirs. Empty where one of them cannot have it."""
     found: set[ast.stmt] = set()
     work: list[ast.AST] = [statement]
-    asked, seen = False, set()
+    seen: set[ast.AST] = set()
     while work:
         function = context.facts.enclosing_function(work.pop())
         if function is None or not context.facts.callers.get(function):
@@ -102,16 +102,16 @@ def _calls_that_ask(context: Context, statement: ast.stmt) -> set[ast.stmt]:
         if function in seen:
             continue
         seen.add(function)
-        asked = asked or any(isinstance(n, ast.Call) and asks_files(n) for n in walk(function))
         for call in context.facts.callers[function]:
             around = context.facts.table.statement_of(call)
             if context.at_hand(call):
                 found.add(around)
             else:
                 work.append(around)
+    asked = any(isinstance(n, ast.Call) and asks_files(n) for f in seen for n in walk(f))
     if not asked or not all(_may_wait(context, s) for s in found):
         return set()
-    context.in_turn |= seen
+    context.main_process_first |= seen
     return found
 
 
@@ -121,9 +121,7 @@ def _around(context: Context, call: ast.Call) -> ast.stmt:
     statement = table.statement_of(call)
     asks: ast.If | None = None
     for around in table.ancestors(call):
-        if isinstance(
-            around, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef | ast.Module
-        ):
+        if around in table.scopes:
             break
         if isinstance(around, ast.If) and asks_files(around.test):
             asks = around
@@ -155,26 +153,20 @@ def _is_fetch(context: Context, statement: ast.stmt) -> bool:
 def _is_left_to_one(context: Context, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
     """Whether only some processes come here: in a branch for the main one, in this function or around its calls."""
     facts = context.facts
-    for around in facts.table.ancestors(node):
-        if isinstance(around, ast.If) and any(
-            isinstance(n, ast.Name) and MARKED.match(n.id) for n in walk(around.test)
-        ):
-            return True
+    tests = (around.test for around in facts.table.ancestors(node) if isinstance(around, ast.If))
+    if any(isinstance(n, ast.Name) and MARKED.match(n.id) for test in tests for n in walk(test)):
+        return True
     function = facts.enclosing_function(node)
     if function is None or function in seen:
         return False
     return any(_is_left_to_one(context, s, seen | {function}) for s in facts.callers.get(function, ()))
 
 
-def _inside(context: Context, statement: ast.stmt, done: set[ast.stmt]) -> bool:
-    return any(around in done for around in context.facts.table.ancestors(statement))
-
-
 def _comes_to(context: Context, statement: ast.AST, other: ast.stmt, depth: int = 4) -> bool:
     """Whether running `statement` comes to `other`, which then waits by itself."""
-    for call in (n for n in walk(statement) if isinstance(n, ast.Call)):
-        for function in context.facts.targets(call):
-            inside = any(n is other for n in walk(function))
-            if inside or (depth and _comes_to(context, function, other, depth - 1)):
-                return True
-    return False
+    calls = (n for n in walk(statement) if isinstance(n, ast.Call))
+    return any(
+        other in walk(function) or (depth and _comes_to(context, function, other, depth - 1))
+        for call in calls
+        for function in context.facts.targets(call)
+    )

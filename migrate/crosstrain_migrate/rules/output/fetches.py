@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.facts.arguments import keyword_of
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import External
 from crosstrain_migrate.rules.arguments import default_of
+from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.scopes import all_arguments
 from crosstrain_migrate.syntax.walks import walk
 
-from . import loggers
+from .opened_files import opens_for_writing
 
 FETCHES = (
     *("urllib.request.urlretrieve", "torch.hub.download_url_to_file", "wget.download", "gdown.download"),
     *("torchvision.datasets.utils.download_url", "torchvision.datasets.utils.download_and_extract_archive"),
     "shutil.unpack_archive",
 )
-RESPONSES = frozenset(
-    {"requests.get", "urllib.request.urlopen", "httpx.get", "httpx.stream"}
-)  # written to a file
+# Their answers are fetched files where the function writes a file.
+RESPONSES = frozenset({"requests.get", "urllib.request.urlopen", "httpx.get", "httpx.stream"})
 ASKS_FILES = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob"})
 
 
@@ -26,49 +28,46 @@ def may_download(facts: Facts, statement: ast.stmt) -> bool:
     """Whether a statement that runs at once downloads, itself or in functions of the script."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return False
-    work: list[ast.AST] = [statement]
-    seen: set[ast.AST] = set()
-    while work:
-        calls = [n for n in walk(work.pop()) if isinstance(n, ast.Call)]
+    places: list[ast.AST] = [statement]
+    for place in places:  # which grows meanwhile
+        calls = [n for n in walk(place) if isinstance(n, ast.Call)]
         if any(asked_for(facts, c) is not None or fetches(facts, c) for c in calls):
             return True
-        called = {f for c in calls for f in facts.targets(c)} - seen
-        seen |= called
-        work += called
+        places += {f for c in calls for f in facts.targets(c)} - set(places)
     return False
 
 
 def asked_for(facts: Facts, call: ast.Call) -> ast.stmt | None:
     """The statement of `datasets.MNIST(root, download=True)`, which looks itself whether the files are there."""
-    value = next((k.value for k in call.keywords if k.arg == "download"), None)
-    if value is None or _is_decided_by_callers(facts, value):
-        return None
-    if isinstance(value, ast.Constant) and not value.value:
+    value = keyword_of(call, "download")
+    if value is None or _is_decided_by_callers(facts, value) or _is_off(value):
         return None
     return facts.table.statement_of(call)
 
 
 def _is_decided_by_callers(facts: Facts, value: ast.expr) -> bool:
+    """Whether it is a parameter that downloads nothing by default."""
     function = facts.enclosing_function(value)
     if not isinstance(value, ast.Name) or not isinstance(function, ast.FunctionDef):
         return False
-    argument = next((a for a in _arguments(function) if a.arg == value.id), None)
+    argument = next((a for a in all_arguments(function) if a.arg == value.id), None)
     if argument is None:
         return False
     default = default_of(function, argument)
-    return not (isinstance(default, ast.Constant) and default.value)
+    return not isinstance(default, ast.Constant) or _is_off(default)
 
 
-def _arguments(function: ast.FunctionDef) -> list[ast.arg]:
-    return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+def _is_off(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and not value.value
 
 
 def fetches(facts: Facts, call: ast.Call) -> bool:
+    """Whether a call brings a file, or unpacks one."""
     if any(path.endswith(FETCHES) for path in facts.paths(call.func)):
         return True
     if any(path in RESPONSES for path in facts.paths(call.func)):
         function = facts.enclosing_function(call)
-        return function is not None and any(loggers.opens_for_writing(facts, n) for n in walk(function))
+        return function is not None and any(opens_for_writing(facts, n) for n in walk(function))
     if not isinstance(call.func, ast.Attribute):
         return False
     archive = any(
@@ -79,8 +78,5 @@ def fetches(facts: Facts, call: ast.Call) -> bool:
 
 
 def asks_files(test: ast.expr) -> bool:
-    return any(
-        isinstance(n, ast.Call)
-        and (n.func.attr if isinstance(n.func, ast.Attribute) else getattr(n.func, "id", "")) in ASKS_FILES
-        for n in walk(test)
-    )
+    """Whether a test looks for files."""
+    return any(isinstance(n, ast.Call) and last_name(n.func) in ASKS_FILES for n in walk(test))

@@ -24,9 +24,10 @@ from collections.abc import Iterable
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.torch_api import names_a_device
 from crosstrain_migrate.facts.values import External, FromBatch, Function, Symbol, Value, made_at
-from crosstrain_migrate.rules.base import Context, Home, Subject, refuse
+from crosstrain_migrate.rules.access import Home
+from crosstrain_migrate.rules.base import Context, Subject, refuse
 from crosstrain_migrate.rules.distribution.requested_options import MARKED
-from crosstrain_migrate.rules.output import fetches, loggers
+from crosstrain_migrate.rules.output import fetches, loggers, opened_files
 from crosstrain_migrate.rules.preparing.holders import stores
 from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax import edits as e
@@ -187,7 +188,7 @@ def _makes_speaker(facts: Facts, statement: ast.stmt, calls: list[ast.Call]) -> 
     """Whether a statement makes a writer or a log, itself or in a function of the script."""
     called = [v.node for c in calls for v in facts.of(c.func) if isinstance(v, Function)]
     inner = [n for function in called for n in walk(function) if isinstance(n, ast.Call)]
-    return any(loggers.keeps_a_file_open(facts, part) for part in walk(statement)) or any(
+    return any(opened_files.keeps_a_file_open(facts, part) for part in walk(statement)) or any(
         facts.paths(c.func) & loggers.MADE for c in (*calls, *inner)
     )
 

@@ -98,6 +98,7 @@ class Placement(RemovedMoves):
         for wrapper in interp.wrappers:
             self._unwrap(wrapper)
         for helper, name in interp.movers.items():
+            assert isinstance(helper, ast.FunctionDef | ast.AsyncFunctionDef)
             callers = self.facts.callers.get(helper, ())
             used = [s for s in callers if self.facts.enclosing_function(s) not in interp.movers]
             sites = [s for s in used if s not in self.gone]

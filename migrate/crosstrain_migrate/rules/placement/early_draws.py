@@ -9,7 +9,7 @@ from crosstrain_migrate.facts.arguments import arguments_of
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.torch_api import NOISE, last
 from crosstrain_migrate.facts.values import Symbol, code_of
-from crosstrain_migrate.rules.base import Home
+from crosstrain_migrate.rules.access import Home
 from crosstrain_migrate.syntax.program import is_main_test, modules_of
 from crosstrain_migrate.syntax.scopes import Scope
 from crosstrain_migrate.syntax.walks import walk

@@ -114,4 +114,4 @@ def _refuse(path: Path, data: Mapping[str, Any]) -> None:
     if kind not in KINDS_OF_TRAINING:
         lacking.insert(0, f"distributed_type {kind}")
     if lacking:
-        raise UsageError(f"{path}: {', '.join(lacking)} has no equivalent here; remove it from the file")
+        raise UsageError(f"{path}: {', '.join(lacking)} has no counterpart here; remove it from the file")

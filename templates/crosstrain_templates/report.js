@@ -1,5 +1,5 @@
 "use strict";
-// Everything is readable without this: it only adds moving by keyboard and the choice of layout.
+// The report is readable without this script, which adds navigation by keyboard and the choice of a layout.
 (() => {
   const hunks = [...document.querySelectorAll(".hunk")];
   const button = document.getElementById("layout");

@@ -116,7 +116,9 @@ def test_an_accelerator_that_may_be_in_use_is_not_forked(
     assert notebook._start_method() == ("spawn" if in_use else "fork")
     monkeypatch.setattr(notebook, "find_spec", lambda name: None)  # no cloudpickle
     if in_use:
-        with pytest.raises(RuntimeError, match=r"is, or may be, in use .* pip install cloudpickle"):
+        with pytest.raises(
+            RuntimeError, match=r"uses an accelerator already, or may do so.* pip install cloudpickle"
+        ):
             notebook._start_method()
     else:
         assert notebook._start_method() == "fork"

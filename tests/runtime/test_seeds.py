@@ -67,7 +67,7 @@ def test_the_line_says_which_streams_are_whose() -> None:
     assert zero["said"] == [
         "each rank has seeded torch with a number of its own before Accelerator() (42, 1042). Noise and dropout "
         "differ between the ranks: they keep their own torch stream. They start from rank 0's python and numpy "
-        "streams. To set all streams apart, call set_seed(seed, device_specific=True) after Accelerator()."
+        "streams. For different streams throughout, call set_seed(seed, device_specific=True) after Accelerator()."
     ]
     zero, _ = run_ranks(_start, 2, "all")
     assert zero["said"][0].endswith("they keep their own torch, python and numpy streams.")

@@ -133,7 +133,7 @@ def test_original_that_needs_no_launcher_is_compared_on_one_process_as_well(tmp_
 def test_original_that_starts_a_process_for_each_gpu(tmp_path: Path) -> None:
     report = run(tmp_path, SPAWN, converted())
     assert verdicts(report) == ["identical", "identical"], report
-    for said in ("told its 2 processes of 2 devices", "SyncBatchNorm needs a GPU"):
+    for said in ("reported 2 devices to its 2 processes", "SyncBatchNorm needs a GPU"):
         assert any(said in note for note in report.notes)
 
 
@@ -141,7 +141,7 @@ def test_original_that_says_how_many_processes_it_starts(tmp_path: Path) -> None
     report = run(tmp_path, FIXED, converted())
     assert verdicts(report) == ["equal"], report
     assert report.runs[0].processes == 3
-    assert any("one process of the original does not train" in note for note in report.notes)
+    assert any("the original does not train on one process" in note for note in report.notes)
 
 
 def test_original_that_is_told_its_rank_as_an_option(tmp_path: Path) -> None:

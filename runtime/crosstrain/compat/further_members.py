@@ -1,4 +1,4 @@
-"""The part of an Accelerator that few scripts need: triggers, profiling, uneven inputs, and what is not ours."""
+"""The members of an Accelerator that few scripts need: triggers, profiling, uneven inputs, and unsupported members."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ class Extras:
     _dataloaders: list[DataLoader[Any]]
 
     def set_trigger(self) -> None:
-        """Raise this process's flag; `check_trigger` tells all processes."""
+        """Set this process's flag, of which `check_trigger` informs all processes."""
         self.flag_tensor = torch.ones(1, dtype=torch.int64)
 
     def check_trigger(self) -> bool:
-        """Whether any process raised its flag; lowers all. Every process calls it."""
+        """Whether any process has set its flag; resets all flags. Every process must call it."""
         mine = torch.zeros(1, dtype=torch.int64) if self.flag_tensor is None else self.flag_tensor
         self.flag_tensor = None
         return bool(self._comm.all_reduce(mine, "max").item())
@@ -75,18 +75,20 @@ class Extras:
     def join_uneven_inputs(
         self, joinables: Sequence[nn.Module], even_batches: bool | Literal["weighted"] | None = None
     ) -> AbstractContextManager[None]:
-        """Train inside although processes have different numbers of batches.
+        """Allow training inside with different numbers of batches on the processes.
 
-        A process without further batches answers the others' averaging with zeros, and takes over the final
-        weights. ``even_batches`` holds for the prepared map-style loaders inside.
+        A process without further batches contributes zeros to the others' averages, and takes over the final weights.
+        ``even_batches``: replaces that of the prepared map-style loaders inside.
         """
         syncs = [sync_of(model) for model in joinables if isinstance(model, nn.Module)]
         return join(syncs, self._comm, self._dataloaders, even_batches)
 
     @contextmanager
     def profile(self, profile_handler: ProfileKwargs | None = None) -> Iterator[torch.profiler.profile]:
-        """torch.profiler around the body; with ``output_trace_dir`` every process leaves a Chrome trace there, and all
-        of them wait for the last."""
+        """Run torch.profiler around the body.
+
+        With ``output_trace_dir`` every process writes a Chrome trace there, and all of them wait for the last.
+        """
         handler = profile_handler or self.handlers.profile or ProfileKwargs()
         options = handler.to_kwargs()
         folder = options.pop("output_trace_dir", None)
@@ -98,13 +100,13 @@ class Extras:
             options["schedule"] = torch.profiler.schedule(**schedule)
         with torch.profiler.profile(**options) as profiler:
             yield profiler
-        if folder is not None:  # else nothing is shared: one process may profile alone
+        if folder is not None:  # without a folder nothing is shared, so one process may profile alone
             Path(folder).mkdir(parents=True, exist_ok=True)
             profiler.export_chrome_trace(str(Path(folder) / f"profile_{self._comm.rank}.json"))
             self._comm.barrier()
 
     def verify_device_map(self, model: nn.Module) -> bool:
-        """Whether the model was dispatched over several devices by another library (it cannot train so)."""
+        """Whether another library has dispatched the model over several devices, so that it cannot be trained."""
         device_map = getattr(model, "hf_device_map", None)
         return device_map is not None and len(set(device_map.values())) > 1
 
@@ -117,12 +119,12 @@ class Extras:
         return True
 
     def skip_first_batches(self, dataloader: DataLoader[Any], num_batches: int = 0) -> DataLoader[Any]:
-        """A loader for this epoch that starts after ``num_batches`` of this process's batches."""
+        """A loader for one epoch that starts after ``num_batches`` of this process's batches."""
         return skip_first_batches(dataloader, num_batches)
 
     @property
     def torch_device_mesh(self) -> Any:
-        """The mesh that models are sharded over; None without sharding."""
+        """The device mesh over which models are sharded; None without sharding."""
         if not RUN.sharded:
             return None
         from crosstrain.step.fsdp import mesh_of
@@ -148,12 +150,12 @@ class Extras:
 
     @property
     def data_parallel_replicate_rank(self) -> int:
-        """Which copy of a sharded model this process has a part of."""
+        """The number of the model's copy of which this process has a part."""
         hybrid = self.is_fsdp2 and "replicate" in self.torch_device_mesh.mesh_dim_names
         return int(self.torch_device_mesh["replicate"].get_local_rank()) if hybrid else 0
 
     def __getstate__(self) -> dict[str, Any]:
-        """A pickled Accelerator keeps its options; what was prepared stays behind."""
+        """A pickled Accelerator keeps its options, but not what was prepared."""
         state = dict(self.__dict__)
         for name in _REMADE:
             del state[name]
@@ -173,9 +175,9 @@ class Extras:
         RUN.settle_precision(self._precision.name)
 
     def __getattr__(self, name: str) -> Any:
-        """Members of Accelerate's that are not ours say what to use instead."""
+        """Raise an error that names the alternative, for members of Accelerate's that this package does not have."""
         member = getattr(type(self), name, None)
-        if isinstance(member, property):  # it raised an AttributeError of its own: raise that one
+        if isinstance(member, property):  # it raised an AttributeError itself: raise that one
             return member.__get__(self)
         if name in not_supported.MEMBERS:
             not_supported.refuse(f"Accelerator.{name}", not_supported.MEMBERS[name])

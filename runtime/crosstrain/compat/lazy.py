@@ -17,9 +17,13 @@ def resolver(
     namespace: dict[str, Any],
     others: tuple[str, ...] = ("compat.not_supported",),
 ) -> Callable[[str], Any]:
-    """A module's ``__getattr__``: each public name comes from the module (relative to crosstrain) in ``homes``.
+    """A package's ``__getattr__``, which imports public names on first use.
 
-    A name that is not there may be known to one of the modules ``others``.
+    Args:
+        package: the package's name.
+        homes: by public name, the module that defines it, relative to crosstrain.
+        namespace: the package's globals, which get the imported names.
+        others: modules that are asked for any other name.
     """
 
     def resolve(name: str) -> Any:
@@ -46,5 +50,5 @@ def resolver(
 
 
 def homes(table: Mapping[str, str]) -> dict[str, str]:
-    """``{"state": "PartialState GradientState"}`` as name -> module."""
+    """The module of each name, from a table such as ``{"state": "PartialState GradientState"}``."""
     return {name: module for module, names in table.items() for name in names.split()}

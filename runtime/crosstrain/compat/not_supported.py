@@ -1,6 +1,7 @@
-"""Names of Accelerate's that are not ours: they can be imported, and say what to use instead when used.
+"""Accelerate's names that this package does not implement. They can be imported; using one raises an error that names the
+alternative.
 
-Big-model inference is accelerate's own where that is installed.
+If accelerate is installed, its own functions for big-model inference are returned.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ INSTEAD = {
     "TERecipeKwargs": "use transformer_engine's own layers and autocast",
 }
 
-# Members of an Accelerator that belong to those.
+# Members of an Accelerator that are not implemented.
 MEMBERS = {
     "deepspeed_plugin": _SHARD,
     "get_active_deepspeed_plugin": _SHARD,
@@ -54,10 +55,11 @@ MEMBERS = {
 
 
 class NotOurs(NotImplementedError, AttributeError):
-    """Not part of crosstrain; the message names the alternative. `hasattr` says no."""
+    """A name is not part of crosstrain; the message names the alternative. `hasattr` returns False for it."""
 
 
 def refuse(name: str, instead: str) -> NoReturn:
+    """Raise NotOurs for ``name``. instead: what to do, for the message."""
     raise NotOurs(f"{name} is not part of crosstrain: {instead}.")
 
 

@@ -1,4 +1,4 @@
-"""The part of an Accelerator that says what it was told: read, and where Accelerate allows it, set."""
+"""The options of an Accelerator as properties, which can be set if Accelerate allows it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crosstrain.utils.dataclasses import DataLoaderConfiguration, ProjectConfigu
 
 
 class Choices:
-    """Options under their own names."""
+    """The options under Accelerate's names."""
 
     state: AcceleratorState
     dataloader_config: DataLoaderConfiguration
@@ -66,7 +66,7 @@ class Choices:
 
     @property
     def optimizer_step_was_skipped(self) -> bool:
-        """Whether the scaler skipped the last step of any prepared optimizer; False inside a window, which has none."""
+        """Whether the loss scaler skipped the last step of a prepared optimizer; False within an accumulation window."""
         return self._gradients.sync_gradients and any(
             getattr(optimizer, "step_was_skipped", False) for optimizer in self._optimizers
         )

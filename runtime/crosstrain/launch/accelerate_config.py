@@ -1,7 +1,7 @@
-"""Accelerate's configuration file (`default_config.yaml`) in this launcher's options.
+"""Reads Accelerate's configuration file (`default_config.yaml`) as this launcher's options.
 
-Every key is either carried over, known to change nothing here, or refused by name: a file that asks for
-DeepSpeed must not quietly start something else.
+Every key is either converted, known to have no effect here, or refused by name: a file that asks for DeepSpeed must not
+silently start something else.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SAME = (
 )
 ONLY_BETWEEN_MACHINES = ("machine_rank", "main_process_ip", "rdzv_backend")
 RENAMED = {"use_cpu": "cpu", "enable_cpu_affinity": "bind_cores"}
-# What they say is found out here (kinds of devices, networks), or concerns how a TPU pod is reached by ssh.
+# Keys whose values this launcher finds out itself (kinds of devices, networks), or that tell how to reach a TPU pod by ssh.
 WITHOUT_EFFECT = (
     "compute_environment",
     "distributed_type",
@@ -55,7 +55,7 @@ KINDS_OF_TRAINING = (
     "FSDP",
 )
 PLUGINS = ("dynamo_config", "fsdp_config")
-# Keys whose variables have other names.
+# Keys whose environment variables have other names.
 VARIABLES = {
     "fsdp_backward_prefetch_policy": "FSDP_BACKWARD_PREFETCH",
     "fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP",
@@ -63,18 +63,18 @@ VARIABLES = {
 
 
 def is_accelerates(data: Mapping[str, Any]) -> bool:
-    """Whether `accelerate config` wrote it: ours has none of these keys."""
+    """Whether `accelerate config` wrote the file; this launcher's own files have none of these keys."""
     return "compute_environment" in data or "distributed_type" in data
 
 
 def from_accelerate(path: Path, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The options under our names. Raises UsageError with the file for what has no counterpart here."""
+    """The options under this launcher's names. Raises UsageError, which names the file, for a key without an equivalent."""
     _refuse(path, data)
     options = {name: data[name] for name in SAME if data.get(name) is not None}
     options |= {ours: True for theirs, ours in RENAMED.items() if data.get(theirs)}
     if str(data.get("gpu_ids", "all")) != "all" and not data.get("use_cpu"):
         options["gpu_ids"] = str(data["gpu_ids"])
-    if options.get("num_processes") == -1:  # decided when it starts
+    if options.get("num_processes") == -1:  # decided at the launch
         del options["num_processes"]
     if not options.get("debug"):
         options.pop("debug", None)
@@ -85,7 +85,7 @@ def from_accelerate(path: Path, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plugins(path: Path, data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """`fsdp_config` and `dynamo_config` as their plug-ins' options, by the variables that Accelerate makes of them."""
+    """The plug-ins' options in `fsdp_config` and `dynamo_config`, read as the variables that Accelerate sets for them."""
     variables = {}
     if _kind(data) == "FSDP":
         variables["ACCELERATE_USE_FSDP"] = "true"
@@ -93,7 +93,7 @@ def _plugins(path: Path, data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             variables[VARIABLES.get(name, name.upper())] = "" if value is None else str(value)
     for name, value in (data.get("dynamo_config") or {}).items():
         if (name, value) == ("dynamo_backend", False):
-            value = "no"  # as YAML reads it without quotes
+            value = "no"  # YAML reads an unquoted no as false
         variables[f"ACCELERATE_{name.upper()}"] = "" if value is None else str(value)
     try:
         return accelerate_plugins(variables)
@@ -102,7 +102,7 @@ def _plugins(path: Path, data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _kind(data: Mapping[str, Any]) -> str:
-    return str(data.get("distributed_type") or "NO")  # without quotes YAML reads NO as false
+    return str(data.get("distributed_type") or "NO")  # YAML reads an unquoted NO as false
 
 
 def _refuse(path: Path, data: Mapping[str, Any]) -> None:
@@ -114,4 +114,4 @@ def _refuse(path: Path, data: Mapping[str, Any]) -> None:
     if kind not in KINDS_OF_TRAINING:
         lacking.insert(0, f"distributed_type {kind}")
     if lacking:
-        raise UsageError(f"{path}: {', '.join(lacking)} has no counterpart here; take it out of the file")
+        raise UsageError(f"{path}: {', '.join(lacking)} has no counterpart here; remove it from the file")

@@ -29,9 +29,9 @@ from crosstrain.utils.messages import quiet as quiet_run
 def launch(resolved: Resolved, target: Target) -> int:
     """Run the target on every rank of this machine and return the exit code for the shell.
 
-    0: every rank succeeded. A failure is told on stderr once and gives the code of the rank that failed
-    first; a signal n gives 128 + n; 2 if there is no place for the logs, 75 if the machines do not meet. No rank is left when this returns, nor
-    when this process is killed.
+    The code is 0 if every rank succeeded, that of the rank that failed first (128 + n for signal n), 2 if the log folder
+    cannot be made, or 75 if the machines cannot connect. A failure is reported once, on standard error. No rank is left when
+    this returns, or when this process is killed.
     """
     if problem := _no_log_dir(resolved.options):
         print(f"crosstrain launch: {problem}", file=sys.stderr)
@@ -63,9 +63,9 @@ def launch(resolved: Resolved, target: Target) -> int:
     except (RendezvousError, DistError) as error:
         options = resolved.options
         print(
-            f"crosstrain launch: the {options.num_machines} machines did not come together at "
+            f"crosstrain launch: the {options.num_machines} machines could not connect at "
             f"{options.main_process_ip}:{options.main_process_port or DEFAULT_PORT}, or one of them was lost "
-            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no more is known'})",
+            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no further details'})",
             file=sys.stderr,
         )
         return failure.MACHINES_APART
@@ -87,7 +87,7 @@ def _warn_of_plain_script(resolved: Resolved, target: Target) -> None:
 
 
 def _no_log_dir(options: LaunchOptions) -> str | None:
-    """Why the folder for the logs cannot be made, None where it is there, or is not wanted."""
+    """Why the folder for the logs cannot be made; None if it exists now, or none was asked for."""
     if options.log_dir is None:
         return None
     try:
@@ -99,7 +99,7 @@ def _no_log_dir(options: LaunchOptions) -> str | None:
 
 @contextmanager
 def _summary_at_the_end(resolved: Resolved, scratch: Path) -> Iterator[None]:
-    """One line on stderr, however it ends, with what the training came to; on the main machine."""
+    """Print a summary of the training on standard error when it ends, on the main machine."""
     path = scratch / "summary.jsonl"
     os.environ[run_summary.VARIABLE] = str(path)
     try:
@@ -111,11 +111,11 @@ def _summary_at_the_end(resolved: Resolved, scratch: Path) -> Iterator[None]:
 
 
 def _between_machines(options: LaunchOptions) -> dict[str, str]:
-    """Variables with which several machines meet, unless the user has set them."""
+    """The variables by which several machines connect, without those that the user has set."""
     if options.num_machines == 1:
         return {}
-    # With a store that agents and ranks share, torch announces its address in the first round only: a machine
-    # that comes back after a restart would wait for it in vain.
+    # If agents and ranks share a store, torch announces its address only in the first round, and a machine that returns
+    # after a restart would wait for it in vain.
     variables = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     address = network.address_towards(options.main_process_ip or "")
     if name := network.interface_of(address) if address else None:
@@ -124,16 +124,16 @@ def _between_machines(options: LaunchOptions) -> dict[str, str]:
 
 
 def quiet() -> None:
-    """Silence the agent: its log repeats, around the user's traceback, what `failure.describe` says."""
+    """Silence the agent, whose log would repeat what `failure.describe` says."""
     for name in list(logging.root.manager.loggerDict):
         if name.startswith(("torch.distributed.elastic", "torch.multiprocessing")):
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def launch_config(resolved: Resolved, logs: Path) -> LaunchConfig:
-    """The agent's own form of a launch. Error files go to `logs`, also where nobody wants other logs."""
+    """The agent's configuration. Error files go to ``logs``, even if no other logs are kept."""
     options = resolved.options
-    # Logs are kept where --log-dir says so; --tee shows them on the terminal as well.
+    # --log-dir keeps logs in files; --tee shows them on the terminal, too.
     redirect = Std.ALL if options.log_dir and not options.tee else Std.NONE
     tee = Std.from_str(options.tee) if options.tee else Std.NONE
     common = LaunchConfig(
@@ -153,7 +153,7 @@ def launch_config(resolved: Resolved, logs: Path) -> LaunchConfig:
         common.rdzv_configs["port"] = options.main_process_port or 0
         common.local_addr = loopback.ADDRESS
         return common
-    # Machines that are to start again together have to tell each other, which a static rendezvous cannot.
+    # To restart together, machines must notify each other, which a static rendezvous cannot do.
     common.rdzv_backend = options.rdzv_backend or ("c10d" if options.max_restarts else "static")
     common.local_addr = network.address_towards(options.main_process_ip or "")
     common.rdzv_endpoint = f"{options.main_process_ip}:{options.main_process_port or DEFAULT_PORT}"
@@ -164,15 +164,15 @@ def launch_config(resolved: Resolved, logs: Path) -> LaunchConfig:
         return common
     common.rdzv_backend = rendezvous.BOUNDED_BACKEND
     patience = int(options.timeout or rendezvous.JOIN_SECONDS)
-    # Machine 0 may come up last, where a cluster starts machines in any order; torch would wait 60 seconds for it.
+    # A cluster may start machine 0 last; torch would wait only 60 seconds for it.
     common.rdzv_configs |= {"read_timeout": patience, rendezvous.PATIENCE: patience}
-    if options.machine_rank is not None:  # else the machine with that address is found by its names
+    if options.machine_rank is not None:  # else torch compares this machine's names with the address
         common.rdzv_configs["is_host"] = options.machine_rank == 0
     return common
 
 
 def check_port(options: LaunchOptions) -> None:
-    """Raise UsageError where `--main-process-port` of a single machine is taken, before anything starts."""
+    """Raise UsageError if `--main-process-port` of a single machine is in use, before anything starts."""
     if options.num_machines > 1 or not options.main_process_port:
         return
     try:

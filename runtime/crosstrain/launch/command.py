@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Choice(str, Enum):
-    """One of the values of an option; its text is what is typed."""
+    """One of the values of an option; its text is what the user types."""
 
     def __str__(self) -> str:
         return str(self.value)
@@ -47,7 +47,7 @@ class Scheduler(Choice):
     TPU_VM = "tpu-vm"
 
 
-# What `launch` and `test` share. None: not said here, so the environment and the files are asked.
+# The options that `launch` and `test` share. None: not given here, so that the environment and the files decide.
 Cpu = Annotated[bool | None, typer.Option("--cpu/--no-cpu", help="Train on the CPU.")]
 Tpu = Annotated[
     bool | None,
@@ -55,21 +55,21 @@ Tpu = Annotated[
 ]
 NumProcesses = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Ranks, all machines together [default: one per visible device, else 1]."),
+    typer.Option(metavar="N", help="Ranks on all machines together [default: one per visible device, or 1]."),
 ]
 GpuIds = Annotated[str | None, typer.Option(metavar="IDS", help="Devices to use, such as 0,2.")]
 MixedPrecision = Annotated[Precision | None, typer.Option(help="Precision that models compute in.")]
 NumMachines = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Machines that take part [default: 1].")
 ]
-MachineRank = Annotated[int | None, typer.Option(metavar="N", help="Which of them this is, from 0.")]
+MachineRank = Annotated[int | None, typer.Option(metavar="N", help="Number of this machine, from 0.")]
 MainProcessIp = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address of machine 0.")]
 MainProcessPort = Annotated[
     int | None, typer.Option(metavar="PORT", help="Port of machine 0 [default: 29500].")
 ]
 RdzvBackend = Annotated[
     Rendezvous | None,
-    typer.Option(help="How several machines find each other [default: static, with restarts c10d]."),
+    typer.Option(help="How several machines find each other [default: static; c10d with restarts]."),
 ]
 Timeout = Annotated[
     float | None,
@@ -81,21 +81,21 @@ ConfigFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Options in YAML, before those that `crosstrain config` wrote; Accelerate's work too.",
+        help="Options in YAML; they override those of `crosstrain config`. Accelerate's files work, too.",
     ),
 ]
 Debug = Annotated[
     bool | None,
     typer.Option(
         "--debug/--no-debug",
-        help="Show the agent's log; compare operation, shapes and dtypes over the ranks before every collective and "
+        help="Show the agent's log, and compare operation, shapes and dtypes over the ranks before every collective and "
         "every averaging of gradients (slower).",
     ),
 ]
 PrintConfig = Annotated[
-    bool, typer.Option("--print-config", help="Only show every value and where it is from.")
+    bool, typer.Option("--print-config", help="Only show every value and where it comes from.")
 ]
-# Those of `launch` alone.
+# The options of `launch` alone.
 TargetArgs = Annotated[
     list[str],
     typer.Argument(metavar="SCRIPT [ARGS]...", help="What to run, then its own arguments."),
@@ -113,11 +113,11 @@ SplitBatches = Annotated[
 ]
 MaxRestarts = Annotated[
     int | None,
-    typer.Option(min=0, metavar="N", help="Start all ranks again after a failure, at most so often."),
+    typer.Option(min=0, metavar="N", help="Restart all ranks after a failure, at most N times."),
 ]
 MonitorInterval = Annotated[
     float | None,
-    typer.Option(min=0.01, metavar="SECONDS", help="Time between looks at the ranks [default: 0.1]."),
+    typer.Option(min=0.01, metavar="SECONDS", help="How often the ranks are checked [default: 0.1]."),
 ]
 BindCores = Annotated[
     bool | None,
@@ -152,19 +152,19 @@ Output = Annotated[
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make these commands part of `app`."""
-    # Options end at the script: everything after it is the script's, dashes and all.
+    """Add these commands to ``app``."""
+    # Options end at the script: everything after it belongs to the script, even if it begins with dashes.
     app.command(
         cls=Command,
         context_settings={"allow_interspersed_args": False},
         short_help="Run a script on every device, of one or more machines.",
     )(launch)
-    app.command(cls=Command, short_help="Try training on these processes.")(test)
-    app.command(cls=Command, short_help="Answer a few questions: launch's defaults.")(config)
+    app.command(cls=Command, short_help="Check that training works on these processes.")(test)
+    app.command(cls=Command, short_help="Ask for launch's defaults and save them.")(config)
 
 
 def usage_error(command: str, message: object) -> NoReturn:
-    """Exit code 2, with one line that says why."""
+    """End the command with exit code 2 and one line that says why."""
     typer.echo(f"crosstrain {command}: {message}", err=True)
     raise typer.Exit(2)
 
@@ -246,7 +246,8 @@ def test(
 
 
 def _layered(context: typer.Context) -> tuple[LaunchOptions, dict[str, str]]:
-    """The command's options over the environment's and the files', and where each is from; or an exit."""
+    """The options of the command line, the environment and the files, and where each comes from. Wrong ones end the
+    command."""
     from crosstrain.launch.config import KINDS, layered
     from crosstrain.launch.options import UsageError
 
@@ -259,7 +260,7 @@ def _layered(context: typer.Context) -> tuple[LaunchOptions, dict[str, str]]:
 
 
 def _resolve(context: typer.Context) -> Resolved:
-    """The launch that the command's options describe, or an exit with the reason why it cannot be done."""
+    """The launch that the options describe. If this machine cannot carry it out, the command ends and says why."""
     from crosstrain.launch.options import UsageError, resolve
 
     command = str(context.info_name)
@@ -268,7 +269,7 @@ def _resolve(context: typer.Context) -> Resolved:
         usage_error(command, reason)
     try:
         from crosstrain.comm.visible_devices import visible_devices
-        from crosstrain.launch import agent  # imports torch: wrong options have been answered by now
+        from crosstrain.launch import agent  # imports torch; wrong options have been reported by now
 
         resolved = resolve(options, visible_devices(), origin=origin)
         agent.check_port(options)
@@ -307,7 +308,7 @@ def config(
     config_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write it.")] = None,
     version: Version = False,
 ) -> None:
-    """Answer a few questions; launch then uses the answers as its defaults."""
+    """Ask a few questions and save the answers as launch's defaults."""
     from crosstrain.launch.config import default_file, write_file
 
     path = config_file or default_file()
@@ -317,23 +318,25 @@ def config(
     except OSError as error:
         usage_error("config", f"{path}: {error.strerror}")
     except typer.Abort:
-        typer.echo()  # ends the line of the question
+        typer.echo()  # end the line of the question
         usage_error("config", "stopped before the last answer: nothing was written (--default asks nothing)")
     typer.echo(f"wrote {path}")
 
 
 def _questions() -> dict[str, Any]:
-    """The answers as options; what was left to the machine is left out."""
+    """The answers as options, without those that are left to the machine."""
     options: dict[str, Any] = {}
-    if typer.confirm("Train on the CPU even where there is an accelerator?", default=False):
+    if typer.confirm("Train on the CPU even if there is an accelerator?", default=False):
         options["cpu"] = True
     machines = typer.prompt("Machines", default=1, type=int)
     if machines > 1:
         options["num_machines"] = machines
         options["machine_rank"] = typer.prompt("Number of this machine (0: the main one)", type=int)
         options["main_process_ip"] = typer.prompt("Address of the main machine, as the others reach it")
-        options["main_process_port"] = typer.prompt("A free port of it", default=29500, type=int)
-    question = "Processes, all machines together (0: one for each accelerator)"
+        options["main_process_port"] = typer.prompt(
+            "A free port of the main machine", default=29500, type=int
+        )
+    question = "Processes on all machines together (0: one for each accelerator)"
     if number := typer.prompt(question, default=0, type=int):
         options["num_processes"] = number
     options["mixed_precision"] = _choice("Mixed precision", [one.value for one in Precision])
@@ -346,7 +349,7 @@ def _questions() -> dict[str, Any]:
 
 
 def _choice(question: str, values: list[str]) -> str:
-    """One of the values, the first where nothing is typed; asked again after anything else."""
+    """Ask for one of the values, until the answer is one; an empty answer gives the first."""
     while (answer := typer.prompt(f"{question} ({', '.join(values)})", default=values[0])) not in values:
         typer.echo(f"{answer!r} is none of them.")
     return str(answer)

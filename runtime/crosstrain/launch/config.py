@@ -1,9 +1,8 @@
-"""Where launch options come from, the first that says something: the command line, the environment, the file
-that `--config-file` names, the default file, the built-in value.
+"""Where launch options come from. The first of these that has a value for an option counts: the command line, the
+environment, the file that `--config-file` names, the default file, the built-in value.
 
-The files are YAML. The default one is `launch.yaml` in CROSSTRAIN_HOME, else in `crosstrain/` under
-XDG_CACHE_HOME, else under `~/.cache`; it need not exist. A file that `accelerate config` wrote is understood
-too (see `accelerate_config`), wherever a file is.
+The files are YAML. The default file is `launch.yaml` in CROSSTRAIN_HOME, else in `crosstrain/` under XDG_CACHE_HOME, else
+under `~/.cache`; it need not exist. Both may also be files that `accelerate config` wrote (see `accelerate_config`).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ TEE = re.compile(r"[0-3]|(\d:[0-3],)*\d:[0-3]")  # as the agent reads it
 
 
 def default_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the configuration file is when nobody says."""
+    """The path of the default configuration file."""
     if environ.get("CROSSTRAIN_HOME"):
         return Path(environ["CROSSTRAIN_HOME"]) / FILE_NAME
     cache = Path(environ["XDG_CACHE_HOME"]) if environ.get("XDG_CACHE_HOME") else Path.home() / ".cache"
@@ -43,10 +42,11 @@ def default_file(environ: Mapping[str, str] = os.environ) -> Path:
 def layered(
     given: Mapping[str, Any], config_file: Path | None = None, environ: Mapping[str, str] = os.environ
 ) -> tuple[LaunchOptions, dict[str, str]]:
-    """The options and, for each that is not built in, its origin.
+    """The options, and the origin of each one that is not built in.
 
-    given: the command line's options by name; None was not given. Raises UsageError for a file that does not
-    exist, is not YAML, or holds what is not an option, and for a value that cannot be meant.
+    given: the command line's options by name; None for one that was not given.
+
+    Raises UsageError for a file that does not exist, is not YAML, or has an unknown option, and for a value out of range.
     """
     layers = [("command line", {name: value for name, value in given.items() if value is not None})]
     layers += _environment(environ)
@@ -69,7 +69,7 @@ def layered(
 
 
 def _out_of_range(name: str, value: Any) -> str | None:
-    """What is wrong with a value of the right type, wherever it is from."""
+    """What is wrong with a value of the right type; None if nothing is."""
     if name in LEAST and value < LEAST[name]:
         return f"must be at least {LEAST[name]}"
     if name == "main_process_port" and not 0 <= value < 2**16:
@@ -82,7 +82,7 @@ def _out_of_range(name: str, value: Any) -> str | None:
 
 
 def _environment(environ: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
-    """The runtime's own variable, whose values are checked like a file's, before Accelerate's."""
+    """The options in CROSSTRAIN_CONFIG, then those in Accelerate's variables, both checked like a file's."""
     own = {name: value for name, value in read_config(environ).items() if name in KINDS}
     try:
         accelerates = accelerate_values(environ) | accelerate_plugins(environ)
@@ -101,7 +101,7 @@ def _read_named(path: Path) -> dict[str, Any]:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The options in a file, checked. Raises UsageError with the file and the key."""
+    """The checked options of a file. Raises UsageError, which names the file and the key."""
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -116,14 +116,14 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def _checked(place: object, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The values as their options' types. Raises UsageError with the place and the key."""
+    """The values, converted to their options' types. Raises UsageError, which names the place and the key."""
     values: dict[str, Any] = {}
     for name, value in data.items():
         if name not in KINDS:
             raise UsageError(f"{place}: {name!r} is not an option; known are {', '.join(KINDS)}")
         kind, words = KINDS[name]
         if words and value is False and "no" in words:
-            value = "no"  # as YAML reads it without quotes
+            value = "no"  # YAML reads an unquoted no as false
         fits = isinstance(value, (int, float) if kind is float else kind)
         if not fits or (kind is not bool and isinstance(value, bool)):
             raise UsageError(f"{place}: {name} must be of type {kind.__name__}, not {value!r}")
@@ -134,7 +134,7 @@ def _checked(place: object, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_file(path: Path, options: Mapping[str, Any]) -> None:
-    """Write a configuration file, whole or not at all; its folder is made."""
+    """Write a configuration file, completely or not at all, and make its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".part")
     partial.write_text(yaml.safe_dump(dict(options), sort_keys=True), encoding="utf-8")

@@ -1,9 +1,8 @@
-"""Which processor cores each rank of a machine is bound to with `--bind-cores`.
+"""The processor cores that each rank of a machine is bound to with `--bind-cores`.
 
-Ranks that wander between cores lose their caches, and on machines with several memory nodes their memory is
-far away half of the time. Each rank gets an equal, contiguous share of the usable cores, ordered so that the
-threads of one core and the cores of one memory node stay together. What a rank starts (data loader workers)
-shares its cores.
+Ranks that move between cores lose their caches, and on machines with several memory nodes they often access memory of
+another node. Each rank gets an equal, contiguous share of the usable cores, ordered so that the threads of one core and the
+cores of one memory node stay together. Processes that a rank starts (data loader workers) share its cores.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ SYSTEM = Path("/sys/devices/system")
 
 
 def parse_list(text: str) -> list[int]:
-    """The kernel's notation: `0-2,8` is [0, 1, 2, 8]."""
+    """Numbers in the kernel's notation: `0-2,8` is [0, 1, 2, 8]."""
     cores: list[int] = []
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
@@ -25,7 +24,7 @@ def parse_list(text: str) -> list[int]:
 
 
 def in_order(usable: Sequence[int], system: Path = SYSTEM) -> list[int]:
-    """The usable cores by memory node, then by physical core; by number where the system does not say."""
+    """The usable cores by memory node, then by physical core; by number if the system does not describe them."""
     node: dict[int, int] = {}
     for path in system.glob("node/node[0-9]*/cpulist"):
         node |= dict.fromkeys(parse_list(path.read_text()), int(path.parent.name.removeprefix("node")))
@@ -38,14 +37,14 @@ def _first_sibling(core: int, system: Path) -> int:
 
 
 def share(cores: Sequence[int], index: int, parts: int) -> list[int]:
-    """The cores of one rank; with more ranks than cores several ranks share one."""
+    """The cores of rank ``index`` of ``parts``. With more ranks than cores, several ranks share one."""
     if parts > len(cores):
         return [cores[index * len(cores) // parts]]
     return list(cores[index * len(cores) // parts : (index + 1) * len(cores) // parts])
 
 
 def bind(environ: Mapping[str, str] = os.environ) -> None:
-    """Bind this process, which is the rank that the environment says; without effect outside Linux."""
+    """Bind this process to the cores of its rank, which the environment names. Does nothing outside Linux."""
     if not hasattr(os, "sched_setaffinity"):
         return
     usable = in_order(sorted(os.sched_getaffinity(0)))

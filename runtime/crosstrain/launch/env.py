@@ -1,4 +1,4 @@
-"""`crosstrain env`: what somebody who is to help needs to know about this machine. No secrets in it."""
+"""`crosstrain env`: facts about this machine for a bug report, without secrets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crosstrain.comm.visible_devices import names
 from crosstrain.launch.options import usable_cores
 
 PACKAGES = ("crosstrain", "torch", "torch_xla", "numpy", "safetensors", "accelerate")
-# Only what steers a launch; anything else in the environment is none of our business.
+# Only variables that influence a launch.
 VARIABLES = (
     "ACCELERATE_MIXED_PRECISION",
     "ACCELERATE_USE_CPU",
@@ -29,7 +29,7 @@ VARIABLES = (
 
 
 def describe() -> list[tuple[str, str]]:
-    """(name, value) in the order to show them; also complete where torch is missing or broken."""
+    """(name, value) in the order in which they are shown; works even if torch is missing or broken."""
     rows = [("platform", platform.platform()), ("python", f"{platform.python_version()} ({sys.executable})")]
     rows += [(name, version) for name in PACKAGES if (version := _version(name))]
     rows += [("cores", str(usable_cores())), ("memory", _memory())]
@@ -56,7 +56,7 @@ def _memory() -> str:
 def _accelerators() -> list[tuple[str, str]]:
     try:
         import torch
-    except ImportError as error:  # a broken installation is exactly what a report is made for
+    except ImportError as error:  # a broken installation is a reason for a report
         return [("accelerators", f"unknown: import torch failed: {error}")]
     rows = names()
     distributed = torch.distributed

@@ -1,4 +1,4 @@
-"""Which rank failed first, and what the user is told: one traceback, one line for each other rank."""
+"""Which rank failed first, and what the user is told: one traceback, and one line for each other rank."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from typing import Any, Protocol
 from crosstrain.utils.messages import shortened
 
 # Exit codes of the launcher's own.
-USAGE_ERROR = 2  # the options cannot be carried out: another try is of no use
-MACHINES_APART = 75  # sysexits' EX_TEMPFAIL: machines did not meet, or one was lost; another try may succeed
-LINE_LIMIT = 100  # characters of another rank's error: usually only that its peer is gone
+USAGE_ERROR = 2  # the options cannot be carried out, so another attempt will fail, too
+MACHINES_APART = (
+    75  # sysexits' EX_TEMPFAIL: machines did not connect, or one was lost; another attempt may succeed
+)
+LINE_LIMIT = 100  # characters of another rank's error, which usually says only that its peer is gone
 
 
 class ProcessFailure(Protocol):
@@ -26,7 +28,10 @@ class ProcessFailure(Protocol):
 
 @dataclass(frozen=True)
 class RankFailure:
-    """How one rank ended. `exit_code` is negative for a signal; `traceback` may be empty."""
+    """How one rank ended.
+
+    exit_code: negative for a signal. traceback: "" if there was no Python exception. summary: the exception's message.
+    """
 
     rank: int
     exit_code: int
@@ -36,7 +41,7 @@ class RankFailure:
 
     @classmethod
     def of(cls, rank: int, exit_code: int, data: Mapping[str, Any]) -> RankFailure:
-        """From a rank's error file, which may be ours, torch's own, or missing (then `data` says little)."""
+        """From a rank's error file, which this package or torch wrote; without a file ``data`` has few entries."""
         message = data.get("message", "")
         detail = message if isinstance(message, dict) else {}
         extra = detail.get("extraInfo", {})
@@ -50,16 +55,16 @@ class RankFailure:
 
     @property
     def ended_by_agent(self) -> bool:
-        """The agent ends the ranks that are left with SIGTERM: they are a consequence, not a cause."""
+        """Whether the agent ended this rank, by SIGTERM, after another one had failed."""
         return self.exit_code == -signal.SIGTERM and not self.traceback
 
     @property
     def died(self) -> bool:
-        """It ended without a Python exception: by a signal or by an exit code of its own."""
+        """Whether it ended without a Python exception: by a signal or an exit code."""
         return not self.traceback
 
     def ending(self) -> str:
-        """One line without the rank: `exited with code 3`, `was killed by SIGSEGV`, or the exception."""
+        """One line, such as `exited with code 3`, `was killed by SIGSEGV`, or the exception."""
         if self.summary:
             return shortened(self.summary.splitlines()[-1], LINE_LIMIT)
         if self.exit_code >= 0:
@@ -69,12 +74,12 @@ class RankFailure:
         return f"was killed by {name}{hint}"
 
     def process_exit_code(self) -> int:
-        """The shell's convention: 128 + n for signal n."""
+        """The exit code in the shell's convention: 128 + n for signal n."""
         return self.exit_code if self.exit_code > 0 else 128 - self.exit_code
 
 
 def error_files(folder: Path) -> dict[int, dict[str, Any]]:
-    """What the ranks of the last attempt wrote under the agent's log folder, by rank."""
+    """By rank, the error files of the last attempt in the agent's log folder."""
     attempts: dict[int, dict[int, dict[str, Any]]] = {}
     for path in folder.glob("*/attempt_*/*/error.json"):
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -87,13 +92,13 @@ def error_files(folder: Path) -> dict[int, dict[str, Any]]:
 def order_of_failure(
     failures: Mapping[int, ProcessFailure], written: Mapping[int, dict[str, Any]] | None = None
 ) -> list[RankFailure]:
-    """The failed ranks, the likely cause first; ranks that the agent ended are left out.
+    """The failed ranks, the likely cause first, without ranks that the agent ended.
 
-    `written`: error files of ranks that the agent has not looked at. With ranks that run a function it stops
-    at the first one that it finds dead, which may be the one that merely noticed.
+    A rank that died without an exception comes first: its peers only notice that the connection is gone, but their
+    exceptions are earlier than the time at which the agent finds the dead one. The others follow by time.
 
-    A rank that died without an exception comes first: its peers only notice that the connection is gone, and
-    their exceptions carry an earlier time than the agent's look at the dead one. Then by time.
+    failures: the ranks that the agent found. written: error files by rank. If ranks run a function, the agent stops at the
+    first dead rank that it finds, which may be one that only lost its connection; the files tell of the others.
     """
     ranks = [RankFailure.of(rank, seen.exitcode, seen.error_file_data) for rank, seen in failures.items()]
     unseen = {rank: data for rank, data in (written or {}).items() if rank not in failures}
@@ -103,7 +108,7 @@ def order_of_failure(
 
 
 def describe(failures: list[RankFailure], world_size: int, speaker: str = "crosstrain launch") -> str:
-    """The text for a person: the first failure in full, each other one in a line, equal ones together."""
+    """The message for the user: the first failure with its traceback, the others in a line each, equal ones together."""
     first, *others = failures
     same = [other.rank for other in others if other.summary and other.summary == first.summary]
     ranks = ", ".join(str(rank) for rank in sorted([first.rank, *same]))

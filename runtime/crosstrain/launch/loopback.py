@@ -1,4 +1,4 @@
-"""A rendezvous store that only this machine can reach."""
+"""A store for the rendezvous that only this machine can reach."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ADDRESS = "127.0.0.1"
 
 
 def listen(port: int = 0) -> tuple[socket.socket, int]:
-    """A socket on the loopback interface and its port; 0 picks a free one. Raises OSError if taken."""
+    """A listening socket on the loopback interface, and its port. Port 0 picks a free one. OSError if it is in use."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -23,9 +23,9 @@ def listen(port: int = 0) -> tuple[socket.socket, int]:
 
 
 def serve(listener: socket.socket) -> TCPStore:
-    """A store that answers on `listener` for as long as it is alive. It takes the socket over.
+    """A store that listens on ``listener``, and takes it over.
 
-    Left to itself a TCPStore listens on every interface, where anybody in the network can write to it.
+    By default a TCPStore listens on every interface, where anybody in the network can write to it.
     """
     port = listener.getsockname()[1]
     return TCPStore(ADDRESS, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())

@@ -1,4 +1,4 @@
-"""Which of this machine's addresses the other machines reach it by."""
+"""The address by which other machines reach this one."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import struct
 import sys
 
 SIOCGIFADDR = 0x8915  # linux/sockios.h
-ANY_PORT = 9  # nothing is sent there
+ANY_PORT = 9  # any port will do, because nothing is sent
 
 
 def address_towards(host: str) -> str | None:
-    """The address that packets to `host` leave from; None where there is no route or no such name.
+    """This machine's address on the route to ``host``; None if there is no route or no such name.
 
-    Asking by the machine's own name often gives 127.0.1.1, where nobody else can connect.
+    Looking up the machine's own name often gives 127.0.1.1, to which no other machine can connect.
     """
     try:
         family, _, _, _, target = socket.getaddrinfo(host, ANY_PORT, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(target)  # chooses a route; a datagram socket sends nothing for it
+            probe.connect(target)  # chooses a route; a datagram socket sends nothing
             return str(probe.getsockname()[0])
     except OSError:
         return None
 
 
 def interface_of(address: str) -> str | None:
-    """The name of the network interface with this IPv4 address; None where that is not known."""
+    """The name of the network interface with this IPv4 address; None if it is unknown."""
     if sys.platform != "linux":
         return None
     import fcntl

@@ -1,8 +1,8 @@
-"""Training on several processes from a notebook cell: `notebook_launcher`, and `debug_launcher` for the CPU.
+"""Trains on several processes from a notebook cell: `notebook_launcher`, and `debug_launcher` for the CPU.
 
-The ranks are forked from the notebook where that is safe, so that they see what its cells defined without
-copying it. It is not safe once an accelerator has a context in the notebook: a context does not survive a
-fork. Then fresh processes are started and the function travels to them with cloudpickle.
+The ranks are forked from the notebook if that is safe, so that they have what its cells defined without copying it. It is
+not safe once the notebook has a context on an accelerator, because a context does not survive a fork. Then new processes are
+started, and cloudpickle sends them the function.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from crosstrain.launch.target import hide_from_tracebacks
 from crosstrain.launch.worker import die_with_parent, record_exception
 from crosstrain.utils.nested import map_tensors
 
-AGENTS_VARIABLE = "TORCHELASTIC_SIGNALS_TO_HANDLE"  # which the agent sets in its own process
+AGENTS_VARIABLE = "TORCHELASTIC_SIGNALS_TO_HANDLE"  # the agent sets it in this process
 StartMethod = Literal["fork", "spawn"]
 
 
@@ -44,7 +44,7 @@ hide_from_tracebacks(__file__)
 
 
 class LaunchError(RuntimeError):
-    """A rank failed; the message holds its traceback and which rank it was."""
+    """A rank failed; the message has its number and traceback."""
 
 
 def notebook_launcher(
@@ -60,19 +60,29 @@ def notebook_launcher(
     max_restarts: int = 0,
     monitor_interval: float = 0.1,
 ) -> Any:
-    """Run `function(*args)` on `num_processes` processes of each machine and return rank 0's result.
+    """Run ``function(*args)`` on several processes and return rank 0's result.
 
-    num_processes None: one per visible accelerator; a single process is this one:
-    the function runs here and nothing is started, with the notebook's own objects. On a TPU through torch_xla it
-    is always one, which drives all chips. The function builds its own Accelerator: one that a cell built
-    before stays a single process's and is not used by the ranks. What several processes return must pickle, and
-    its tensors come on the CPU; where the ranks cannot be forked, the function must pickle, too (functions of
-    a notebook do, by cloudpickle). The notebook goes on with rank 0's random numbers, as it does when one process has
-    trained: a second launch does not draw those of the first again.
+    The function builds its own Accelerator; one that a cell built before belongs to a single process and is not used by the
+    ranks. With several processes the result must pickle, and its tensors are returned on the CPU. If the ranks cannot be
+    forked, the function must pickle, too, which cloudpickle does for functions of a notebook. The notebook continues with
+    rank 0's random streams, as it does after training in one process, so a second launch does not repeat the first one's
+    random numbers.
 
-    use_port: a free one by default on one machine. Raises LaunchError with the traceback of the rank that
-    failed first, KeyboardInterrupt when interrupted (every rank is ended), UsageError for options that this
-    machine cannot carry out.
+    Args:
+        num_processes: processes of each machine; None: one for each visible accelerator. A single process is the notebook
+            itself: nothing is started, and the function sees the notebook's objects. On a TPU through torch_xla there is
+            always one process, which drives all chips.
+        use_port: the main machine's port; by default a free one on one machine.
+        master_addr: the main machine's address.
+        node_rank: this machine's number, from 0.
+        num_nodes: machines that take part.
+        max_restarts: how often all ranks are restarted after a failure.
+        monitor_interval: seconds between checks of the ranks.
+
+    Raises:
+        LaunchError: a rank failed; the message has the traceback of the one that failed first.
+        KeyboardInterrupt: the cell was interrupted; all ranks have been ended.
+        UsageError: this machine cannot carry out the options.
     """
     devices = visible_devices()
     if num_processes is None or devices.one_process:
@@ -96,7 +106,10 @@ def notebook_launcher(
 
 
 def debug_launcher(function: Callable[..., Any], args: Sequence[Any] = (), num_processes: int = 2) -> Any:
-    """Run `function(*args)` on CPU processes, to try on any machine what several processes change."""
+    """Run ``function(*args)`` on several CPU processes, to try out on any machine what several processes change.
+
+    Results and errors are those of `notebook_launcher`.
+    """
     resolved = resolve(LaunchOptions(cpu=True, num_processes=num_processes), Devices())
     return _run(resolved, function, args)
 
@@ -122,16 +135,16 @@ def _run(resolved: Resolved, function: Callable[..., Any], args: Sequence[Any]) 
 
 @dataclass(frozen=True)
 class RankResult:
-    """What comes back from a rank: its result, and its random numbers."""
+    """What a rank returns: the function's result, and the states of its random streams."""
 
     result: Any
     streams: State
 
 
 def take_over(rank: RankResult) -> Any:
-    """Rank 0's result, in a notebook that goes on with its random numbers."""
+    """Continue with a rank's random streams, and return its result."""
     restore(rank.streams)
-    # It came in memory that is shared with the next processes forked from here: an optimizer would keep it as its state.
+    # Its tensors are in memory that processes forked later would share, so they are copied.
     return map_tensors(torch.clone, rank.result)
 
 
@@ -146,13 +159,16 @@ def _results(
 
 
 class Rank:
-    """What every rank runs: the user's function, after the notebook's own state has been put aside."""
+    """What every rank runs: the user's function, after the notebook's state has been dropped.
+
+    forked: the process is a fork of the notebook.
+    """
 
     def __init__(self, function: Callable[..., Any], *, forked: bool) -> None:
         self.__name__ = self.__qualname__ = "rank"  # the agent asks its entry point for them
         self._function = function
         self._forked = forked
-        self._streams = capture(COMMON)  # a fresh process has others
+        self._streams = capture(COMMON)  # for a process that is not forked
 
     def __call__(self, *args: Any) -> Any:
         die_with_parent()
@@ -168,7 +184,7 @@ class Rank:
             self._forget_the_notebook()
         else:
             restore(self._streams)
-        # The memory of this rank's device ends with it: what goes home goes as host memory.
+        # The memory of this rank's device is freed with the process, so the result is returned in host memory.
         result = map_tensors(lambda tensor: tensor.detach().cpu(), self._function(*args))
         return RankResult(result, capture(COMMON))
 
@@ -179,11 +195,11 @@ class Rank:
         state = sys.modules.get("crosstrain.state")
         if state is not None:
             state.RUN.close()
-        # A forked process inherits the OpenMP runtime but not its threads; waiting for them would hang.
+        # A forked process inherits the OpenMP runtime but not its threads, and waiting for them would hang.
         torch.set_num_threads(1)
 
     def __getstate__(self) -> bytes:
-        """Fresh processes do not import the notebook, so the function travels by value."""
+        """Pickle the function by value, because a new process cannot import the notebook."""
         dumps = import_module("cloudpickle").dumps
         payload: bytes = dumps((self._function, self._forked, self._streams))
         return payload
@@ -193,21 +209,21 @@ class Rank:
 
 
 def _start_method() -> StartMethod:
-    """fork, unless an accelerator is in use here. Raises RuntimeError where neither way is open."""
-    if not may_have_context():  # else fresh processes are right always
+    """The start method: "fork", or "spawn" if an accelerator is in use here. RuntimeError if neither is possible."""
+    if not may_have_context():
         return "fork"
     if find_spec("cloudpickle") is not None:
         return "spawn"
     holders = ", ".join(names_on_accelerator(vars(__main__))) or "no variable, but a library may use it"
     raise RuntimeError(
-        "an accelerator is, or may be, in use in this notebook already, and processes forked from it could not use it. "
+        "this notebook uses an accelerator already, or may do so, and processes forked from it could not use it. "
         f"On the device: {holders}. Restart the kernel and build these inside the function you launch, "
-        "or install cloudpickle, with which fresh processes can be started: pip install cloudpickle"
+        "or install cloudpickle, with which new processes can be started: pip install cloudpickle"
     )
 
 
 def names_on_accelerator(namespace: Mapping[str, Any]) -> list[str]:
-    """The variables, of a notebook for instance, that hold tensors or modules on an accelerator."""
+    """The names of variables that hold tensors or modules on an accelerator."""
     found: list[str] = []
     for name, value in namespace.items():
         if isinstance(value, torch.nn.Module):
@@ -219,7 +235,7 @@ def names_on_accelerator(namespace: Mapping[str, Any]) -> list[str]:
 
 @contextmanager
 def variables(chosen: Mapping[str, str]) -> Iterator[None]:
-    """The variables for as long as the ranks run: the next cell finds its environment as it was."""
+    """Set environment variables inside, and restore all of them, and AGENTS_VARIABLE, afterwards."""
     before = {name: os.environ.get(name) for name in (*chosen, AGENTS_VARIABLE)}
     os.environ.update(chosen)
     try:
@@ -234,7 +250,7 @@ def variables(chosen: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _signal_handlers() -> Iterator[None]:
-    """The agent installs its own; afterwards interrupting a cell must again be interrupting a cell."""
+    """Restore the signal handlers afterwards. The agent installs its own, with which a cell could not be interrupted."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
     before = {number: signal.getsignal(number) for number in numbers}
     try:

@@ -1,6 +1,6 @@
-"""What the user asked `crosstrain launch` for, checked against this machine, as the ranks' environment.
+"""The options of `crosstrain launch`, checked against this machine and turned into the ranks' environment.
 
-Every resolved value keeps its origin (see `layers`), which `--print-config` shows.
+Every resolved value keeps its origin (see `config.layered`), which `--print-config` shows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Precision = Literal["no", "fp16", "bf16"]
 RendezvousBackend = Literal["static", "c10d"]
 
 DEFAULT_PORT = 29500
-# Options that the ranks are told in CONFIG_VARIABLE; the others are the launcher's own affair.
+# Options that the ranks get in CONFIG_VARIABLE; the others concern only the launcher.
 RUNTIME_OPTIONS = {
     "cpu",
     "mixed_precision",
@@ -28,18 +28,18 @@ RUNTIME_OPTIONS = {
     "fsdp",
     "dynamo",
 }
-# Sets of strings iterate in an order that depends on the hash seed: ranks must agree on it, also across
-# machines that cannot ask each other before they start.
+# The order in which sets of strings iterate depends on the hash seed, so all ranks need the same one, also on machines that
+# cannot communicate before they start.
 HASH_SEED = "0"
 
 
 class UsageError(Exception):
-    """The options cannot be carried out on this machine; the message says which and what to do."""
+    """The options cannot be carried out on this machine; the message says which one, and what to do."""
 
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """The options as given; None means that the user did not say."""
+    """The options as given; None means that the user did not give one."""
 
     cpu: bool = False
     tpu: bool = False
@@ -66,7 +66,7 @@ class LaunchOptions:
 
 
 def option_kinds() -> dict[str, tuple[type, tuple[str, ...]]]:
-    """For each option its type and, where only some words are allowed, the words."""
+    """For each option its type and, if only some words are allowed, the words."""
     kinds: dict[str, tuple[type, tuple[str, ...]]] = {}
     for name, hint in get_type_hints(LaunchOptions).items():
         inner = next((part for part in get_args(hint) if part is not type(None)), hint)
@@ -82,8 +82,11 @@ def option_kinds() -> dict[str, tuple[type, tuple[str, ...]]]:
 class Resolved:
     """A launch that this machine can carry out.
 
-    `environment` is added to the environment of every rank; `num_processes` counts this machine's ranks.
-    `origin` says for each name shown by `--print-config` where its value is from.
+    Args:
+        num_processes: the number of this machine's ranks.
+        environment: variables to add to the environment of every rank.
+        config: the options that the ranks get in CONFIG_VARIABLE.
+        origin: for each name that `--print-config` shows, where its value comes from.
     """
 
     options: LaunchOptions
@@ -97,8 +100,7 @@ class Resolved:
         return self.num_processes * self.options.num_machines
 
     def describe(self) -> str:
-        """One `name = value  (origin)` line for each value, for `--print-config`: options, then the variables
-        that are set for the ranks."""
+        """A line `name = value  (origin)` for each option, then for each variable of the ranks, for `--print-config`."""
         options = asdict(self.options) | {"num_processes": self.world_size} | self.config
         variables = {name: value for name, value in self.environment.items() if name != CONFIG_VARIABLE}
         shown = [
@@ -116,10 +118,9 @@ def resolve(
     environ: Mapping[str, str] = os.environ,
     origin: Mapping[str, str] | None = None,
 ) -> Resolved:
-    """Check the options and work out what is left to the machine. Raises UsageError.
+    """Check the options and decide what is left to the machine. Raises UsageError.
 
-    origin: where the options are from, by name; without it all that differ from the built-in ones are the
-    command line's.
+    origin: by name, where the options come from; None: all that differ from the built-in ones come from the command line.
     """
     _check_machines(options)
     environment: dict[str, str] = {}
@@ -167,7 +168,7 @@ def _check_machines(options: LaunchOptions) -> None:
 def _choose_devices(
     options: LaunchOptions, devices: Devices, environ: Mapping[str, str]
 ) -> tuple[str, list[str]]:
-    """The variable that hides devices and its new value, from `--gpu-ids 0,2`."""
+    """The variable that hides devices, and the devices that `--gpu-ids` leaves visible."""
     if options.cpu:
         raise UsageError("--cpu and --gpu-ids exclude each other")
     if devices.kind is None:
@@ -175,7 +176,7 @@ def _choose_devices(
     variable = VISIBLE_DEVICES.get(devices.kind)
     if variable is None:
         raise UsageError(
-            f"--gpu-ids: not known how to choose among {devices.kind} devices; set its own variable instead"
+            f"--gpu-ids cannot choose among {devices.kind} devices; set their own environment variable instead"
         )
     visible = environ.get(variable, "")
     known = (
@@ -191,7 +192,7 @@ def _choose_devices(
 
 
 def _processes_of_xla(options: LaunchOptions, environ: Mapping[str, str]) -> int:
-    """One process drives all chips of a host. 0: as many as are asked for."""
+    """The processes of a host: 1, which drives all its chips; 0 to allow any number, for tests."""
     if options.cpu or options.gpu_ids is not None:
         raise UsageError(f"--tpu and {'--cpu' if options.cpu else '--gpu-ids'} exclude each other")
     if environ.get("CROSSTRAIN_XLA_APART") == "1":
@@ -205,7 +206,7 @@ def _processes_of_xla(options: LaunchOptions, environ: Mapping[str, str]) -> int
 
 
 def _pjrt(environ: Mapping[str, str], origin: dict[str, str]) -> dict[str, str]:
-    """What XLA computes on: as the environment says (CPU, to try things out), else the TPU."""
+    """The device that XLA uses: the one in the environment (such as CPU, for tests), else the TPU."""
     if environ.get("PJRT_DEVICE"):
         origin["PJRT_DEVICE"] = "environment"
         return {}
@@ -214,7 +215,7 @@ def _pjrt(environ: Mapping[str, str], origin: dict[str, str]) -> dict[str, str]:
 
 
 def _num_processes(options: LaunchOptions, devices: int, origin: dict[str, str]) -> int:
-    """This machine's share of the ranks. `--num-processes` counts those of all machines together."""
+    """The number of this machine's ranks; `--num-processes` counts those of all machines."""
     asked, machines = options.num_processes, options.num_machines
     if asked is None:
         origin["num_processes"] = "visible devices" if devices else "default"
@@ -233,7 +234,7 @@ def _num_processes(options: LaunchOptions, devices: int, origin: dict[str, str])
 
 
 def _threads(num_processes: int, environ: Mapping[str, str], origin: dict[str, str]) -> dict[str, str]:
-    """Ranks share the cores; one process alone keeps torch's own choice, as under plain `python`."""
+    """The threads of each rank, so that ranks share the cores; a single process keeps torch's own choice."""
     if "OMP_NUM_THREADS" in environ:
         origin["OMP_NUM_THREADS"] = "environment"
         return {}
@@ -244,7 +245,7 @@ def _threads(num_processes: int, environ: Mapping[str, str], origin: dict[str, s
 
 
 def usable_cores() -> int:
-    """The cores this process may run on, which a container or `taskset` may have reduced."""
+    """How many cores this process may use; a container or `taskset` may have reduced them."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -259,7 +260,7 @@ def _hash_seed(environ: Mapping[str, str], origin: dict[str, str]) -> dict[str, 
 
 
 def _config(options: LaunchOptions, environ: Mapping[str, str], origin: dict[str, str]) -> dict[str, Any]:
-    """The runtime's defaults for this run: what the environment already says, under the command line."""
+    """The options that the ranks get: those of the command line, then those of CONFIG_VARIABLE."""
     given: dict[str, Any] = {}
     for name in ("cpu", "split_batches"):
         if getattr(options, name) or name in origin:  # switched off over an inherited variable counts too
@@ -278,7 +279,7 @@ def _config(options: LaunchOptions, environ: Mapping[str, str], origin: dict[str
 
 
 def read_config(environ: Mapping[str, str]) -> dict[str, Any]:
-    """The JSON object in CROSSTRAIN_CONFIG, {} where it is not set. Raises UsageError."""
+    """The JSON object in CROSSTRAIN_CONFIG; {} if it is not set. Raises UsageError if it is none."""
     text = environ.get(CONFIG_VARIABLE)
     if not text:
         return {}

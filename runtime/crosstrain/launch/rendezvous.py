@@ -1,4 +1,4 @@
-"""How launchers meet, as torch's agent asks for it: one machine with itself, or several over a link that may be cut."""
+"""Rendezvous handlers for torch's agent: for one machine, and for several over a network that may fail."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ T = TypeVar("T")
 LOCAL_BACKEND = "crosstrain-local"
 BOUNDED_BACKEND = "crosstrain-c10d"
 PATIENCE = "patience"  # seconds without an answer, in the parameters of BOUNDED_BACKEND
-JOIN_SECONDS = 600  # how long machines wait for each other unless somebody says
+JOIN_SECONDS = 600  # how long machines wait for each other by default
 
 
 def register() -> None:
-    """Make both known to torch."""
+    """Register both handlers with torch."""
     rendezvous_handler_registry.register(LOCAL_BACKEND, LocalRendezvous)
     rendezvous_handler_registry.register(BOUNDED_BACKEND, BoundedRendezvous)
 
 
 class LocalRendezvous(RendezvousHandler):
-    """A rendezvous of one machine with itself: a fresh store on a loopback port for every (re)start."""
+    """The rendezvous of a single machine: a new store on a loopback port for every start and restart."""
 
     def __init__(self, parameters: RendezvousParameters) -> None:
         self._parameters = parameters
@@ -68,11 +68,11 @@ class LocalRendezvous(RendezvousHandler):
 
 
 class BoundedRendezvous(RendezvousHandler):
-    """torch's c10d rendezvous, whose questions end.
+    """torch's c10d rendezvous with a limit for each request.
 
-    Where nothing comes back over a link that is cut, a question to the store of machine 0 lasts until the kernel gives
-    up, a quarter of an hour: until then the agent would not even see that its ranks have failed. Each question has a
-    thread of its own, which is left behind where there is no answer.
+    If the link is cut, a request to the store of machine 0 lasts until the kernel gives up after a quarter of an hour. Until
+    then the agent would not even notice that its ranks have failed. So each request runs in its own thread, which is
+    abandoned if there is no answer.
     """
 
     def __init__(self, parameters: RendezvousParameters) -> None:
@@ -97,7 +97,7 @@ class BoundedRendezvous(RendezvousHandler):
         return self._inner.use_agent_store
 
     def next_rendezvous(self) -> RendezvousInfo:
-        # Joining has a limit of its own, which it looks at between its questions.
+        # Joining has its own limit, which it checks between its requests.
         return self._answer(self._inner.next_rendezvous, 2 * self._patience)
 
     def is_closed(self) -> bool:

@@ -1,7 +1,7 @@
-"""`crosstrain test`: does training on these processes work? Run on every rank by the launcher.
+"""`crosstrain test` checks that training on these processes works. The launcher runs it on every rank.
 
-Each check is a promise of the runtime that a broken installation, network or device would break. The main
-process prints one line per check; the exit code is 1 if one of them failed anywhere.
+Each check is a promise of the runtime that a broken installation, network or device would break. The main process prints a
+line for each check; the exit code is 1 if any of them failed on any rank.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from crosstrain import Accelerator
 from crosstrain.utils import gather_object, set_seed
 
-ROWS = 37  # divides by nothing
+ROWS = 37  # a prime, so that no batch size divides it
 STEPS = 4
 
 
@@ -32,7 +32,7 @@ def gather(accelerator: Accelerator) -> None:
 
 
 def random_numbers(accelerator: Accelerator) -> None:
-    """Ranks draw the same numbers after set_seed, and other ones with device_specific."""
+    """Ranks draw the same numbers after set_seed, and different ones with device_specific."""
     set_seed(11)
     same = gather_object([torch.rand(1).item()])
     set_seed(11, device_specific=True)
@@ -49,7 +49,7 @@ def sharding(accelerator: Accelerator) -> None:
 
 
 def training(accelerator: Accelerator) -> None:
-    """The ranks together make the steps that one process would have made with all their rows."""
+    """The ranks together make the same steps as one process with all their rows."""
     size = 3 * accelerator.num_processes
     inputs = torch.linspace(-1, 1, STEPS * size * 4).reshape(STEPS * size, 4)
     targets = inputs.sum(1, keepdim=True).sin()
@@ -79,7 +79,7 @@ def streams(accelerator: Accelerator) -> None:
 
 
 def checkpoint(accelerator: Accelerator) -> None:
-    """What is saved is loaded: the weights, the optimizer and the random numbers that come next."""
+    """Loading restores what was saved: the weights, the optimizer and the next random numbers."""
     model = model_of_seed(3)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     model, optimizer = accelerator.prepare(model, optimizer)
@@ -107,11 +107,11 @@ CHECKS: dict[str, Callable[[Accelerator], None]] = {
 
 
 class CheckFailedError(Exception):
-    """A promise was not kept; the message says what was seen or expected."""
+    """A check failed; the message says what was found or expected."""
 
 
 def expect(holds: bool, what: str) -> None:
-    """Raise CheckFailedError unless it holds. Not between collectives: a rank that fails alone would leave them."""
+    """Raise CheckFailedError unless ``holds``. Do not call it between collectives, which a rank that fails would leave."""
     if not holds:
         raise CheckFailedError(what)
 
@@ -125,7 +125,7 @@ class Stream(IterableDataset[torch.Tensor]):
 
 @contextmanager
 def shared_folder(accelerator: Accelerator) -> Iterator[str]:
-    """A folder for the time of a check, which every machine has to see; the main process removes it."""
+    """A temporary folder that every machine can see; the main process removes it afterwards."""
     mine = tempfile.mkdtemp(prefix="crosstrain-test-", dir=Path.cwd()) if accelerator.is_main_process else ""
     folder = gather_object([mine])[0]
     everywhere = all(gather_object([Path(folder).is_dir()]))
@@ -139,7 +139,7 @@ def shared_folder(accelerator: Accelerator) -> Iterator[str]:
 
 
 def one_step(accelerator: Accelerator, model: nn.Module, optimizer: torch.optim.Optimizer) -> torch.Tensor:
-    """A step on random rows; the weights after it, as one row."""
+    """Make a step on random rows and return all weights after it as one 1-d tensor."""
     optimizer.zero_grad()
     accelerator.backward(model(torch.rand(5, 4, device=accelerator.device)).square().mean())
     optimizer.step()
@@ -176,7 +176,7 @@ def main() -> int:
 
 
 def run(accelerator: Accelerator, check: Callable[[Accelerator], None]) -> list[str]:
-    """What the ranks say is wrong; nothing if the promise was kept on all of them."""
+    """The problems that the ranks found, on every rank; empty if the check held on all of them."""
     problem = ""
     try:
         check(accelerator)

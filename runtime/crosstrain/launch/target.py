@@ -1,4 +1,4 @@
-"""A script or module with its arguments, found and run as `__main__` exactly as `python` would."""
+"""A script or module with its arguments, which is found and run as `__main__` exactly as `python` would."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-# The files of this package whose frames are above a script's own.
+# The files whose frames are above a script's own and are left out of its traceback.
 _HIDDEN: set[Path] = set()
 
 
-Compile = Callable[[bytes | str, str], types.CodeType]  # (source, the file's name)
+Compile = Callable[[bytes | str, str], types.CodeType]  # (source, file name) -> code
 
 
 def compile_source(source: bytes | str, filename: str) -> types.CodeType:
-    """The code of a script, as `python` compiles it."""
+    """Compile a script's source as `python` does."""
     code: types.CodeType = compile(source, filename, "exec", dont_inherit=True)
     return code
 
 
 class TargetNotFoundError(Exception):
-    """The script or module that the user named does not exist; the message says where it was looked for."""
+    """The script or module that the user named does not exist; the message says where it was searched."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Target:
     arguments: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """Raise TargetNotFoundError unless the target exists. Nothing of the user's is imported."""
+        """Raise TargetNotFoundError unless the target exists. None of the user's modules is imported."""
         if self.is_module:
             _check_module(self.name)
         elif not Path(self.name).exists():
@@ -49,10 +49,10 @@ class Target:
             )
 
     def run(self, compiled: Compile = compile_source) -> None:
-        """Run as `__main__` in a module of its own, a script as what `compiled` makes of it. `sys.argv` and `sys.path[0]` become the target's.
+        """Run the target as `__main__` in its own module, with its own `sys.argv` and `sys.path[0]`.
 
-        `sys.path[0]` is expected to be the runner's own entry and is replaced. The module stays in
-        `sys.modules` for good: exit handlers, pickling and spawned data loader workers look for it there.
+        compiled: compiles the source of a script. `sys.path[0]` must be the runner's entry, which is replaced. The module
+        stays in `sys.modules`, because exit handlers, pickling and spawned data loader workers look for it there.
         """
         if self.is_module:
             sys.path[0] = str(Path.cwd())
@@ -78,7 +78,7 @@ class Target:
 
 
 def hide_from_tracebacks(file: str) -> None:
-    """The frames of this module stand before a script's own, and are left out of its traceback."""
+    """Leave the frames of a file out of a script's traceback, if they are above the script's own. file: a `__file__`."""
     _HIDDEN.add(Path(file).resolve())
 
 
@@ -86,7 +86,7 @@ hide_from_tracebacks(__file__)
 
 
 def clean_traceback(error: BaseException) -> str:
-    """The traceback as `python script.py` would print it: without the frames that started the script."""
+    """The traceback as `python script.py` would print it, without the frames that started the script."""
     trace = error.__traceback__
     while trace is not None and Path(trace.tb_frame.f_code.co_filename).resolve() in _HIDDEN:
         trace = trace.tb_next
@@ -94,7 +94,7 @@ def clean_traceback(error: BaseException) -> str:
 
 
 def _check_module(name: str) -> None:
-    """Follow the packages of a dotted name by their search paths, without importing any of them."""
+    """Raise TargetNotFoundError unless the dotted name is found. Its packages are searched, and not imported."""
     locations: list[str] | None = [str(Path.cwd()), *sys.path]
     parts = name.split(".")
     for depth in range(len(parts)):

@@ -1,8 +1,8 @@
-"""A script that knows nothing of other processes: on several of them it would be several unrelated trainings.
+"""Recognises a plain training script, which on several processes would become several unrelated trainings.
 
-The launcher reads the script and what it imports from its own folder, before anything starts. It says "plain" only of
-what certainly is, so that no script which knows what it does is warned of: a library that is not known, code that is
-imported by a computed name or an environment variable that tells processes apart are each enough for silence.
+Before anything starts, the launcher reads the script and what it imports from its own folder. It warns only if the script is
+certainly plain: an unknown library, an import by a computed name, or an environment variable that distinguishes processes
+prevents the warning.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LIBRARIES = """
     torchvision tqdm transformers typer wandb yaml
 """
 HARMLESS = frozenset(_LIBRARIES.split())
-# Names with which a script finds other processes, is one of several on purpose, or runs what is not written in it.
+# Names by which a script uses other processes, is one of several on purpose, or runs code from elsewhere.
 PROCESS_NAMES = re.compile(
     r"distributed|\w*process_group|Accelerator|\w*Trainer|\w*TrainingArguments|agent|sweep|spawn|Popen|subprocess|"
     r"import_module|__import__|run_path|run_module|exec"
@@ -35,7 +35,7 @@ PROCESS_TEXTS = re.compile(
 
 
 def is_unconverted_training(target: Target) -> bool:
-    """Whether the target certainly trains, and certainly knows nothing of other processes."""
+    """Whether the target certainly trains, and certainly does not know of other processes."""
     first = _file_of(target)
     if first is None:
         return False
@@ -62,7 +62,7 @@ def is_unconverted_training(target: Target) -> bool:
 
 
 def _file_of(target: Target) -> Path | None:
-    """The source of a script, or of a module below the working folder."""
+    """The source file of a script, or of a module below the working folder; None if a module has none there."""
     if not target.is_module:
         return Path(target.name)
     place = Path(*target.name.split("."))
@@ -70,7 +70,7 @@ def _file_of(target: Target) -> Path | None:
 
 
 def _mentions_processes(node: ast.AST) -> bool:
-    """Whether a name or a text says that the script is not alone."""
+    """Whether a name or text shows that the script may be one of several processes."""
     match node:
         case ast.Constant(value=str(text)):
             return PROCESS_TEXTS.fullmatch(text) is not None
@@ -88,7 +88,7 @@ def _is_backward(node: ast.AST) -> bool:
 
 
 def _imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Dotted names with the number of their leading dots; of ``from a import b`` also ``a.b``, if b is a module."""
+    """The imported names with the number of their leading dots; ``from a import b`` gives ``a.b``, as b may be a module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, 0) for alias in node.names)
@@ -98,7 +98,7 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def _local_files(name: str, root: Path) -> list[Path]:
-    """The files below ``root`` that an import of the name runs, its packages' own among them."""
+    """The files below ``root`` that an import of the name runs, including those of its packages."""
     parts, found = name.split("."), []
     for depth in range(1, len(parts) + 1):
         place = root.joinpath(*parts[:depth])

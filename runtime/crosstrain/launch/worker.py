@@ -1,9 +1,9 @@
 """The entry point of every rank: `python worker.py [bind-cores] script|module TARGET ARGUMENTS...`.
 
-A rank prints no traceback of its own: P ranks that fail together would print P of them, interleaved. It
-writes the traceback to the file the agent names in TORCHELASTIC_ERROR_FILE, in the form the agent reads
-(`torch.distributed.elastic.multiprocessing.errors`), with the time in nanoseconds beside it, because the
-agent's own time stamps are whole seconds and cannot tell which of several ranks failed first.
+A rank prints no traceback, because several ranks that fail together would print theirs interleaved. It writes the traceback
+to the file that the agent names in TORCHELASTIC_ERROR_FILE, in the form that the agent reads
+(`torch.distributed.elastic.multiprocessing.errors`). The file also has the time in nanoseconds: the agent's own time stamps
+are whole seconds and do not show which rank failed first.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def main() -> None:
 
 
 def write_by_line() -> None:
-    """Ranks share a terminal, and logs are read while they are written: no line goes out in pieces, or late."""
+    """Write whole lines at once: ranks share a terminal, and logs are read while they are written."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True, write_through=False)
 
 
 def record_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """The rank's `sys.excepthook`: write the error file, or print as usual where nobody asked for one."""
+    """The rank's `sys.excepthook`: write the error file, or print the traceback if the agent named no file."""
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     text = clean_traceback(error)
     if not path:
@@ -69,14 +69,14 @@ def record_exception(kind: type[BaseException], error: BaseException, trace: Tra
 
 
 def die_with_parent(death: signal.Signals = signal.SIGKILL) -> None:
-    """Ask Linux to end this process when its parent is gone, however the parent died. Elsewhere: nothing."""
+    """Make Linux end this process when its parent ends for any reason. On other systems this does nothing."""
     if sys.platform != "linux":
         return
     import ctypes
 
     parent = os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(death), 0, 0, 0)
-    if os.getppid() != parent:  # it died before we asked
+    if os.getppid() != parent:  # the parent ended before the call
         os.kill(os.getpid(), death)
 
 

@@ -1,12 +1,12 @@
-"""What scripts import from ``accelerate.utils``, under the same names; and helpers that every room may use.
+"""The names that scripts import from ``accelerate.utils``, and helpers for every room.
 
-- Helpers, which import the configuration and the names of devices at most: `checks` and `script_frames` (the line of the
-  script that a check is about), `nested` and `splitting` (structures of tensors), `files`, `messages`, `run_summary`,
-  `dataclasses` (the Accelerator's options).
-- Doors for scripts, under Accelerate's names, which other rooms seldom import: `operations`, `random`, `memory`,
+- Helpers, which import at most the configuration and the names of devices: `checks` and `script_frames` (the line of the
+  script that a check concerns), `nested` and `splitting` (structures of tensors), `bounded` (calls with a limit), `files`,
+  `messages`, `run_summary`, `dataclasses` (the Accelerator's options).
+- Modules with Accelerate's names for scripts, which other rooms seldom import: `operations`, `random`, `memory`,
   `modeling`, `imports`, `environment`, `other`, `padding`, `progress`, `xla_report`.
 
-tests/unit/test_rooms.py has the table of who may import which.
+tests/unit/test_rooms.py has the table of which room may import which.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calls that may never come back, over a link that is cut, with a limit."""
+"""Calls with a time limit, for those that may never return because a network link is cut."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ T = TypeVar("T")
 
 
 def within(seconds: float, question: Callable[[], T]) -> T:
-    """What `question` returns or raises; TimeoutError where that takes longer. Its thread is then left behind."""
+    """Return or raise what ``question`` does; TimeoutError after ``seconds``. Its thread is then abandoned."""
     answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
     def ask() -> None:
         try:
             answers.put((question(), None))
-        except BaseException as error:  # the asking thread raises it
+        except BaseException as error:  # the calling thread raises it
             answers.put((None, error))
 
     threading.Thread(target=ask, name="crosstrain-question", daemon=True).start()

@@ -1,12 +1,11 @@
-"""Checks that the runtime makes at places of the user's script, and the journal of what came of them.
+"""Checks that the runtime makes at places of the user's script, and the journal of their results.
 
-A check has a kind ("rows", "mean", ...) and a place: the line of the user's script that made the call. What depends on
-the data is checked at a place's first use and wherever it can fail, not in every step; `first_use` tells.
+A check has a kind ("rows", "mean", ...) and a place: the line of the user's script that made the call. What depends on the
+data is checked when a place is first used and wherever it can fail, but not in every step; see `first_use`.
 
-With CROSSTRAIN_CHECKS=FILE every process appends to FILE one line of JSON for each place and kind: whether the check
-held, failed, or was not reached (the line ran, but never with anything that could have been checked). Of two lines
-about one place the later counts, but a failure stays. ``migrate --verify`` reads it to say which assumptions were
-proven.
+With CROSSTRAIN_CHECKS=FILE every process appends to FILE a line of JSON for each place and kind: whether the check held,
+failed, or was not reached (the line ran, but never with anything that could be checked). Of two lines about one place the
+later counts, but a failure stays. ``migrate --verify`` reads the file to say which assumptions were proven.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from crosstrain.utils.script_frames import users_frame
 
 JOURNAL = "CROSSTRAIN_CHECKS"
 HELD, FAILED, NOT_REACHED = "held", "failed", "not reached"
-_DOUBTED = "doubted"  # written as not reached
+_DOUBTED = "doubted"  # the journal gets "not reached"
 
 
 class Place(NamedTuple):
@@ -44,13 +43,13 @@ _used: set[tuple[str, CodeType | None, int]] = set()
 
 
 def here() -> Place:
-    """The innermost line outside this package and torch: the one to name in a message."""
+    """The innermost line of the user's script, for messages."""
     frame = users_frame(sys._getframe(1))
     return UNKNOWN if frame is None else Place(frame.f_code.co_filename, frame.f_lineno)
 
 
 def here_in_main() -> Place:
-    """`here`, also in a thread of autograd's (a hook's, on a device): then where the main thread waits."""
+    """`here`, but in a thread of autograd's (a hook on a device) the line at which the main thread waits."""
     frame = users_frame(sys._getframe(1))
     if frame is None:
         frame = users_frame(sys._current_frames().get(threading.main_thread().ident or 0))
@@ -58,7 +57,7 @@ def here_in_main() -> Place:
 
 
 def first_use(kind: str) -> bool:
-    """Whether the calling line of the user's script comes here for the first time; cheap enough for every step.
+    """Whether the calling place of the user's script asks for the first time. It is cheap enough for every step.
 
     Two calls on one line are two places.
     """
@@ -71,19 +70,19 @@ def first_use(kind: str) -> bool:
 
 
 def expect(kind: str, place: Place | None = None) -> None:
-    """A check of this kind belongs to the place; until it is made, it counts as not reached."""
+    """Announce a check of this kind for a place; until it is made, it counts as not reached."""
     _status.setdefault((kind, place or here()), NOT_REACHED)
 
 
 def doubt(kind: str, place: Place | None = None) -> None:
-    """Something at the place cannot be checked: it counts as not reached, whatever else holds there."""
+    """Note that something at the place cannot be checked. It counts as not reached, whatever else holds there."""
     key = (kind, place or here())
     if _status.get(key) != FAILED:
         _status[key] = _DOUBTED
 
 
 def held(kind: str, place: Place | None = None) -> None:
-    """The check was made and held. A failure or a doubt that was recorded before stays."""
+    """Note that the check held. An earlier failure or doubt stays."""
     key = (kind, place or here())
     if _status.get(key, NOT_REACHED) == NOT_REACHED:
         _status[key] = HELD
@@ -91,7 +90,7 @@ def held(kind: str, place: Place | None = None) -> None:
 
 
 def failed(kind: str, message: str, place: Place | None = None) -> None:
-    """The check failed; ``message`` is what the user is told."""
+    """Note that the check failed. message: the error that the user gets."""
     key = (kind, place or here())
     if _status.get(key) != FAILED:
         _status[key] = FAILED
@@ -99,7 +98,7 @@ def failed(kind: str, message: str, place: Place | None = None) -> None:
 
 
 def reset() -> None:
-    """Forget every place: a new run begins. What was not reached by now stays in the journal as that."""
+    """Forget every place, because a new run begins. Checks that were not reached are written to the journal first."""
     _write_what_was_not_reached()
     _status.clear()
     _used.clear()
@@ -114,7 +113,7 @@ def _write(key: tuple[str, Place], status: str, message: str = "") -> None:
     entry |= {"status": status} | ({"message": message} if message else {})
     with Path(target).open(
         "a", encoding="utf-8"
-    ) as journal:  # one write: lines of several processes do not mix
+    ) as journal:  # one write for each line, so that lines of several processes do not mix
         journal.write(json.dumps(entry) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Options: the small dataclasses that are handed to an Accelerator."""
+"""The options of an Accelerator, as small dataclasses with Accelerate's names."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class DDPCommunicationHookType(Words):
 
 
 class DynamoBackend(Words):
-    """Compilers by the names of Accelerate's; any name that torch.compile knows is good too."""
+    """Compilers with Accelerate's names; every other name that torch.compile knows works, too."""
 
     NO = "no"
     EAGER = "eager"
@@ -60,7 +60,7 @@ class DynamoBackend(Words):
 
 @dataclass
 class KwargsHandler:
-    """Options that are passed on; only those that differ from their defaults."""
+    """Options that are passed on to torch. Only those that differ from their defaults are."""
 
     def to_dict(self) -> dict[str, Any]:
         return copy.deepcopy(self.__dict__)
@@ -72,7 +72,10 @@ class KwargsHandler:
 
 @dataclass
 class AutocastKwargs(KwargsHandler):
-    """``enabled`` and ``cache_enabled`` of torch.autocast; ``convert_outputs_to_fp32`` of a prepared model."""
+    """Options of autocast: ``enabled`` and ``cache_enabled`` are torch.autocast's.
+
+    ``convert_outputs_to_fp32``: a prepared model returns float32 where it computed in half precision.
+    """
 
     enabled: bool = True
     cache_enabled: bool | None = None
@@ -103,10 +106,10 @@ class InitProcessGroupKwargs(KwargsHandler):
 class DistributedDataParallelKwargs(KwargsHandler):
     """How gradients are averaged.
 
-    ``bucket_cap_mb``, ``broadcast_buffers``, ``comm_hook`` (with ``comm_state_option``) act, and
-    ``gradient_as_bucket_view``: gradients stay in the buffers that they are averaged in, which saves the memory of one
-    copy of them all. The others are accepted because scripts pass them: unused parameters are always found, and
-    nothing depends on a static graph.
+    These options have an effect: ``bucket_cap_mb`` (MiB), ``broadcast_buffers``, ``comm_hook`` with ``comm_state_option``,
+    and ``gradient_as_bucket_view``, with which gradients stay in the buffers in which they are averaged; that saves the
+    memory of one copy of all gradients. The others are accepted because scripts pass them: unused parameters are always
+    found, and nothing depends on a static graph.
     """
 
     dim: int = 0
@@ -138,12 +141,14 @@ class ProfileKwargs(KwargsHandler):
 
 @dataclass
 class GradientAccumulationPlugin(KwargsHandler):
-    """How micro-batches add up to a step.
+    """How micro-batches are accumulated to an optimizer step. ValueError if ``num_steps`` is less than 1.
 
-    ``num_steps``: micro-batches of a step. ``adjust_scheduler``: a prepared scheduler counts the
-    micro-batches it skips. ``sync_with_dataloader``: a loader's last batch always ends the window.
-    ``sync_each_batch``: average at every micro-batch (less memory under sharding, more communication).
-    ``scale_last_window``: a last, shorter window is divided by its true size instead of ``num_steps``.
+    Args:
+        num_steps: micro-batches of a step (a window).
+        adjust_scheduler: a prepared scheduler counts the micro-batches that it skips.
+        sync_with_dataloader: a loader's last batch always ends the window.
+        sync_each_batch: average gradients at every micro-batch: less memory under sharding, more communication.
+        scale_last_window: divide the loss in a shorter last window by its true size instead of ``num_steps``.
     """
 
     num_steps: int = 1
@@ -159,12 +164,20 @@ class GradientAccumulationPlugin(KwargsHandler):
 
 @dataclass
 class DataLoaderConfiguration:
-    """How loaders are prepared; see RUNTIME in the documentation of `Accelerator`.
+    """How loaders are prepared.
 
-    ``even_batches`` may also be "weighted": any batch size is split as evenly as possible and every rank's
-    loss is weighted by its rows. Every prepared loader has a ``state_dict``, and after `load_state` goes on where the
-    checkpoint was saved; streams are read again up to there. With ``use_stateful_dataloader``, and for torchdata's
-    StatefulDataLoader, a data set or iterator that has ``state_dict`` and ``load_state_dict`` goes on by these instead.
+    Args:
+        split_batches: the processes share each batch of the loader; by default each process takes whole batches.
+        dispatch_batches: process 0 reads for all processes; None: only streams that cannot be sharded.
+        even_batches: complete the last batches so that all processes have equally many of equal size. "weighted": split any
+            batch size as evenly as possible, and weight every rank's loss by its rows.
+        use_seedable_sampler: the order of each epoch depends only on the seed and the epoch.
+        data_seed: the seed for that order.
+        non_blocking: copy batches to the device asynchronously.
+        use_stateful_dataloader: continue a data set or iterator that has ``state_dict`` and ``load_state_dict`` by these.
+
+    Every prepared loader has a ``state_dict``, and after `load_state` continues where the checkpoint was saved; a stream is
+    read again up to there, unless it is stateful. torchdata's StatefulDataLoader is always continued by its own state.
     """
 
     split_batches: bool = False
@@ -178,11 +191,15 @@ class DataLoaderConfiguration:
 
 @dataclass
 class ProjectConfiguration:
-    """Where a project keeps its checkpoints (``project_dir``) and logs (``logging_dir``), and how many.
+    """Where a project keeps its checkpoints and logs, and how many checkpoints.
 
-    ``automatic_checkpoint_naming``: `save_state()` writes ``checkpoints/checkpoint_<iteration>`` and keeps
-    the newest ``total_limit`` of them. ``save_on_each_node``: the first process of every machine writes,
-    not only of one.
+    Args:
+        project_dir: folder of the checkpoints.
+        logging_dir: folder of the logs; by default the project's.
+        automatic_checkpoint_naming: `save_state()` writes ``checkpoints/checkpoint_<iteration>``.
+        total_limit: how many of these checkpoints are kept, the newest ones.
+        iteration: number of the next checkpoint.
+        save_on_each_node: the first process of every machine writes, not only that of one machine.
     """
 
     project_dir: str | None = None
@@ -196,7 +213,7 @@ class ProjectConfiguration:
         self.set_directories(self.project_dir)
 
     def set_directories(self, project_dir: str | Path | None = None) -> None:
-        """Set the project directory, and the log directory where none was given."""
+        """Set the project directory, and the log directory if none was given."""
         self.project_dir = None if project_dir is None else str(project_dir)
         if self.logging_dir is None:
             self.logging_dir = self.project_dir
@@ -204,10 +221,10 @@ class ProjectConfiguration:
 
 @dataclass
 class TorchDynamoPlugin(KwargsHandler):
-    """torch.compile's options for prepared models; ``backend`` None or "no" compiles nothing.
+    """torch.compile's options for prepared models; with ``backend`` None or "no" nothing is compiled.
 
     ``use_regional_compilation``: compile the repeated blocks of a model (the modules of one class in a ModuleList) one by
-    one, and what is beside them. Blocks of one class share the compiled code, so the first step begins much sooner.
+    one, and its other parts. Blocks of one class share the compiled code, so the first step starts much earlier.
     """
 
     backend: str | None = None
@@ -219,7 +236,7 @@ class TorchDynamoPlugin(KwargsHandler):
     use_regional_compilation: bool = False
 
     def to_kwargs(self) -> dict[str, Any]:
-        """What torch.compile takes."""
+        """The arguments for torch.compile."""
         options = super().to_kwargs()
         options.pop("use_regional_compilation", None)
         return options
@@ -229,9 +246,10 @@ class TorchDynamoPlugin(KwargsHandler):
 class ParallelismConfig:
     """How processes are divided: ``dp_replicate_size`` copies of the model, each sharded over ``dp_shard_size`` processes.
 
-    With ``dp_shard_size`` of 1 every process holds the whole model. Their product is the number of processes. Sharding is
-    that of `FullyShardedDataParallelPlugin`, whose other options may be given beside this. Other sizes divide the work on
-    a row and must stay 1.
+    The product of both is the number of processes. With a ``dp_shard_size`` of 1 every process has the whole model. Models
+    are sharded as by `FullyShardedDataParallelPlugin`, whose other options can be given as well.
+
+    Raises NotImplementedError for any other size that is not 1, and ValueError for a size less than 1.
     """
 
     dp_replicate_size: int = 1
@@ -274,7 +292,7 @@ class ParallelismConfig:
 
 
 def flag(value: str | bool) -> bool:
-    """A yes or no from text."""
+    """The truth value of a text such as "yes" or "0"; ValueError for any other text."""
     return value if isinstance(value, bool) else parse_flag(value, "value")
 
 
@@ -282,27 +300,33 @@ def flag(value: str | bool) -> bool:
 class FullyShardedDataParallelPlugin(KwargsHandler):
     """Shard parameters, gradients and optimizer state over the processes: torch's `fully_shard` (FSDP2).
 
-    ``auto_wrap_policy``: "transformer_based_wrap" (the classes in ``transformer_cls_names_to_wrap``, or the model's
-    own ``_no_split_modules``), "size_based_wrap" (modules with ``min_num_params`` parameters of their own),
-    "no_wrap", or a function of a module that says whether it is a unit. ``reshard_after_forward``: free a unit's
-    full parameters between forward and backward. ``mixed_precision_policy``: torch's MixedPrecisionPolicy; by
-    default the run's precision, reduced in float32. ``cpu_offload``, ``activation_checkpointing``: less device
-    memory. ``ignored_modules``: stay whole. ``state_dict_type``: how `save_state` writes, "SHARDED_STATE_DICT" (every
-    process its part) or "FULL_STATE_DICT". ``forward_methods``: further methods of the model that use its
-    parameters.
+    Args:
+        sharding_strategy: FULL_SHARD or SHARD_GRAD_OP set ``reshard_after_forward`` to True or False. HYBRID_SHARD and
+            HYBRID_SHARD_ZERO2 do the same and shard within groups of processes, each of which has a copy of the model;
+            gradients are averaged between the groups.
+        reshard_after_forward: free a unit's full parameters between forward and backward.
+        mixed_precision_policy: torch's MixedPrecisionPolicy; by default the run's precision, with float32 reductions.
+        auto_wrap_policy: which modules are units: "transformer_based_wrap" (the classes in
+            ``transformer_cls_names_to_wrap``, or the model's own ``_no_split_modules``), "size_based_wrap" (modules with
+            ``min_num_params`` parameters of their own), "no_wrap", or a function (module) -> bool.
+        cpu_offload, activation_checkpointing: use less device memory.
+        ignored_modules: modules that are not sharded.
+        state_dict_type: how `save_state` writes: "SHARDED_STATE_DICT" (every process its part) or "FULL_STATE_DICT".
+        forward_methods: other methods of the model that use its parameters.
+        param_init_fn: initialises the modules of a model on the meta device; by default their ``reset_parameters`` does.
+        sync_module_states: send the main process's weights to the others; False keeps each process's own.
+        cpu_ram_efficient_loading: make transformers load weights on the main process only.
+        hybrid_shard_size: processes of a group; by default those of a machine.
 
-    On one XLA host parameters are spread over its chips by rows, optimizer state follows, and the compiler decides
-    what is gathered when: of these options only ``ignored_modules`` counts. Checkpoints are whole files there.
+    The remaining options are Accelerate's; they are accepted, and have no meaning in FSDP2.
 
-    A model is brought to the device in parts: none of them ever holds more than its share and one unit. It may be made
-    on the meta device everywhere (``param_init_fn`` or the modules' own ``reset_parameters`` fill it), or hold weights
-    on the main process only (``cpu_ram_efficient_loading`` has transformers load it so); the main process's weights are
-    sent to the others, unless ``sync_module_states`` is False.
+    A model is moved to the device in parts, so a device never holds more than its share and one unit. The model may be on
+    the meta device, or have weights on the main process only.
 
-    ``sharding_strategy`` FULL_SHARD and SHARD_GRAD_OP set ``reshard_after_forward``. HYBRID_SHARD and
-    HYBRID_SHARD_ZERO2 do so too, and shard within groups of processes that each hold a copy of the model: gradients are
-    averaged between the groups. A group has the processes of a machine, or ``hybrid_shard_size`` neighbouring ones.
-    The remaining options are Accelerate's and have no meaning in FSDP2; they are accepted.
+    On one XLA host, parameters are spread over its chips by rows, optimizer state follows, and the compiler decides what is
+    gathered when. Only ``ignored_modules`` has an effect there, and checkpoints are whole files.
+
+    Raises ValueError for an unknown strategy, group size or ``state_dict_type``.
     """
 
     fsdp_version: int = 2
@@ -328,7 +352,7 @@ class FullyShardedDataParallelPlugin(KwargsHandler):
 
     @property
     def is_hybrid(self) -> bool:
-        """Whether groups of processes hold a copy of the model each."""
+        """Whether each of several groups of processes has a copy of the model."""
         return self.sharding_strategy is not None and "HYBRID" in self.sharding_strategy
 
     def _set_strategy(self, strategy: object) -> None:

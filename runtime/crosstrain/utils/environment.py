@@ -1,4 +1,4 @@
-"""Environment variables as values, and for a while."""
+"""Reads environment variables as values, and sets them temporarily."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def str_to_bool(value: str) -> int:
 
 
 def get_int_from_env(env_keys: Iterable[str], default: int) -> int:
-    """The first of these variables that holds a number of 0 or more."""
+    """The value of the first of these variables that is 0 or more, else ``default``."""
     for key in env_keys:
         value = int(os.environ.get(key, -1))
         if value >= 0:
@@ -25,18 +25,18 @@ def get_int_from_env(env_keys: Iterable[str], default: int) -> int:
 
 
 def parse_flag_from_env(key: str, default: bool = False) -> bool:
-    """A variable that says yes or no; ValueError names it when it says neither."""
+    """Whether a variable says yes; ``default`` if it is not set, ValueError if it says neither yes nor no."""
     return parse_flag(os.environ[key], key) if key in os.environ else default
 
 
 def parse_choice_from_env(key: str, default: str = "no") -> str:
-    """A variable's text."""
+    """A variable's text, else ``default``."""
     return os.environ.get(key, default)
 
 
 @contextmanager
 def patch_environment(**variables: Any) -> Iterator[None]:
-    """Inside, these variables (names in upper case) are set; afterwards all is as before."""
+    """Set variables inside, with their names in upper case, and restore them afterwards."""
     before = {key.upper(): os.environ.get(key.upper()) for key in variables}
     os.environ.update({key.upper(): str(value) for key, value in variables.items()})
     try:
@@ -51,7 +51,7 @@ def patch_environment(**variables: Any) -> Iterator[None]:
 
 @contextmanager
 def clear_environment() -> Iterator[None]:
-    """Inside, the environment is empty; afterwards all is as before."""
+    """Empty the environment inside, and restore it afterwards."""
     before = dict(os.environ)
     os.environ.clear()
     try:

@@ -1,4 +1,4 @@
-"""Files that are either the old one or the whole new one, whatever happens while they are written."""
+"""Writes files so that there is always either the old file or the complete new one."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-NO_ROOM = 2**16  # bytes: on a disk with less, torch.save fails with words about its stream
+NO_ROOM = 2**16  # bytes; if a disk has less free space, an error of torch.save means that it is full
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a file beside ``path``; sync it to disk and give it the name.
+    """Let ``write`` write a file beside ``path``, sync it to disk, and rename it to ``path``.
 
-    The file's mode is the one that the user's umask gives, also where the writer is stricter (safetensors). A
-    link stays one: the file that it points to is written.
+    The file's mode is the one that the user's umask gives, even if the writer is stricter (safetensors). If ``path`` is a
+    link, the file that it points to is replaced. OSError if the disk is full.
     """
     path = behind_link(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,12 +41,12 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def behind_link(path: Path) -> Path:
-    """What a link points to, whether that exists or not; a path that is no link itself."""
+    """The target of a link, which need not exist; any other path as it is."""
     return path.resolve() if path.is_symlink() else path
 
 
 def sync_to_disk(path: Path) -> None:
-    """fsync a file or a directory; file systems that cannot sync directories are left alone."""
+    """fsync a file or directory. Does nothing on systems that cannot open directories."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except PermissionError:  # Windows opens no directories
@@ -58,10 +58,10 @@ def sync_to_disk(path: Path) -> None:
 
 
 def untie(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """What safetensors can store: contiguous tensors that share no memory.
+    """Tensors in a form that safetensors can store: contiguous, and without shared memory.
 
-    Returns the tensors, and for every name that was left out because it is the same tensor as another, that
-    other name. Tensors that only overlap are copied.
+    Returns the tensors, and for every name that is left out because it is the same tensor as another, that other name.
+    Tensors that only overlap are copied.
     """
     kept: dict[str, Tensor] = {}
     same: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What is installed and what this machine has: ``is_<something>_available()`` for any package or device."""
+"""Which packages and devices this machine has: ``is_<name>_available()`` works for any of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from crosstrain.comm.devices import has_bf16, has_device, knows_device
 
-# Where the name in the function is not the name of the package.
+# By the name in the function, the name of the package if it is another one.
 _PACKAGES = {
     "4bit_bnb": "bitsandbytes",
     "8bit_bnb": "bitsandbytes",
@@ -24,7 +24,7 @@ _PREFIX, _SUFFIX = "is_", "_available"
 
 @cache
 def available(name: str) -> bool:
-    """Whether this machine has a device of that type, or else a package of that name is installed."""
+    """Whether this machine has a device of that type or, if it is no device type, a package of that name."""
     if knows_device(name):
         return has_device(name)
     try:
@@ -39,17 +39,17 @@ def is_bf16_available(ignore_tpu: bool = False) -> bool:
 
 
 def is_fp16_available() -> bool:
-    """Every device that torch runs on computes in float16."""
+    """True: every device that torch supports computes in float16."""
     return True
 
 
 def is_fp8_available() -> bool:
-    """There is no fp8 precision here (see torchao)."""
+    """False: this package has no fp8 precision (see torchao)."""
     return False
 
 
 def is_weights_only_available() -> bool:
-    """Whether files can be read without running what is in them; always so."""
+    """True: files can always be loaded without running code in them."""
     return True
 
 

@@ -1,4 +1,4 @@
-"""Memory: freeing it, and finding the batch size that fits."""
+"""Frees memory, and finds the batch size that fits."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ _OUT_OF_MEMORY = ("out of memory", "cudnn_status_not_supported", "can't allocate
 
 
 def clear_device_cache(garbage_collection: bool = False) -> None:
-    """Give the device's cached memory back; ``garbage_collection`` frees Python's unreachable objects first."""
+    """Return cached memory to the device; ``garbage_collection`` frees Python's unreachable objects first."""
     if garbage_collection:
         gc.collect()
     empty_device_cache()
 
 
 def release_memory(*objects: Any) -> list[None]:
-    """As many None as objects were given, after freeing what memory their going freed:
-    ``a, b = release_memory(a, b)``."""
+    """Free memory, and return None for each object, to drop the references to them: ``a, b = release_memory(a, b)``."""
     clear_device_cache(garbage_collection=True)
     return [None] * len(objects)
 
@@ -44,11 +43,13 @@ def find_executable_batch_size(
     starting_batch_size: int = 128,
     reduce_batch_size_fn: Callable[[int], int] | None = None,
 ) -> Callable[..., Any]:
-    """Decorator: call ``function(batch_size, ...)`` with ever smaller batch sizes until memory suffices.
+    """Decorator: call ``function(batch_size, ...)`` with smaller and smaller batch sizes until the memory suffices.
 
-    The batch size is its first parameter and is not passed by the caller. It shrinks by a tenth each time,
-    or as ``reduce_batch_size_fn(size)`` says (or ``reduce_batch_size_fn()``, a closure of your own).
-    RuntimeError when it reaches 0; other errors pass through.
+    The batch size is the function's first parameter, and the caller does not pass it. It shrinks by a tenth each time, or to
+    ``reduce_batch_size_fn(size)``, which may also be a function without parameters.
+
+    Raises RuntimeError when the size reaches 0, and TypeError if the caller passes too many arguments. Errors that are not
+    about memory pass through.
     """
     if function is None:
         return functools.partial(

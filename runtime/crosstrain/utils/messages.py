@@ -1,4 +1,4 @@
-"""Informational lines for the user."""
+"""Messages for the user."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ logger = logging.getLogger("crosstrain")
 
 
 def say(line: str) -> None:
-    """One line for the user, unless CROSSTRAIN_QUIET asks for none."""
+    """Log a line for the user, or print it to standard error if no logging is configured; not with CROSSTRAIN_QUIET."""
     if quiet():
         return
     if logger.hasHandlers():
         logger.info(line)
-    else:  # a script that configured no logging should see it too
+    else:
         print(f"crosstrain: {line}", file=sys.stderr)
 
 
@@ -25,5 +25,5 @@ def shortened(text: str, limit: int) -> str:
 
 
 def quiet() -> bool:
-    """CROSSTRAIN_QUIET=1 turns the informational lines off."""
+    """Whether CROSSTRAIN_QUIET turns informational messages off."""
     return os.environ.get("CROSSTRAIN_QUIET", "") not in ("", "0")

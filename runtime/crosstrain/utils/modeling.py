@@ -1,4 +1,4 @@
-"""Loading weights into models."""
+"""Loads weights into models, and finds and restores tied weights."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ def load_checkpoint_in_model(
     strict: bool = False,
     **options: Any,
 ) -> None:
-    """Load a file, or a directory of one file or of shards with an index, into a model.
+    """Load a file, or a directory with one file or with shards and an index, into a model.
 
     Args:
-        device_map: the device of each module or tensor by its name, "" for all the rest, such as
-            ``{"": "cpu", "decoder": 0}``. Tensors are made there, so the model may have been built without memory
-            (``with torch.device("meta")``); without a map its own memory is overwritten. Calls between modules on
-            several devices need hooks that move the inputs: those, and parts on the disk, are accelerate's own.
-        dtype: converts the model first.
+        device_map: the device of each module or tensor by its name, "" for all others, such as ``{"": "cpu", "decoder": 0}``.
+            Tensors are made there, so the model may be on the meta device; without a map its own memory is overwritten.
+            Calls between modules on several devices need hooks that move the inputs. Those hooks, and parts on the disk, are
+            features of accelerate.
+        dtype: the model is converted to it first.
+        strict: raise RuntimeError if names are missing or unexpected, as ``load_state_dict`` does.
 
-    Raises ValueError for a map that leaves tensors out, or tensors without memory that the checkpoint lacks.
+    Raises ValueError for a map that leaves tensors out, and for tensors on the meta device that the checkpoint lacks.
     """
     for name, value in {"offload_folder": offload_folder, **options}.items():
         if value:
@@ -66,7 +67,7 @@ def _placement(model: nn.Module, device_map: Mapping[str, Any]) -> Callable[[str
     left_out = [name for name in _tensors(model) if key_of(name) is None]
     if left_out:
         raise ValueError(
-            f"device_map says no device for {_some(left_out)}: add their modules, or '' for all the rest"
+            f"device_map has no device for {_some(left_out)}: add their modules, or '' for all others"
         )
     return lambda name: devices[key_of(name) or ""]
 
@@ -100,7 +101,7 @@ def _load_placed(model: nn.Module, path: Path, place: Callable[[str], torch.devi
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers under all their names, buffers that are not saved included."""
+    """Parameters and buffers under all their names, including buffers that are not saved."""
     named = chain(model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
     return dict(named)
 
@@ -115,7 +116,7 @@ def _some(names: list[str]) -> str:
 
 
 def find_tied_parameters(model: nn.Module, **kwargs: Any) -> list[list[str]]:
-    """The names of each parameter that has several: ``[["embedding.weight", "head.weight"]]``."""
+    """The names of each parameter that has several, such as ``[["embedding.weight", "head.weight"]]``."""
     groups: dict[int, list[str]] = {}
     for name, param in model.named_parameters(remove_duplicate=False):
         groups.setdefault(id(param), []).append(name)
@@ -123,7 +124,7 @@ def find_tied_parameters(model: nn.Module, **kwargs: Any) -> list[list[str]]:
 
 
 def retie_parameters(model: nn.Module, tied_params: list[list[str]]) -> None:
-    """Tie parameters again, as `find_tied_parameters` named them; one that has memory is taken for all."""
+    """Tie parameters again, as `find_tied_parameters` named them. The first one that is not on the meta device is used."""
     for names in tied_params:
         tensors = [operator.attrgetter(name)(model) for name in names]
         kept = next((tensor for tensor in tensors if not tensor.is_meta), None)
@@ -133,8 +134,8 @@ def retie_parameters(model: nn.Module, tied_params: list[list[str]]) -> None:
 
 
 def is_peft_model(model: nn.Module) -> bool:
-    """Whether the model, without what `prepare` or torch wrapped around it, is one of PEFT's."""
-    peft = sys.modules.get("peft")  # a model of PEFT's cannot be there without it
+    """Whether the model, without wrappers of `prepare` or torch, is one of PEFT's."""
+    peft = sys.modules.get("peft")  # without the package there can be no such model
     return peft is not None and isinstance(unwrap(model, keep_torch_compile=False), peft.PeftModel)
 
 
@@ -146,11 +147,15 @@ def set_module_tensor_to_device(
     dtype: torch.dtype | str | None = None,
     **options: Any,
 ) -> None:
-    """Put a parameter or buffer of the module on a device, with ``value`` in it where one is given.
+    """Put a parameter or buffer of the module on a device, with a new value if one is given.
 
-    A parameter that has memory stays the same object. ``dtype``: of the tensor from now on, unless ``value`` holds whole
-    numbers; by default it keeps its own. Raises ValueError for an unknown name, a value of another shape, and a tensor
-    without memory that gets no value.
+    A parameter that is not on the meta device stays the same object.
+
+    Args:
+        value: a tensor of the same shape.
+        dtype: the tensor's dtype from now on, unless ``value`` has integers; by default it keeps its own.
+
+    Raises ValueError for an unknown name, a value of another shape, and a tensor on the meta device that gets no value.
     """
     if options.get("fp16_statistics") is not None or options.get("tied_params_map"):
         refuse("set_module_tensor_to_device(fp16_statistics=..., tied_params_map=...)", _BIG)

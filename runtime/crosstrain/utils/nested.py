@@ -1,4 +1,4 @@
-"""Nested structures of tensors: walked, rebuilt with other contents in containers of the same types, counted by rows."""
+"""Nested structures of tensors: walks them, rebuilds them with other contents, and counts their rows."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def same_sequence(like: Any, items: Iterable[Any]) -> Any:
 
 
 def same_mapping(like: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
-    """A mapping of the type of `like`, which has the same keys: a copy, since its constructor may want anything."""
+    """A mapping of the type of `like`, which has the same keys. A mutable one is copied, as its constructor is unknown."""
     if type(like) is dict:
         return items
     if isinstance(like, MutableMapping):
         filled = copy.copy(like)
-        for key, value in items.items():  # not `update`, which a model output of transformers refuses
+        for key, value in items.items():  # not `update`, which transformers' model outputs refuse
             filled[key] = value
         return filled
     kind: Any = type(like)
@@ -39,7 +39,7 @@ def fields_of(data: Any) -> dict[str, Any] | None:
 
 
 def same_dataclass(like: Any, fields: dict[str, Any]) -> Any:
-    """A dataclass instance of the type of `like`: a copy, which may be frozen."""
+    """A copy of the dataclass instance `like`, which may be frozen, with other values of these fields."""
     filled = copy.copy(like)
     for name, value in fields.items():
         object.__setattr__(filled, name, value)
@@ -47,10 +47,10 @@ def same_dataclass(like: Any, fields: dict[str, Any]) -> Any:
 
 
 def map_leaves(fn: Callable[[Any], Any], batch: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """The batch with fn(leaf) for every leaf; the same object where nothing changed.
+    """The batch with fn(leaf) in place of every leaf; parts in which nothing changes stay the same objects.
 
-    Mappings, namedtuples, lists, tuples and dataclass instances are walked, and keep their types and other
-    attributes; tensors, what `is_leaf` claims, and everything else are leaves.
+    Mappings, namedtuples, lists, tuples and dataclass instances are walked and keep their types and other attributes.
+    Tensors, objects for which `is_leaf` is true, and everything else are leaves.
     """
     if isinstance(batch, Tensor) or (is_leaf is not None and is_leaf(batch)):
         return fn(batch)
@@ -72,10 +72,11 @@ def map_leaves(fn: Callable[[Any], Any], batch: Any, is_leaf: Callable[[Any], bo
 def map_tensors(
     function: Callable[[Any], Any], data: Any, *, strict: str | None = None, numbers: bool = False
 ) -> Any:
-    """``data`` with every tensor replaced by ``function(tensor)``; containers (dataclasses, too) keep their types.
+    """``data`` with ``function(tensor)`` in place of every tensor. Containers, including dataclasses, keep their types.
 
-    Other leaves pass through, unless ``strict`` names the operation: then they are a TypeError. ``numbers``: an int
-    or a float is replaced like a tensor.
+    Args:
+        strict: the name of the operation; other leaves are then a TypeError. None: they stay.
+        numbers: ints and floats are replaced like tensors.
     """
 
     def inside(item: Any) -> Any:
@@ -100,12 +101,12 @@ def map_tensors(
 
 
 def is_number(data: Any) -> bool:
-    """An int or a float, and not a truth value."""
+    """Whether it is an int or a float, and not a bool."""
     return isinstance(data, (int, float)) and not isinstance(data, bool)
 
 
 def leaves(data: Any, *, strict: str | None = None, numbers: bool = False) -> list[Any]:
-    """Every tensor in ``data``, in the order of `map_tensors`; ``strict`` and ``numbers`` as there."""
+    """Every tensor in ``data``, in the order of `map_tensors`. ``strict``, ``numbers``: see there."""
     found: list[Any] = []
     map_tensors(found.append, data, strict=strict, numbers=numbers)
     return found
@@ -123,13 +124,13 @@ def only_tensors(data: Any) -> bool:
 
 
 def refill(data: Any, tensors: Iterable[Any], *, numbers: bool = False) -> Any:
-    """``data`` with its tensors, and with ``numbers`` its numbers, replaced in order."""
+    """``data`` with its tensors (with ``numbers`` also its numbers) replaced by ``tensors``, in order."""
     source = iter(tensors)
     return map_tensors(lambda _: next(source), data, numbers=numbers)
 
 
 def concatenate(data: list[Any], dim: int = 0) -> Any:
-    """One nested structure from several of the same shape, their tensors concatenated."""
+    """One nested structure from several with the same containers, whose tensors are concatenated along ``dim``."""
     first = data[0]
     columns = zip(*(leaves(item) for item in data), strict=True)
     return refill(first, [torch.cat(column, dim=dim) for column in columns])
@@ -141,7 +142,7 @@ def slice_tensors(data: Any, tensor_slice: Any) -> Any:
 
 
 def pad_to(tensor: Tensor, size: int, dim: int = 0, value: float = 0, first: bool = False) -> Tensor:
-    """``tensor`` with ``dim`` lengthened to ``size``; unchanged if it has that length."""
+    """``tensor`` padded along ``dim`` to ``size``, unchanged if it has that size. first: put the padding in front."""
     have = tensor.shape[dim]
     if have == size:
         return tensor
@@ -153,17 +154,17 @@ def pad_to(tensor: Tensor, size: int, dim: int = 0, value: float = 0, first: boo
 
 
 def find_batch_size(data: Any) -> int | None:
-    """Rows of the first tensor with a dimension, None without one."""
+    """The size of dimension 0 of the first tensor that has one; None if there is none."""
     return next((tensor.shape[0] for tensor in leaves(data) if tensor.dim()), None)
 
 
 def find_device(data: Any) -> torch.device | None:
-    """The device of the first tensor, None without one."""
+    """The device of the first tensor; None if there is none."""
     return next((tensor.device for tensor in leaves(data)), None)
 
 
 def convert_to_fp32(tensor: T) -> T:
-    """Half-precision tensors as float32."""
+    """``tensor`` (nested) with float16 and bfloat16 tensors converted to float32."""
 
     def up(leaf: Tensor) -> Tensor:
         return leaf.float() if leaf.dtype in (torch.float16, torch.bfloat16) else leaf
@@ -180,9 +181,9 @@ def recursively_apply(
     error_on_other_type: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """``func(leaf, *args, **kwargs)`` for every leaf that ``test_type`` accepts; containers keep their types.
+    """``data`` with ``func(leaf, *args, **kwargs)`` in place of every leaf that ``test_type`` accepts.
 
-    Other leaves pass through, or are a TypeError.
+    Containers keep their types. Other leaves stay; with ``error_on_other_type`` they are a TypeError.
     """
     if test_type(data):
         return func(data, *args, **kwargs)
@@ -198,7 +199,7 @@ def recursively_apply(
 
 
 def send_to_device(tensor: Any, device: Any, non_blocking: bool = False, skip_keys: Any = None) -> Any:
-    """Move tensors, and objects with a ``to`` method, wherever they are nested; ``skip_keys`` stay."""
+    """Move nested tensors, and objects with a ``to`` method, to a device. skip_keys: keys of a mapping that stay."""
     skipped = {skip_keys} if isinstance(skip_keys, str) else set(skip_keys or ())
     if isinstance(tensor, Mapping) and skipped:
         kept = {key: value for key, value in tensor.items() if key in skipped}
@@ -209,7 +210,7 @@ def send_to_device(tensor: Any, device: Any, non_blocking: bool = False, skip_ke
         return tensor
     try:
         return tensor.to(device, non_blocking=non_blocking)
-    except TypeError:  # a `to` of the user's own that knows no non_blocking
+    except TypeError:  # the user's own `to` may not have non_blocking
         return tensor.to(device)
 
 
@@ -222,7 +223,10 @@ def _move_nested(data: Any, device: Any, non_blocking: bool) -> Any:
 
 
 def rows_of(batch: Any) -> int | None:
-    """The batch's number of rows: dimension 0 of its first tensor, or the length of its first list of plain values."""
+    """The batch's number of rows: dimension 0 of its first tensor, or the length of its first list of plain values.
+
+    None if it has neither.
+    """
     if isinstance(batch, Tensor):
         return batch.shape[0] if batch.ndim else None
     if isinstance(batch, Mapping):
@@ -235,7 +239,7 @@ def rows_of(batch: Any) -> int | None:
 
 
 def is_column(value: Any) -> bool:
-    """A list or tuple of plain values, one for each row, such as the strings that torch's collate leaves in a list."""
+    """Whether it is a list or tuple of plain values, one for each row, such as the strings of a collated batch."""
     return (
         type(value) in (list, tuple)
         and len(value) > 0

@@ -1,4 +1,4 @@
-"""Operations on nested tensors (tuples, lists, dicts, dataclasses and what looks like them) over all ranks of the run.
+"""Operations on nested tensors (in tuples, lists, mappings and dataclasses) over all ranks of the run.
 
 Scripts import them from here, as from ``accelerate.utils.operations``.
 """
@@ -52,16 +52,18 @@ T = TypeVar("T")
 
 
 def gather(tensor: T) -> T:
-    """Concatenate over the ranks along dim 0, in rank order: n rows become P * n, 0-d becomes (P,).
+    """Concatenate tensors over the ranks along dim 0, in rank order: (n, ...) becomes (P * n, ...), 0-d becomes (P,).
 
-    Every rank must bring the same shapes (`pad_across_processes` makes them so). One process: ``tensor``
-    itself. Raises TypeError for leaves that are not tensors.
+    Every rank must bring the same shapes and dtypes; `pad_across_processes` pads to equal shapes. With one process this
+    returns ``tensor`` itself.
+
+    Raises TypeError for leaves that are not tensors, and DistributedOperationException if shapes or dtypes differ.
     """
     return collectives.gather(tensor, RUN.comm)
 
 
 def gather_object(obj: Any) -> Any:
-    """The ranks' lists, joined in rank order; what is not a list counts as a list of one. One process: ``obj``."""
+    """Join the ranks' lists in rank order; any other object counts as a list of one. With one process this is ``obj``."""
     comm = RUN.comm
     if comm.world == 1:
         return obj
@@ -72,7 +74,7 @@ def gather_object(obj: Any) -> Any:
 
 
 def broadcast(tensor: T, from_process: int = 0) -> T:
-    """Copy one process's tensors to all, in place; returns ``tensor``."""
+    """Copy the tensors of ``from_process`` to all processes, in place; returns ``tensor``."""
     comm = RUN.comm
     if comm.world > 1:
         map_tensors(lambda leaf: comm.broadcast(leaf, from_process), tensor, strict="broadcast")
@@ -80,17 +82,22 @@ def broadcast(tensor: T, from_process: int = 0) -> T:
 
 
 def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list[Any]:
-    """Replace the items of every process's list by those of one process; returns the list."""
+    """Replace the items of every process's list by those of ``from_process``; returns the list."""
     object_list[:] = RUN.comm.broadcast_object(object_list, from_process)
     return object_list
 
 
 def reduce(tensor: T, reduction: str = "mean", scale: float = 1.0) -> T:
-    """New tensors with the sum, mean, max or min over the ranks, times ``scale``; "none": copies of one's own.
+    """New tensors with the sum, mean, max or min over the ranks, times ``scale``.
 
-    All tensors of one dtype and device travel in one collective, and so do small ones of several dtypes on the host. A
-    number of Python's is reduced, too, and stays one; where one program computes for all hosts, each has the whole sum.
-    Raises RuntimeError for the sum of a tensor that `reduce` or `gather` returned.
+    Python's numbers are reduced, too, and stay numbers. Where one program computes for all hosts, a number is the same on
+    each of them already, and its sum is the number itself. Tensors of one dtype and device are reduced in one collective, and
+    so are small tensors of several dtypes on the host.
+
+    reduction: "sum", "mean", "max", "min", or "none" for copies of this rank's own tensors.
+
+    Raises ValueError for any other reduction, TypeError for other leaves, and RuntimeError for the sum of a tensor that
+    `reduce` or `gather` returned.
     """
     if reduction not in ("sum", "mean", "max", "min", "none"):
         raise ValueError(f"reduction {reduction!r} is unknown; choose one of sum, mean, max, min, none.")
@@ -108,11 +115,11 @@ def reduce(tensor: T, reduction: str = "mean", scale: float = 1.0) -> T:
 
 
 def _over_ranks(given: list[Any], reduction: str, comm: Comm, *, scaled: bool) -> list[Any]:
-    """The tensors and numbers, reduced."""
+    """The tensors and numbers, reduced over the ranks."""
     tensors = [leaf if isinstance(leaf, Tensor) else _exactly(leaf) for leaf in given]
     if reduction == "sum" and not scaled:
         _refuse_reduced(tensors, comm)
-    if reduction == "sum" and not comm.averages:  # what a number was read of is the same on every host
+    if reduction == "sum" and not comm.averages:  # one program: a number is the same on every host
         numbers = [leaf for leaf in given if not isinstance(leaf, Tensor)]
         if len(numbers) == len(given):
             return numbers
@@ -121,25 +128,33 @@ def _over_ranks(given: list[Any], reduction: str, comm: Comm, *, scaled: bool) -
 
 
 def _exactly(number: float) -> Tensor:
-    """A number as a tensor that holds all of its digits; on the host, where every device's run can exchange it."""
+    """A number as an int64 or float64 tensor, which keeps all its digits; on the host, where every run can exchange it."""
     return torch.tensor(number, dtype=torch.int64 if isinstance(number, int) else torch.float64)
 
 
 def _refuse_reduced(tensors: list[Tensor], comm: Comm) -> None:
-    """Raise on every rank where one of them would sum what is global already."""
+    """Raise on every rank if one of them would sum a tensor that contains all processes' values already."""
     said = double_reduction.problem(tensors, 'accelerator.reduce(..., "sum")')
     if said is None:
         return
     checks.failed(double_reduction.KIND, said)
     if all(leaf.device.type == HOST.type for leaf in tensors):
         comm.refuse(said)
-    raise RuntimeError(said)  # on a device the other ranks exchange nothing that could carry it
+    raise RuntimeError(
+        said
+    )  # tensors on a device are not exchanged as frames, so the other ranks cannot be told
 
 
 def pad_across_processes(tensor: T, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> T:
-    """Pad ``dim`` with ``pad_index`` to the longest over the ranks, behind (or before) the values.
+    """Pad each tensor along ``dim`` to its largest size over the ranks.
 
-    A tensor without that dimension, and equal sizes, are returned unchanged.
+    Tensors that have that size, or lack the dimension, are returned unchanged.
+
+    Args:
+        pad_index: the padding value.
+        pad_first: put the padding in front of the values instead of behind them.
+
+    Raises TypeError for leaves that are not tensors, and DistributedOperationException if other dimensions differ.
     """
     comm = RUN.comm
     if comm.world == 1:
@@ -157,7 +172,7 @@ def pad_across_processes(tensor: T, dim: int = 0, pad_index: float = 0, pad_firs
 
 
 def _longest(shapes: list[list[tuple[int, ...]]], dim: int) -> list[int]:
-    """From each rank's shapes, the longest ``dim`` of every tensor that has it; other sizes must be equal."""
+    """From each rank's shapes, the largest size of ``dim`` for every tensor that has it; other sizes must be equal."""
     longest = []
     for index in range(max(map(len, shapes))):
         there = [rank[index] if index < len(rank) else None for rank in shapes]
@@ -181,7 +196,7 @@ def _without(shape: tuple[int, ...], dim: int) -> tuple[int | None, ...]:
 
 
 def copy_tensor_to_devices(tensor: Tensor | None = None) -> Tensor:
-    """The main process's tensor on every process's device; the others pass None."""
+    """The main process's tensor, on every process's device. The others pass None. ValueError if the main process does, too."""
     comm = RUN.comm
     shared = comm.broadcast_object(tensor if comm.rank == 0 else None)
     if shared is None:

@@ -1,4 +1,4 @@
-"""Small helpers that scripts import."""
+"""Small functions that scripts import under Accelerate's names."""
 
 from __future__ import annotations
 
@@ -17,19 +17,22 @@ from crosstrain.step.precision import compiled_inner
 
 
 def wait_for_everyone() -> None:
-    """Return when every process has come here; at once with one process."""
+    """Wait until every process has called this."""
     PartialState().wait_for_everyone()
 
 
 def save(obj: Any, f: str | Path, save_on_each_node: bool = False, safe_serialization: bool = False) -> None:
-    """torch.save (or safetensors) on the main process (of every machine), atomic."""
+    """Save an object on the main process, atomically.
+
+    save_on_each_node: on the main process of every machine. safe_serialization: as safetensors, not by torch.save.
+    """
     state = PartialState()
     if state.is_local_main_process if save_on_each_node else state.is_main_process:
         save_object(obj, Path(f), safe_serialization)
 
 
 def load(f: str | Path, map_location: Any = None, **kwargs: Any) -> Any:
-    """torch.load that runs nothing it finds in the file."""
+    """torch.load with ``weights_only=True``, which does not run code in the file."""
     return torch.load(f, map_location=map_location, weights_only=True, **kwargs)
 
 
@@ -39,7 +42,7 @@ def extract_model_from_parallel(
     keep_torch_compile: bool = True,
     recursive: bool = False,
 ) -> nn.Module:
-    """The user's own module: see `Accelerator.unwrap_model`."""
+    """The user's own module, without wrappers: see `Accelerator.unwrap_model`."""
     return unwrap(model, keep_fp32_wrapper, keep_torch_compile)
 
 
@@ -59,7 +62,7 @@ def recursive_getattr(obj: Any, attr: str) -> Any:
 
 
 def merge_dicts(source: dict[Any, Any], destination: dict[Any, Any]) -> dict[Any, Any]:
-    """``destination`` with ``source`` merged into it, dictionaries inside dictionaries too."""
+    """Merge ``source`` into ``destination``, including nested dictionaries; returns ``destination``."""
     for key, value in source.items():
         if isinstance(value, dict):
             merge_dicts(value, destination.setdefault(key, {}))
@@ -69,7 +72,7 @@ def merge_dicts(source: dict[Any, Any], destination: dict[Any, Any]) -> dict[Any
 
 
 def convert_bytes(size: float) -> str:
-    """A number of bytes for people: "1.5 KB"."""
+    """A number of bytes as text, such as "1.5 KB"."""
     for unit in ("bytes", "KB", "MB", "GB", "TB"):
         if size < 1024:
             return f"{round(size, 2)} {unit}"
@@ -88,7 +91,11 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def compare_versions(library_or_version: Any, operation: str, requirement_version: str) -> bool:
-    """``compare_versions("numpy", ">=", "2.0")``: an installed library's version, or one given."""
+    """Compare versions, such as ``compare_versions("numpy", ">=", "2.0")``.
+
+    library_or_version: the name of an installed library, or a packaging Version. Raises ValueError for an unknown operation,
+    and TypeError for anything else that is compared.
+    """
     from importlib.metadata import version
 
     from packaging.version import Version, parse
@@ -104,5 +111,5 @@ def compare_versions(library_or_version: Any, operation: str, requirement_versio
 
 
 def is_torch_version(operation: str, version: str) -> bool:
-    """Whether the installed torch is, say, ``">="`` a version."""
+    """Compare the installed torch's version, such as ``is_torch_version(">=", "2.9")``."""
     return compare_versions("torch", operation, version)

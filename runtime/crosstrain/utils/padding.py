@@ -1,4 +1,4 @@
-"""Collating sequences of different lengths, at few shapes where the device compiles for each one."""
+"""Collates sequences of different lengths, in few shapes if the device compiles for every shape."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils.data import default_collate
 from crosstrain.state import RUN
 from crosstrain.utils.nested import same_sequence
 
-IGNORED = -100  # what cross_entropy leaves out
+IGNORED = -100  # the label that cross_entropy ignores by default
 MASK = "attention_mask"
 Fields = Mapping[Any, float] | Sequence[Any]
 
@@ -29,7 +29,7 @@ class PadCollate:
         self._everywhere = everywhere
 
     def __getstate__(self) -> dict[str, Any]:
-        # A loader worker that does not inherit this process's run is told here what the run needs.
+        # A loader worker that is not forked has no run, so it gets the run's answer.
         return vars(self) | {"_everywhere": self._fixed()}
 
     def __call__(self, samples: list[Any]) -> Any:
@@ -98,14 +98,18 @@ def pad_collate(
 ) -> PadCollate:
     """A ``collate_fn`` for samples whose ``fields`` are sequences of different lengths.
 
-    fields: dict keys (or positions in a tuple), each with its padding value, or as a plain list: then labels
-        get -100, which losses ignore, and everything else 0. ``"attention_mask"`` is made where the samples have
-        none: 1 for what is real, 0 for padding.
-    multiple_of: on XLA, which compiles for every length, lengths are rounded up to this; elsewhere a batch is as
-        long as its longest sequence. max_length: on XLA all batches get this length. everywhere: do on every
-        device as on XLA.
+    Args:
+        multiple_of: on XLA, which compiles for every length, lengths are rounded up to a multiple of this; elsewhere a batch
+            is as long as its longest sequence.
+        fields: dict keys or positions in a tuple, each with its padding value. In a plain list labels get -100, which losses
+            ignore, and everything else 0. If ``"attention_mask"`` is a field and the samples have none, it is made: 1 for
+            values, 0 for padding.
+        max_length: on XLA all batches get this length.
+        everywhere: pad on every device as on XLA.
 
-    Every other field is collated as torch does. Raises ValueError for fields that the samples do not have and for
+    Other fields are collated as torch does.
+
+    Raises ValueError for wrong arguments; the function that is returned raises it for fields that the samples lack, and for
     sequences longer than ``max_length``.
     """
     if multiple_of < 1:

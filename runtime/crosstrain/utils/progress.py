@@ -1,4 +1,4 @@
-"""Progress bars that one process of a machine shows."""
+"""Progress bars that only one process of each machine shows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from crosstrain.config import read_place
 
 
 def tqdm(*args: Any, main_process_only: bool = True, **kwargs: Any) -> Any:
-    """tqdm.auto.tqdm; with ``main_process_only`` (the default) other processes show nothing."""
+    """tqdm.auto.tqdm. With ``main_process_only`` only the first process of each machine shows a bar.
+
+    Raises ImportError if tqdm is not installed.
+    """
     try:
         bar = import_module("tqdm.auto").tqdm
     except ImportError:

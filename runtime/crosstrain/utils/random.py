@@ -1,4 +1,4 @@
-"""Seeds and random states over the ranks."""
+"""Seeds random streams, and copies their states between ranks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from crosstrain.state import RUN
 
 
 def set_seed(seed: int, device_specific: bool = False, deterministic: bool = False) -> None:
-    """Seed python, numpy (where it is loaded), torch and the device.
+    """Seed the random streams of python, numpy (if it is loaded), torch and the device.
 
-    The same numbers on every rank, unless ``device_specific``: then rank r uses ``seed + r``, so that noise,
-    dropout and in-process augmentation differ between ranks. ``deterministic`` asks torch for deterministic
-    algorithms.
+    Args:
+        device_specific: rank r uses ``seed + r``, so that noise, dropout and in-process augmentation differ between ranks.
+            By default all ranks draw the same numbers.
+        deterministic: make torch use deterministic algorithms.
     """
     common = seed
     if device_specific:
@@ -35,7 +36,8 @@ def set_seed(seed: int, device_specific: bool = False, deterministic: bool = Fal
 def synchronize_rng_states(rng_types: Iterable[str], generator: torch.Generator | None = None) -> None:
     """Copy rank 0's random streams to every rank.
 
-    ``rng_types``: "torch", "python", "numpy", "generator" (the one given), or a device's type.
+    ``rng_types``: "torch", "python", "numpy", "generator" (for ``generator``), or a device type. Raises ValueError for any
+    other name.
     """
     for kind in rng_types:
         synchronize_rng_state(str(kind), generator)

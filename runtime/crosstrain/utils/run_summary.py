@@ -1,7 +1,7 @@
-"""What a training came to, for the line that the launcher prints when it ends.
+"""The summary of a training that the launcher prints when it ends.
 
-The launcher names a file in CROSSTRAIN_SUMMARY; the main process adds a line to it after each checkpoint and
-at its end, so that a process that is killed has told what it had done by then.
+The launcher names a file in CROSSTRAIN_SUMMARY. The main process adds a line to it after each checkpoint and at its end, so
+the file also has the counts of a process that is killed, up to its last checkpoint.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ VARIABLE = "CROSSTRAIN_SUMMARY"
 
 
 class Progress(NamedTuple):
-    """Optimizer steps so far, and samples of one step (None: not known)."""
+    """Optimizer steps so far, and samples of one step (None: unknown)."""
 
     steps: int
     samples: int | None
 
 
 class Summary:
-    """Counts of one Accelerator, from its `prepare` on.
+    """The counts of one Accelerator, from its `prepare` on.
 
-    ``count`` is held until the next one or the end: a script's Accelerator may be gone by then, with the function that
-    made it. It returns None when the Accelerator has forgotten what it prepared.
+    ``count``: returns the counts, or None when the Accelerator no longer has what it prepared. It is kept until the next
+    summary or the end, when the script's Accelerator may be gone.
     """
 
     def __init__(self, count: Callable[[], Progress | None], path: Path) -> None:
@@ -40,13 +40,13 @@ class Summary:
         self._last: dict[str, Any] = {"attempt": attempt, "steps": 0, "seconds": 0.0, "samples": None}
 
     def write(self, checkpoint: str | None = None) -> None:
-        """Add a line with the counts and seconds so far; the counts stay as they were where there are no new ones."""
+        """Add a line with the counts and seconds so far; without new counts, the last ones."""
         counts = self._count()
         if counts is not None:
             self._last |= {**counts._asdict(), "seconds": time.monotonic() - self._started}
         if checkpoint is not None:
             self._last["checkpoint"] = checkpoint
-        # A launcher that is gone has taken its folder along; no training fails for that.
+        # If the launcher is gone, so is its folder; that must not make the training fail.
         with suppress(OSError), self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(self._last) + "\n")
 
@@ -55,7 +55,7 @@ _CURRENT: list[Summary] = []
 
 
 def begin(count: Callable[[], Progress | None]) -> None:
-    """Write these counts from now on, if a launcher asks for them. On the main process."""
+    """Write these counts from now on, if a launcher asks for them. The main process calls this."""
     path = os.environ.get(VARIABLE)
     if not path:
         return
@@ -70,13 +70,13 @@ def write() -> None:
 
 
 def saved(directory: Path) -> None:
-    """A checkpoint is complete. On the main process."""
+    """Called by the main process when a checkpoint is complete."""
     if _CURRENT:
         _CURRENT[-1].write(str(directory))
 
 
 def describe(path: Path, processes: int) -> str:
-    """The launcher's line; empty where no Accelerator trained."""
+    """The summary of the launcher; "" if no Accelerator trained."""
     if not path.exists():
         return ""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -1,4 +1,4 @@
-"""Which line of the user's script is running: frames of this package and of torch do not count."""
+"""Finds the line of the user's script that is running. Frames of this package and of torch do not count."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 _TORCH = Path(torch.__file__).parent
-_DEPRECATED = str(_TORCH.with_name("typing_extensions.py"))  # stands around torch's functions of older names
-# The folder's name is the beginning of `crosstrain_verify`'s too, whose frames stand around a traced script.
+_DEPRECATED = str(_TORCH.with_name("typing_extensions.py"))  # wraps torch's deprecated functions
+# The folder's path is also a prefix of `crosstrain_verify`'s, whose frames are around a traced script.
 _NOT_USER = (str(Path(__file__).parents[1]), str(_TORCH), _DEPRECATED, contextlib.__file__, "<")
 _INSTALLED = {"site-packages", "dist-packages"}
 _STANDARD = sysconfig.get_path("stdlib")
@@ -31,10 +31,10 @@ def _is_installed(file: str) -> bool:
 
 
 def users_frame(frame: Any) -> Any:
-    """The innermost of the user's frames from ``frame`` outwards; None where there is none.
+    """The innermost frame of the user's, from ``frame`` outwards; None if there is none.
 
-    Installed libraries between the script and this package (a progress bar around a loader) count only where the
-    user's code is installed itself.
+    Installed libraries between the script and this package (a progress bar around a loader) count only if there is no frame
+    that is not installed, so that the user's code is installed itself.
     """
     outside: Any = None
     while frame is not None:
@@ -48,6 +48,6 @@ def users_frame(frame: Any) -> Any:
 
 
 def caller(frame: Any = None) -> str:
-    """The source line of the user's innermost frame (of a thread's ``frame``, or here)."""
+    """The source line of the user's innermost frame, as "file:line". frame: of another thread; None: the calling one."""
     frame = users_frame(frame or sys._getframe())
     return "an unknown line" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"

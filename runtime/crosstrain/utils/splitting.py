@@ -1,4 +1,4 @@
-"""Dividing inputs between processes, in order."""
+"""Divides inputs between processes, in order."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor
 
 
 def share(inputs: Any, rank: int, world: int, apply_padding: bool = False) -> Any:
-    """One process's part of a list, tuple, string, tensor, dict of them, or data set, in order.
+    """The part of process ``rank`` of a list, tuple, string, tensor, dict of them, or data set, in order.
 
-    The first ``N % world`` processes get one more; ``apply_padding`` repeats the last element to make all
-    equal. Raises ValueError when the values of a dict differ in length.
+    The first ``N % world`` processes get one element more. apply_padding: repeat the last element so that all parts have
+    equal length. Raises ValueError if the values of a dict differ in length.
     """
     if world == 1:
         return inputs

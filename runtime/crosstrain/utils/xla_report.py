@@ -1,4 +1,4 @@
-"""`xla_report`: what XLA has done so far, for the user to look at."""
+"""`xla_report`: what XLA has done so far, for the user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def xla_report() -> XlaReport:
     """Graphs compiled and reused, values read one by one, operations that fell back to the CPU, batch shapes.
 
-    Print it, or read its fields. RuntimeError where this run does not use XLA.
+    Print the result, or read its fields. Raises RuntimeError if this run does not use XLA.
     """
     backend = sys.modules.get("crosstrain.comm.xla.backend")
     comm = RUN.comm

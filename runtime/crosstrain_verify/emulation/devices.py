@@ -188,10 +188,7 @@ def _replace_tensor_methods() -> None:
     tensor: Any = torch.Tensor
     real_type, real_to = tensor.type, tensor.to
 
-    def cuda(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self
-
-    def pin_memory(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def unchanged(self: Any, *args: Any, **kwargs: Any) -> Any:
         return self
 
     def change_type(self: Any, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
@@ -205,7 +202,8 @@ def _replace_tensor_methods() -> None:
             args = ("cpu", *args[1:])
         return real_to(self, *args, **kwargs)
 
-    tensor.cuda, tensor.pin_memory, tensor.type, tensor.to = cuda, pin_memory, change_type, to
+    tensor.cuda = tensor.pin_memory = unchanged
+    tensor.type, tensor.to = change_type, to
     tensor.record_stream = lambda self, stream: None
     torch.nn.Module.cuda = lambda self, device=None: self  # type: ignore[method-assign]
     real_module_to: Callable[..., Any] = torch.nn.Module.to

@@ -64,15 +64,11 @@ def compare(
         ranks_disagree(ranks)
         or compare_trained_parameters(original, ranks[0], step_by_step=original.steps == ranks[0].steps)
         or compare_events(original, ranks, tolerance, result)
+        or _compare_batches(original, ranks)
+        or compare_weights(original, ranks[0], tolerance, result)
+        or compare_lines(original, ranks[0], tolerance, ignore, volatile)
+        or next(iter(files_of_several(ranks, text=False)), None)
     )
-    if result.difference is None:
-        result.difference = _compare_batches(original, ranks)
-    if result.difference is None:
-        result.difference = compare_weights(original, ranks[0], tolerance, result)
-    if result.difference is None:
-        result.difference = compare_lines(original, ranks[0], tolerance, ignore, volatile)
-    if result.difference is None:
-        result.difference = next(iter(files_of_several(ranks, text=False)), None)
     # A log file that every process writes is worth a note; only other files, such as checkpoints, are a difference.
     result.notes += [str(found) for found in files_of_several(ranks, text=True)]
     return result

@@ -236,16 +236,14 @@ def compare_rank(
     """
     result = Comparison()
     tolerance = Tolerance(epsilon)
+    compare_printed = compare_lines if first else _lines_of_its_own
     result.difference = (
         compare_trained_parameters(original, run, step_by_step=original.steps == run.steps)
         or _training_batches(original, run)
         or compare_events(original, (run,), tolerance, result)
         or compare_weights(original, run, tolerance, result)
+        or compare_printed(original, run, tolerance, ignore, places)
     )
-    if result.difference is None and first:
-        result.difference = compare_lines(original, run, tolerance, ignore, places)
-    elif result.difference is None:
-        result.difference = _lines_of_its_own(original, run, tolerance, ignore, places)
     if places and result.difference is None:
         result.notes.append(about(places))
     return result

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor that was gathered at a line of the script while a permuted batch of `rows` rows was in hand."""
+    """A tensor that a line of the script gathered while the current batch had ``rows`` rows."""
 
     file: str
     line: int

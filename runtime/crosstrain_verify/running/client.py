@@ -84,7 +84,7 @@ class Conditions:
 
 @dataclass(frozen=True, kw_only=True)
 class Job(Conditions):
-    """One run, as the server is told of it.
+    """One run, as the client describes it to the server.
 
     Args:
         out: has a folder for each rank.

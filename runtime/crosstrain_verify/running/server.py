@@ -365,6 +365,17 @@ class RunEnvironment:
         with shared or contextlib.nullcontext():
             yield
 
+    def recorded(self) -> dict[str, Any]:
+        """What the environment has recorded, as fields of a trace."""
+        return {
+            "written": dict(self.written),
+            "redrew": self.redrew(),
+            "joined": self.launcher.joined,
+            "spawned": self.launcher.spawned,
+            "gathered": () if self.permuting is None else tuple(self.permuting.kept),
+            "observations": None if self.observation is None else self.observation.observations(),
+        }
+
     def _observe(self) -> None:
         from crosstrain_verify.tracing.observation import Observation
 
@@ -433,19 +444,10 @@ class Recorder:
         sys.stderr.flush()
         checks.reset()  # writes the checks that were not reached; nothing of the script runs after this
         trace = self.tracer.trace(self._ending, self._error, self._time)
-        printed = tuple(self._output.printed)
-        written = dict(self.environment.written) if self.environment else {}
-        redrew = self.environment is not None and self.environment.redrew()
+        recorded = self.environment.recorded() if self.environment is not None else {}
         trace = dataclasses.replace(
-            trace, printed=printed, written=written, redrew=redrew, asked=tuple(sorted(asked))
+            trace, printed=tuple(self._output.printed), asked=tuple(sorted(asked)), **recorded
         )
-        if self.environment is not None:
-            launcher = self.environment.launcher
-            trace = dataclasses.replace(trace, joined=launcher.joined, spawned=launcher.spawned)
-        if self.environment is not None and self.environment.observation is not None:
-            trace = dataclasses.replace(trace, observations=self.environment.observation.observations())
-        if self.environment is not None and self.environment.permuting is not None:
-            trace = dataclasses.replace(trace, gathered=tuple(self.environment.permuting.kept))
         traces.write(self._folder, trace)
         if self.launches is not None:
             self.launches.write_others(trace)

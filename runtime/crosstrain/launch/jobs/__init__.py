@@ -1,7 +1,7 @@
-"""A launch as a job file for a cluster (`--emit`): the launcher's options go in, the text of the file comes out.
+"""A launch as a job file for a cluster (`--emit`).
 
-Nothing here looks at this machine's devices: the file is written where there are none. Only the command line imports
-this package.
+In: the launcher's options. Out: the text of the file. This machine's devices do not matter, because the job runs elsewhere.
+Only the command line imports this package.
 """
 
 from __future__ import annotations
@@ -16,5 +16,5 @@ from crosstrain.launch.target import Target
 
 Writer = Callable[[LaunchOptions, Mapping[str, str], Target, Sequence[str]], str]
 
-# By the value of `--emit`. A writer raises UsageError for what its kind of file cannot say.
+# By the value of `--emit`. A writer raises UsageError for options that its kind of file cannot express.
 WRITERS: dict[str, Writer] = {"slurm": slurm, "kubernetes": kubernetes, "tpu-vm": tpu_vm}

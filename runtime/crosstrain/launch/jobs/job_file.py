@@ -1,4 +1,4 @@
-"""What the job files of all clusters have in common: the launcher's command line, the job's own options, templates."""
+"""What all job files have in common: the launcher's command line, the job's own options, templates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from crosstrain.launch.options import LaunchOptions, UsageError
 from crosstrain.launch.target import Target
 
-# What the job itself decides, or what only has a meaning on the machine it is typed on.
+# Options that the job itself decides, or that have a meaning only on the machine on which they are typed.
 ELSEWHERE = (
     "num_machines",
     "num_processes",
@@ -27,7 +27,10 @@ LONGEST_NAME = 50  # Kubernetes allows 63 characters for the name of a pod, its 
 
 
 def processes_of_a_machine(kind: str, options: LaunchOptions) -> int:
-    """Raises UsageError unless the options say it, and say it for the cluster."""
+    """The number of processes of each machine. Raises UsageError unless the options give it for the cluster.
+
+    kind: the value of `--emit`.
+    """
     if options.num_processes is None:
         raise UsageError(f"--emit {kind} needs --num-processes: this machine's devices are not the cluster's")
     if options.num_processes < 1 or options.num_processes % options.num_machines:
@@ -44,7 +47,7 @@ def processes_of_a_machine(kind: str, options: LaunchOptions) -> int:
 def launcher_options(
     options: LaunchOptions, origin: Mapping[str, str], without: Sequence[str] = ()
 ) -> dict[str, str | None]:
-    """The launcher's options that somebody has given, as flag and value; the value of a switch is None."""
+    """The options that were given, as flags and values; the value of a switch is None. without: names to leave out."""
     given: dict[str, str | None] = {}
     for name, value in asdict(options).items():
         if name not in origin or name in ELSEWHERE or name in without or value is None:
@@ -75,7 +78,7 @@ def command_lines(
 
 
 def target_words(target: Target) -> list[str]:
-    """What the command line says after the launcher's options."""
+    """The words of the command line after the launcher's options."""
     return [*(["-m"] if target.is_module else []), target.name, *target.arguments]
 
 
@@ -85,7 +88,7 @@ def job_name(target: Target) -> str:
 
 
 def host_name(target: Target) -> str:
-    """The name of the script as part of the name of a host, which begins with a letter."""
+    """The name of the script in a form that can be part of a host's name, which begins with a letter."""
     name = (
         re.sub(r"[\W_]+", "-", job_name(target).lower(), flags=re.ASCII).strip("-")[:LONGEST_NAME].strip("-")
     )
@@ -97,7 +100,7 @@ def job_options(
 ) -> dict[str, str]:
     """The values of `--job-option NAME=VALUE`.
 
-    forms: the regular expression of each option's value. required: what each option that is needed says.
+    forms: a regular expression for each option's value. required: for each required option a description of its value.
     """
     values: dict[str, str] = {}
     for option in given:
@@ -116,7 +119,7 @@ def job_options(
 
 
 def template(name: str) -> Template:
-    """A template of crosstrain_templates; whoever fills it in quotes every word that comes from outside."""
+    """A template of crosstrain_templates. The caller must quote every word that comes from outside."""
     environment = Environment(
         loader=PackageLoader("crosstrain_templates", ""),
         autoescape=False,

@@ -1,4 +1,4 @@
-"""A Kubernetes manifest (`--emit kubernetes`): an Indexed Job with one pod for each machine, and a headless Service
+"""Writes a Kubernetes manifest (`--emit kubernetes`): an Indexed Job with one pod for each machine, and a headless Service
 by which the pods find pod 0."""
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ FORMS = {
 }
 REQUIRED = {"image": "REGISTRY/NAME:TAG, an image that holds Crosstrain"}
 DEFAULTS = {"mount": "/work", "shm": "8Gi", "gpu": "nvidia.com/gpu", "retries": "3"}
-RESTARTS = 3  # of the ranks, by the launchers that are left when a pod is replaced
+RESTARTS = 3  # of the ranks; when a pod is replaced, the other pods' launchers restart theirs
 PLAIN = re.compile(r"--[a-z][\w./=$()-]*")
 
 
 def kubernetes(
     options: LaunchOptions, origin: Mapping[str, str], target: Target, given: Sequence[str] = ()
 ) -> str:
-    """The text of a manifest. Raises UsageError for what it cannot say.
+    """The text of a manifest. Raises UsageError for options that it cannot express.
 
-    given: values of `--job-option`, the names of FORMS.
+    given: the values of `--job-option`; their names are those of FORMS.
     """
     processes = processes_of_a_machine("kubernetes", options)
     if options.tpu:
@@ -71,7 +71,7 @@ def kubernetes(
 def _words(
     options: LaunchOptions, origin: Mapping[str, str], target: Target, name: str, port: int
 ) -> list[str]:
-    """What follows `crosstrain launch`. Kubernetes puts in what `$(VARIABLE)` stands for, and `$` where it reads `$$`."""
+    """The words after `crosstrain launch`. Kubernetes replaces `$(VARIABLE)` by its value, and `$$` by `$`."""
     words = [f"--num-processes={options.num_processes}"]
     given = launcher_options(options, origin, without=("rdzv_backend",))
     if options.num_machines > 1:
@@ -88,5 +88,5 @@ def _words(
 
 
 def _scalar(word: str) -> str:
-    """The word in YAML. Quoted unless no reader could take it for anything but a string."""
+    """The word in YAML, quoted unless every reader takes it for a string."""
     return word if PLAIN.fullmatch(word) else json.dumps(word, ensure_ascii=False)

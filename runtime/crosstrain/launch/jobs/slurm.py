@@ -1,4 +1,4 @@
-"""An sbatch file (`--emit slurm`)."""
+"""Writes an sbatch file (`--emit slurm`)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from crosstrain.launch.jobs.job_file import (
 from crosstrain.launch.options import LaunchOptions, UsageError
 from crosstrain.launch.target import Target
 
-NOTICE = 120  # seconds before the time limit that the job is told, to be queued again
+NOTICE = 120  # seconds before its time limit at which the job gets a signal and is queued again
 
 
 def slurm(
     options: LaunchOptions, origin: Mapping[str, str], target: Target, job_options: Sequence[str] = ()
 ) -> str:
-    """The text of an sbatch file. Raises UsageError for what it cannot say.
+    """The text of an sbatch file. Raises UsageError for options that it cannot express.
 
     job_options: options of sbatch without dashes, such as `time=04:00:00` or `partition=a100`.
     """

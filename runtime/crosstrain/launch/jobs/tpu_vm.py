@@ -1,6 +1,6 @@
-"""A script that trains on every host of a TPU slice (`--emit tpu-vm`).
+"""Writes a script that trains on every host of a TPU slice (`--emit tpu-vm`).
 
-Experimental: written to the documentation of Google Cloud and torch_xla, never run on a TPU.
+Experimental: written after the documentation of Google Cloud and torch_xla, and never run on a TPU.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ DEFAULTS = {"project": "", "folder": "", "retries": "3"}
 def tpu_vm(
     options: LaunchOptions, origin: Mapping[str, str], target: Target, given: Sequence[str] = ()
 ) -> str:
-    """The text of a bash script. Raises UsageError for what it cannot say.
+    """The text of a bash script. Raises UsageError for options that it cannot express.
 
-    given: values of `--job-option`, the names of FORMS.
+    given: the values of `--job-option`; their names are those of FORMS.
     """
     if options.cpu or options.gpu_ids is not None:
         raise UsageError(f"--emit tpu-vm and {'--cpu' if options.cpu else '--gpu-ids'} exclude each other")

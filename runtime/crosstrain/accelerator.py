@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,30 +16,33 @@ from torch.utils.data import DataLoader
 
 from crosstrain import options
 from crosstrain.checkpoint.background import release_copies
-from crosstrain.checkpoint.members import Checkpoints
-from crosstrain.checkpoint.training import LoadHook, SaveHook
-from crosstrain.checkpoint.weights import save_object, save_weights
+from crosstrain.checkpoint.members import CheckpointMembers
+from crosstrain.checkpoint.training import Training
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.startup_seeds import start_streams_alike
-from crosstrain.comm.write_once import write_once
-from crosstrain.compat.further_members import Extras
-from crosstrain.compat.option_members import Choices
-from crosstrain.compat.process_members import ProcessViews
+from crosstrain.compat.further_members import FurtherMembers, Trigger
+from crosstrain.compat.loader_option_members import LoaderOptionMembers
+from crosstrain.compat.process_members import ProcessMembers
 from crosstrain.data.metrics import gather_for_metrics, global_rows, own_rows
 from crosstrain.data.prepare import prepare_loader
 from crosstrain.state import RUN, AcceleratorState, GradientState
 from crosstrain.step import model as models
 from crosstrain.step import prepare_checks
 from crosstrain.step.accumulation import Accumulation, AccumulationMembers
-from crosstrain.step.announcement import announce_setup
+from crosstrain.step.announcement import Announcement
 from crosstrain.step.clipping import Clipping, ClippingMembers
 from crosstrain.step.compilation import compile_prepared
 from crosstrain.step.optimizer import Gate, gate_of
 from crosstrain.step.precision import Precision
+from crosstrain.step.prepared import Prepared, PreparedMembers
+from crosstrain.step.profiling import profile
 from crosstrain.step.replica_consistency import Drift
+from crosstrain.step.row_weights import RowWeights
 from crosstrain.step.scheduler import prepare_scheduler
+from crosstrain.step.sharding import Sharding, ShardingMembers
+from crosstrain.step.uneven_inputs import join
 from crosstrain.step.unprepared import FirstStep, refuse_plain_backward, watch_steps
-from crosstrain.tracking.members import Trackers, Tracking
+from crosstrain.tracking.members import Trackers, TrackingMembers
 from crosstrain.tracking.registry import choose
 from crosstrain.utils import checks, operations
 from crosstrain.utils.dataclasses import (
@@ -51,10 +53,14 @@ from crosstrain.utils.dataclasses import (
     InitProcessGroupKwargs,
     KwargsHandler,
     ParallelismConfig,
+    ProfileKwargs,
     ProjectConfiguration,
 )
 from crosstrain.utils.memory import release_memory
-from crosstrain.utils.nested import map_tensors
+
+# Made anew from the run by an unpickled Accelerator.
+_PARTS = {"_comm", "_gradients", "_prepared", "_accumulation", "_clipping", "_drift", "_first_step"}
+_PARTS |= {"_row_weights", "_sharding", "_trackers", "_training", "_announcement"}
 
 
 def _join_run(cpu: bool | None, group: InitProcessGroupKwargs | None) -> Comm:
@@ -66,7 +72,17 @@ def _join_run(cpu: bool | None, group: InitProcessGroupKwargs | None) -> Comm:
     return comm
 
 
-class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, Checkpoints, Tracking, Extras):
+class Accelerator(
+    ProcessMembers,
+    LoaderOptionMembers,
+    PreparedMembers,
+    AccumulationMembers,
+    ClippingMembers,
+    ShardingMembers,
+    CheckpointMembers,
+    TrackingMembers,
+    FurtherMembers,
+):
     """Runs a training script on whatever it was launched on: one process or many, with or without devices.
 
     Args:
@@ -126,7 +142,7 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
     ) -> None:
         options.refuse(others)
         self.handlers = options.sort_handlers(kwargs_handlers)
-        self._comm = _join_run(cpu, self.handlers.group)
+        comm = _join_run(cpu, self.handlers.group)
         self.state = AcceleratorState(mixed_precision)
         launch = RUN.launch
         self.gradient_state = GradientState(
@@ -141,7 +157,7 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
             use_seedable_sampler=use_seedable_sampler,
             loss_reduction=loss_reduction,
         )
-        self.project_configuration = options.project(project_config, project_dir)
+        project = options.project(project_config, project_dir)
         self.device_placement = device_placement
         self.rng_types = ["generator"] if rng_types is None else list(rng_types)
         self.step_scheduler_with_optimizer = options.with_optimizer(
@@ -150,48 +166,67 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
         self.loss_reduction = loss_reduction
         self.downcast_bf16 = options.truth(downcast_bf16)
         self.dynamo_plugin = options.dynamo(dynamo_backend, dynamo_plugin, launch)
-        self._parallelism = parallelism_config
-        self.fsdp_plugin = options.sharding(fsdp_plugin, launch, self._comm, parallelism_config)
-        RUN.fsdp_plugin = self.fsdp_plugin or RUN.fsdp_plugin
-        RUN.sharded = RUN.sharded or (self.fsdp_plugin is not None and self._comm.world > 1)
-        if RUN.sharded and self.fsdp_plugin is not None and self.fsdp_plugin.cpu_ram_efficient_loading:
+        plugin = options.sharding(fsdp_plugin, launch, comm, parallelism_config)
+        RUN.fsdp_plugin = plugin or RUN.fsdp_plugin
+        RUN.sharded = RUN.sharded or (plugin is not None and comm.world > 1)
+        if RUN.sharded and plugin is not None and plugin.cpu_ram_efficient_loading:
             # transformers then loads weights on the main process only; sharding sends them on
             RUN.tell(ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true")
         self.log_with = choose(log_with)
-        self._begin()
-
-    def _begin(self) -> None:
-        """Nothing is prepared, registered or counted yet."""
-        self._comm.settle_precision(self.state.mixed_precision, self.downcast_bf16)
+        comm.settle_precision(self.state.mixed_precision, self.downcast_bf16)
         self._precision = Precision(
             self.state.mixed_precision, self.device, self.handlers.autocast, self.handlers.scaler
         )
-        self._gradients = RUN.gradients
-        self._weighed: tuple[weakref.ref[Tensor] | None, float] = (None, 1.0)
-        self.flag_tensor: Tensor | None = None
-        self._models: list[nn.Module] = []
-        self._syncs: list[models.ModelSync] = []
-        self._optimizers: list[Optimizer] = []
-        self._gates: list[Gate] = []
-        self._schedulers: list[LRScheduler] = []
-        self._dataloaders: list[DataLoader[Any]] = []
-        self._custom_objects: list[Any] = []
-        self._compose()
+        self._trigger = Trigger()
+        self._compose(comm, project, plugin, parallelism_config)
         if self._gradients.steps > 1 or self._precision.loss_scale is not None:
             watch_steps()
-        if self._comm.averages:
+        if comm.averages:
             self._gradients.active.watch(self._drift)
-        self._save_hooks: dict[str, SaveHook] = {}
-        self._load_hooks: dict[str, LoadHook] = {}
-        self._announced = False
 
-    def _compose(self) -> None:
-        """Make the parts that work on what is prepared; they share this object's lists."""
-        self._accumulation = Accumulation(self._gradients, self._models, self._gates, self._syncs)
-        self._clipping = Clipping(self._gates, self._syncs, self._gradients, self._precision)
-        self._drift = Drift(self._comm, self._gates, self._syncs)
-        self._first_step = FirstStep(self._comm)
-        self._trackers = Trackers(self.log_with, self.project_configuration)
+    def _compose(
+        self,
+        comm: Comm,
+        project: ProjectConfiguration,
+        plugin: FullyShardedDataParallelPlugin | None,
+        parallelism: ParallelismConfig | None,
+    ) -> None:
+        """Make the parts that this object hands its work to. Nothing is prepared, registered or counted yet."""
+        self._comm = comm
+        self._gradients = gradients = RUN.gradients
+        self._prepared = prepared = Prepared()
+        self._accumulation = Accumulation(gradients, prepared)
+        self._clipping = Clipping(prepared, gradients, self._precision)
+        self._drift = Drift(comm, prepared)
+        self._first_step = FirstStep(comm)
+        self._row_weights = RowWeights(comm, gradients)
+        self._sharding = Sharding(comm, prepared, plugin, parallelism)
+        self._trackers = Trackers(self.log_with, project)
+        self._training = Training(
+            comm,
+            project,
+            prepared,
+            gradients,
+            self._accumulation,
+            self._precision,
+            self._drift,
+            self._sharding,
+        )
+        self._announcement = Announcement(self.state, prepared, gradients, self.dataloader_config)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A pickled Accelerator keeps its options and its counts; what was prepared stays behind."""
+        state = {name: value for name, value in vars(self).items() if name not in _PARTS}
+        state["_composed_of"] = (self.project_configuration, self.fsdp_plugin, self.parallelism_config)
+        state["_counted"] = (self._accumulation.step, self._accumulation.window, self._announcement.made)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        composed_of, counted = state.pop("_composed_of"), state.pop("_counted")
+        self.__dict__.update(state)
+        self._compose(RUN.start(), *composed_of)
+        self._accumulation.step, self._accumulation.window, self._announcement.made = counted
+        RUN.settle_precision(self._precision.name)
 
     # -- preparation ------------------------------------------------------------------------------
 
@@ -212,7 +247,7 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
                 if isinstance(obj, kind):
                     ready[index] = work(obj, places[index])
         self._check_passed(args)
-        announce_setup(self)
+        self._announcement.make()
         return ready[0] if len(ready) == 1 else tuple(ready)
 
     def _preparations(self) -> list[tuple[type, Callable[[Any, Any], Any]]]:
@@ -230,8 +265,8 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
 
         ``evaluation_mode``: no averaging. RuntimeError when the ranks' models differ.
         """
-        if model not in self._models:
-            self._models.append(model)
+        if model not in self._prepared.models:
+            self._prepared.models.append(model)
         if models.is_prepared(model):
             sync = models.sync_of(model)
         else:
@@ -250,8 +285,8 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
             )
             if self.dynamo_plugin is not None:
                 compile_prepared(model, self.dynamo_plugin)
-        if sync is not None and sync not in self._syncs:
-            self._syncs.append(sync)
+        if sync is not None and sync not in self._prepared.syncs:
+            self._prepared.syncs.append(sync)
         return model
 
     def prepare_optimizer(self, optimizer: Optimizer, device_placement: bool | None = None) -> Optimizer:
@@ -273,11 +308,11 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
                 self._before_step if several else None,
                 self._send_buffers if several else self._comm.step_done,
             )
-        if optimizer not in self._optimizers:
-            self._optimizers.append(optimizer)
-            self._gates.append(gate)
+        if optimizer not in self._prepared.optimizers:
+            self._prepared.optimizers.append(optimizer)
+            self._prepared.gates.append(gate)
             if self._precision.loss_scale is not None:
-                self._precision.loss_scale.wait = len(self._gates) > 1
+                self._precision.loss_scale.wait = len(self._prepared.gates) > 1
         return optimizer
 
     def prepare_data_loader(
@@ -294,29 +329,29 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
         place = self.device_placement if device_placement is None else device_placement
         plan = options.data_plan(self.dataloader_config, self.rng_types, place)
         loader = prepare_loader(data_loader, self._comm, plan, self._gradients.active)
-        if loader not in self._dataloaders:
-            self._dataloaders.append(loader)
+        if loader not in self._prepared.loaders:
+            self._prepared.loaders.append(loader)
         return loader
 
     def prepare_scheduler(self, scheduler: LRScheduler) -> LRScheduler:
         """The same scheduler: it follows the optimizer steps that happen (see the class's options)."""
-        if scheduler not in self._schedulers:
+        if scheduler not in self._prepared.schedulers:
             prepare_scheduler(
                 scheduler,
                 self._gradients,
                 times=1 if self.split_batches else self._comm.replicas,
                 with_optimizer=self.step_scheduler_with_optimizer,
             )
-            self._schedulers.append(scheduler)
+            self._prepared.schedulers.append(scheduler)
         return scheduler
 
     def _check_passed(self, args: tuple[Any, ...]) -> None:
         """Say what could not be prepared, and would train unsynchronised or on everybody's batches."""
         fed_at = prepare_checks.note_feeders(args, self.is_main_process)
         self._first_step.fed_at = fed_at or self._first_step.fed_at
-        for optimizer in self._optimizers:
+        for optimizer in self._prepared.optimizers:
             told = self.is_main_process and any(optimizer is obj for obj in args)
-            prepare_checks.check_optimizer(optimizer, self._models, told)
+            prepare_checks.check_optimizer(optimizer, self._prepared.models, told)
 
     # -- the step ---------------------------------------------------------------------------------
 
@@ -330,13 +365,13 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
         if self._accumulation.window != 1:
             loss = loss / self._accumulation.window
         if self._comm.averages:
-            if not self._models:
+            if not self._prepared.models:
                 raise RuntimeError(
                     "backward was called, but no model was prepared: every process would train a model of its own. "
                     "Pass the model to `prepare` (and the optimizer and the loader with it), or call "
                     "loss.backward() where processes are meant to differ."
                 )
-            loss = self._weigh(loss, given)
+            loss = self._row_weights.apply(loss, given, self.loss_reduction)
             if self._first_step.wants_loss:
                 self._first_step.loss(given, gradients.active.current is not None)
             if checks.first_use("mean"):
@@ -345,9 +380,9 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
         if loss_scale is not None:
             loss_scale.adjust()
             loss = loss_scale.scaler.scale(loss)
-        models.backward(loss, self._syncs, kwargs)
+        models.backward(loss, self._prepared.syncs, kwargs)
         if not gradients.sync_gradients:
-            for gate in self._gates:
+            for gate in self._prepared.gates:
                 gate.pending = True
 
     def _look_at(self, loss: Tensor) -> None:
@@ -356,30 +391,34 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
 
         loader = self._gradients.active.current
         fault = check(loss, self.loss_reduction, loader, self._comm.replicas, checks.here())
-        models.look(self._syncs, fault)
-
-    def _weigh(self, loss: Tensor, given: Tensor) -> Tensor:
-        weight = self._gradients.active.weight(self._comm.rank)
-        self._weighed = (weakref.ref(given), weight)
-        if self.loss_reduction == "sum":
-            weight = float(self._comm.world) if weight else 0.0
-        return loss if weight == 1.0 else loss * weight
-
-    def _weight_of(self, tensor: Any) -> float:
-        """How much this rank's mean counts in a mean over ranks. The last loss keeps its weight after the loop."""
-        weighed, weight = self._weighed
-        if self._gradients.active.current is None and weighed is not None and tensor is weighed():
-            return weight
-        return self._gradients.active.weight(self._comm.rank)
+        models.look(self._prepared.syncs, fault)
 
     def _before_step(self, optimizer: Optimizer) -> None:
-        models.settle(self._syncs)
+        models.settle(self._prepared.syncs)
         self._first_step.before(optimizer)
 
     def _send_buffers(self) -> None:
-        for sync in self._syncs:
+        for sync in self._prepared.syncs:
             sync.send_buffers()
         self._comm.step_done()
+
+    def join_uneven_inputs(
+        self, joinables: Sequence[nn.Module], even_batches: bool | Literal["weighted"] | None = None
+    ) -> AbstractContextManager[None]:
+        """Train inside although processes have different numbers of batches.
+
+        A process without further batches answers the others' averaging with zeros, and takes over the final
+        weights. ``even_batches`` holds for the prepared map-style loaders inside.
+        """
+        syncs = [models.sync_of(model) for model in joinables if isinstance(model, nn.Module)]
+        return join(syncs, self._comm, self._prepared.loaders, even_batches)
+
+    def profile(
+        self, profile_handler: ProfileKwargs | None = None
+    ) -> AbstractContextManager[torch.profiler.profile]:
+        """torch.profiler around the body; with ``output_trace_dir`` every process leaves a Chrome trace there, and all
+        of them wait for the last."""
+        return profile(self._comm, profile_handler or self.handlers.profile or ProfileKwargs())
 
     def autocast(self, autocast_handler: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
         """The run's mixed precision, for code outside a prepared model's forward."""
@@ -417,16 +456,7 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
         without rows in the last step, which only keeps the others company, adds nothing to "sum". Numbers, which
         have been added up over several steps as a rule, count as they are.
         """
-        weight = 1.0
-        if reduction == "mean" and self._comm.averages:
-            weight = self._weight_of(tensor)
-        elif reduction == "sum":
-            weight = float(self._gradients.active.has_rows(self._comm.rank))
-        if weight == 0.0:
-            tensor = map_tensors(torch.zeros_like, tensor)
-        elif weight != 1.0:
-            tensor = map_tensors(lambda t: t * weight, tensor)
-        return operations.reduce(tensor, reduction, scale)
+        return operations.reduce(self._row_weights.before_reduction(tensor, reduction), reduction, scale)
 
     def weighted(self, tensor: Any) -> Any:
         """What this rank's mean over its rows contributes to the mean over the ranks; no communication.
@@ -434,12 +464,7 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
         That is ``tensor`` itself, times the rank's weight in a step whose rows are not spread evenly over the ranks
         (`even_batches="weighted"`). Sums of it are reduced with "mean" when the loop is over.
         """
-        weight = self._weight_of(tensor) if self._comm.averages else 1.0
-        return (
-            tensor
-            if weight == 1.0
-            else map_tensors(lambda t: t * weight if weight else torch.zeros_like(t), tensor)
-        )
+        return self._row_weights.mean(tensor)
 
     def pad_across_processes(
         self, tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False
@@ -447,7 +472,7 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
         """Pad ``dim`` to the longest over the ranks: see `crosstrain.utils.operations.pad_across_processes`."""
         return operations.pad_across_processes(tensor, dim, pad_index, pad_first)
 
-    # -- models and files -------------------------------------------------------------------------
+    # -- models -----------------------------------------------------------------------------------
 
     def unwrap_model(
         self, model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
@@ -455,52 +480,12 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
         """The user's module. ``keep_fp32_wrapper=False`` gives it its own forward back."""
         return models.unwrap(model, keep_fp32_wrapper, keep_torch_compile)
 
-    def get_state_dict(self, model: nn.Module, unwrap: bool = True) -> dict[str, Any]:
-        """The whole state under the author's names; collective only for a sharded model."""
-        return models.state_dict_of(model) if unwrap else model.state_dict()
-
-    def save(self, obj: Any, f: str | Path | IO[bytes], safe_serialization: bool = False) -> None:
-        """torch.save (or safetensors) on the main process, atomic unless f is an open file; no communication."""
-        if self._writes_files:
-            target = Path(f) if isinstance(f, str) else f
-            save_object(self._comm.to_host(obj), target, safe_serialization)
-
-    def save_model(
-        self,
-        model: nn.Module,
-        save_directory: str | Path,
-        max_shard_size: int | str = "10GB",
-        safe_serialization: bool = True,
-    ) -> None:
-        """Write the model's weights on the main process, atomic.
-
-        ``save_directory`` with a suffix .pt, .pth, .bin or .safetensors is written as exactly that file,
-        else it is a directory of shards. A process that calls this returns when the files are complete, or raises
-        what kept the main process from writing them. No collective, unless the model is sharded: the main process
-        may call it alone.
-        """
-        state = self.get_state_dict(model)
-        each = self.project_configuration.save_on_each_node
-        writer = self.process_index - self.local_process_index if each else 0
-        write = partial(save_weights, state, Path(save_directory), max_shard_size, safe_serialization)
-        write_once(self._comm, save_directory, writer, write)
-
-    @property
-    def _writes_files(self) -> bool:
-        each = self.project_configuration.save_on_each_node
-        return self.is_local_main_process if each else self.is_main_process
-
     def free_memory(self, *objects: Any) -> list[None]:
         """Forget everything that was prepared, an open accumulation window too, and free its memory.
 
         Returns as many None as objects were given.
         """
-        for model in self._models:
-            models.forget(model)
-        for known in (self._models, self._syncs, self._optimizers, self._gates):
-            known.clear()
-        self._schedulers.clear()
-        self._dataloaders.clear()
+        self._prepared.forget()
         self.step = 0
         self._first_step = FirstStep(self._comm)
         self._gradients.sync_gradients = True

@@ -44,7 +44,7 @@ RUNTIME = {
     "checkpoint": {*STEP, "step", "utils.random", "version"},
     "tracking": {"config", "state", "utils"},
     "options": {"config", "comm", "data", "utils"},
-    "compat": {*STEP, "step", "options", "compat.not_supported"},
+    "compat": {"comm.types", "comm", "data", "state", "utils", "compat.not_supported"},
     "utils.memory": {"comm"},
     "utils.operations": {"comm.types", "comm", "state", "utils"},
     "accelerator": {

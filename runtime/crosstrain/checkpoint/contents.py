@@ -11,7 +11,7 @@ from typing import Any
 
 from crosstrain.checkpoint import state_files
 from crosstrain.checkpoint.host_copies import Frozen, HostCopies
-from crosstrain.checkpoint.training import Training, in_parts, numbered, single_states
+from crosstrain.checkpoint.training import Training, numbered, single_states
 from crosstrain.checkpoint.weights import save_object, save_safetensors
 from crosstrain.step import model as models
 
@@ -30,22 +30,22 @@ class Part:
 
 def collect(training: Training, folder: Path, writer: bool, safe: bool) -> list[Part]:
     """What this process writes; first what all write together, so that no error leaves some of them waiting."""
-    if training._precision.loss_scale is not None:
-        training._precision.loss_scale.adjust()
-    modules = list(training._models)
-    spread = [module for module in modules if in_parts(training, module)]
+    if training.precision.loss_scale is not None:
+        training.precision.loss_scale.adjust()
+    modules = list(training.prepared.models)
+    spread = [module for module in modules if training.sharding.saves_in_parts(module)]
     # A hook may want the weights; without one, a sharded model is never put together.
     weights = [
-        {} if module in spread and not training._save_hooks else training.get_state_dict(module)
+        {} if module in spread and not training.save_hooks else models.state_dict_of(module)
         for module in modules
     ]
-    for hook in training._save_hooks.values():
+    for hook in training.save_hooks.values():
         hook(modules, weights, str(folder))
     parts: list[Part] = []
     for index, module in enumerate(modules):
         if module in spread:
             parts += _sharded(training, module, folder / f"sharded_{index}", writer)
-    comm = training._comm
+    comm = training.comm
     parts.append(_plain(folder / f"random_states_{comm.rank}.pkl", state_files.random_states(comm)))
     parts += _waiting_gradients(training, folder)
     single = [
@@ -59,7 +59,7 @@ def collect(training: Training, folder: Path, writer: bool, safe: bool) -> list[
         if modules[index] not in spread:
             parts.append(_weights(folder, index, state, safe))
     parts += single
-    for index, obj in enumerate(training._custom_objects):
+    for index, obj in enumerate(training.registered):
         parts.append(_plain(folder / f"custom_checkpoint_{index}.pkl", comm.to_host(obj.state_dict())))
     return parts
 
@@ -97,7 +97,7 @@ def _sharded(training: Training, module: Any, folder: Path, writer: bool) -> lis
     from crosstrain.checkpoint.sharded import fresh_groups, parts_of, write_parts
     from crosstrain.comm.side_group import side_group
 
-    gates = training._gates
+    gates = training.prepared.gates
     parts = [Part(folder, parts_of(module, gates), write_parts, partial(write_parts, group=side_group()))]
     groups = fresh_groups(module, gates) if writer else {}
     return parts + [_plain(folder / name, state) for name, state in groups.items()]
@@ -105,9 +105,9 @@ def _sharded(training: Training, module: Any, folder: Path, writer: bool) -> lis
 
 def _waiting_gradients(training: Training, folder: Path) -> list[Part]:
     """Inside an accumulation window the micro-batches so far are part of the training's state."""
-    if training._gradients.sync_gradients:
+    if training.gradients.sync_gradients:
         return []
-    if any(models.is_sharded(module) for module in training._models):
+    if training.sharding.active:
         warnings.warn(
             "save_state inside an accumulation window: the gradients that a sharded model has gathered in it "
             "are not saved; a training that goes on from here starts the window anew. Save where "
@@ -117,7 +117,7 @@ def _waiting_gradients(training: Training, folder: Path) -> list[Part]:
         return []
     waiting = [
         {name: param.grad for name, param in module.named_parameters() if param.grad is not None}
-        for module in training._models
+        for module in training.prepared.models
     ]
-    state = training._comm.to_host(waiting)
-    return [_plain(folder / f"gradients_{training._comm.rank}.pt", state)]
+    state = training.comm.to_host(waiting)
+    return [_plain(folder / f"gradients_{training.comm.rank}.pt", state)]

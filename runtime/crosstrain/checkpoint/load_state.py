@@ -26,11 +26,11 @@ def load_state(
     reading: Reading = SAFE,
 ) -> None:
     """See `Accelerator.load_state`."""
-    background.finish(training._comm)
+    background.finish(training.comm)
     source = _load_source(training, input_dir)
     manifest = Manifest.read(source)
-    modules = list(training._models)
-    for hook in training._load_hooks.values():
+    modules = list(training.prepared.models)
+    for hook in training.load_hooks.values():
         hook(modules, str(source))
     for index, module in enumerate(modules):
         _load_weights(training, module, source, index, strict)
@@ -40,15 +40,15 @@ def load_state(
             _load_part(training, obj, path, required=name == "optimizer", reading=reading)
     _load_custom(training, source, reading)
     _continue(training, source, manifest)
-    if training._comm.rank == 0:
-        announce_resume(training._dataloaders)
+    if training.comm.rank == 0:
+        announce_resume(training.prepared.loaders)
 
 
 def _load_weights(training: Training, module: nn.Module, source: Path, index: int, strict: bool) -> None:
     if (source / f"sharded_{index}").is_dir():
         from crosstrain.checkpoint.sharded import load_parts
 
-        load_parts(module, training._gates, source / f"sharded_{index}")
+        load_parts(module, training.prepared.gates, source / f"sharded_{index}")
     elif models.is_sharded(module):
         from crosstrain.step.fsdp import load_full_state_dict
 
@@ -60,17 +60,14 @@ def _load_weights(training: Training, module: nn.Module, source: Path, index: in
 
 def _load_source(training: Training, input_dir: str | Path | None) -> Path:
     """The checkpoint to load. What is wrong with its files is raised on every process."""
-    source = mains_choice(training, lambda: _choose_source(training, input_dir))
-    own = (
-        training.project_configuration.save_on_each_node
-        and training._comm.local_rank == 0 < training._comm.rank
-    )
-    together(training._comm, lambda: _check_source(source) if own else None)
+    source = mains_choice(training.comm, lambda: _choose_source(training, input_dir))
+    own = training.project.save_on_each_node and training.comm.local_rank == 0 < training.comm.rank
+    together(training.comm, lambda: _check_source(source) if own else None)
     return source
 
 
 def _choose_source(training: Training, input_dir: str | Path | None) -> Path:
-    config = training.project_configuration
+    config = training.project
     if input_dir is not None:
         source = Path(input_dir).absolute()
         _check_source(source)
@@ -96,35 +93,35 @@ def _load_part(training: Training, obj: Any, path: Path, required: bool, reading
 
 def _load_custom(training: Training, source: Path, reading: Reading) -> None:
     there = len(list(source.glob("custom_checkpoint_*.pkl")))
-    if there != len(training._custom_objects):
+    if there != len(training.registered):
         raise RuntimeError(
-            f"{source} holds {there} registered objects, and {len(training._custom_objects)} are registered now: "
+            f"{source} holds {there} registered objects, and {len(training.registered)} are registered now: "
             f"register the same objects, in the same order, before load_state"
         )
-    for index, obj in enumerate(training._custom_objects):
+    for index, obj in enumerate(training.registered):
         obj.load_state_dict(state_files.load(source / f"custom_checkpoint_{index}.pkl", reading))
 
 
 def _continue(training: Training, source: Path, manifest: Manifest | None) -> None:
     """Random streams, the accumulation window and the count of checkpoints."""
-    states = source / f"random_states_{training._comm.rank}.pkl"
-    same_world = manifest is None or manifest.world == training._comm.world
-    if same_world and all(training._comm.all_gather_object(states.is_file())):
+    states = source / f"random_states_{training.comm.rank}.pkl"
+    same_world = manifest is None or manifest.world == training.comm.world
+    if same_world and all(training.comm.all_gather_object(states.is_file())):
         loaded = state_files.load_random_states(states)
         if loaded is not None:
-            state_files.restore_random_states(loaded, training._comm)
+            state_files.restore_random_states(loaded, training.comm)
     else:
         saved = "another number of" if manifest is None else manifest.world
-        reason = f"was saved by {saved} processes and is loaded by {training._comm.world}"
+        reason = f"was saved by {saved} processes and is loaded by {training.comm.world}"
         if same_world:
             reason = "lacks the random states of some processes"
         warnings.warn(f"the checkpoint {reason}: random streams start from new seeds", stacklevel=4)
         _reseed(training)
-    config = training.project_configuration
+    config = training.project
     if manifest is not None:
-        accumulation = training._accumulation
+        accumulation = training.accumulation
         accumulation.step, accumulation.window = manifest.step, manifest.window
-        training._gradients.sync_gradients = manifest.sync_gradients
+        training.gradients.sync_gradients = manifest.sync_gradients
         config.iteration = _next_iteration(training, source, manifest)
         _load_waiting_gradients(training, source, manifest)
     elif match := source.name.removeprefix("checkpoint_"):
@@ -138,28 +135,28 @@ def _next_iteration(training: Training, source: Path, manifest: Manifest) -> int
 
 
 def _reseed(training: Training) -> None:
-    set_seed(training._comm.broadcast_object(torch.initial_seed() % 2**31), device_specific=True)
+    set_seed(training.comm.broadcast_object(torch.initial_seed() % 2**31), device_specific=True)
 
 
 def _load_waiting_gradients(training: Training, source: Path, manifest: Manifest) -> None:
-    path = source / f"gradients_{training._comm.rank}.pt"
+    path = source / f"gradients_{training.comm.rank}.pt"
     if manifest.sync_gradients:
         return
-    if manifest.world != training._comm.world or not path.is_file():
-        training._accumulation.step = 0
-        training._gradients.sync_gradients = True
+    if manifest.world != training.comm.world or not path.is_file():
+        training.accumulation.step = 0
+        training.gradients.sync_gradients = True
         warnings.warn(
             "the accumulation window in the checkpoint cannot be continued and starts anew", stacklevel=5
         )
         return
-    for module, waiting in zip(training._models, state_files.load(path), strict=True):
+    for module, waiting in zip(training.prepared.models, state_files.load(path), strict=True):
         for name, param in module.named_parameters():
             if name in waiting:
                 param.grad = waiting[name].to(param.device)
         sync = models.sync_of(module)
         if sync is not None:
             sync.mark_local()
-    for gate in training._gates:
+    for gate in training.prepared.gates:
         gate.pending = True
 
 

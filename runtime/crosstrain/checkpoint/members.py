@@ -1,19 +1,26 @@
-"""The part of an Accelerator that saves a training and continues it exactly."""
+"""The members of an Accelerator that write files: weights, objects, and trainings that continue exactly."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from torch import nn
 
 from crosstrain.checkpoint import load_state, save_state
 from crosstrain.checkpoint.state_files import Reading
 from crosstrain.checkpoint.training import LoadHook, SaveHook, Training
+from crosstrain.checkpoint.weights import save_object, save_weights
+from crosstrain.comm.write_once import write_once
+from crosstrain.step import model as models
+from crosstrain.utils.dataclasses import ProjectConfiguration
 
 
 class HookHandle:
-    """Takes a hook off again."""
+    """Returned by the functions that register a hook; `remove` takes the hook off again."""
 
     def __init__(self, hooks: dict[str, Any], key: str) -> None:
         self._hooks = hooks
@@ -23,10 +30,69 @@ class HookHandle:
         self._hooks.pop(self._key, None)
 
 
-class Checkpoints:
-    """Saving and loading of everything that was prepared."""
+class CheckpointMembers:
+    """Saving and loading: what was prepared, a model's weights, or any object."""
 
-    def register_for_checkpointing(self: Training, *objects: Any) -> None:
+    _training: Training
+
+    @property
+    def project_configuration(self) -> ProjectConfiguration:
+        """Where checkpoints and logs go, and how checkpoints are named and kept."""
+        return self._training.project
+
+    @project_configuration.setter
+    def project_configuration(self, project: ProjectConfiguration) -> None:
+        self._training.project = project
+
+    @property
+    def project_dir(self) -> str | None:
+        return self._training.project.project_dir
+
+    @property
+    def logging_dir(self) -> str | None:
+        return self._training.project.logging_dir
+
+    @property
+    def save_iteration(self) -> int:
+        """The number of the next checkpoint that automatic naming makes."""
+        return self._training.project.iteration
+
+    @property
+    def _custom_objects(self) -> list[Any]:
+        """Accelerate's name for the registered objects."""
+        return self._training.registered
+
+    def get_state_dict(self, model: nn.Module, unwrap: bool = True) -> dict[str, Any]:
+        """The whole state under the author's names; collective only for a sharded model."""
+        return models.state_dict_of(model) if unwrap else model.state_dict()
+
+    def save(self, obj: Any, f: str | Path | IO[bytes], safe_serialization: bool = False) -> None:
+        """torch.save (or safetensors) on the main process, atomic unless f is an open file; no communication."""
+        if self._training.writes_files:
+            target = Path(f) if isinstance(f, str) else f
+            save_object(self._training.comm.to_host(obj), target, safe_serialization)
+
+    def save_model(
+        self,
+        model: nn.Module,
+        save_directory: str | Path,
+        max_shard_size: int | str = "10GB",
+        safe_serialization: bool = True,
+    ) -> None:
+        """Write the model's weights on the main process, atomic.
+
+        ``save_directory`` with a suffix .pt, .pth, .bin or .safetensors is written as exactly that file,
+        else it is a directory of shards. A process that calls this returns when the files are complete, or raises
+        what kept the main process from writing them. No collective, unless the model is sharded: the main process
+        may call it alone.
+        """
+        state = self.get_state_dict(model)
+        comm = self._training.comm
+        writer = comm.rank - comm.local_rank if self._training.project.save_on_each_node else 0
+        write = partial(save_weights, state, Path(save_directory), max_shard_size, safe_serialization)
+        write_once(comm, save_directory, writer, write)
+
+    def register_for_checkpointing(self, *objects: Any) -> None:
         """Save and load these objects too, in this order; ValueError lists those without a state."""
         lacking = [
             f"{type(obj).__name__} ({index})"
@@ -37,22 +103,18 @@ class Checkpoints:
             raise ValueError(
                 f"objects need state_dict and load_state_dict to be checkpointed; missing in: {', '.join(lacking)}"
             )
-        self._custom_objects.extend(objects)
+        self._training.registered.extend(objects)
 
-    def register_save_state_pre_hook(self: Training, hook: SaveHook) -> HookHandle:
+    def register_save_state_pre_hook(self, hook: SaveHook) -> HookHandle:
         """Call ``hook(models, weights, directory)`` before weights are written; what it pops it takes over."""
-        key = uuid.uuid4().hex
-        self._save_hooks[key] = hook
-        return HookHandle(self._save_hooks, key)
+        return _register(self._training.save_hooks, hook)
 
-    def register_load_state_pre_hook(self: Training, hook: LoadHook) -> HookHandle:
+    def register_load_state_pre_hook(self, hook: LoadHook) -> HookHandle:
         """Call ``hook(models, directory)`` before weights are read; what it pops it takes over."""
-        key = uuid.uuid4().hex
-        self._load_hooks[key] = hook
-        return HookHandle(self._load_hooks, key)
+        return _register(self._training.load_hooks, hook)
 
     def save_state(
-        self: Training,
+        self,
         output_dir: str | Path | None = None,
         safe_serialization: bool = True,
         *,
@@ -68,10 +130,10 @@ class Checkpoints:
         when the next `save_state`, `load_state` or `end_training` returns, or the script has ended. They wait for
         it, and raise its error on every process. The memory of the copy stays for the next one, until `free_memory`.
         """
-        return save_state.save_state(self, output_dir, safe_serialization, blocking)
+        return save_state.save_state(self._training, output_dir, safe_serialization, blocking)
 
     def load_state(
-        self: Training,
+        self,
         input_dir: str | Path | None = None,
         load_kwargs: Mapping[str, Any] | None = None,
         *,
@@ -99,8 +161,13 @@ class Checkpoints:
         """
         options = dict(load_kwargs or {})
         if map_location is not None:
-            options.setdefault(
-                "map_location", self._comm.device if map_location == "on_device" else map_location
-            )
+            device = self._training.comm.device
+            options.setdefault("map_location", device if map_location == "on_device" else map_location)
         runs_code = options.pop("weights_only", None) is False or allow_pickle
-        load_state.load_state(self, input_dir, strict, Reading(runs_code, options))
+        load_state.load_state(self._training, input_dir, strict, Reading(runs_code, options))
+
+
+def _register(hooks: dict[str, Any], hook: Any) -> HookHandle:
+    key = uuid.uuid4().hex
+    hooks[key] = hook
+    return HookHandle(hooks, key)

@@ -22,12 +22,12 @@ def save_state(
     blocking: bool = True,
 ) -> str:
     """See `Accelerator.save_state`."""
-    comm, config = training._comm, training.project_configuration
+    comm, config = training.comm, training.project
+    writer = training.writes_files
     background.finish(comm)
-    target = mains_choice(training, lambda: _save_target(training, output_dir))
+    target = mains_choice(training.comm, lambda: _save_target(training, output_dir))
     if comm.averages:
-        training._drift.compare(f"save_state to {target}")
-    writer = comm.local_rank == 0 if config.save_on_each_node else comm.rank == 0
+        training.drift.compare(f"save_state to {target}")
     parts: list[Part] = []
 
     def prepare() -> None:
@@ -66,16 +66,16 @@ def save_state(
 
 def _publish(training: Training, target: Path, manifest: Manifest, threads: int = THREADS) -> None:
     """On the process that writes: give the checkpoint its name, and remove those that are too old."""
-    config = training.project_configuration
+    config = training.project
     manifests.publish(target, manifest, threads)
     if config.automatic_checkpoint_naming and config.total_limit is not None:
         manifests.prune(target.parent.parent, config.total_limit)
-    if training._comm.rank == 0:
+    if training.comm.rank == 0:
         run_summary.saved(target)
 
 
 def _save_target(training: Training, output_dir: str | Path | None) -> Path:
-    config = training.project_configuration
+    config = training.project
     if not config.automatic_checkpoint_naming:
         if output_dir is None:
             raise ValueError(
@@ -96,10 +96,10 @@ def _save_target(training: Training, output_dir: str | Path | None) -> Path:
 
 def _manifest(training: Training) -> Manifest:
     return Manifest(
-        world=training._comm.world,
-        step=training._accumulation.step,
-        window=training._accumulation.window,
-        sync_gradients=training._gradients.sync_gradients,
-        iteration=training.project_configuration.iteration,
+        world=training.comm.world,
+        step=training.accumulation.step,
+        window=training.accumulation.window,
+        sync_gradients=training.gradients.sync_gradients,
+        iteration=training.project.iteration,
         version=__version__,
     )

@@ -16,7 +16,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class ProcessViews:
+class ProcessMembers:
     """Views on the run's state; constants once the Accelerator exists."""
 
     state: AcceleratorState
@@ -71,6 +71,11 @@ class ProcessViews:
     @property
     def mixed_precision(self) -> str:
         return self.state.mixed_precision
+
+    @property
+    def native_amp(self) -> bool:
+        """Whether models compute in mixed precision."""
+        return self.state.mixed_precision != "no"
 
     def wait_for_everyone(self) -> None:
         """Return when every process has come here; at once with one process."""

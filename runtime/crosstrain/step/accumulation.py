@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 from torch import nn
 
 from crosstrain.step import model as models
-from crosstrain.step.optimizer import Gate
+from crosstrain.step.prepared import Prepared
 from crosstrain.step.unprepared import watch_steps
 from crosstrain.step.window import Gradients
 
@@ -17,26 +17,17 @@ from crosstrain.step.window import Gradients
 class Accumulation:
     """Windows of micro-batches; a window ends with an optimizer step.
 
-    step: micro-batches so far. window: what `backward` divides by. The sequences are the Accelerator's own, which grow.
+    step: micro-batches so far. window: what `backward` divides by.
     """
 
-    def __init__(
-        self,
-        gradients: Gradients,
-        prepared: Sequence[nn.Module],
-        gates: Sequence[Gate],
-        syncs: Sequence[models.ModelSync],
-    ) -> None:
+    def __init__(self, gradients: Gradients, prepared: Prepared) -> None:
         self.step = 0
         self.window = gradients.steps
         self.gradients = gradients
-        self._models = prepared
-        self._gates = gates
-        self._syncs = syncs
+        self._prepared = prepared
         self._inside = False  # a micro-batch
-        self._turn: tuple[tuple[int, int], tuple[int, ...]] | None = (
-            None  # pass, batch and models of the last micro-batch
-        )
+        # Pass, batch and models of the last micro-batch.
+        self._turn: tuple[tuple[int, int], tuple[int, ...]] | None = None
 
     def set_steps(self, steps: int) -> None:
         """Accumulate so many micro-batches from now on."""
@@ -70,9 +61,9 @@ class Accumulation:
         the script calls `zero_grad` or not."""
         self.step = 0
         self.gradients.sync_gradients = True
-        for gate in self._gates:
+        for gate in self._prepared.gates:
             gate.discard()
-        for sync in self._syncs:
+        for sync in self._prepared.syncs:
             sync.discard()
 
     def _notice_turns(self, accumulated: tuple[nn.Module, ...]) -> None:
@@ -95,7 +86,7 @@ class Accumulation:
         """Inside, the gradients of these models (or of all) stay local, unless this micro-batch ends the window."""
         stack = ExitStack()
         if not self.gradients.sync_gradients and not self.gradients.sync_each_batch:
-            for model in accumulated or tuple(self._models):
+            for model in accumulated or tuple(self._prepared.models):
                 stack.enter_context(no_sync(model))
         return stack
 

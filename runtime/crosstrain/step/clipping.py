@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
 from torch.optim import Optimizer
 
-from crosstrain.step.model import ModelSync, settle
-from crosstrain.step.optimizer import Gate
+from crosstrain.step.model import settle
 from crosstrain.step.precision import Precision
+from crosstrain.step.prepared import Prepared
 from crosstrain.step.window import Gradients
 
 
 class Clipping:
-    """Clipping and unscaling of gradients.
+    """Clipping and unscaling of the gradients of one Accelerator's models."""
 
-    ``gates`` and ``syncs`` are the Accelerator's own lists, which grow.
-    """
-
-    def __init__(
-        self, gates: Sequence[Gate], syncs: Sequence[ModelSync], gradients: Gradients, precision: Precision
-    ) -> None:
-        self._gates = gates
+    def __init__(self, prepared: Prepared, gradients: Gradients, precision: Precision) -> None:
+        self._prepared = prepared
         self._gradients = gradients
-        self._syncs = syncs
         self.scaler = precision.scaler
+
+    @property
+    def step_was_skipped(self) -> bool:
+        """See `Accelerator.optimizer_step_was_skipped`."""
+        return self._gradients.sync_gradients and any(
+            getattr(optimizer, "step_was_skipped", False) for optimizer in self._prepared.optimizers
+        )
 
     def unscale(self, optimizer: Optimizer | list[Optimizer] | tuple[Optimizer, ...] | None = None) -> None:
         """See `Accelerator.unscale_gradients`."""
         if self.scaler is None:
             return
         chosen = [optimizer] if isinstance(optimizer, Optimizer) else optimizer
-        for gate in self._gates:
+        for gate in self._prepared.gates:
             if chosen is None or any(gate.optimizer is one for one in chosen):
                 gate.unscale()
 
@@ -66,9 +67,9 @@ class Clipping:
             clip_grad_value_(chosen, clip_value, foreach)
 
     def _before_clipping(self, parameters: list[Tensor]) -> None:
-        settle(self._syncs)
+        settle(self._prepared.syncs)
         if self.scaler is not None:
-            for gate in self._gates:
+            for gate in self._prepared.gates:
                 if gate.owns(parameters):
                     gate.unscale()
 
@@ -88,6 +89,11 @@ class ClippingMembers:
     def scaler(self) -> torch.amp.GradScaler | None:
         """The gradient scaler of fp16, None in other precisions."""
         return self._clipping.scaler
+
+    @property
+    def optimizer_step_was_skipped(self) -> bool:
+        """Whether the scaler skipped the last step of any prepared optimizer; False inside a window, which has none."""
+        return self._clipping.step_was_skipped
 
     def unscale_gradients(
         self, optimizer: Optimizer | list[Optimizer] | tuple[Optimizer, ...] | None = None

@@ -24,8 +24,8 @@ from crosstrain.utils import checks
 
 if TYPE_CHECKING:
     from crosstrain.data.loader import Pass
-    from crosstrain.step.model import ModelSync
     from crosstrain.step.optimizer import Gate
+    from crosstrain.step.prepared import Prepared
 
 # Up to here, relative to the largest, numbers differ by rounding only: on processors of two kinds, say.
 ROUNDING = 1e-5
@@ -35,12 +35,11 @@ Rates = list[list[float]]
 
 
 class Drift:
-    """Compares the ranks of one Accelerator. ``gates`` and ``syncs`` are its own lists, which grow."""
+    """Compares the learning rates and weights of one Accelerator's ranks."""
 
-    def __init__(self, comm: Comm, gates: Sequence[Gate], syncs: Sequence[ModelSync]) -> None:
+    def __init__(self, comm: Comm, prepared: Prepared) -> None:
         self._comm = comm
-        self._gates = gates
-        self._syncs = syncs
+        self._prepared = prepared
         self._begun: weakref.WeakKeyDictionary[Pass, int] = weakref.WeakKeyDictionary()
         self._thread = threading.get_ident()
         self._rounding_told = False
@@ -57,12 +56,13 @@ class Drift:
 
     def compare(self, occasion: str) -> None:
         """RuntimeError on all ranks if learning rates or weights differ; every rank calls this (one collective)."""
-        if not self._syncs or any(sync.apart for sync in self._syncs):
+        syncs = self._prepared.syncs
+        if not syncs or any(sync.apart for sync in syncs):
             return
-        models = [sync.replica for sync in self._syncs if sync.replica is not None]
+        models = [sync.replica for sync in syncs if sync.replica is not None]
         trained = dict(_trained(models))
         sums = dict(zip(trained, checksums(trained.values()), strict=True))
-        rates = [list(_rates(gate)) for gate in self._gates]
+        rates = [list(_rates(gate)) for gate in self._prepared.gates]
         said = self._comm.all_gather_object((rates, _digest(sums)))
         place = checks.here()
         if not all(_alike(theirs, said[0][0]) for theirs, _ in said):
@@ -72,7 +72,7 @@ class Drift:
         checks.held("alike", place)
 
     def _averagings(self) -> int:
-        return sum(sync.averagings for sync in self._syncs)
+        return sum(sync.averagings for sync in self._prepared.syncs)
 
     def _look_closer(
         self, trained: Mapping[str, Tensor], sums: Mapping[str, int], occasion: str, place: checks.Place

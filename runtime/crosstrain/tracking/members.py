@@ -101,7 +101,7 @@ class Trackers:
         self.started = []
 
 
-class Tracking:
+class TrackingMembers:
     """The part of an Accelerator that talks to trackers."""
 
     _trackers: Trackers

@@ -23,13 +23,13 @@ from crosstrain.comm.startup_seeds import start_streams_alike
 from crosstrain.compat.further_members import FurtherMembers, Trigger
 from crosstrain.compat.loader_option_members import LoaderOptionMembers
 from crosstrain.compat.process_members import ProcessMembers
-from crosstrain.data.metrics import gather_for_metrics, global_rows, own_rows
 from crosstrain.data.prepare import prepare_loader
 from crosstrain.state import RUN, AcceleratorState, GradientState
 from crosstrain.step import model as models
 from crosstrain.step import prepare_checks
 from crosstrain.step.accumulation import Accumulation, AccumulationMembers
 from crosstrain.step.announcement import Announcement
+from crosstrain.step.batch_rows import BatchRowMembers, BatchRows
 from crosstrain.step.clipping import Clipping, ClippingMembers
 from crosstrain.step.compilation import compile_prepared
 from crosstrain.step.optimizer import Gate, gate_of
@@ -37,7 +37,6 @@ from crosstrain.step.precision import Precision
 from crosstrain.step.prepared import Prepared, PreparedMembers
 from crosstrain.step.profiling import profile
 from crosstrain.step.replica_consistency import Drift
-from crosstrain.step.row_weights import RowWeights
 from crosstrain.step.scheduler import prepare_scheduler
 from crosstrain.step.sharding import Sharding, ShardingMembers
 from crosstrain.step.uneven_inputs import join
@@ -60,11 +59,11 @@ from crosstrain.utils.memory import release_memory
 
 # Made anew from the run by an unpickled Accelerator.
 _PARTS = {"_comm", "_gradients", "_prepared", "_accumulation", "_clipping", "_drift", "_first_step"}
-_PARTS |= {"_row_weights", "_sharding", "_trackers", "_training", "_announcement"}
+_PARTS |= {"_batch_rows", "_sharding", "_trackers", "_training", "_announcement"}
 
 
 def _join_run(cpu: bool | None, group: InitProcessGroupKwargs | None) -> Comm:
-    """This process's place among the others; the first Accelerator makes random streams alike."""
+    """Join the run, or start it; the first Accelerator of a process copies rank 0's random states to every rank."""
     first = not RUN.started
     comm = RUN.start(cpu, **({} if group is None else group.to_kwargs()))
     if first:
@@ -78,6 +77,7 @@ class Accelerator(
     PreparedMembers,
     AccumulationMembers,
     ClippingMembers,
+    BatchRowMembers,
     ShardingMembers,
     CheckpointMembers,
     TrackingMembers,
@@ -86,30 +86,39 @@ class Accelerator(
     """Runs a training script on whatever it was launched on: one process or many, with or without devices.
 
     Args:
-        device_placement: models and batches move to `device`.
-        split_batches: a loader's batch size is the global one; otherwise it is each process's.
+        device_placement: whether `prepare` moves models, and loaders their batches, to `device`.
+        split_batches: whether a loader's batch size is the global one; otherwise it is that of each process.
         even_batches: True completes the last global batch from the start of the pass; False leaves it uneven;
             "weighted" splits any batch as evenly as possible and weights every rank's loss by its rows.
-        dispatch_batches: process 0 reads and sends (None: iterable data sets that cannot be sharded).
-        use_seedable_sampler: the order is a function of seed and epoch.
-        mixed_precision: "no", "fp16" or "bf16".
-        downcast_bf16: on backends without autocast, float32 and float64 become bfloat16 and float32.
-        loss_reduction: "mean": a loss is a mean over rows, gradients are averaged; "sum": a loss is a sum over
-            rows, and the averaged gradient is that of the sum over the global batch.
-        gradient_accumulation_steps: micro-batches of one optimizer step (`accumulate`).
-        cpu: stay on the CPU.
+        dispatch_batches: whether process 0 reads the data and sends each process its part. None: only for
+            iterable data sets that cannot be sharded.
+        use_seedable_sampler: whether the random order of a loader is a function of seed and epoch.
+        mixed_precision: "no", "fp16" or "bf16". None takes the launcher's choice, else "no".
+        downcast_bf16: on backends without autocast, compute float32 as bfloat16 and float64 as float32.
+        loss_reduction: "mean": a loss is a mean over rows, and gradients are averaged over the ranks. "sum": a
+            loss is a sum over rows, and the gradient is that of the sum over the global batch.
+        gradient_accumulation_steps: micro-batches of one optimizer step (see `accumulate`).
+        cpu: whether to stay on the CPU where an accelerator exists.
         dataloader_config: the loader options in one object.
         project_dir, project_config: where checkpoints and logs go.
-        log_with: trackers (names or objects).
-        rng_types: random streams that loaders copy from process 0 at every pass.
-        kwargs_handlers: AutocastKwargs, GradScalerKwargs, DistributedDataParallelKwargs, ...
-        step_scheduler_with_optimizer: prepared schedulers follow the optimizer's steps (alias
+        log_with: trackers, by name or as `GeneralTracker` objects.
+        rng_types: random streams that loaders copy from process 0 at the start of every pass: "generator",
+            "torch", "python", "numpy", or the device's type.
+        kwargs_handlers: at most one each of AutocastKwargs, GradScalerKwargs, DistributedDataParallelKwargs,
+            InitProcessGroupKwargs and ProfileKwargs.
+        step_scheduler_with_optimizer: whether prepared schedulers step only where the optimizer does (alias
             ``step_with_optimizer``).
-        gradient_accumulation_plugin: accumulation with its finer options.
-        dynamo_backend, dynamo_plugin: compile prepared models.
-        fsdp_plugin: shard prepared models.
+        gradient_accumulation_plugin: accumulation with all its options.
+        dynamo_backend, dynamo_plugin: how prepared models are compiled; by default they are not.
+        fsdp_plugin: how prepared models are sharded; by default they are not.
+        parallelism_config: the numbers of copies and of shards of each model.
 
-    A second Accelerator in a process shares its place, device and precision.
+    Every further Accelerator of a process shares the first one's process group, device and precision.
+
+    Raises:
+        NotImplementedError: an option of Accelerate's that does not exist here; the message names the alternative.
+        TypeError: an unknown option or kwargs handler.
+        ValueError: options that contradict each other or this process's earlier Accelerators, or an unknown value.
     """
 
     def __init__(
@@ -191,7 +200,7 @@ class Accelerator(
         plugin: FullyShardedDataParallelPlugin | None,
         parallelism: ParallelismConfig | None,
     ) -> None:
-        """Make the parts that this object hands its work to. Nothing is prepared, registered or counted yet."""
+        """Make the objects that do the work, with nothing prepared, registered or counted."""
         self._comm = comm
         self._gradients = gradients = RUN.gradients
         self._prepared = prepared = Prepared()
@@ -199,7 +208,7 @@ class Accelerator(
         self._clipping = Clipping(prepared, gradients, self._precision)
         self._drift = Drift(comm, prepared)
         self._first_step = FirstStep(comm)
-        self._row_weights = RowWeights(comm, gradients)
+        self._batch_rows = BatchRows(comm, gradients)
         self._sharding = Sharding(comm, prepared, plugin, parallelism)
         self._trackers = Trackers(self.log_with, project)
         self._training = Training(
@@ -215,7 +224,7 @@ class Accelerator(
         self._announcement = Announcement(self.state, prepared, gradients, self.dataloader_config)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A pickled Accelerator keeps its options and its counts; what was prepared stays behind."""
+        """Pickle the options and the accumulation counts, but nothing that was prepared or registered."""
         state = {name: value for name, value in vars(self).items() if name not in _PARTS}
         state["_composed_of"] = (self.project_configuration, self.fsdp_plugin, self.parallelism_config)
         state["_counted"] = (self._accumulation.step, self._accumulation.window, self._announcement.made)
@@ -231,11 +240,19 @@ class Accelerator(
     # -- preparation ------------------------------------------------------------------------------
 
     def prepare(self, *args: Any, device_placement: list[bool] | None = None) -> Any:
-        """Prepare models, optimizers, loaders and schedulers, in place where that is possible.
+        """Prepare models, optimizers, loaders and schedulers for this run.
 
-        Returns them in the order given, a single one bare; what is none of these is passed through. Models
-        come before optimizers and schedulers last, in whatever order they are given. Preparing twice
-        changes nothing.
+        Returns the objects in the order given, or the object itself where there is only one. Models, optimizers and
+        schedulers are changed in place; a loader is replaced by a prepared copy; an object of any other type is
+        returned as it is. The order of the arguments does not matter, and preparing an object twice changes nothing.
+
+        Args:
+            device_placement: for each object, whether it moves to `device`; None for the Accelerator's own option.
+
+        Raises:
+            ValueError: ``device_placement`` has another length than ``args``; an optimizer has no parameter of any
+                prepared model; or a loader cannot be split, or is not the same on all processes.
+            RuntimeError: the ranks' models differ.
         """
         places = list(device_placement) if device_placement is not None else [None] * len(args)
         if len(places) != len(args):
@@ -261,9 +278,10 @@ class Accelerator(
     def prepare_model(
         self, model: nn.Module, device_placement: bool | None = None, evaluation_mode: bool = False
     ) -> nn.Module:
-        """The same model: on the device, alike on every rank, in the run's precision, its gradients averaged.
+        """Prepare a model in place and return it: on the device, equal on every rank, in the run's precision.
 
-        ``evaluation_mode``: no averaging. RuntimeError when the ranks' models differ.
+        Its gradients are averaged over the ranks, unless ``evaluation_mode``. Raises RuntimeError where the ranks'
+        models differ in the name, shape or dtype of a parameter or buffer.
         """
         if model not in self._prepared.models:
             self._prepared.models.append(model)
@@ -290,7 +308,10 @@ class Accelerator(
         return model
 
     def prepare_optimizer(self, optimizer: Optimizer, device_placement: bool | None = None) -> Optimizer:
-        """The same optimizer: `step` and `zero_grad` wait for the end of an accumulation window."""
+        """Prepare an optimizer in place and return it.
+
+        Its `step` and `zero_grad` do nothing before the last micro-batch of an accumulation window.
+        """
         if RUN.sharded:
             from crosstrain.step.fsdp import adopt_optimizer
 
@@ -321,7 +342,11 @@ class Accelerator(
         device_placement: bool | None = None,
         slice_fn_for_dispatch: Any = None,
     ) -> DataLoader[Any]:
-        """A loader of this process's batches, on the device."""
+        """Return a copy of the loader that gives this process's batches, on the device.
+
+        Raises NotImplementedError for ``slice_fn_for_dispatch``, and the errors of
+        `crosstrain.data.prepare.prepare_loader`.
+        """
         if slice_fn_for_dispatch is not None:
             options.not_ours(
                 "slice_fn_for_dispatch", "batches are cut by rows; dispatch a collate_fn's output"
@@ -334,7 +359,11 @@ class Accelerator(
         return loader
 
     def prepare_scheduler(self, scheduler: LRScheduler) -> LRScheduler:
-        """The same scheduler: it follows the optimizer steps that happen (see the class's options)."""
+        """Prepare a scheduler in place and return it.
+
+        With ``step_scheduler_with_optimizer``, an optimizer step moves it by as many steps as batches of the script's
+        own size were used: one for each process, or a single one with ``split_batches``. Otherwise every call counts.
+        """
         if scheduler not in self._prepared.schedulers:
             prepare_scheduler(
                 scheduler,
@@ -346,7 +375,7 @@ class Accelerator(
         return scheduler
 
     def _check_passed(self, args: tuple[Any, ...]) -> None:
-        """Say what could not be prepared, and would train unsynchronised or on everybody's batches."""
+        """Report arguments that would train unsynchronised, or on the same batches on every rank."""
         fed_at = prepare_checks.note_feeders(args, self.is_main_process)
         self._first_step.fed_at = fed_at or self._first_step.fed_at
         for optimizer in self._prepared.optimizers:
@@ -356,9 +385,13 @@ class Accelerator(
     # -- the step ---------------------------------------------------------------------------------
 
     def backward(self, loss: Tensor, **kwargs: Any) -> None:
-        """``loss.backward(**kwargs)``, of a loss that is scaled for accumulation, the ranks and fp16.
+        """Scale the loss for accumulation, the ranks and fp16, and call ``loss.backward(**kwargs)``.
 
-        The loss is divided by the accumulation steps; with weighted batches it counts by this rank's rows.
+        The loss, a scalar tensor, is divided by the accumulation steps. With ``even_batches="weighted"`` it is
+        multiplied by this rank's share of the rows, and with ``loss_reduction="sum"`` by the number of ranks.
+
+        Raises RuntimeError, with several processes, where no model was prepared, and where the loss is a sum over
+        rows although ``loss_reduction`` says "mean".
         """
         gradients = self._gradients
         given = loss
@@ -371,7 +404,7 @@ class Accelerator(
                     "Pass the model to `prepare` (and the optimizer and the loader with it), or call "
                     "loss.backward() where processes are meant to differ."
                 )
-            loss = self._row_weights.apply(loss, given, self.loss_reduction)
+            loss = self._batch_rows.apply(loss, given, self.loss_reduction)
             if self._first_step.wants_loss:
                 self._first_step.loss(given, gradients.active.current is not None)
             if checks.first_use("mean"):
@@ -386,8 +419,8 @@ class Accelerator(
                 gate.pending = True
 
     def _look_at(self, loss: Tensor) -> None:
-        """The first loss of a call place: is it what `loss_reduction` says?"""
-        from crosstrain.step.loss_reduction import check  # with one process nobody looks
+        """Check the first loss of each calling line against `loss_reduction`."""
+        from crosstrain.step.loss_reduction import check  # one process never needs it
 
         loader = self._gradients.active.current
         fault = check(loss, self.loss_reduction, loader, self._comm.replicas, checks.here())
@@ -405,10 +438,11 @@ class Accelerator(
     def join_uneven_inputs(
         self, joinables: Sequence[nn.Module], even_batches: bool | Literal["weighted"] | None = None
     ) -> AbstractContextManager[None]:
-        """Train inside although processes have different numbers of batches.
+        """Return a context in which processes may have different numbers of batches.
 
-        A process without further batches answers the others' averaging with zeros, and takes over the final
-        weights. ``even_batches`` holds for the prepared map-style loaders inside.
+        A process that has run out of batches contributes zeros to the others' averages, and takes over the final
+        weights at the end. ``even_batches`` replaces that option of the prepared map-style loaders inside. Warns,
+        and has no other effect, for models that are sharded or were not prepared.
         """
         syncs = [models.sync_of(model) for model in joinables if isinstance(model, nn.Module)]
         return join(syncs, self._comm, self._prepared.loaders, even_batches)
@@ -416,74 +450,34 @@ class Accelerator(
     def profile(
         self, profile_handler: ProfileKwargs | None = None
     ) -> AbstractContextManager[torch.profiler.profile]:
-        """torch.profiler around the body; with ``output_trace_dir`` every process leaves a Chrome trace there, and all
-        of them wait for the last."""
+        """Return a context that profiles its body with `torch.profiler`, and gives the profiler.
+
+        ``profile_handler`` defaults to the ProfileKwargs among ``kwargs_handlers``. With its ``output_trace_dir`` set
+        the call is collective: process r writes the Chrome trace ``profile_<r>.json`` there and waits for the others.
+        """
         return profile(self._comm, profile_handler or self.handlers.profile or ProfileKwargs())
 
     def autocast(self, autocast_handler: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
-        """The run's mixed precision, for code outside a prepared model's forward."""
+        """Return a context of the run's mixed precision, for code outside a prepared model's forward."""
         return self._precision.autocast(autocast_handler)
 
     # -- collectives ------------------------------------------------------------------------------
 
     def gather(self, tensor: Any) -> Any:
-        """Concatenate over the ranks along dim 0: see `crosstrain.utils.operations.gather`."""
+        """Concatenate every rank's tensors along dim 0: see `crosstrain.utils.operations.gather`."""
         return operations.gather(tensor)
-
-    def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
-        """`gather` for the rows of the loop's batch (or k rows per sample, or one value), without those that only
-        even out the last one: see `crosstrain.data.metrics.gather_for_metrics`.
-        """
-        return gather_for_metrics(input_data, self._gradients.active, self._comm, use_gather_object)
-
-    def global_rows(self, rows: Any) -> int:
-        """How many rows of the batch all ranks have, where this one has ``rows``: as many as `gather_for_metrics`
-        returns, without communication.
-        """
-        return global_rows(rows, self._gradients.active, self._comm)
-
-    def own_rows(self, rows: Any) -> Any:
-        """This rank's part of what `gather_for_metrics` returns, without communication: what is added up over these
-        rows, of all batches, `reduce` makes the sum of all ranks. None may be left of a last batch.
-        """
-        return own_rows(rows, self._gradients.active, self._comm)
-
-    def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
-        """New tensors (or numbers, where Python's are given) with the sum, mean, max or min over the ranks.
-
-        While a weighted loader is iterated, "mean" weights each rank's tensors as `backward` does: the mean of the
-        ranks' row means is then the mean over all rows. After the loop that still holds for the last loss. A rank
-        without rows in the last step, which only keeps the others company, adds nothing to "sum". Numbers, which
-        have been added up over several steps as a rule, count as they are.
-        """
-        return operations.reduce(self._row_weights.before_reduction(tensor, reduction), reduction, scale)
-
-    def weighted(self, tensor: Any) -> Any:
-        """What this rank's mean over its rows contributes to the mean over the ranks; no communication.
-
-        That is ``tensor`` itself, times the rank's weight in a step whose rows are not spread evenly over the ranks
-        (`even_batches="weighted"`). Sums of it are reduced with "mean" when the loop is over.
-        """
-        return self._row_weights.mean(tensor)
 
     def pad_across_processes(
         self, tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False
     ) -> Any:
-        """Pad ``dim`` to the longest over the ranks: see `crosstrain.utils.operations.pad_across_processes`."""
+        """Pad ``dim`` to its largest size over the ranks: see `crosstrain.utils.operations.pad_across_processes`."""
         return operations.pad_across_processes(tensor, dim, pad_index, pad_first)
 
-    # -- models -----------------------------------------------------------------------------------
-
-    def unwrap_model(
-        self, model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
-    ) -> nn.Module:
-        """The user's module. ``keep_fp32_wrapper=False`` gives it its own forward back."""
-        return models.unwrap(model, keep_fp32_wrapper, keep_torch_compile)
-
     def free_memory(self, *objects: Any) -> list[None]:
-        """Forget everything that was prepared, an open accumulation window too, and free its memory.
+        """Forget everything that was prepared, and an open accumulation window, and free the memory.
 
-        Returns as many None as objects were given.
+        Returns a list of as many None as objects were given: ``model, optimizer = accelerator.free_memory(model,
+        optimizer)``.
         """
         self._prepared.forget()
         self.step = 0
@@ -493,5 +487,5 @@ class Accelerator(
         return release_memory(*objects)
 
     def clear(self, *objects: Any) -> list[None]:
-        """`free_memory` under its other name."""
+        """The same as `free_memory`."""
         return self.free_memory(*objects)

@@ -39,7 +39,7 @@ RUNTIME = {
     "data": {"comm.types", "comm", "utils"},
     "step.window": {"data", "utils"},
     "state": {"config", "comm.types", "comm", "utils", "step.window"},
-    "step": STEP,
+    "step": {*STEP, "utils.operations"},
     "utils.random": {"comm", "state"},  # seeds, which a checkpoint sets anew
     "checkpoint": {*STEP, "step", "utils.random", "version"},
     "tracking": {"config", "state", "utils"},

@@ -37,9 +37,19 @@ class Prepared:
 
 
 class PreparedMembers:
-    """The lists of prepared objects under the names that they have in Accelerate."""
+    """The members of an Accelerator that give prepared objects; the lists have their names in Accelerate."""
 
     _prepared: Prepared
+
+    def unwrap_model(
+        self, model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
+    ) -> nn.Module:
+        """The user's own module, without the wrappers of torch's DataParallel and DistributedDataParallel.
+
+        ``keep_fp32_wrapper=False`` also removes mixed precision from its forward; ``keep_torch_compile=False`` also
+        unwraps a compiled module.
+        """
+        return models.unwrap(model, keep_fp32_wrapper, keep_torch_compile)
 
     @property
     def _models(self) -> list[nn.Module]:

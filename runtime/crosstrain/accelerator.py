@@ -34,7 +34,7 @@ from crosstrain.step.clipping import Clipping, ClippingMembers
 from crosstrain.step.compilation import compile_prepared
 from crosstrain.step.optimizer import Gate, gate_of
 from crosstrain.step.precision import Precision
-from crosstrain.step.prepared import Prepared, PreparedMembers
+from crosstrain.step.prepared import PreparedMembers, PreparedObjects
 from crosstrain.step.profiling import profile
 from crosstrain.step.replica_consistency import Drift
 from crosstrain.step.scheduler import prepare_scheduler
@@ -203,7 +203,7 @@ class Accelerator(
         """Make the objects that do the work, with nothing prepared, registered or counted."""
         self._comm = comm
         self._gradients = gradients = RUN.gradients
-        self._prepared = prepared = Prepared()
+        self._prepared = prepared = PreparedObjects()
         self._accumulation = Accumulation(gradients, prepared)
         self._clipping = Clipping(prepared, gradients, self._precision)
         self._drift = Drift(comm, prepared)

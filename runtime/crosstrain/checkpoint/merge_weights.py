@@ -13,9 +13,7 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from crosstrain.checkpoint import manifests
 from crosstrain.checkpoint.sharded_reader import SafePlanner, check_indexes
-from crosstrain.checkpoint.weights import load_weights, save_object, save_safetensors
-
-SUFFIXES = (".safetensors", ".pt", ".pth", ".bin")
+from crosstrain.checkpoint.weights import SINGLE_FILES, load_weights, save_weights, with_repeated
 
 
 def merge(source: Path, target: Path) -> int:
@@ -25,22 +23,14 @@ def merge(source: Path, target: Path) -> int:
     models the first), or a model's own folder in it. Raises FileNotFoundError where there are no weights,
     ValueError for a target of unknown suffix or files that would run code, CorruptCheckpointError.
     """
-    if target.suffix not in SUFFIXES:
-        raise ValueError(f"{target}: the name has to end in one of {', '.join(SUFFIXES)}")
+    if target.suffix not in SINGLE_FILES:
+        raise ValueError(f"{target}: the name has to end in one of {', '.join(SINGLE_FILES)}")
     if (source / manifests.MANIFEST).is_file():
         manifests.verify(source)
     parts = source / "sharded_0" if (source / "sharded_0").is_dir() else source
-    state = read_parts(parts) if (parts / ".metadata").is_file() else _read_whole(source)
-    if target.suffix == ".safetensors":
-        save_safetensors(state, target)
-    else:
-        save_object(state, target)
+    state = read_parts(parts) if (parts / ".metadata").is_file() else with_repeated(*load_weights(source))
+    save_weights(state, target)
     return len(state)
-
-
-def _read_whole(source: Path) -> dict[str, Tensor]:
-    state, same = load_weights(source)
-    return state | {name: state[kept] for name, kept in same.items() if name not in state and kept in state}
 
 
 def read_parts(folder: Path) -> dict[str, Tensor]:

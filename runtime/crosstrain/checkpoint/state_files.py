@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sys
 import warnings
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import IO, Any, NamedTuple
 import torch
 
 from crosstrain.comm.protocol import Comm
+from crosstrain.comm.random_streams import COMMON, capture, restore
 from crosstrain.comm.types import HOST
 from crosstrain.utils.files import write_atomically
 
@@ -80,13 +80,11 @@ def load(path: Path, reading: Reading = SAFE) -> Any:
 
 def random_states(comm: Comm) -> dict[str, Any]:
     """This process's random streams, under accelerate's names, as tensors and plain values."""
-    states: dict[str, Any] = {
-        "random_state": random.getstate(),
-        "torch_manual_seed": torch.get_rng_state(),
-    }
-    if numpy := sys.modules.get("numpy"):
-        kind, words, *rest = numpy.random.get_state()
-        states["numpy_random_seed"] = (kind, words.tolist(), *rest)
+    found = capture(COMMON)
+    version, words, gauss = found["python"]
+    states = {"random_state": (version, tuple(words), gauss), "torch_manual_seed": found["torch"]}
+    if "numpy" in found:
+        states["numpy_random_seed"] = tuple(found["numpy"])
     if (state := comm.random_state()) is not None:
         states["device_rng_state"] = state
     return states
@@ -94,12 +92,10 @@ def random_states(comm: Comm) -> dict[str, Any]:
 
 def restore_random_states(states: dict[str, Any], comm: Comm) -> None:
     """Continue this process's random streams; the device's comes last, and before anything is drawn from it."""
-    version, words, gauss = states["random_state"]
-    random.setstate((version, tuple(words), gauss))
-    torch.set_rng_state(states["torch_manual_seed"])
-    if (numpy := sys.modules.get("numpy")) and "numpy_random_seed" in states:
-        kind, words, *rest = states["numpy_random_seed"]
-        numpy.random.set_state((kind, numpy.asarray(words, dtype=numpy.uint32), *rest))
+    streams = {"python": states["random_state"], "torch": states["torch_manual_seed"]}
+    if "numpy_random_seed" in states:
+        streams["numpy"] = states["numpy_random_seed"]
+    restore(streams)
     device = comm.device
     if "device_rng_state" in states:
         comm.set_random_state(states["device_rng_state"])

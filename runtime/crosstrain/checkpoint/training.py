@@ -13,7 +13,7 @@ from crosstrain.checkpoint.manifests import CorruptCheckpointError
 from crosstrain.comm.protocol import Comm
 from crosstrain.step.accumulation import Accumulation
 from crosstrain.step.precision import Precision
-from crosstrain.step.prepared import Prepared
+from crosstrain.step.prepared import PreparedObjects
 from crosstrain.step.replica_consistency import Drift
 from crosstrain.step.sharding import Sharding
 from crosstrain.step.window import Gradients
@@ -35,7 +35,7 @@ class Training:
 
     comm: Comm
     project: ProjectConfiguration
-    prepared: Prepared
+    prepared: PreparedObjects
     gradients: Gradients
     accumulation: Accumulation
     precision: Precision

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from crosstrain.comm.types import HOST
 from crosstrain.utils.files import untie, write_atomically
 
-SINGLE_FILES = (".pt", ".pth", ".bin", ".safetensors")
+SINGLE_FILES = (".safetensors", ".pt", ".pth", ".bin")
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -59,7 +59,9 @@ def save_weights(
         save_object(state, path, safe_serialization=path.suffix == ".safetensors")
         return
     if path.is_file():
-        raise ValueError(f"{path} is a file; give a directory, or a name that ends in {SINGLE_FILES}")
+        raise ValueError(
+            f"{path} is a file; give a directory, or a name that ends in one of {', '.join(SINGLE_FILES)}"
+        )
     stem, suffix = ("model", "safetensors") if safe_serialization else ("pytorch_model", "bin")
     tensors, same = untie(state) if safe_serialization else (state, {})
     shards = _shards(tensors, parse_size(max_shard_size))
@@ -159,15 +161,17 @@ def load_into(model: nn.Module, path: Path, strict: bool = True) -> Any:
 
 def weights_for(model: nn.Module, path: Path) -> dict[str, Tensor]:
     """What `load_weights` reads, and the names under which the model has one of these tensors again."""
-    state, same = load_weights(path)
-    for name, kept in same.items():
-        if name not in state and kept in state:
-            state[name] = state[kept]
+    state = with_repeated(*load_weights(path))
     for names in tied_names(model):  # accelerate's files name no twins: the model itself knows them
         there = next((name for name in names if name in state), None)
         if there is not None:
             state |= {name: state[there] for name in names if name not in state}
     return state
+
+
+def with_repeated(state: dict[str, Tensor], same: dict[str, str]) -> dict[str, Tensor]:
+    """The tensors that `load_weights` read, under all of their names."""
+    return state | {name: state[kept] for name, kept in same.items() if name not in state and kept in state}
 
 
 def tied_names(model: nn.Module) -> list[list[str]]:

@@ -164,11 +164,23 @@ class StreamFeed:
         return len(self._raw)
 
 
-class StreamShard(IterableDataset[Any]):
-    """This rank's rows of a stream that every rank reads in full; attributes are those of the stream."""
+class WrappedStream(IterableDataset[Any]):
+    """An iterable data set around another one, whose attributes it has."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "dataset":  # not yet unpickled
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+
+class StreamShard(WrappedStream):
+    """This rank's rows of a stream that every rank reads in full."""
 
     def __init__(self, dataset: Any, how: BatchSplit) -> None:
-        self.dataset = dataset
+        super().__init__(dataset)
         self.how = how
         self.counts: deque[Counts] = deque()
 
@@ -191,11 +203,6 @@ class StreamShard(IterableDataset[Any]):
                 return
             self.counts.append(counts)
             yield own
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "dataset":  # not yet unpickled
-            raise AttributeError(name)
-        return getattr(self.dataset, name)
 
 
 class CountingCollate:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, get_worker_info
 
-from crosstrain.data.batch_sources import StreamShard
+from crosstrain.data.batch_sources import StreamShard, WrappedStream
 from crosstrain.data.dispatch import DispatchFeed
 from crosstrain.data.loader import Feed, Read
 
@@ -31,8 +31,8 @@ class Snapshot(NamedTuple):
     state: State | None
 
 
-class StatefulStream(IterableDataset[Any]):
-    """A stream that can go on where it was; attributes are those of the stream.
+class StatefulStream(WrappedStream):
+    """A stream that can go on where it was.
 
     rows: that are asked for at once. again: of these, that complete the last step of a pass, which a stream that goes on
     reads again, in the first worker or `everywhere`. It gives them first: leads, which are not the loop's. unasked: whether
@@ -40,7 +40,7 @@ class StatefulStream(IterableDataset[Any]):
     """
 
     def __init__(self, dataset: Any, rows: int, again: int, everywhere: bool = False) -> None:
-        self.dataset = dataset
+        super().__init__(dataset)
         self.rows = rows
         self.again = again
         self.everywhere = everywhere
@@ -92,11 +92,6 @@ class StatefulStream(IterableDataset[Any]):
 
     def __len__(self) -> int:
         return len(self.dataset)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "dataset":  # not yet unpickled
-            raise AttributeError(name)
-        return getattr(self.dataset, name)
 
 
 class StatefulRows:

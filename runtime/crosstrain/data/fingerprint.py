@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from crosstrain.comm.protocol import Comm
 from crosstrain.data import self_sharded
 from crosstrain.data.presharded import misfit, own_sampler, share_of
+from crosstrain.data.samplers import known_length
 from crosstrain.utils import checks
 
 
@@ -100,10 +101,8 @@ def _digest(values: Any) -> str:
 
 
 def _length(holder: Any) -> str:
-    try:
-        return str(len(holder))
-    except (TypeError, NotImplementedError):
-        return "unknown"
+    length = known_length(holder)
+    return "unknown" if length is None else str(length)
 
 
 def _kinds(dataset: Any) -> str:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from torch import nn
 
 from crosstrain.step import model as models
-from crosstrain.step.prepared import Prepared
+from crosstrain.step.prepared import PreparedObjects
 from crosstrain.step.unprepared import watch_steps
 from crosstrain.step.window import Gradients
 
@@ -20,7 +20,7 @@ class Accumulation:
     step: micro-batches so far. window: what `backward` divides by.
     """
 
-    def __init__(self, gradients: Gradients, prepared: Prepared) -> None:
+    def __init__(self, gradients: Gradients, prepared: PreparedObjects) -> None:
         self.step = 0
         self.window = gradients.steps
         self.gradients = gradients

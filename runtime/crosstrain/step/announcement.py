@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from crosstrain.state import AcceleratorState
-from crosstrain.step.prepared import Prepared
+from crosstrain.step.prepared import PreparedObjects
 from crosstrain.step.window import Gradients
 from crosstrain.utils import run_summary
 from crosstrain.utils.messages import say
@@ -20,7 +20,7 @@ class Announcement:
     def __init__(
         self,
         state: AcceleratorState,
-        prepared: Prepared,
+        prepared: PreparedObjects,
         gradients: Gradients,
         loader_options: DataLoaderConfiguration,
     ) -> None:

@@ -11,14 +11,14 @@ from torch.optim import Optimizer
 
 from crosstrain.step.model import settle
 from crosstrain.step.precision import Precision
-from crosstrain.step.prepared import Prepared
+from crosstrain.step.prepared import PreparedObjects
 from crosstrain.step.window import Gradients
 
 
 class Clipping:
     """Clipping and unscaling of the gradients of one Accelerator's models."""
 
-    def __init__(self, prepared: Prepared, gradients: Gradients, precision: Precision) -> None:
+    def __init__(self, prepared: PreparedObjects, gradients: Gradients, precision: Precision) -> None:
         self._prepared = prepared
         self._gradients = gradients
         self.scaler = precision.scaler

@@ -264,11 +264,6 @@ def is_sharded(model: nn.Module) -> bool:
     return isinstance(model, FSDPModule)
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """A sharded tensor put together (collective); any other as it is."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
 def with_local_part(tensor: Tensor, replace_local: Callable[[Tensor], Tensor]) -> Tensor:
     """A sharded tensor whose local part is another, on whatever device."""
     assert isinstance(tensor, DTensor), f"a {type(tensor).__name__} has no local part"

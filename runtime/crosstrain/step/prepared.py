@@ -13,7 +13,7 @@ from crosstrain.step import model as models
 from crosstrain.step.optimizer import Gate
 
 
-class Prepared:
+class PreparedObjects:
     """The objects that `prepare` has seen, each kind in the order of its preparation.
 
     ``syncs`` average the gradients of ``models``; a model that needs no averaging has none. ``gates`` has one entry for
@@ -39,7 +39,7 @@ class Prepared:
 class PreparedMembers:
     """The members of an Accelerator that give prepared objects; the lists have their names in Accelerate."""
 
-    _prepared: Prepared
+    _prepared: PreparedObjects
 
     def unwrap_model(
         self, model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True

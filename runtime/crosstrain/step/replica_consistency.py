@@ -25,7 +25,7 @@ from crosstrain.utils import checks
 if TYPE_CHECKING:
     from crosstrain.data.loader import Pass
     from crosstrain.step.optimizer import Gate
-    from crosstrain.step.prepared import Prepared
+    from crosstrain.step.prepared import PreparedObjects
 
 # Up to here, relative to the largest, numbers differ by rounding only: on processors of two kinds, say.
 ROUNDING = 1e-5
@@ -37,7 +37,7 @@ Rates = list[list[float]]
 class Drift:
     """Compares the learning rates and weights of one Accelerator's ranks."""
 
-    def __init__(self, comm: Comm, prepared: Prepared) -> None:
+    def __init__(self, comm: Comm, prepared: PreparedObjects) -> None:
         self._comm = comm
         self._prepared = prepared
         self._begun: weakref.WeakKeyDictionary[Pass, int] = weakref.WeakKeyDictionary()

@@ -9,7 +9,7 @@ from torch import nn
 from crosstrain.comm.protocol import Comm
 from crosstrain.state import RUN
 from crosstrain.step.model import is_sharded
-from crosstrain.step.prepared import Prepared
+from crosstrain.step.prepared import PreparedObjects
 
 if TYPE_CHECKING:
     from crosstrain.utils.dataclasses import FullyShardedDataParallelPlugin, ParallelismConfig
@@ -21,7 +21,7 @@ class Sharding:
     def __init__(
         self,
         comm: Comm,
-        prepared: Prepared,
+        prepared: PreparedObjects,
         plugin: FullyShardedDataParallelPlugin | None,
         parallelism: ParallelismConfig | None,
     ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -87,3 +88,30 @@ def numbers(values: Mapping[str, Any]) -> dict[str, float]:
         elif isinstance(number := plain(value), (int, float)):
             found[key] = number
     return found
+
+
+class LibraryTracker(GeneralTracker):
+    """A tracker that holds a library's run."""
+
+    def __init__(self, run_name: str | None = None, **options: Any) -> None:
+        super().__init__()
+        self._run_name = run_name
+        self._options = options
+        self.run: Any = None
+        self._left_out: set[str] = set()
+
+    @property
+    def tracker(self) -> Any:
+        return self.run
+
+    def _numbers(self, values: Mapping[str, Any]) -> dict[str, float]:
+        """The numbers among ``values``; warns once for each key that has none."""
+        found = numbers(values)
+        for key, value in values.items():
+            if key in found or key in self._left_out or isinstance(value, Mapping):
+                continue
+            self._left_out.add(key)
+            warnings.warn(
+                f"{self.name} records numbers: {key!r}, a {type(value).__name__}, is left out", stacklevel=4
+            )
+        return found

@@ -14,37 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from crosstrain.config import parse_flag
-from crosstrain.tracking.base import GeneralTracker, library, numbers, plain
+from crosstrain.tracking.base import LibraryTracker, library, numbers, plain
 
 
-class _LibraryTracker(GeneralTracker):
-    """A tracker that holds a library's run."""
-
-    def __init__(self, run_name: str | None = None, **options: Any) -> None:
-        super().__init__()
-        self._run_name = run_name
-        self._options = options
-        self.run: Any = None
-        self._left_out: set[str] = set()
-
-    @property
-    def tracker(self) -> Any:
-        return self.run
-
-    def _numbers(self, values: Mapping[str, Any]) -> dict[str, float]:
-        """The numbers among ``values``; warns once for each key that has none."""
-        found = numbers(values)
-        for key, value in values.items():
-            if key in found or key in self._left_out or isinstance(value, Mapping):
-                continue
-            self._left_out.add(key)
-            warnings.warn(
-                f"{self.name} records numbers: {key!r}, a {type(value).__name__}, is left out", stacklevel=4
-            )
-        return found
-
-
-class MLflowTracker(_LibraryTracker):
+class MLflowTracker(LibraryTracker):
     """An MLflow run in the experiment of the project's name, at the tracking URI that MLflow is set to.
 
     ``init_kwargs`` may have ``run_id``, ``run_name``, ``tags`` (a dictionary, or its JSON), ``nested_run``,
@@ -127,7 +100,7 @@ class MLflowTracker(_LibraryTracker):
         self._mlflow.end_run()
 
 
-class CometMLTracker(_LibraryTracker):
+class CometMLTracker(LibraryTracker):
     """A Comet experiment in the project of that name; ``init_kwargs`` go to `comet_ml.start`, such as ``online=False``."""
 
     name = "comet_ml"
@@ -154,7 +127,7 @@ class CometMLTracker(_LibraryTracker):
         self.run.end()
 
 
-class ClearMLTracker(_LibraryTracker):
+class ClearMLTracker(LibraryTracker):
     """A ClearML task; one that the script has initialised is used, and stays open.
 
     The project and the task have the project's name, unless ``init_kwargs`` or CLEARML_PROJECT and CLEARML_TASK name
@@ -210,7 +183,7 @@ class ClearMLTracker(_LibraryTracker):
             self.run.close()
 
 
-class AimTracker(_LibraryTracker):
+class AimTracker(LibraryTracker):
     """An Aim run of the project's name, in the repository in the logging directory."""
 
     name = "aim"
@@ -249,7 +222,7 @@ class AimTracker(_LibraryTracker):
         self.run.close()
 
 
-class DVCLiveTracker(_LibraryTracker):
+class DVCLiveTracker(LibraryTracker):
     """A `dvclive.Live`: one given as ``live``, or one made with ``init_kwargs``. The project's name is not used."""
 
     name = "dvclive"
@@ -284,7 +257,7 @@ class DVCLiveTracker(_LibraryTracker):
         self.run.end()
 
 
-class TrackioTracker(_LibraryTracker):
+class TrackioTracker(LibraryTracker):
     """A Trackio run in the project of that name; ``init_kwargs`` go to `trackio.init`."""
 
     name = "trackio"
@@ -302,7 +275,7 @@ class TrackioTracker(_LibraryTracker):
         self.run.finish()
 
 
-class SwanLabTracker(_LibraryTracker):
+class SwanLabTracker(LibraryTracker):
     """A SwanLab run in the project of that name; ``init_kwargs`` go to `swanlab.init`, such as ``mode="offline"``."""
 
     name = "swanlab"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from crosstrain.tracking.base import GeneralTracker, library, plain
+from crosstrain.tracking.base import GeneralTracker, LibraryTracker, library, plain
 
 
 class JSONLTracker(GeneralTracker):
@@ -85,24 +85,13 @@ class TensorBoardTracker(GeneralTracker):
         self.writer.close()
 
 
-class WandBTracker(GeneralTracker):
-    """A Weights & Biases run."""
+class WandBTracker(LibraryTracker):
+    """A Weights & Biases run in the project of that name; ``init_kwargs`` go to `wandb.init`."""
 
     name = "wandb"
 
-    def __init__(self, run_name: str, **kwargs: Any) -> None:
-        super().__init__()
-        self._run_name = run_name
-        self._options = kwargs
-        self.run: Any = None
-
     def start(self) -> None:
-        wandb = library("wandb")
-        self.run = wandb.init(project=self._run_name, **self._options)
-
-    @property
-    def tracker(self) -> Any:
-        return self.run
+        self.run = library("wandb").init(project=self._run_name, **self._options)
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
         self.run.config.update(values, allow_val_change=True)

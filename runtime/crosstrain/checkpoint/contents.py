@@ -20,7 +20,7 @@ COPIES = HostCopies()
 
 @dataclass
 class Part:
-    """A state, where it goes, and what writes it there: at once, and from a thread beside the training."""
+    """A state, its file, and the functions that write it: at once, or from a thread while the training goes on."""
 
     path: Path
     state: Any
@@ -29,12 +29,12 @@ class Part:
 
 
 def collect(training: Training, folder: Path, writer: bool, safe: bool) -> list[Part]:
-    """What this process writes; first what all write together, so that no error leaves some of them waiting."""
+    """The parts that this process writes. The collective ones come first, so that no error leaves other ranks waiting."""
     if training.precision.loss_scale is not None:
         training.precision.loss_scale.adjust()
     modules = list(training.prepared.models)
     spread = [module for module in modules if training.sharding.saves_in_parts(module)]
-    # A hook may want the weights; without one, a sharded model is never put together.
+    # A hook may want the weights; without one, a sharded model is never gathered.
     weights = [
         {} if module in spread and not training.save_hooks else models.state_dict_of(module)
         for module in modules
@@ -65,7 +65,7 @@ def collect(training: Training, folder: Path, writer: bool, safe: bool) -> list[
 
 
 def write(parts: list[Part], *, beside_training: bool = False) -> None:
-    """Write them, in their order; a state is forgotten when it is written."""
+    """Write the parts in order, and drop each state when it is written."""
     while parts:
         part = parts.pop(0)
         state = part.state.thaw() if isinstance(part.state, Frozen) else part.state
@@ -73,7 +73,7 @@ def write(parts: list[Part], *, beside_training: bool = False) -> None:
 
 
 def freeze(parts: list[Part]) -> None:
-    """Let them hold copies in host memory, which the training does not change."""
+    """Replace each part's state by a copy in host memory, which the training does not change."""
     COPIES.reuse()
     for part in parts:
         part.state = COPIES.freeze(part.state)
@@ -93,7 +93,7 @@ def _weights(folder: Path, index: int, state: dict[str, Any], safe: bool) -> Par
 
 
 def _sharded(training: Training, module: Any, folder: Path, writer: bool) -> list[Part]:
-    """The parts of a sharded model, and of its optimizers."""
+    """This process's part of a sharded model and its optimizers (collective)."""
     from crosstrain.checkpoint.sharded import fresh_groups, parts_of, write_parts
     from crosstrain.comm.side_group import side_group
 
@@ -104,7 +104,7 @@ def _sharded(training: Training, module: Any, folder: Path, writer: bool) -> lis
 
 
 def _waiting_gradients(training: Training, folder: Path) -> list[Part]:
-    """Inside an accumulation window the micro-batches so far are part of the training's state."""
+    """The gradients of the micro-batches so far, which belong to the state inside an accumulation window."""
     if training.gradients.sync_gradients:
         return []
     if training.sharding.active:

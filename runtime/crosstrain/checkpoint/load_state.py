@@ -59,7 +59,7 @@ def _load_weights(training: Training, module: nn.Module, source: Path, index: in
 
 
 def _load_source(training: Training, input_dir: str | Path | None) -> Path:
-    """The checkpoint to load. What is wrong with its files is raised on every process."""
+    """The checkpoint to load (collective); an error about its files is raised on every process."""
     source = mains_choice(training.comm, lambda: _choose_source(training, input_dir))
     own = training.project.save_on_each_node and training.comm.local_rank == 0 < training.comm.rank
     together(training.comm, lambda: _check_source(source) if own else None)
@@ -103,7 +103,7 @@ def _load_custom(training: Training, source: Path, reading: Reading) -> None:
 
 
 def _continue(training: Training, source: Path, manifest: Manifest | None) -> None:
-    """Random streams, the accumulation window and the count of checkpoints."""
+    """Restore random streams, the accumulation window and the number of the next checkpoint."""
     states = source / f"random_states_{training.comm.rank}.pkl"
     same_world = manifest is None or manifest.world == training.comm.world
     if same_world and all(training.comm.all_gather_object(states.is_file())):
@@ -129,7 +129,7 @@ def _continue(training: Training, source: Path, manifest: Manifest | None) -> No
 
 
 def _next_iteration(training: Training, source: Path, manifest: Manifest) -> int:
-    """After the loaded checkpoint, and after newer ones that were passed over because they are damaged."""
+    """The number after the loaded checkpoint, and after newer ones that were skipped because they are damaged."""
     there = manifests.highest(source.parent.parent) if source.parent.name == "checkpoints" else -1
     return max(manifest.iteration, there) + 1
 
@@ -161,7 +161,7 @@ def _load_waiting_gradients(training: Training, source: Path, manifest: Manifest
 
 
 def announce_resume(loaders: list[Any]) -> None:
-    """Where each loader goes on after a load, on the main process: a loop that skips by hand would skip twice."""
+    """Log where each loader continues, because a loop that skips batches by hand would skip them twice."""
     for loader in loaders:
         resume = loader._crosstrain.progress.resume
         if resume is not None:

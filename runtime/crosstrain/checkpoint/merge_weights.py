@@ -1,4 +1,4 @@
-"""`crosstrain merge-weights`: a checkpoint's weights as one file."""
+"""`crosstrain merge-weights`: writing a checkpoint's weights to one file."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from crosstrain.checkpoint.weights import SINGLE_FILES, load_weights, save_weigh
 def merge(source: Path, target: Path) -> int:
     """Write the weights in the directory `source` to the file `target`; returns the number of tensors.
 
-    source: what `save_model` wrote (shards with their index), or `save_state` (sharded or not; of several
-    models the first), or a model's own folder in it. Raises FileNotFoundError where there are no weights,
-    ValueError for a target of unknown suffix or files that would run code, CorruptCheckpointError.
+    ``source`` is a directory that `save_model` or `save_state` wrote, or the folder of one sharded model in it. Of
+    several models in a checkpoint, the first one is written.
+
+    Raises FileNotFoundError where there are no weights, ValueError for a target of unknown suffix and for files that
+    would run code, CorruptCheckpointError for a checkpoint that was damaged.
     """
     if target.suffix not in SINGLE_FILES:
         raise ValueError(f"{target}: the name has to end in one of {', '.join(SINGLE_FILES)}")
@@ -34,7 +36,7 @@ def merge(source: Path, target: Path) -> int:
 
 
 def read_parts(folder: Path) -> dict[str, Tensor]:
-    """The model of a checkpoint that every process wrote its part of, put together in one process."""
+    """The whole model of a sharded checkpoint, read by one process."""
     check_indexes(folder)
     index = FileSystemReader(str(folder)).read_metadata().state_dict_metadata
     model: dict[str, Tensor] = {
@@ -45,7 +47,7 @@ def read_parts(folder: Path) -> dict[str, Tensor]:
     if not model:
         raise FileNotFoundError(f"{folder} holds no model")
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one process is what is meant
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one process is intended
         state_dict_loader.load(
             {"model": model}, checkpoint_id=str(folder), planner=SafePlanner(), no_dist=True
         )

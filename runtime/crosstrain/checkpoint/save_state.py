@@ -1,4 +1,4 @@
-"""Saving a training: everything that was prepared, in a directory that appears when it is complete."""
+"""Saving a training: everything that was prepared, in a directory that exists only when it is complete."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def save_state(
 
 
 def _publish(training: Training, target: Path, manifest: Manifest, threads: int = THREADS) -> None:
-    """On the process that writes: give the checkpoint its name, and remove those that are too old."""
+    """On a process that writes: give the checkpoint its name and remove the oldest ones beyond the limit."""
     config = training.project
     manifests.publish(target, manifest, threads)
     if config.automatic_checkpoint_naming and config.total_limit is not None:

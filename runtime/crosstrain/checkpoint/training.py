@@ -1,4 +1,4 @@
-"""What a checkpoint is made of, and how all ranks make it together."""
+"""What a checkpoint holds, and how the ranks make one together."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Training:
 
 
 class Position:
-    """A prepared loader's position, with the seed of its order where that is a function of seed and epoch."""
+    """Saves and loads a prepared loader's position, and the seed where its order is a function of seed and epoch."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
@@ -79,7 +79,7 @@ class Position:
 
 
 def single_states(training: Training) -> list[tuple[str, str, list[Any]]]:
-    """Name, suffix and objects of what is saved as one file each."""
+    """File name, suffix and objects of each kind of state that has a file per object."""
     loss_scale = training.precision.loss_scale
     return [
         ("optimizer", ".bin", _optimizer_states(training)),
@@ -103,12 +103,12 @@ def _optimizer_states(training: Training) -> list[Any]:
 
 
 def numbered(name: str, index: int, suffix: str) -> str:
-    """The file of the object with this index; the first has no number."""
+    """The file name for the object with this index; that of the first has no number."""
     return f"{name}{suffix}" if index == 0 else f"{name}_{index}{suffix}"
 
 
 def mains_choice(comm: Comm, choose: Callable[[], Path]) -> Path:
-    """What the main process chooses, on all: paths may differ (`tempfile`), and so may what they see there."""
+    """The main process's choice, on every rank: their own paths may differ, as with `tempfile`, and so may the disks."""
     chosen: list[Path] = []
     main = comm.rank == 0
     together(comm, lambda: chosen.append(choose()) if main else None)
@@ -116,9 +116,9 @@ def mains_choice(comm: Comm, choose: Callable[[], Path]) -> Path:
 
 
 def together(comm: Comm, work: Callable[[], object]) -> None:
-    """Do one's part, and wait for the others'; an error on one rank is an error on all, not a hang.
+    """Do this rank's part of the work and wait for the others (collective); an error on one rank is raised on all.
 
-    Errors that a script may catch have the same type everywhere, so that all ranks catch them or none does.
+    Errors that a script may catch have the same type on every rank, so that all ranks catch them or none does.
     """
     problem: Exception | None = None
     try:

@@ -12,7 +12,11 @@ from crosstrain.tracking.base import GeneralTracker, LibraryTracker, library, pl
 
 
 class JSONLTracker(GeneralTracker):
-    """One JSON object per line in ``<logging_dir>/<run_name>.jsonl``: needs no library, survives a crash."""
+    """Writes one JSON object per line to ``<logging_dir>/<run_name>.jsonl``; it needs no library.
+
+    Each call adds a line: ``{"time": ..., "config": {...}}`` first, then ``{"time": ..., "step": ..., ...values}``, with
+    the time in seconds since the epoch. After a crash the file has every line until then.
+    """
 
     name = "jsonl"
     requires_logging_directory = True
@@ -41,7 +45,7 @@ class JSONLTracker(GeneralTracker):
 
 
 class TensorBoardTracker(GeneralTracker):
-    """torch.utils.tensorboard's SummaryWriter in ``<logging_dir>/<run_name>``."""
+    """A `torch.utils.tensorboard.SummaryWriter` in ``<logging_dir>/<run_name>``."""
 
     name = "tensorboard"
     requires_logging_directory = True
@@ -77,7 +81,7 @@ class TensorBoardTracker(GeneralTracker):
         self.writer.flush()
 
     def log_images(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        """Batches of images."""
+        """Record batches of images by name, tensors or arrays of shape (N, C, H, W)."""
         for key, value in values.items():
             self.writer.add_images(key, value, global_step=step, **kwargs)
 
@@ -86,7 +90,7 @@ class TensorBoardTracker(GeneralTracker):
 
 
 class WandBTracker(LibraryTracker):
-    """A Weights & Biases run in the project of that name; ``init_kwargs`` go to `wandb.init`."""
+    """A Weights & Biases run in the project of that name. ``init_kwargs``: of `wandb.init`."""
 
     name = "wandb"
 
@@ -100,7 +104,7 @@ class WandBTracker(LibraryTracker):
         self.run.log(values, step=step, **kwargs)
 
     def log_images(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        """Lists of images."""
+        """Record lists of images by name."""
         image = library("wandb").Image
         for key, images in values.items():
             self.log({key: [image(each) for each in images]}, step=step, **kwargs)
@@ -109,7 +113,7 @@ class WandBTracker(LibraryTracker):
         self, table_name: str, columns: list[str] | None = None, data: Any = None, dataframe: Any = None,
         step: int | None = None, **kwargs: Any,
     ) -> None:  # fmt: skip
-        """A table from rows or a data frame."""
+        """Record a table from rows or a data frame."""
         table = library("wandb").Table(columns=columns, data=data, dataframe=dataframe)
         self.log({table_name: table}, step=step, **kwargs)
 

@@ -173,14 +173,14 @@ class Accelerator(
             step_scheduler_with_optimizer, step_with_optimizer
         )
         self.loss_reduction = loss_reduction
-        self.downcast_bf16 = options.truth(downcast_bf16)
+        self.downcast_bf16 = options.as_flag(downcast_bf16)
         self.dynamo_plugin = options.dynamo(dynamo_backend, dynamo_plugin, launch)
         plugin = options.sharding(fsdp_plugin, launch, comm, parallelism_config)
         RUN.fsdp_plugin = plugin or RUN.fsdp_plugin
         RUN.sharded = RUN.sharded or (plugin is not None and comm.world > 1)
         if RUN.sharded and plugin is not None and plugin.cpu_ram_efficient_loading:
             # transformers then loads weights on the main process only; sharding sends them on
-            RUN.tell(ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true")
+            RUN.export(ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true")
         self.log_with = choose(log_with)
         comm.settle_precision(self.state.mixed_precision, self.downcast_bf16)
         self._precision = Precision(
@@ -348,7 +348,7 @@ class Accelerator(
         `crosstrain.data.prepare.prepare_loader`.
         """
         if slice_fn_for_dispatch is not None:
-            options.not_ours(
+            options.unsupported(
                 "slice_fn_for_dispatch", "batches are cut by rows; dispatch a collate_fn's output"
             )
         place = self.device_placement if device_placement is None else device_placement

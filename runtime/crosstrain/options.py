@@ -70,7 +70,7 @@ def refuse(options: dict[str, Any]) -> None:
             raise NotImplementedError(f"{name} is not part of crosstrain: {ELSEWHERE[name]}.")
 
 
-def not_ours(what: str, instead: str) -> NoReturn:
+def unsupported(what: str, instead: str) -> NoReturn:
     """Raise NotImplementedError with the alternative."""
     raise NotImplementedError(f"{what} is not part of crosstrain: {instead}.")
 
@@ -211,18 +211,18 @@ def _divided(
 def _check_one_program(plugin: FullyShardedDataParallelPlugin, comm: Comm) -> None:
     """Raise NotImplementedError, where XLA shards models, for several hosts and for what its compiler decides itself."""
     if comm.world > 1:
-        not_ours(
+        unsupported(
             "sharding a model over the devices of several hosts",
             "leave the plugin out (every chip holds the whole model), or train on one host",
         )
     if plugin.is_hybrid:
-        not_ours("hybrid sharding where XLA shards the model", "choose FULL_SHARD")
+        unsupported("hybrid sharding where XLA shards the model", "choose FULL_SHARD")
     for name in ("cpu_offload", "activation_checkpointing", "mixed_precision_policy"):
         if getattr(plugin, name):
-            not_ours(f"{name} where XLA shards the model", f"leave {name} out of the FSDP plugin")
+            unsupported(f"{name} where XLA shards the model", f"leave {name} out of the FSDP plugin")
 
 
-def truth(value: bool | str) -> bool:
+def as_flag(value: bool | str) -> bool:
     """``downcast_bf16`` as a bool; it may be written as text."""
     return value if isinstance(value, bool) else parse_flag(value, "downcast_bf16")
 

@@ -47,13 +47,13 @@ class Run:
     def __init__(self) -> None:
         self.gradients = Gradients()
         self.unfinished: Unfinished | None = None
-        self._told: dict[str, str | None] = {}
+        self._exported: dict[str, str | None] = {}
         self._forget()
 
     def _forget(self) -> None:
-        for name, before in self._told.items():
+        for name, before in self._exported.items():
             os.environ.pop(name) if before is None else os.environ.update({name: before})
-        self._told = {}
+        self._exported = {}
         self._comm: Comm | None = None
         self._ended = False
         self.launch = LaunchConfig()
@@ -155,10 +155,10 @@ class Run:
             )
         return self.mixed_precision
 
-    def tell(self, **variables: str) -> None:
+    def export(self, **variables: str) -> None:
         """Set environment variables that other libraries read, until the run is forgotten."""
         for name, value in variables.items():
-            self._told.setdefault(name, os.environ.get(name))
+            self._exported.setdefault(name, os.environ.get(name))
             os.environ[name] = value
 
     def end(self) -> None:

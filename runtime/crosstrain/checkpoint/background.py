@@ -21,7 +21,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from crosstrain.checkpoint.contents import COPIES
-from crosstrain.checkpoint.training import together
+from crosstrain.checkpoint.training import run_collectively
 from crosstrain.comm.devices import use_in_thread
 from crosstrain.comm.notices import Notices
 from crosstrain.comm.protocol import Comm
@@ -160,7 +160,9 @@ def finish(comm: Comm) -> None:
         if save.error is not None and not isinstance(save.error, OtherFailed):
             raise save.error
 
-    together(comm, raise_error)  # an error of one rank, which the others know of too, is raised on all
+    run_collectively(
+        comm, raise_error
+    )  # an error of one rank, which the others know of too, is raised on all
 
 
 def release_copies() -> None:

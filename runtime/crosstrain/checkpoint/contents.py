@@ -11,7 +11,7 @@ from typing import Any
 
 from crosstrain.checkpoint import state_files
 from crosstrain.checkpoint.host_copies import Frozen, HostCopies
-from crosstrain.checkpoint.training import Training, numbered, single_states
+from crosstrain.checkpoint.training import Training, file_name, single_states
 from crosstrain.checkpoint.weights import save_object, save_safetensors
 from crosstrain.step import model as models
 
@@ -49,7 +49,7 @@ def collect(training: Training, folder: Path, writer: bool, safe: bool) -> list[
     parts.append(_plain(folder / f"random_states_{comm.rank}.pkl", state_files.random_states(comm)))
     parts += _waiting_gradients(training, folder)
     single = [
-        _plain(folder / numbered(name, index, suffix), comm.to_host(obj.state_dict()))
+        _plain(folder / file_name(name, index, suffix), comm.to_host(obj.state_dict()))
         for name, suffix, objects in single_states(training)
         for index, obj in enumerate(objects)
     ]
@@ -86,9 +86,9 @@ def _plain(path: Path, state: Any) -> Part:
 def _weights(folder: Path, index: int, state: dict[str, Any], safe: bool) -> Part:
     if safe:
         return Part(
-            folder / numbered("model", index, ".safetensors"), state, save_safetensors, save_safetensors
+            folder / file_name("model", index, ".safetensors"), state, save_safetensors, save_safetensors
         )
-    path = folder / numbered("pytorch_model", index, ".bin")
+    path = folder / file_name("pytorch_model", index, ".bin")
     return Part(path, state, save_object, state_files.save_beside_training)
 
 

@@ -12,7 +12,14 @@ from torch import nn
 from crosstrain.checkpoint import background, manifests, state_files
 from crosstrain.checkpoint.manifests import Manifest
 from crosstrain.checkpoint.state_files import SAFE, Reading
-from crosstrain.checkpoint.training import Position, Training, mains_choice, numbered, single_states, together
+from crosstrain.checkpoint.training import (
+    Position,
+    Training,
+    chosen_by_main,
+    file_name,
+    run_collectively,
+    single_states,
+)
 from crosstrain.checkpoint.weights import load_into, load_weights
 from crosstrain.step import model as models
 from crosstrain.utils.messages import say
@@ -36,7 +43,7 @@ def load_state(
         _load_weights(training, module, source, index, strict)
     for name, suffix, objects in single_states(training):
         for index, obj in enumerate(objects):
-            path = source / numbered(name, index, suffix)
+            path = source / file_name(name, index, suffix)
             _load_part(training, obj, path, required=name == "optimizer", reading=reading)
     _load_custom(training, source, reading)
     _continue(training, source, manifest)
@@ -60,9 +67,9 @@ def _load_weights(training: Training, module: nn.Module, source: Path, index: in
 
 def _load_source(training: Training, input_dir: str | Path | None) -> Path:
     """The checkpoint to load (collective); an error about its files is raised on every process."""
-    source = mains_choice(training.comm, lambda: _choose_source(training, input_dir))
+    source = chosen_by_main(training.comm, lambda: _choose_source(training, input_dir))
     own = training.project.save_on_each_node and training.comm.local_rank == 0 < training.comm.rank
-    together(training.comm, lambda: _check_source(source) if own else None)
+    run_collectively(training.comm, lambda: _check_source(source) if own else None)
     return source
 
 
@@ -177,8 +184,8 @@ def _describe(obj: Any) -> str:
 
 def _weights_file(source: Path, index: int) -> Path:
     for name, suffix in (("model", ".safetensors"), ("pytorch_model", ".bin")):
-        path = source / numbered(name, index, suffix)
+        path = source / file_name(name, index, suffix)
         if path.is_file():
             return path
     why = ": it was saved with fewer models prepared" if index else ""
-    raise FileNotFoundError(f"{source} holds no {numbered('model', index, '.safetensors')}{why}")
+    raise FileNotFoundError(f"{source} holds no {file_name('model', index, '.safetensors')}{why}")

@@ -162,7 +162,7 @@ def recover(directory: Path) -> None:
     shutil.rmtree(former)
 
 
-def numbered(project: Path) -> list[tuple[int, Path]]:
+def complete_checkpoints(project: Path) -> list[tuple[int, Path]]:
     """The numbers and directories of a project's complete checkpoints, oldest first.
 
     Where none has a manifest, as with accelerate's, all of them count.
@@ -185,7 +185,7 @@ def newest(project: Path) -> Path:
     Raises FileNotFoundError where the project has no checkpoint, CorruptCheckpointError where all are corrupted.
     """
     reasons: list[str] = []
-    for _, path in reversed(numbered(project)):
+    for _, path in reversed(complete_checkpoints(project)):
         try:
             verify(path)
         except CorruptCheckpointError as error:
@@ -218,7 +218,7 @@ def highest(project: Path) -> int:
 
 def prune(project: Path, keep: int) -> None:
     """Remove the oldest complete checkpoints until ``keep`` are left."""
-    checkpoints = numbered(project)
+    checkpoints = complete_checkpoints(project)
     for _, path in checkpoints[: max(0, len(checkpoints) - keep)]:
         path.rename(
             path.with_name(f".{path.name}.gone")

@@ -9,7 +9,7 @@ from crosstrain.checkpoint import background, manifests
 from crosstrain.checkpoint.checksums import THREADS
 from crosstrain.checkpoint.contents import Part, collect, freeze, write
 from crosstrain.checkpoint.manifests import Manifest
-from crosstrain.checkpoint.training import Training, mains_choice, together
+from crosstrain.checkpoint.training import Training, chosen_by_main, run_collectively
 from crosstrain.utils import run_summary
 from crosstrain.utils.files import behind_link
 from crosstrain.version import __version__
@@ -25,7 +25,7 @@ def save_state(
     comm, config = training.comm, training.project
     writer = training.writes_files
     background.finish(comm)
-    target = mains_choice(training.comm, lambda: _save_target(training, output_dir))
+    target = chosen_by_main(training.comm, lambda: _save_target(training, output_dir))
     if comm.averages:
         training.drift.compare(f"save_state to {target}")
     parts: list[Part] = []
@@ -39,10 +39,10 @@ def save_state(
 
     publish = partial(_publish, training, target, _manifest(training))
     try:
-        together(comm, lambda: manifests.begin(target) if writer else None)
-        together(comm, prepare)
+        run_collectively(comm, lambda: manifests.begin(target) if writer else None)
+        run_collectively(comm, prepare)
         if blocking:
-            together(comm, lambda: publish() if writer else None)
+            run_collectively(comm, lambda: publish() if writer else None)
     except Exception:
         if writer:
             manifests.abandon(target)

@@ -102,20 +102,20 @@ def _optimizer_states(training: Training) -> list[Any]:
     ]
 
 
-def numbered(name: str, index: int, suffix: str) -> str:
+def file_name(name: str, index: int, suffix: str) -> str:
     """The file name for the object with this index; that of the first has no number."""
     return f"{name}{suffix}" if index == 0 else f"{name}_{index}{suffix}"
 
 
-def mains_choice(comm: Comm, choose: Callable[[], Path]) -> Path:
+def chosen_by_main(comm: Comm, choose: Callable[[], Path]) -> Path:
     """The main process's choice, on every rank: their own paths may differ, as with `tempfile`, and so may the disks."""
     chosen: list[Path] = []
     main = comm.rank == 0
-    together(comm, lambda: chosen.append(choose()) if main else None)
+    run_collectively(comm, lambda: chosen.append(choose()) if main else None)
     return comm.broadcast_object(chosen[0] if main else Path())
 
 
-def together(comm: Comm, work: Callable[[], object]) -> None:
+def run_collectively(comm: Comm, work: Callable[[], object]) -> None:
     """Do this rank's part of the work and wait for the others (collective); an error on one rank is raised on all.
 
     Errors that a script may catch have the same type on every rank, so that all ranks catch them or none does.

@@ -25,16 +25,16 @@ from crosstrain.data.samplers import (
     samples,
 )
 from crosstrain.data.self_sharded import RankWatch
-from crosstrain.data.sharding import Batch, BatchSplit, Counts, deal, groups, steps
+from crosstrain.data.sharding import Batch, BatchSplit, Counts, groups, rank_steps, steps
 from crosstrain.utils.nested import rows_of
 
 
 class MapFeed:
     """A map-style data set: each rank reads the index batches that are dealt to it."""
 
-    def __init__(self, raw: DataLoader[Any], dealer: ShardedBatchSampler) -> None:
-        self.rng = dealer.rng
-        self.index_sampler = dealer
+    def __init__(self, raw: DataLoader[Any], index_sampler: ShardedBatchSampler) -> None:
+        self.rng = index_sampler.rng
+        self.index_sampler = index_sampler
         self._raw = raw
 
     @property
@@ -42,18 +42,18 @@ class MapFeed:
         return self.index_sampler.how
 
     def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
-        dealer = self.index_sampler
-        dealer.skip, dealer.resume, before = skip, resume, dealer.drawn
-        dealer.rewind = loader.restarts_workers()
+        index_sampler = self.index_sampler
+        index_sampler.skip, index_sampler.resume, before = skip, resume, index_sampler.drawn
+        index_sampler.rewind = loader.restarts_workers()
         try:
             batches = iter(read())
-            drawn = None if dealer.drawn is before else dealer.drawn
+            drawn = None if index_sampler.drawn is before else index_sampler.drawn
             if drawn is not None and resume is not None:
                 drawn.prime()
         finally:
             self.rng.close()
         kind = OnePass if self.how.alone else MapPass
-        return kind(loader, batches, dealer, drawn, skip)
+        return kind(loader, batches, index_sampler, drawn, skip)
 
     def length(self) -> int | None:
         # Without sharding a subclass's own len() counts, as it does in the user's plain loop.
@@ -70,12 +70,12 @@ class MapPass(Pass):
         self,
         loader: PreparedLoader,
         batches: Iterator[Any],
-        dealer: ShardedBatchSampler,
+        index_sampler: ShardedBatchSampler,
         drawn: SamplerPass | None,
         skip: int,
     ) -> None:
         super().__init__(loader, batches, {}, skip)
-        self._dealer = dealer
+        self._index_sampler = index_sampler
         self._begun = drawn
 
     @property
@@ -98,7 +98,7 @@ class MapPass(Pass):
     def _drawn(self) -> SamplerPass:
         """The order of this pass. A subclass whose __iter__ is a generator draws it only with its first batch."""
         if self._begun is None:
-            self._begun = self._dealer.drawn
+            self._begun = self._index_sampler.drawn
         if self._begun is None:
             raise RuntimeError(
                 f"{type(self.loader).__name__} was prepared, but gave a batch without asking for its "
@@ -117,7 +117,7 @@ class OnePass(MapPass):
         return self.place
 
     def known_counts(self) -> Counts | None:
-        size, total = self._dealer.how.size, samples(self._dealer.batches)
+        size, total = self._index_sampler.how.size, samples(self._index_sampler.batches)
         if size is None or total is None:
             return None
         rows = (min(size, total - (self.done - 1) * size),)
@@ -193,12 +193,12 @@ class StreamShard(WrappedStream):
     def _steps(self, rows: Iterator[Any]) -> Iterator[Batch]:
         size = self.how.size
         batches = groups(rows, size) if size is not None else ([row] for row in rows)
-        dealt = deal(batches, self.how)
+        own_steps = rank_steps(batches, self.how)
         if getattr(
             self.dataset, "unasked", False
         ):  # of a `StatefulStream`: read for what completes the last step
-            next(dealt, None)
-        for own, counts in dealt:
+            next(own_steps, None)
+        for own, counts in own_steps:
             if own is None:
                 return
             self.counts.append(counts)

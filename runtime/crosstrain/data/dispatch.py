@@ -289,22 +289,27 @@ class DispatchFeed:
             restore(own)
         if self._watch is not None:
             made = self._watch.first(made)
-        dealer = self.index_sampler if isinstance(self.index_sampler, ShardedBatchSampler) else None
-        return DispatchPass(loader, channel, made, start, skip, None if dealer is None else dealer.drawn)
+        sampler = self._sampler
+        return DispatchPass(loader, channel, made, start, skip, None if sampler is None else sampler.drawn)
+
+    @property
+    def _sampler(self) -> ShardedBatchSampler | None:
+        """The index sampler of a map-style data set; None for a stream."""
+        return self.index_sampler if isinstance(self.index_sampler, ShardedBatchSampler) else None
 
     def _read(
         self, loader: PreparedLoader, read: Read, skip: int, resume: State | None, start: State
     ) -> tuple[Iterator[Any], State]:
         """The whole batches of a pass, and the state it began in."""
         rewind = loader.restarts_workers()
-        dealer = self.index_sampler if isinstance(self.index_sampler, ShardedBatchSampler) else None
-        if dealer is not None:
-            dealer.rewind = rewind
+        sampler = self._sampler
+        if sampler is not None:
+            sampler.rewind = rewind
         with self._watch or nullcontext():
             batches = iter(read())
         if rewind:
             self.rng.rewind()
-        if dealer is None and (skip or resume is not None):
+        if sampler is None and (skip or resume is not None):
             start = self.rng.order(start)
         return batches, start
 

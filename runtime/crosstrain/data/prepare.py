@@ -27,7 +27,7 @@ from crosstrain.data.fingerprint import check_same_loader
 from crosstrain.data.loader import Feed, Prepared, PreparedLoader, Progress
 from crosstrain.data.options import DataPlan
 from crosstrain.data.order_rng import OrderRng
-from crosstrain.data.presharded import AdoptedDealer, own_sampler
+from crosstrain.data.presharded import PreshardedBatchSampler, own_sampler
 from crosstrain.data.samplers import (
     SeedableRandomSampler,
     ShardedBatchSampler,
@@ -168,22 +168,22 @@ def _choose_feed(raw: DataLoader[Any], twin: dict[str, Any], comm: Comm, plan: D
     stream = isinstance(raw.dataset, IterableDataset)
     shards = comm.world > 1 and stream and _is_sharded(raw, comm, plan)
     dispatch = plan.dispatch_batches or (plan.dispatch_batches is None and stream and not shards)
-    how = _dealing(raw, comm, plan)
+    how = _batch_split(raw, comm, plan)
     if comm.world > 1 and dispatch:
         rng = _order_rng(raw, comm, plan, everywhere=False)
         sampler = raw._index_sampler
         if not stream:
-            sampler = _dealer(raw, replace(how, parts=1, part=0, devices=1), rng, comm)
+            sampler = _sharded_sampler(raw, replace(how, parts=1, part=0, devices=1), rng, comm)
         watch = _watch_rank(raw, twin, plan)
         return DispatchFeed(raw, sampler, how, rng, comm, plan.put_on_device, watch)
     # Where the script shards the loader, each rank's sampler draws what is its own.
     rng = _order_rng(raw, comm, plan, everywhere=own_sampler(raw) is None)
     if not stream:
         _seed_workers(twin, comm, plan)
-        dealer = _dealer(raw, how, rng, comm)
+        index_sampler = _sharded_sampler(raw, how, rng, comm)
         if not how.alone and raw.batch_sampler is not None:
-            twin["batch_sampler"] = dealer
-        return MapFeed(raw, dealer)
+            twin["batch_sampler"] = index_sampler
+        return MapFeed(raw, index_sampler)
     if how.alone:
         return StreamFeed(raw, how, rng)
     if shards:
@@ -208,7 +208,7 @@ def _reads_one_stream(raw: DataLoader[Any], comm: Comm, plan: DataPlan) -> bool:
     return stream and not _is_sharded(raw, comm, plan)
 
 
-def _dealing(raw: DataLoader[Any], comm: Comm, plan: DataPlan) -> BatchSplit:
+def _batch_split(raw: DataLoader[Any], comm: Comm, plan: DataPlan) -> BatchSplit:
     batches = raw._index_sampler
     stream = isinstance(raw.dataset, IterableDataset)
     size = raw.batch_size if stream or raw.batch_size is not None else getattr(batches, "batch_size", None)
@@ -228,13 +228,13 @@ def _order_rng(raw: DataLoader[Any], comm: Comm, plan: DataPlan, everywhere: boo
     return OrderRng(comm, generators(raw, batches), reach(batches), plan.rng_types, everywhere=everywhere)
 
 
-def _dealer(raw: DataLoader[Any], how: BatchSplit, rng: OrderRng, comm: Comm) -> ShardedBatchSampler:
+def _sharded_sampler(raw: DataLoader[Any], how: BatchSplit, rng: OrderRng, comm: Comm) -> ShardedBatchSampler:
     batches = raw._index_sampler
     single = raw.batch_sampler is None and not isinstance(batches, BatchSampler)
     unknown = reach(batches) == "anything"
     early = unknown or raw.num_workers > 0
     if (sampler := own_sampler(raw)) is not None:
-        return AdoptedDealer(
+        return PreshardedBatchSampler(
             batches, how, rng, comm, single=single, check=False, early=early, sampler=sampler
         )
     return ShardedBatchSampler(

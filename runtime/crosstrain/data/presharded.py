@@ -66,7 +66,7 @@ def misfit(shares: list[Share | None], comm: Comm, data: str) -> str | None:
     return None
 
 
-class AdoptedDealer(ShardedBatchSampler):
+class PreshardedBatchSampler(ShardedBatchSampler):
     """The index sampler of a loader that the script has sharded: its own batches, one a step.
 
     sampler: what shards. Its indices are every `num_replicas`-th of an order that starts again at its end to fill

@@ -22,7 +22,7 @@ from torch.utils.data import (
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.random_streams import State
 from crosstrain.data.order_rng import OrderRng, Reach
-from crosstrain.data.sharding import Batch, BatchSplit, Counts, Even, cut, deal, steps
+from crosstrain.data.sharding import Batch, BatchSplit, Counts, Even, cut, rank_steps, steps
 from crosstrain.utils import checks
 
 
@@ -145,7 +145,7 @@ class ShardedBatchSampler:
 
     def steps(self, walk: Iterator[Batch]) -> Iterator[tuple[Batch | None, Counts | None]]:
         """This rank's batches of a walk over all of them, each with the rows of all ranks if these are known."""
-        return deal(walk, self.how)
+        return rank_steps(walk, self.how)
 
     def compare_first(self, walk: Iterator[Batch]) -> Iterator[Batch]:
         """The same walk, after its first step was found equal on all ranks; RuntimeError if it is not."""
@@ -176,13 +176,13 @@ class SamplerPass:
     One process needs no counts: its batches are the user's.
     """
 
-    def __init__(self, dealer: ShardedBatchSampler, walk: Iterator[Batch]) -> None:
+    def __init__(self, sampler: ShardedBatchSampler, walk: Iterator[Batch]) -> None:
         self.start: State = {}  # known with the first batch
         self.counts: deque[Counts | None] = deque()
-        self._dealer = dealer
+        self._sampler = sampler
         self._walk = walk
-        self._skip = dealer.skip
-        self._begun = dealer.rng.start
+        self._skip = sampler.skip
+        self._begun = sampler.rng.start
         self._primed = False
 
     def prime(self) -> None:
@@ -190,26 +190,26 @@ class SamplerPass:
         if self._primed:
             return
         self._primed = True
-        dealer = self._dealer
+        sampler = self._sampler
         try:
-            installed = dealer.rng.open()
-            self.start = dealer.rng.order(self._begun or installed)
-            mine = self._walk if dealer.how.alone else self._deal(dealer.compare_first(self._walk))
+            installed = sampler.rng.open()
+            self.start = sampler.rng.order(self._begun or installed)
+            mine = self._walk if sampler.how.alone else self._own_steps(sampler.compare_first(self._walk))
             first = list(islice(mine, self._skip, self._skip + 1))
             if self._skip:
                 self.counts = deque(list(self.counts)[self._skip :])
             self._walk = chain(first, mine)
         finally:
-            dealer.rng.close()
+            sampler.rng.close()
 
     def own(self) -> Iterator[Any]:
         """The index batches of this rank."""
         self.prime()
         yield from self._walk
 
-    def _deal(self, walk: Iterator[Batch]) -> Iterator[Any]:
-        single = self._dealer.single
-        for own, counts in self._dealer.steps(walk):
+    def _own_steps(self, walk: Iterator[Batch]) -> Iterator[Any]:
+        single = self._sampler.single
+        for own, counts in self._sampler.steps(walk):
             if own is None:
                 return
             self.counts.append(counts)

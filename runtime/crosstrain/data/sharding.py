@@ -148,7 +148,7 @@ def groups(batches: Iterable[Batch], size: int) -> Iterator[list[Batch]]:
         yield group
 
 
-def deal(batches: Iterable[Batch], how: BatchSplit) -> Iterator[RankStep]:
+def rank_steps(batches: Iterable[Batch], how: BatchSplit) -> Iterator[RankStep]:
     """The steps of one pass as rank `how.part` sees them, read one step at a time and never ahead."""
     if how.alone:
         for batch in batches:
@@ -158,9 +158,9 @@ def deal(batches: Iterable[Batch], how: BatchSplit) -> Iterator[RankStep]:
     first: list[Batch] = []
     for group in groups(batches, how.group):
         first = first or group
-        dealt = _by_row(group, first, how) if _rows_may_move(group, how) else _by_batch(group, first, how)
-        if dealt is not None:
-            yield dealt
+        step = _by_row(group, first, how) if _rows_may_move(group, how) else _by_batch(group, first, how)
+        if step is not None:
+            yield step
 
 
 def _rows_may_move(group: list[Batch], how: BatchSplit) -> bool:

@@ -90,10 +90,10 @@ def _evenness(loaders: Sequence[Any], even_batches: Any) -> Iterator[None]:
     """Let map-style loaders deal their batches so, for a while."""
     changed = []
     for loader in loaders if even_batches is not None else ():
-        dealer: Any = getattr(loader._crosstrain.feed, "index_sampler", None)
-        if hasattr(dealer, "batches") and hasattr(dealer, "how"):
-            changed.append((dealer, dealer.how))
-            dealer.how = replace(dealer.how, even=even_batches)
+        index_sampler: Any = getattr(loader._crosstrain.feed, "index_sampler", None)
+        if hasattr(index_sampler, "batches") and hasattr(index_sampler, "how"):
+            changed.append((index_sampler, index_sampler.how))
+            index_sampler.how = replace(index_sampler.how, even=even_batches)
         else:
             warnings.warn(
                 "join_uneven_inputs: changing even_batches is only supported for map-style datasets; a loader "
@@ -103,5 +103,5 @@ def _evenness(loaders: Sequence[Any], even_batches: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        for dealer, how in changed:
-            dealer.how = how
+        for index_sampler, how in changed:
+            index_sampler.how = how

@@ -1,4 +1,4 @@
-"""Where a prepared loader's batches come from when every rank reads its own."""
+"""Sources of a prepared loader's batches where every rank reads its own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from crosstrain.utils.nested import rows_of
 
 
 class MapFeed:
-    """A map-style data set: each rank reads the index batches that are dealt to it."""
+    """A map-style data set: each rank reads its own index batches."""
 
     def __init__(self, raw: DataLoader[Any], index_sampler: ShardedBatchSampler) -> None:
         self.rng = index_sampler.rng
@@ -64,7 +64,7 @@ class MapFeed:
 
 
 class MapPass(Pass):
-    """Takes each batch's counts from the order that was drawn for it."""
+    """A pass over a map-style data set; the batches' counts come from its index batches."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class MapPass(Pass):
         return self._drawn.start
 
     def first_asked(self) -> None:
-        """The order that is drawn for it notes its state."""
+        """Do nothing: the `SamplerPass` keeps the state itself."""
 
     @property
     def receive(self) -> Callable[[Any], Any] | None:
@@ -96,7 +96,7 @@ class MapPass(Pass):
 
     @property
     def _drawn(self) -> SamplerPass:
-        """The order of this pass. A subclass whose __iter__ is a generator draws it only with its first batch."""
+        """The order of this pass. A subclass whose `__iter__` is a generator draws it with its first batch only."""
         if self._begun is None:
             self._begun = self._index_sampler.drawn
         if self._begun is None:
@@ -110,7 +110,7 @@ class MapPass(Pass):
 
 
 class OnePass(MapPass):
-    """Where one device takes it all, nothing is done for a batch; its rows follow from its number."""
+    """A pass on one device, which does no work per batch; a batch's number tells its rows."""
 
     @property
     def receive(self) -> Callable[[Any], Any] | None:
@@ -125,7 +125,7 @@ class OnePass(MapPass):
 
 
 class StreamFeed:
-    """An iterable data set in one process: the user's own batches."""
+    """An iterable data set in one process, with the user's own batches."""
 
     pass_type: type[Pass] = Pass
     watch: RankWatch | None = None
@@ -135,7 +135,7 @@ class StreamFeed:
         self.rng = rng
         self.index_sampler = raw._index_sampler
         self._raw = raw
-        self._first: Any = None  # of the batches that were skipped
+        self._first: Any = None  # the first of the batches that were skipped
 
     def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
         start = self.rng.open(resume)
@@ -157,7 +157,7 @@ class StreamFeed:
         return self.pass_type(loader, batches, start, skip)
 
     def length(self) -> int | None:
-        # Workers may split a stream into more batches than its length says; then only reading tells.
+        # Workers may split a stream into more batches than its length says; only reading then shows how many.
         return known_length(self._raw) if self._raw.num_workers == 0 else None
 
     def __len__(self) -> int:
@@ -186,9 +186,7 @@ class StreamShard(WrappedStream):
 
     def __iter__(self) -> Iterator[Any]:
         rows = iter(self.dataset)  # now, as in a plain loader
-        return chain.from_iterable(
-            self._steps(rows)
-        )  # torch asks for row after row: not a task for a generator
+        return chain.from_iterable(self._steps(rows))  # torch asks row by row, for which a generator is slow
 
     def _steps(self, rows: Iterator[Any]) -> Iterator[Batch]:
         size = self.how.size
@@ -196,7 +194,7 @@ class StreamShard(WrappedStream):
         own_steps = rank_steps(batches, self.how)
         if getattr(
             self.dataset, "unasked", False
-        ):  # of a `StatefulStream`: read for what completes the last step
+        ):  # set by `StatefulStream`: rows read again only to complete the last step
             next(own_steps, None)
         for own, counts in own_steps:
             if own is None:
@@ -206,7 +204,7 @@ class StreamShard(WrappedStream):
 
 
 class CountingCollate:
-    """Collates and adds the counts of the step: rows and counts cross a worker's pipe together."""
+    """Collates rows and returns the step's counts with them, so that both come from the worker together."""
 
     def __init__(self, shard: StreamShard, collate: Callable[[Any], Any]) -> None:
         self.shard = shard
@@ -217,7 +215,7 @@ class CountingCollate:
 
 
 class StreamShardPass(Pass):
-    """Takes each batch's counts from what came with it."""
+    """A pass whose batches come with their counts."""
 
     @property
     def receive(self) -> Callable[[Any], Any] | None:
@@ -230,7 +228,7 @@ class StreamShardPass(Pass):
 
 
 class StreamShardFeed(StreamFeed):
-    """dispatch_batches=False: every rank reads the whole stream and keeps its rows."""
+    """An iterable data set with dispatch_batches=False: every rank reads the whole stream and keeps its own rows."""
 
     pass_type = StreamShardPass
 
@@ -250,11 +248,11 @@ class StreamShardFeed(StreamFeed):
 
 
 class NodeShardFeed(StreamFeed):
-    """A stream made of shards (`dataset.shard(num_shards, index)`): each rank reads its own shards.
+    """An iterable data set made of shards (`dataset.shard(num_shards, index)`): each rank reads its own.
 
-    How many rows the others have, nobody knows in advance. Unless even_batches=False, the ranks tell each
-    other with every step, so that all end together: a rank that has run out repeats its first batch, not
-    counted as real.
+    No rank knows in advance how many rows the others have. Unless even_batches=False, the ranks exchange the numbers
+    in every step, so that all end with the same step. A rank that has run out repeats its first batch, whose rows
+    then do not count as real.
     """
 
     def __init__(self, raw: DataLoader[Any], how: BatchSplit, rng: OrderRng, comm: Comm) -> None:
@@ -280,7 +278,7 @@ class NodeShardFeed(StreamFeed):
 
 
 class NodeShardPass(Pass):
-    """Keeps the ranks of a sharded stream in step."""
+    """A pass in which the ranks tell each other in every step whether they have more rows."""
 
     def __init__(self, loader: PreparedLoader, run: Pass, first: Any, how: BatchSplit, comm: Comm) -> None:
         super().__init__(loader, iter(()), run.start, run.done)
@@ -319,7 +317,7 @@ class NodeShardPass(Pass):
         return batch if self.place is None else self.place(batch)
 
     def _complete(self, batch: Any, held: list[int]) -> Any:
-        """The batch of this rank for a step in which rank r has held[r] rows."""
+        """This rank's batch of a step in which rank r has held[r] rows."""
         if self._first is None:
             self._first = copy.deepcopy(batch)  # the user may change the batch in place
             if not all(held):
@@ -343,5 +341,5 @@ class NodeShardPass(Pass):
 
 
 def _rows(batch: Any) -> int:
-    """Rows of a batch, 0 for none; a batch without rows counts as one."""
+    """The number of rows of a batch, 0 without a batch; a batch that has no rows counts as one."""
     return 0 if batch is None else (1 if (n := rows_of(batch)) is None else n)

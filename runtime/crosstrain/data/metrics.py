@@ -1,4 +1,4 @@
-"""Gathering what a loader's batches gave, exactly once per sample and in the order of the data set."""
+"""Gathering the results of a loader's batches, exactly once per sample and in the order of the data set."""
 
 from __future__ import annotations
 
@@ -24,17 +24,20 @@ logger = logging.getLogger(__name__)
 
 
 def gather_for_metrics(data: Any, active: ActiveLoaders, comm: Comm, use_gather_object: bool = False) -> Any:
-    """`gather`, less the rows that were added to even out a batch; objects are joined in a list.
+    """`gather` without the rows that only complete an uneven batch (collective).
 
-    In the loop of a prepared loader. Dim 0 of a tensor is this process's rows of the batch, or k times as many (k
-    rows for each sample, one sample behind the other), or one value (a scalar, or shape [1]), of which every
-    process gives one. Over one pass of a loader that drops nothing exactly N rows come out, in the order of the
-    data set. Where tensors stand beside other values (a dict of logits and names) each is gathered in its place;
-    ``use_gather_object`` makes one list of what the processes bring. One device: ``data``.
+    In the loop over a prepared loader, dimension 0 of a tensor must be this process's rows of the batch; k times as
+    many (k rows per sample, those of one sample next to each other); or one value (a scalar, or shape [1]), of which
+    the result has one per process. Over one pass of a loader that drops nothing, exactly N rows come out for N
+    samples, in the order of the data set. Outside of every loop this is `gather`.
 
-    Raises RuntimeError on every process for a tensor of another size; in the loop of an unprepared loader inside
-    that of a prepared one; and after a loop for what was collected in it, if rows that complete a batch are among
-    it. `gather` and `reduce` are for all of these.
+    ``data`` is a tensor, any other object, or a nested structure. In a structure of tensors and other values, such as
+    a dict of logits and names, each value is gathered in its place, and lists are joined. ``use_gather_object`` makes
+    one list of all processes' objects. With one device, ``data`` is returned as it is.
+
+    Raises RuntimeError on every process for a tensor of another size; in the loop over an unprepared loader inside
+    that over a prepared one; and after a loop for rows collected in it, if some of them only complete a batch. Use
+    `gather` or `reduce` for these.
     """
     if comm.replicas == 1:
         return data
@@ -61,10 +64,10 @@ def gather_for_metrics(data: Any, active: ActiveLoaders, comm: Comm, use_gather_
 
 
 def global_rows(data: Any, active: ActiveLoaders, comm: Comm) -> int:
-    """How many rows `gather_for_metrics` would return for ``data``, which has this process's rows of the batch.
+    """The number of rows that `gather_for_metrics` would return for ``data``, this process's rows of the batch.
 
-    The loader in hand knows it, so nothing is exchanged but where it does not (a stream of unknown length, rows from
-    outside its loop). Raises RuntimeError as `gather_for_metrics` does.
+    The loader knows the number, so that there is no communication, except for a stream of unknown length and for rows
+    from outside of its loop. Raises RuntimeError as `gather_for_metrics` does.
     """
     if comm.replicas == 1:
         return len(data)
@@ -81,11 +84,11 @@ def global_rows(data: Any, active: ActiveLoaders, comm: Comm) -> int:
 
 
 def own_rows(data: Any, active: ActiveLoaders, comm: Comm) -> Any:
-    """This process's part of what `gather_for_metrics` returns for ``data``: its rows of the batch in hand, less those
-    that only complete it.
+    """This process's rows in the result of `gather_for_metrics`, without communication.
 
-    Nothing is exchanged. A process may have no row of the last batch that counts, and gets none then. Raises
-    RuntimeError for what has no row for each of the batch's, and as `gather_for_metrics` does.
+    These are its rows of the batch in hand without those that only complete it; of the last batch there may be none.
+    ``data`` is a tensor or a nested structure of tensors. Raises RuntimeError for a tensor that is one value instead of
+    rows, and as `gather_for_metrics` does; TypeError for anything but tensors.
     """
     if comm.replicas == 1:
         return data
@@ -107,12 +110,12 @@ def own_rows(data: Any, active: ActiveLoaders, comm: Comm) -> Any:
 
 
 def _exchange(found: list[Column], hand: BatchInHand, comm: Comm) -> list[list[int | None]]:
-    """The columns' sizes on every rank, where the ranks have to meet; else only here.
+    """The columns' sizes on every rank if the ranks must exchange them, else on this rank only.
 
-    Raises Refused on every rank where one of them finds a problem. The others learn of it in the exchange that
-    they make next; tensors on a device travel without one, so the ranks meet before them at a line's first use and
-    in uneven steps. They also meet where one rank has a single row and another more: a tensor of shape [1] may then
-    be that row, or one value for each rank.
+    Raises Refused on every rank where one of them finds a problem. The other ranks learn of it in their next exchange
+    of objects. Tensors on a device are gathered without one, so the ranks exchange the sizes first, at a line's first
+    use and in uneven steps. They also do so where one rank has a single row and another more, because a tensor of shape
+    [1] may then be that row or one value per rank.
     """
     on_device = any(column.on_device for column in found) and not hand.whole
     meet = not hand.whole and hand.is_ambiguous
@@ -129,7 +132,7 @@ def _exchange(found: list[Column], hand: BatchInHand, comm: Comm) -> list[list[i
 
 
 def _note(found: list[Column], hand: BatchInHand) -> None:
-    """Nothing is wrong with these: what the journal and the user are told."""
+    """Record that the columns passed the checks, and warn the user about several rows per sample."""
     if hand.data is None:
         return
     if hand.counts is None:
@@ -149,7 +152,7 @@ def _gather_objects(data: Any, found: list[Column], hand: BatchInHand, comm: Com
 
 
 def _cut_whole(data: Any, counts: RowsByRank, per_sample: list[int]) -> Any:
-    """The tensors hold the rows of all ranks already, one rank's behind the other's: keep the real ones."""
+    """Keep the real rows of tensors that already hold the rows of all ranks, in rank order."""
     out: list[Tensor] = []
     for tensor, times in zip(leaves(data), per_sample, strict=True):
         if times == VALUE or counts.rows == counts.real:
@@ -162,7 +165,7 @@ def _cut_whole(data: Any, counts: RowsByRank, per_sample: list[int]) -> Any:
 
 
 def _gather_tensors(data: Any, counts: RowsByRank, comm: Comm, per_sample: list[int]) -> Any:
-    """Ranks may hold different numbers of rows: pad to the longest, gather, cut each rank's real rows."""
+    """Gather tensors of which ranks may hold different numbers of rows: pad, gather, keep each rank's real rows."""
     most = max(counts.rows)
     padded = [
         tensor if times == VALUE else pad_to(tensor, most * times)

@@ -75,30 +75,33 @@ class Clipping:
 
 
 def _whole(norm: Tensor) -> Tensor:
-    """The norm of sharded gradients is sharded itself; put it together."""
+    """The norm as one tensor; that of sharded gradients is itself a DTensor."""
     put_together = getattr(norm, "full_tensor", None)
     return norm if put_together is None else put_together()
 
 
 class ClippingMembers:
-    """The part of an Accelerator that unscales and clips."""
+    """The members of an Accelerator that unscale and clip gradients."""
 
     _clipping: Clipping
 
     @property
     def scaler(self) -> torch.amp.GradScaler | None:
-        """The gradient scaler of fp16, None in other precisions."""
+        """The gradient scaler with mixed precision "fp16"; None in other precisions."""
         return self._clipping.scaler
 
     @property
     def optimizer_step_was_skipped(self) -> bool:
-        """Whether the scaler skipped the last step of any prepared optimizer; False inside a window, which has none."""
+        """Whether the scaler skipped the last step of any prepared optimizer; False inside an accumulation window."""
         return self._clipping.step_was_skipped
 
     def unscale_gradients(
         self, optimizer: Optimizer | list[Optimizer] | tuple[Optimizer, ...] | None = None
     ) -> None:
-        """Divide gradients by the fp16 loss scale, once per step; nothing to do without a scaler."""
+        """Divide gradients by the fp16 loss scale, at most once per step; does nothing without a scaler.
+
+        ``optimizer``: one or several; None for all that are prepared.
+        """
         self._clipping.unscale(optimizer)
 
     def clip_grad_norm_(
@@ -109,16 +112,19 @@ class ClippingMembers:
         error_if_nonfinite: bool = False,
         foreach: bool | None = None,
     ) -> Tensor:
-        """Scale the gradients down to ``max_norm``; returns their total norm before.
+        """Scale the gradients down to a total norm of at most ``max_norm``; returns their norm before, a 0-d tensor.
 
-        Inside an accumulation window nothing is changed; the norm is that of the gradients so far.
-        ``error_if_nonfinite`` and ``foreach`` are those of `torch.nn.utils.clip_grad_norm_`: RuntimeError, on every
-        rank, where the norm is not finite.
+        The gradients are averaged and unscaled first. Inside an accumulation window nothing is changed, and the norm
+        is that of the gradients so far. The arguments are those of `torch.nn.utils.clip_grad_norm_`; with
+        ``error_if_nonfinite``, RuntimeError on every rank where the norm is not finite.
         """
         return self._clipping.by_norm(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
     def clip_grad_value_(
         self, parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
     ) -> None:
-        """Clamp every gradient element to ``[-clip_value, clip_value]``; nothing inside a window."""
+        """Clamp every element of the gradients, averaged and unscaled, to ``[-clip_value, clip_value]``.
+
+        Inside an accumulation window this does nothing.
+        """
         self._clipping.by_value(parameters, clip_value, foreach)

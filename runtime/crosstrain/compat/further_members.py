@@ -32,7 +32,7 @@ class Trigger:
 
 
 class FurtherMembers:
-    """Less common members."""
+    """Triggers, and members that other libraries ask for."""
 
     _trigger: Trigger
 
@@ -50,24 +50,25 @@ class FurtherMembers:
         self._trigger.raise_flag()
 
     def check_trigger(self) -> bool:
-        """Whether any process raised its flag; lowers all. Every process calls it."""
+        """Whether any process raised its flag; lowers all flags (collective)."""
         return self._trigger.check(RUN.comm)
 
     def verify_device_map(self, model: nn.Module) -> bool:
-        """Whether the model was dispatched over several devices by another library (it cannot train so)."""
+        """Whether another library has dispatched the model over several devices; it cannot be trained then."""
         device_map = getattr(model, "hf_device_map", None)
         return device_map is not None and len(set(device_map.values())) > 1
 
     @property
     def should_save_model(self) -> bool:
+        """True: kept for compatibility with Accelerate."""
         return True
 
     def skip_first_batches(self, dataloader: DataLoader[Any], num_batches: int = 0) -> DataLoader[Any]:
-        """A loader for this epoch that starts after ``num_batches`` of this process's batches."""
+        """A copy of the loader without the first ``num_batches`` batches: see `crosstrain.data.prepare.skip_first_batches`."""
         return skip_first_batches(dataloader, num_batches)
 
     def __getattr__(self, name: str) -> Any:
-        """Members of Accelerate's that are not ours say what to use instead."""
+        """Raise NotImplementedError, naming the alternative, for members of Accelerate's that do not exist here."""
         member = getattr(type(self), name, None)
         if isinstance(member, property):  # it raised an AttributeError of its own: raise that one
             return member.__get__(self)

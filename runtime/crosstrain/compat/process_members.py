@@ -1,4 +1,4 @@
-"""The part of an Accelerator that says who this process is and what runs where."""
+"""The members of an Accelerator that give this process's place, its device, and the run's precision."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 class ProcessMembers:
-    """Views on the run's state; constants once the Accelerator exists."""
+    """Views of the run's state, which does not change while the run lasts."""
 
     state: AcceleratorState
 
@@ -35,7 +35,7 @@ class ProcessMembers:
 
     @property
     def num_replicas(self) -> int:
-        """Devices that share a step: the processes, but on a TPU the chips of all hosts."""
+        """The number of devices that share a step: that of processes, or on a TPU that of all hosts' chips."""
         return self.state.num_replicas
 
     @property
@@ -78,47 +78,50 @@ class ProcessMembers:
         return self.state.mixed_precision != "no"
 
     def wait_for_everyone(self) -> None:
-        """Return when every process has come here; at once with one process."""
+        """Wait until every process has called this (collective)."""
         self.state.wait_for_everyone()
 
     def print(self, *args: Any, **kwargs: Any) -> None:
-        """print, once per machine."""
+        """`print`, on one process per machine."""
         self.state.print(*args, **kwargs)
 
     def main_process_first(self) -> AbstractContextManager[None]:
-        """The main process runs the body, then the others do."""
+        """Return a context whose body the main process runs before the others do (collective)."""
         return self.state.main_process_first()
 
     def local_main_process_first(self) -> AbstractContextManager[None]:
-        """The same with one main process per machine."""
+        """Return a context whose body each machine's main process runs before its other processes do (collective)."""
         return self.state.local_main_process_first()
 
     def on_main_process(self, function: Callable[P, R]) -> Callable[P, R | None]:
-        """Decorator: run on the main process; None elsewhere."""
+        """Decorator: call the function on the main process only; elsewhere it returns None."""
         return self.state.on_main_process(function)
 
     def on_local_main_process(self, function: Callable[P, R]) -> Callable[P, R | None]:
-        """Decorator: run once per machine; None elsewhere."""
+        """Decorator: call the function on one process per machine only; elsewhere it returns None."""
         return self.state.on_local_main_process(function)
 
     def on_last_process(self, function: Callable[P, R]) -> Callable[P, R | None]:
-        """Decorator: run on the last process; None elsewhere."""
+        """Decorator: call the function on the last process only; elsewhere it returns None."""
         return self.state.on_last_process(function)
 
     def on_process(
         self, function: Callable[P, R] | None = None, process_index: int | None = None
     ) -> Callable[..., Any]:
-        """Decorator, bare or with ``process_index``: run on that process; None elsewhere."""
+        """Decorator, bare or with ``process_index``: call the function on that process only (default: 0)."""
         return self.state.on_process(function, process_index)
 
     def on_local_process(
         self, function: Callable[P, R] | None = None, local_process_index: int | None = None
     ) -> Callable[..., Any]:
-        """Decorator, bare or with ``local_process_index``: run there on each machine; None elsewhere."""
+        """Decorator, bare or with ``local_process_index``: call it on that process of each machine only (default: 0)."""
         return self.state.on_local_process(function, local_process_index)
 
     def split_between_processes(
         self, inputs: Any, apply_padding: bool = False
     ) -> AbstractContextManager[Any]:
-        """This process's part of a list, tensor, dict of them or data set: see `crosstrain.utils.splitting.share`."""
+        """Return a context that gives this process's share of a list, tensor, dict of them or data set.
+
+        See `crosstrain.utils.splitting.share`.
+        """
         return self.state.split_between_processes(inputs, apply_padding)

@@ -43,7 +43,7 @@ from crosstrain.step.uneven_inputs import join
 from crosstrain.step.unprepared import FirstStep, refuse_plain_backward, watch_steps
 from crosstrain.tracking.members import Trackers, TrackingMembers
 from crosstrain.tracking.registry import choose
-from crosstrain.utils import checks, operations
+from crosstrain.utils import checks
 from crosstrain.utils.dataclasses import (
     AutocastKwargs,
     DataLoaderConfiguration,
@@ -460,18 +460,6 @@ class Accelerator(
     def autocast(self, autocast_handler: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
         """Return a context of the run's mixed precision, for code outside a prepared model's forward."""
         return self._precision.autocast(autocast_handler)
-
-    # -- collectives ------------------------------------------------------------------------------
-
-    def gather(self, tensor: Any) -> Any:
-        """Concatenate every rank's tensors along dim 0: see `crosstrain.utils.operations.gather`."""
-        return operations.gather(tensor)
-
-    def pad_across_processes(
-        self, tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False
-    ) -> Any:
-        """Pad ``dim`` to its largest size over the ranks: see `crosstrain.utils.operations.pad_across_processes`."""
-        return operations.pad_across_processes(tensor, dim, pad_index, pad_first)
 
     def free_memory(self, *objects: Any) -> list[None]:
         """Forget everything that was prepared, and an open accumulation window, and free the memory.

@@ -220,51 +220,62 @@ class PartialState:
 
     @property
     def initialized(self) -> bool:
+        """Whether the run has started."""
         return RUN.started
 
     @property
     def device(self) -> torch.device:
+        """The device of this process."""
         return RUN.comm.device
 
     @property
     def backend(self) -> str | None:
+        """The backend of the process group, such as "gloo" or "nccl"; None without a group."""
         return RUN.comm.backend
 
     @property
     def distributed_type(self) -> DistributedType:
+        """How the run is distributed, a `DistributedType`."""
         return RUN.comm.distributed_type
 
     @property
     def num_processes(self) -> int:
+        """The number of processes."""
         return RUN.comm.world
 
     @property
     def num_replicas(self) -> int:
-        """The number of devices that share a step: that of processes, or on a TPU that of all hosts' chips."""
+        """The number of devices that share a step, which is that of processes, or on a TPU that of all hosts' chips."""
         return RUN.comm.replicas
 
     @property
     def process_index(self) -> int:
+        """The rank of this process."""
         return RUN.comm.rank
 
     @property
     def local_process_index(self) -> int:
+        """The rank of this process among those of its machine."""
         return RUN.comm.local_rank
 
     @property
     def use_distributed(self) -> bool:
+        """Whether there are several processes."""
         return RUN.comm.world > 1
 
     @property
     def is_main_process(self) -> bool:
+        """Whether this is the process of rank 0."""
         return RUN.comm.rank == 0
 
     @property
     def is_local_main_process(self) -> bool:
+        """Whether this is the first process of its machine."""
         return RUN.comm.local_rank == 0
 
     @property
     def is_last_process(self) -> bool:
+        """Whether this is the process of the highest rank."""
         return RUN.comm.rank == RUN.comm.world - 1
 
     @property
@@ -278,6 +289,7 @@ class PartialState:
 
     @property
     def default_device(self) -> torch.device:
+        """The device of this process."""
         return RUN.comm.device
 
     def wait_for_everyone(self) -> None:
@@ -416,7 +428,7 @@ class AcceleratorState(PartialState):
 
     @property
     def deepspeed_plugin(self) -> None:
-        """Always None: scripts test it before they do what only DeepSpeed needs."""
+        """Always None, which scripts test before they do what only DeepSpeed needs."""
         return None
 
     def __repr__(self) -> str:

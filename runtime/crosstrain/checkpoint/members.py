@@ -46,10 +46,12 @@ class CheckpointMembers:
 
     @property
     def project_dir(self) -> str | None:
+        """The project's directory; None where it has none."""
         return self._training.project.project_dir
 
     @property
     def logging_dir(self) -> str | None:
+        """The directory of the project's logs; None where it has none."""
         return self._training.project.logging_dir
 
     @property

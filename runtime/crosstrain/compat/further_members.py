@@ -60,7 +60,7 @@ class FurtherMembers:
 
     @property
     def should_save_model(self) -> bool:
-        """True: kept for compatibility with Accelerate."""
+        """Always True, kept for compatibility with Accelerate."""
         return True
 
     def skip_first_batches(self, dataloader: DataLoader[Any], num_batches: int = 0) -> DataLoader[Any]:

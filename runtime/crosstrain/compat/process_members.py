@@ -23,53 +23,64 @@ class ProcessMembers:
 
     @property
     def device(self) -> torch.device:
+        """The device of this process."""
         return self.state.device
 
     @property
     def distributed_type(self) -> DistributedType:
+        """How the run is distributed, a `DistributedType`."""
         return self.state.distributed_type
 
     @property
     def num_processes(self) -> int:
+        """The number of processes."""
         return self.state.num_processes
 
     @property
     def num_replicas(self) -> int:
-        """The number of devices that share a step: that of processes, or on a TPU that of all hosts' chips."""
+        """The number of devices that share a step, which is that of processes, or on a TPU that of all hosts' chips."""
         return self.state.num_replicas
 
     @property
     @tells_rank
     def process_index(self) -> int:
+        """The rank of this process."""
         return self.state.process_index
 
     @property
     @tells_rank
     def local_process_index(self) -> int:
+        """The rank of this process among those of its machine."""
         return self.state.local_process_index
 
     @property
     def is_main_process(self) -> bool:
+        """Whether this is the process of rank 0."""
         return self.state.is_main_process
 
     @property
     def is_local_main_process(self) -> bool:
+        """Whether this is the first process of its machine."""
         return self.state.is_local_main_process
 
     @property
     def is_last_process(self) -> bool:
+        """Whether this is the process of the highest rank."""
         return self.state.is_last_process
 
     @property
     def use_distributed(self) -> bool:
+        """Whether there are several processes."""
         return self.state.use_distributed
 
     @property
     def multi_device(self) -> bool:
+        """Whether there are several processes."""
         return self.state.use_distributed
 
     @property
     def mixed_precision(self) -> str:
+        """The precision in which prepared models compute, "no", "fp16" or "bf16"."""
         return self.state.mixed_precision
 
     @property

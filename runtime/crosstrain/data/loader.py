@@ -368,7 +368,7 @@ class PreparedLoader(DataLoader[Any]):
 
     @property
     def weight(self) -> float:
-        """The factor of this rank's mean loss: its real rows * P / all real rows with "weighted", else 1.0."""
+        """The factor of this rank's mean loss, its real rows * P / all real rows with "weighted", else 1.0."""
         run = self._crosstrain.progress.current
         return 1.0 if run is None else run.weights()[self._crosstrain.comm.rank]
 

@@ -24,21 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def gather_for_metrics(data: Any, active: ActiveLoaders, comm: Comm, use_gather_object: bool = False) -> Any:
-    """`gather` without the rows that only complete an uneven batch (collective).
-
-    In the loop over a prepared loader, dimension 0 of a tensor must be this process's rows of the batch; k times as
-    many (k rows per sample, those of one sample next to each other); or one value (a scalar, or shape [1]), of which
-    the result has one per process. Over one pass of a loader that drops nothing, exactly N rows come out for N
-    samples, in the order of the data set. Outside of every loop this is `gather`.
-
-    ``data`` is a tensor, any other object, or a nested structure. In a structure of tensors and other values, such as
-    a dict of logits and names, each value is gathered in its place, and lists are joined. ``use_gather_object`` makes
-    one list of all processes' objects. With one device, ``data`` is returned as it is.
-
-    Raises RuntimeError on every process for a tensor of another size; in the loop over an unprepared loader inside
-    that over a prepared one; and after a loop for rows collected in it, if some of them only complete a batch. Use
-    `gather` or `reduce` for these.
-    """
+    """See `Accelerator.gather_for_metrics`. ``active``: the loaders that are being iterated."""
     if comm.replicas == 1:
         return data
     tensors = not use_gather_object and only_tensors(data)
@@ -64,11 +50,7 @@ def gather_for_metrics(data: Any, active: ActiveLoaders, comm: Comm, use_gather_
 
 
 def global_rows(data: Any, active: ActiveLoaders, comm: Comm) -> int:
-    """The number of rows that `gather_for_metrics` would return for ``data``, this process's rows of the batch.
-
-    The loader knows the number, so that there is no communication, except for a stream of unknown length and for rows
-    from outside of its loop. Raises RuntimeError as `gather_for_metrics` does.
-    """
+    """See `Accelerator.global_rows`."""
     if comm.replicas == 1:
         return len(data)
     column = Column(data)
@@ -84,12 +66,7 @@ def global_rows(data: Any, active: ActiveLoaders, comm: Comm) -> int:
 
 
 def own_rows(data: Any, active: ActiveLoaders, comm: Comm) -> Any:
-    """This process's rows in the result of `gather_for_metrics`, without communication.
-
-    These are its rows of the batch in hand without those that only complete it; of the last batch there may be none.
-    ``data`` is a tensor or a nested structure of tensors. Raises RuntimeError for a tensor that is one value instead of
-    rows, and as `gather_for_metrics` does; TypeError for anything but tensors.
-    """
+    """See `Accelerator.own_rows`."""
     if comm.replicas == 1:
         return data
     hand = BatchInHand.of(active, comm, whole=not comm.averages)

@@ -143,6 +143,7 @@ class AccumulationMembers:
 
     @property
     def gradient_accumulation_steps(self) -> int:
+        """The number of micro-batches of one optimizer step. Setting it raises ValueError for less than 1."""
         return self._accumulation.gradients.steps
 
     @gradient_accumulation_steps.setter

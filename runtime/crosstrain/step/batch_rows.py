@@ -65,28 +65,54 @@ class BatchRows:
 
 
 class BatchRowMembers:
-    """The members of an Accelerator that go by the rows of the batch in hand."""
+    """The members of an Accelerator that gather and reduce values over the ranks."""
 
     _batch_rows: BatchRows
 
+    def gather(self, tensor: Any) -> Any:
+        """Concatenate every rank's tensors along dimension 0, in rank order, on every rank (collective).
+
+        ``tensor`` is a tensor or a nested structure of tensors, with the same shapes on every rank (see
+        `pad_across_processes`). With P processes a tensor of n rows becomes one of P * n rows, and a 0-d tensor one of
+        shape (P,). With one process, ``tensor`` is returned as it is. Raises TypeError for anything but tensors.
+        """
+        return operations.gather(tensor)
+
     def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
-        """`gather`, without the rows that only complete the last batch: see
-        `crosstrain.data.metrics.gather_for_metrics`.
+        """`gather` without the rows that only complete an uneven batch (collective).
+
+        In the loop over a prepared loader, dimension 0 of a tensor must be this process's rows of the batch; k times
+        as many (k rows per sample, those of one sample next to each other); or one value (a scalar, or shape [1]), of
+        which the result has one per process. Over one pass of a loader that drops nothing, exactly N rows come out for
+        N samples, in the order of the data set. Outside of every loop this is `gather`.
+
+        ``input_data`` is a tensor, any other object, or a nested structure. In a structure of tensors and other values,
+        such as a dict of logits and names, each value is gathered in its place, and lists are joined.
+        ``use_gather_object`` makes one list of all processes' objects. With one device, ``input_data`` is returned as
+        it is.
+
+        Raises RuntimeError on every process for a tensor of another size; in the loop over an unprepared loader inside
+        that over a prepared one; and after a loop for rows collected in it, if some of them only complete a batch. Use
+        `gather` or `reduce` for these.
         """
         rows = self._batch_rows
         return metrics.gather_for_metrics(input_data, rows.active, rows.comm, use_gather_object)
 
     def global_rows(self, rows: Any) -> int:
-        """The number of rows that `gather_for_metrics` returns for ``rows``, without communication: see
-        `crosstrain.data.metrics.global_rows`.
+        """The number of rows that `gather_for_metrics` would return for ``rows``, this process's rows of the batch.
+
+        The loader knows the number, so that there is no communication, except for a stream of unknown length and for
+        rows from outside of its loop. Raises RuntimeError as `gather_for_metrics` does.
         """
         return metrics.global_rows(rows, self._batch_rows.active, self._batch_rows.comm)
 
     def own_rows(self, rows: Any) -> Any:
-        """This rank's part of what `gather_for_metrics` returns for ``rows``, without communication.
+        """This process's rows in the result of `gather_for_metrics`, without communication.
 
-        Sum over these rows of every batch, and `reduce` the sum after the loop. There may be no rows left of the last
-        batch. See `crosstrain.data.metrics.own_rows`.
+        These are its rows of the batch without those that only complete it; of the last batch there may be none.
+        ``rows`` is a tensor or a nested structure of tensors. What is summed over these rows in the loop can be
+        reduced with "sum" after it. Raises RuntimeError for a tensor that is one value instead of rows, and as
+        `gather_for_metrics` does; TypeError for anything but tensors.
         """
         return metrics.own_rows(rows, self._batch_rows.active, self._batch_rows.comm)
 
@@ -110,6 +136,18 @@ class BatchRowMembers:
         (`even_batches="weighted"`). Add the results up over the loop, and `reduce` the sum with "mean" after it.
         """
         return self._batch_rows.mean(tensor)
+
+    def pad_across_processes(
+        self, tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False
+    ) -> Any:
+        """Pad dimension ``dim`` of each tensor to its largest size over the ranks (collective).
+
+        The padding has the value ``pad_index`` and comes after the values, or with ``pad_first`` before them.
+        ``tensor`` is a tensor or a nested structure of tensors; those without this dimension, and those of equal sizes,
+        are returned as they are. Raises TypeError for anything but tensors, DistributedOperationException where other
+        dimensions differ.
+        """
+        return operations.pad_across_processes(tensor, dim, pad_index, pad_first)
 
 
 def _times(tensor: Any, weight: float) -> Any:

@@ -64,7 +64,7 @@ class ShardingMembers:
 
     @property
     def fsdp_plugin(self) -> FullyShardedDataParallelPlugin | None:
-        """How prepared models are sharded; None: they stay whole."""
+        """How prepared models are sharded; None if they are not."""
         return self._sharding.plugin
 
     @fsdp_plugin.setter
@@ -78,7 +78,7 @@ class ShardingMembers:
 
     @property
     def is_composable_parallelism_enabled(self) -> bool:
-        """False: kept for compatibility with Accelerate."""
+        """Always False, kept for compatibility with Accelerate."""
         return False
 
     @property
@@ -93,7 +93,7 @@ class ShardingMembers:
 
     @property
     def data_parallel_rank(self) -> int:
-        """This process's rank: every process trains on data of its own."""
+        """This process's rank, since every process trains on data of its own."""
         return self._sharding.comm.rank
 
     @property

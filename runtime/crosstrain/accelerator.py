@@ -36,7 +36,7 @@ from crosstrain.step.optimizer import Gate, gate_of
 from crosstrain.step.precision import Precision
 from crosstrain.step.prepared import PreparedMembers, PreparedObjects
 from crosstrain.step.profiling import profile
-from crosstrain.step.replica_consistency import Drift
+from crosstrain.step.replica_consistency import ReplicaConsistency
 from crosstrain.step.scheduler import prepare_scheduler
 from crosstrain.step.sharding import Sharding, ShardingMembers
 from crosstrain.step.uneven_inputs import join
@@ -58,7 +58,7 @@ from crosstrain.utils.dataclasses import (
 from crosstrain.utils.memory import release_memory
 
 # Made anew from the run by an unpickled Accelerator.
-_PARTS = {"_comm", "_gradients", "_prepared", "_accumulation", "_clipping", "_drift", "_first_step"}
+_PARTS = {"_comm", "_gradients", "_prepared", "_accumulation", "_clipping", "_consistency", "_first_step"}
 _PARTS |= {"_batch_rows", "_sharding", "_trackers", "_training", "_announcement"}
 
 
@@ -191,7 +191,7 @@ class Accelerator(
         if self._gradients.steps > 1 or self._precision.loss_scale is not None:
             watch_steps()
         if comm.averages:
-            self._gradients.active.watch(self._drift)
+            self._gradients.active.watch(self._consistency)
 
     def _compose(
         self,
@@ -206,7 +206,7 @@ class Accelerator(
         self._prepared = prepared = PreparedObjects()
         self._accumulation = Accumulation(gradients, prepared)
         self._clipping = Clipping(prepared, gradients, self._precision)
-        self._drift = Drift(comm, prepared)
+        self._consistency = ReplicaConsistency(comm, prepared)
         self._first_step = FirstStep(comm)
         self._batch_rows = BatchRows(comm, gradients)
         self._sharding = Sharding(comm, prepared, plugin, parallelism)
@@ -218,7 +218,7 @@ class Accelerator(
             gradients,
             self._accumulation,
             self._precision,
-            self._drift,
+            self._consistency,
             self._sharding,
         )
         self._announcement = Announcement(self.state, prepared, gradients, self.dataloader_config)
@@ -408,7 +408,7 @@ class Accelerator(
             if self._first_step.wants_loss:
                 self._first_step.loss(given, gradients.active.current is not None)
             if checks.first_use("mean"):
-                self._look_at(given)
+                self._check_loss(given)
         loss_scale = self._precision.loss_scale
         if loss_scale is not None:
             loss_scale.adjust()
@@ -418,16 +418,16 @@ class Accelerator(
             for gate in self._prepared.gates:
                 gate.pending = True
 
-    def _look_at(self, loss: Tensor) -> None:
+    def _check_loss(self, loss: Tensor) -> None:
         """Check the first loss of each calling line against `loss_reduction`."""
         from crosstrain.step.loss_reduction import check  # one process never needs it
 
         loader = self._gradients.active.current
         fault = check(loss, self.loss_reduction, loader, self._comm.replicas, checks.here())
-        models.look(self._prepared.syncs, fault)
+        models.share_fault(self._prepared.syncs, fault)
 
     def _before_step(self, optimizer: Optimizer) -> None:
-        models.settle(self._prepared.syncs)
+        models.average_local(self._prepared.syncs)
         self._first_step.before(optimizer)
 
     def _send_buffers(self) -> None:

@@ -27,7 +27,7 @@ def save_state(
     background.finish(comm)
     target = chosen_by_main(training.comm, lambda: _save_target(training, output_dir))
     if comm.averages:
-        training.drift.compare(f"save_state to {target}")
+        training.consistency.compare(f"save_state to {target}")
     parts: list[Part] = []
 
     def prepare() -> None:

@@ -14,7 +14,7 @@ from crosstrain.comm.protocol import Comm
 from crosstrain.step.accumulation import Accumulation
 from crosstrain.step.precision import Precision
 from crosstrain.step.prepared import PreparedObjects
-from crosstrain.step.replica_consistency import Drift
+from crosstrain.step.replica_consistency import ReplicaConsistency
 from crosstrain.step.sharding import Sharding
 from crosstrain.step.window import Gradients
 from crosstrain.utils.dataclasses import ProjectConfiguration
@@ -39,7 +39,7 @@ class Training:
     gradients: Gradients
     accumulation: Accumulation
     precision: Precision
-    drift: Drift
+    consistency: ReplicaConsistency
     sharding: Sharding
     registered: list[Any] = field(default_factory=list)
     save_hooks: dict[str, SaveHook] = field(default_factory=dict)

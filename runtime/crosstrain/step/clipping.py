@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
 from torch.optim import Optimizer
 
-from crosstrain.step.model import settle
+from crosstrain.step.model import average_local
 from crosstrain.step.precision import Precision
 from crosstrain.step.prepared import PreparedObjects
 from crosstrain.step.window import Gradients
@@ -67,7 +67,7 @@ class Clipping:
             clip_grad_value_(chosen, clip_value, foreach)
 
     def _before_clipping(self, parameters: list[Tensor]) -> None:
-        settle(self._prepared.syncs)
+        average_local(self._prepared.syncs)
         if self.scaler is not None:
             for gate in self._prepared.gates:
                 if gate.owns(parameters):

@@ -50,7 +50,7 @@ class ShardedSync:
     replica = None
 
     @property
-    def apart(self) -> bool:
+    def may_differ(self) -> bool:
         return not self._averaging
 
     def parameters(self) -> Iterator[nn.Parameter]:
@@ -82,7 +82,7 @@ class ShardedSync:
             self._averaging = before
             self._model.set_requires_gradient_sync(before)
 
-    def settle(self) -> None:
+    def average_local(self) -> None:
         pass
 
     def mark_local(self) -> None:

@@ -116,7 +116,7 @@ class GradientSync:
         return self.model
 
     @property
-    def apart(self) -> bool:
+    def may_differ(self) -> bool:
         return not self.averaging or self.joining is not None
 
     def _watch(self) -> None:
@@ -224,7 +224,7 @@ class GradientSync:
 
     # -- after a backward pass --------------------------------------------------------------------
 
-    def look(self, fault: str | None) -> None:
+    def share_fault(self, fault: str | None) -> None:
         """Let all ranks find out in their next averaging whether one of them has a fault, and raise it there."""
         self._fault = self._fault or fault
         self._looking = True
@@ -246,7 +246,7 @@ class GradientSync:
         """Called where a backward pass raised: forget its state. The other ranks notice the error by themselves."""
         self._managed = self._open = False
 
-    def settle(self) -> None:
+    def average_local(self) -> None:
         """Average what earlier passes left local, before a step or clipping uses it."""
         if self.averaging and (self.stale or self._thawed()):
             self.average()
@@ -320,7 +320,7 @@ class GradientSync:
         self.release()
         self._raise_fault(shares)
         if missing:
-            self._look_at(missing, used, frozen_share=shares[len(self._slots)])
+            self._handle_missing(missing, used, frozen_share=shares[len(self._slots)])
 
     def _raise_flags(self) -> None:
         """Set the flags: one for each parameter that this rank used, one if it has frozen any since the start, one if it
@@ -397,7 +397,7 @@ class GradientSync:
         fault, self._fault = self._fault, None
         raise RuntimeError(fault or "another process cannot train on its loss: see the error that it raises.")
 
-    def _look_at(self, missing: list[GradientSlot], used: set[str], frozen_share: float) -> None:
+    def _handle_missing(self, missing: list[GradientSlot], used: set[str], frozen_share: float) -> None:
         """Log once which parameters got no gradient, and stop watching those that all ranks have frozen."""
         if frozen_share > 1 - 0.5 / self._comm.world:
             self._watch()

@@ -36,7 +36,7 @@ class ModelSync(Protocol):
         ...
 
     @property
-    def apart(self) -> bool:
+    def may_differ(self) -> bool:
         """Whether the ranks' weights may differ at the moment: inside `no_sync`, and where ranks run out of batches."""
         ...
 
@@ -60,7 +60,7 @@ class ModelSync(Protocol):
 
     def sync(self) -> AbstractContextManager[None]: ...
 
-    def settle(self) -> None:
+    def average_local(self) -> None:
         """Average gradients that are still local."""
         ...
 
@@ -214,13 +214,13 @@ def backward(loss: Tensor, syncs: list[ModelSync], kwargs: dict[str, Any]) -> No
         sync.finish()
 
 
-def settle(syncs: Iterable[ModelSync]) -> None:
+def average_local(syncs: Iterable[ModelSync]) -> None:
     """Average gradients that are still local, because a step or clipping must not use gradients that differ by rank."""
     for sync in syncs:
-        sync.settle()
+        sync.average_local()
 
 
-def look(syncs: list[ModelSync], fault: str | None) -> None:
+def share_fault(syncs: list[ModelSync], fault: str | None) -> None:
     """Let all ranks raise RuntimeError after the backward pass if one of them has a ``fault`` in its loss.
 
     Every rank calls this. The ranks find out in the averaging of the gradients. Sharded models, and those that the
@@ -231,7 +231,7 @@ def look(syncs: list[ModelSync], fault: str | None) -> None:
     if fault is not None and not asked:
         raise RuntimeError(fault)
     for sync in asked:
-        sync.look(fault)
+        sync.share_fault(fault)
 
 
 def communication_hook(ddp: DistributedDataParallelKwargs) -> tuple[CommHook, Any] | None:

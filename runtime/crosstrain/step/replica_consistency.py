@@ -35,7 +35,7 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 Rates = list[list[float]]
 
 
-class Drift:
+class ReplicaConsistency:
     """Compares the learning rates and weights of one Accelerator's ranks."""
 
     def __init__(self, comm: Comm, prepared: PreparedObjects) -> None:
@@ -58,7 +58,7 @@ class Drift:
     def compare(self, occasion: str) -> None:
         """Raise RuntimeError on all ranks if learning rates or weights differ (one collective if they are equal)."""
         syncs = self._prepared.syncs
-        if not syncs or any(sync.apart for sync in syncs):
+        if not syncs or any(sync.may_differ for sync in syncs):
             return
         models = [sync.replica for sync in syncs if sync.replica is not None]
         trained = dict(_trained(models))

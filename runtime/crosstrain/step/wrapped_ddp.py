@@ -44,7 +44,7 @@ class WrappedSync:
         return self.wrapper
 
     @property
-    def apart(self) -> bool:
+    def may_differ(self) -> bool:
         wrapper = self.wrapper
         return not wrapper.require_backward_grad_sync or wrapper._join_config.enable
 
@@ -78,7 +78,7 @@ class WrappedSync:
         finally:
             wrapper.require_backward_grad_sync = before
 
-    def settle(self) -> None:
+    def average_local(self) -> None:
         """Do nothing: DistributedDataParallel has averaged."""
 
     def mark_local(self) -> None:

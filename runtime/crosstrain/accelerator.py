@@ -57,7 +57,7 @@ from crosstrain.utils.dataclasses import (
 )
 from crosstrain.utils.memory import release_memory
 
-# Made anew from the run by an unpickled Accelerator.
+# Attributes that are not pickled, because `_compose` makes them.
 _PARTS = {"_comm", "_gradients", "_prepared", "_accumulation", "_clipping", "_consistency", "_first_step"}
 _PARTS |= {"_batch_rows", "_sharding", "_trackers", "_training", "_announcement"}
 
@@ -179,7 +179,7 @@ class Accelerator(
         RUN.fsdp_plugin = plugin or RUN.fsdp_plugin
         RUN.sharded = RUN.sharded or (plugin is not None and comm.world > 1)
         if RUN.sharded and plugin is not None and plugin.cpu_ram_efficient_loading:
-            # transformers then loads weights on the main process only; sharding sends them on
+            # transformers then loads weights on the main process only, and sharding sends them to the others
             RUN.export(ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true")
         self.log_with = choose(log_with)
         comm.settle_precision(self.state.mixed_precision, self.downcast_bf16)

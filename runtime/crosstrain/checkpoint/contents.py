@@ -109,9 +109,9 @@ def _waiting_gradients(training: Training, folder: Path) -> list[Part]:
         return []
     if training.sharding.active:
         warnings.warn(
-            "save_state inside an accumulation window: the gradients that a sharded model has gathered in it "
-            "are not saved; a training that goes on from here starts the window anew. Save where "
-            "accelerator.sync_gradients is true to continue exactly.",
+            "save_state inside an accumulation window: the gradients of a sharded model in it are not saved, so that a "
+            "training that continues from here begins a new window. Save where accelerator.sync_gradients is true "
+            "to continue exactly.",
             stacklevel=6,
         )
         return []

@@ -153,7 +153,7 @@ def _load_waiting_gradients(training: Training, source: Path, manifest: Manifest
         training.accumulation.step = 0
         training.gradients.sync_gradients = True
         warnings.warn(
-            "the accumulation window in the checkpoint cannot be continued and starts anew", stacklevel=5
+            "the accumulation window in the checkpoint cannot be continued; a new window begins", stacklevel=5
         )
         return
     for module, waiting in zip(training.prepared.models, state_files.load(path), strict=True):
@@ -173,8 +173,8 @@ def announce_resume(loaders: list[Any]) -> None:
         resume = loader._crosstrain.progress.resume
         if resume is not None:
             say(
-                f"the loader over {type(loader.dataset).__name__} goes on by itself behind batch {resume[0]} of "
-                f"epoch {loader.epoch}; nothing is to be skipped but by skip_first_batches"
+                f"the loader over {type(loader.dataset).__name__} continues by itself after batch {resume[0]} of "
+                f"epoch {loader.epoch}; do not skip batches in the loop, except with skip_first_batches"
             )
 
 

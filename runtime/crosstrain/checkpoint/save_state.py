@@ -88,7 +88,7 @@ def _save_target(training: Training, output_dir: str | Path | None) -> Path:
     target = Path(project).absolute() / "checkpoints" / f"checkpoint_{config.iteration}"
     if target.exists():
         raise ValueError(
-            f"{target} exists already: load it with load_state() to go on counting after it, choose another "
+            f"{target} exists already: load it with load_state() to continue the numbering after it, choose another "
             f"project_dir, or set ProjectConfiguration.iteration"
         )
     return target

@@ -50,7 +50,7 @@ def check_indexes(folder: Path) -> None:
             with path.open("rb") as file:
                 index = _IndexUnpickler(file).load()
         except pickle.UnpicklingError as error:
-            raise ValueError(f"{path} would run code when it is read ({error}); that is not done") from None
+            raise ValueError(f"reading {path} would run code from it ({error}), which is refused") from None
         for part in (index.storage_data or {}).values():
             if Path(part.relative_path).name != part.relative_path:
                 raise ValueError(f"{path} names a file outside of {folder}: {part.relative_path!r}")

@@ -72,7 +72,7 @@ def load(path: Path, reading: Reading = SAFE) -> Any:
         if "weights_only" not in str(error) and "WeightsUnpickler" not in str(error):
             raise
         raise ValueError(
-            f"{path} holds objects that only running code from the file could restore; that is not done. Return "
+            f"{path} holds objects that could only be restored by running code from the file, which is refused. Return "
             f"tensors and plain values from state_dict(), or allow their classes with "
             f"torch.serialization.add_safe_globals([...]), or pass load_state(allow_pickle=True) if you trust the file. ({str(error).splitlines()[0]})"
         ) from None

@@ -460,7 +460,7 @@ class PreparedLoader(DataLoader[Any]):
         done, rest = divmod(read, how.group)
         if rest:
             warnings.warn(
-                f"the state was saved with another number of processes, after {read} batches: the pass goes on "
+                f"the state was saved with another number of processes, after {read} batches: the pass continues "
                 f"{rest} batches earlier, at step {done}.",
                 stacklevel=2,
             )

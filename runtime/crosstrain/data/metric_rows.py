@@ -173,7 +173,7 @@ class BatchInHand(NamedTuple):
             if several and checks.first_use("rows per sample"):
                 warnings.warn(
                     f"{checks.here()}: gather_for_metrics got {column.name} for a batch of {held} rows, and takes it "
-                    f"for {size // held} rows of each sample, one sample behind the other; those of samples "
+                    f"for {size // held} rows of each sample, one sample after the other; those of samples "
                     f"that only complete the batch are left out. If dimension 0 is something else, use "
                     f"accelerator.gather() or accelerator.reduce().",
                     stacklevel=2,

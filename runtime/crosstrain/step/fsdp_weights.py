@@ -96,8 +96,8 @@ class UnitWeights:
         make: Any = self._init or getattr(type(module), "reset_parameters", None)
         if make is None:
             raise RuntimeError(
-                f"{type(module).__name__} was made on the meta device, and nothing says what {', '.join(names)} shall "
-                f"be: it has no reset_parameters(). Make the model on the CPU of the main process, or pass "
+                f"{type(module).__name__} was made on the meta device, and nothing initialises {', '.join(names)}: "
+                f"it has no reset_parameters(). Make the model on the CPU of the main process, or pass "
                 f"FullyShardedDataParallelPlugin(param_init_fn=...)."
             )
         with torch.no_grad():

@@ -107,11 +107,11 @@ def _warn_that_it_is_over(scheduler: LRScheduler, total: int, times: int) -> Non
     pace = ""
     if times > 1:
         pace = (
-            f": each optimizer step moves it by {times}, one for each process's batch, so its length is that of "
-            f"the training with the loader as it was before `prepare`. If you divided by the processes yourself, "
-            f"don't, or use Accelerator(step_scheduler_with_optimizer=False)"
+            f": each optimizer step moves it by {times}, one for each process's batch, so its length must be the number "
+            f"of steps with the loader as it was before `prepare`. Do not divide that by the number of processes, "
+            f"or use Accelerator(step_scheduler_with_optimizer=False)"
         )
     warnings.warn(
-        f"the {total} steps of the {type(scheduler).__name__} are used up, and the training goes on{pace}.",
+        f"the {type(scheduler).__name__} has made all of its {total} steps, and the training continues{pace}.",
         stacklevel=3,
     )

@@ -99,7 +99,7 @@ def _names(one: Any) -> list[str] | list[GeneralTracker]:
     if name not in LOGGER_TYPE_TO_CLASS:
         known = ", ".join(sorted(LOGGER_TYPE_TO_CLASS))
         raise ValueError(
-            f"log_with={name!r} is unknown; choose of {known}, pass a GeneralTracker, or register_tracker one."
+            f"log_with={name!r} is unknown; choose one of {known}, pass a GeneralTracker, or call register_tracker."
         )
     if not is_available(name):
         raise ImportError(f"log_with={name!r} needs its library: pip install {name}")

@@ -32,7 +32,7 @@ Version = Annotated[
 
 
 class Command(TyperCommand):
-    """A command whose usage errors are one line, which begins with ``speaker`` or, if that is empty, the command's name."""
+    """A command whose usage errors are one line. It begins with ``speaker``, or if that is empty the command's name."""
 
     speaker: ClassVar[str] = ""
 
@@ -83,7 +83,7 @@ def _in_one_line(command: Any, name: str | None, parent: Any) -> Iterator[None]:
 
 
 def _line(error: Any, speaker: str, see: str) -> str:
-    """The error with its remedy: the option that was probably meant, the message's own remedy, or where to find help."""
+    """The error and a remedy: the option that was probably meant, the message's own remedy, or where to find help."""
     if type(error).__name__ == "NoSuchOption":
         context, name = error.ctx, error.option_name
         known = [option for one in context.command.get_params(context) for option in one.opts]

@@ -59,7 +59,10 @@ class LaunchConfig:
 
 
 def parse_flag(text: str, name: str) -> bool:
-    """``"true"``, ``"1"``, ``"no"`` and the like as a bool; ValueError, with the variable's ``name``, for other text."""
+    """``"true"``, ``"1"``, ``"no"`` and the like as a bool.
+
+    Raises ValueError, with the variable's ``name``, for other text.
+    """
     word = text.strip().lower()
     if word in _TRUE:
         return True
@@ -225,7 +228,10 @@ def _dynamo_options(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _said(env: Mapping[str, str], name: str) -> str:
-    """A variable's text; "" where it is missing, or "none", which Accelerate's launcher writes for an option not given."""
+    """A variable's text, without spaces around it.
+
+    It is "" where the variable is missing, or "none", which Accelerate's launcher writes for an option not given.
+    """
     text = env.get(name, "").strip()
     return "" if text.lower() == "none" else text
 

@@ -1,4 +1,4 @@
-"""The Accelerator's arguments as it uses them: an explicit argument wins, then the launcher's choice, then a default."""
+"""The Accelerator's arguments as it uses them: an explicit one, else the launcher's choice, else a default."""
 
 from __future__ import annotations
 
@@ -187,7 +187,10 @@ def sharding(
 def _divided(
     plugin: FullyShardedDataParallelPlugin | None, parallelism: ParallelismConfig, comm: Comm
 ) -> FullyShardedDataParallelPlugin | None:
-    """The plugin that has the sizes of a ParallelismConfig; None where nothing is sharded. ValueError where they clash."""
+    """The plugin that has the sizes of a ParallelismConfig; None where nothing is sharded.
+
+    Raises ValueError where the sizes, the plugin and the number of processes contradict each other.
+    """
     copies, shards = parallelism.dp_replicate_size, parallelism.dp_shard_size
     sizes = f"ParallelismConfig(dp_replicate_size={copies}, dp_shard_size={shards})"
     if parallelism.total_size != comm.replicas:
@@ -209,7 +212,7 @@ def _divided(
 
 
 def _check_one_program(plugin: FullyShardedDataParallelPlugin, comm: Comm) -> None:
-    """Raise NotImplementedError, where XLA shards models, for several hosts and for what its compiler decides itself."""
+    """Raise NotImplementedError for options of sharding that XLA does not have, and for sharding over several hosts."""
     if comm.world > 1:
         unsupported(
             "sharding a model over the devices of several hosts",

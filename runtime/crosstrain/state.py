@@ -117,7 +117,10 @@ class Run:
         return self._comm
 
     def _on_the_host(self, comm: Comm) -> Comm:
-        """The same backend on the CPU. A PartialState may have taken the device; only an Accelerator puts data there."""
+        """The same backend on the CPU.
+
+        A PartialState may have taken the device; only an Accelerator puts data there.
+        """
         on_host = comm.on_host() if self.mixed_precision is None else None
         if on_host is None:
             raise ValueError(
@@ -348,7 +351,7 @@ class PartialState:
     def on_local_process(
         self, function: Callable[P, R] | None = None, local_process_index: int | None = None
     ) -> Callable[..., Any]:
-        """Decorator, bare or with ``local_process_index``: call it on that process of each machine only (default: 0)."""
+        """Decorator, bare or with ``local_process_index``: call it on that process of each machine only; 0 if bare."""
         if function is None:
             return lambda inner: self.on_local_process(inner, local_process_index)
         return self._only_if(lambda: self.local_process_index == (local_process_index or 0), function)

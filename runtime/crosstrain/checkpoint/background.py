@@ -110,7 +110,10 @@ class BackgroundSave:
         self._notices.post(f"{what}/{self._rank}", json.dumps(said))
 
     def _await(self, what: str, ranks: range | list[int]) -> list[int]:
-        """Wait until these ranks have posted; returns those of them that publish. RuntimeError if one failed or is late."""
+        """Wait until these ranks have posted; returns those of them that publish.
+
+        Raises RuntimeError if one failed or is late.
+        """
         names = [f"{what}/{rank}" for rank in ranks]
         deadline = time.monotonic() + LIMIT.total_seconds()
         while (texts := self._notices.read(names)) is None:

@@ -29,7 +29,10 @@ class Part:
 
 
 def collect(training: Training, folder: Path, writer: bool, safe: bool) -> list[Part]:
-    """The parts that this process writes. The collective ones come first, so that no error leaves other ranks waiting."""
+    """The parts that this process writes.
+
+    The collective ones come first, so that no error leaves other ranks waiting.
+    """
     if training.precision.loss_scale is not None:
         training.precision.loss_scale.adjust()
     modules = list(training.prepared.models)

@@ -52,7 +52,10 @@ class _InPieces:
 
 
 class Reading(NamedTuple):
-    """How to read states. ``allow_pickle``: also run code that a file names. ``options``: keyword arguments of torch.load."""
+    """How to read states.
+
+    ``allow_pickle``: also run code that a file names. ``options``: keyword arguments of torch.load.
+    """
 
     allow_pickle: bool = False
     options: Mapping[str, Any] = MappingProxyType({})

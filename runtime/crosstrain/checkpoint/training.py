@@ -108,7 +108,7 @@ def file_name(name: str, index: int, suffix: str) -> str:
 
 
 def chosen_by_main(comm: Comm, choose: Callable[[], Path]) -> Path:
-    """The main process's choice, on every rank: their own paths may differ, as with `tempfile`, and so may the disks."""
+    """The main process's choice, on every rank; their own paths may differ, as with `tempfile`, and so may disks."""
     chosen: list[Path] = []
     main = comm.rank == 0
     run_collectively(comm, lambda: chosen.append(choose()) if main else None)

@@ -54,7 +54,7 @@ def save_safetensors(state: dict[str, Tensor], path: Path) -> None:
 def save_weights(
     state: dict[str, Any], path: Path, max_shard_size: int | str = "10GB", safe_serialization: bool = True
 ) -> None:
-    """Write ``state`` to the file ``path`` if that has one of the suffixes `SINGLE_FILES`, else to the directory ``path``.
+    """Write ``state`` to the file ``path`` if it has one of the suffixes `SINGLE_FILES`, else to the directory ``path``.
 
     A directory gets one file, or shards of at most ``max_shard_size`` bytes with an index; older shards are removed.
     Raises ValueError where the directory is a file, and for a size that cannot be read.
@@ -161,7 +161,10 @@ def _load_file(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def load_into(model: nn.Module, path: Path, strict: bool = True) -> Any:
-    """Load weights into the model; tied names that were stored once count as present. Returns `load_state_dict`'s result."""
+    """Load weights into the model; tied names that were stored once count as present.
+
+    Returns `load_state_dict`'s result.
+    """
     return model.load_state_dict(weights_for(model, path), strict=strict)
 
 

@@ -64,7 +64,7 @@ class FurtherMembers:
         return True
 
     def skip_first_batches(self, dataloader: DataLoader[Any], num_batches: int = 0) -> DataLoader[Any]:
-        """A copy of the loader without the first ``num_batches`` batches: see `crosstrain.data.prepare.skip_first_batches`."""
+        """Return a copy of the loader without its first ``num_batches`` batches: see `crosstrain.skip_first_batches`."""
         return skip_first_batches(dataloader, num_batches)
 
     def __getattr__(self, name: str) -> Any:

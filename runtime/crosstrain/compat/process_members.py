@@ -125,7 +125,7 @@ class ProcessMembers:
     def on_local_process(
         self, function: Callable[P, R] | None = None, local_process_index: int | None = None
     ) -> Callable[..., Any]:
-        """Decorator, bare or with ``local_process_index``: call it on that process of each machine only (default: 0)."""
+        """Decorator, bare or with ``local_process_index``: call it on that process of each machine only; 0 if bare."""
         return self.state.on_local_process(function, local_process_index)
 
     def split_between_processes(

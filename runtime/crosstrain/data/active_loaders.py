@@ -68,7 +68,10 @@ class ActiveLoaders:
 
     @property
     def ended(self) -> list[PassRows]:
-        """The latest passes that ended since the `current` loader gave its batch; outside every loop, the latest of all."""
+        """The latest passes that ended since the `current` loader gave its batch.
+
+        Outside every loop, the latest of all.
+        """
         return [taken for taken in self._ended if taken.ended_beside(self._outer)]
 
     @property
@@ -116,7 +119,10 @@ class ActiveLoaders:
         return weights.pop()[rank]
 
     def has_rows(self, rank: int) -> bool:
-        """Whether the rank has real rows of the innermost loop's batch; it may have none in a "weighted" pass's last step."""
+        """Whether the rank has real rows of the innermost loop's batch.
+
+        It may have none in a "weighted" pass's last step.
+        """
         return not self._passes or self._passes[-1].weights()[rank] > 0.0
 
 

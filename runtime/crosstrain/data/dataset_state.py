@@ -234,7 +234,10 @@ class DatasetState:
         return {"own": own, "workers": workers, "turn": turn, "num_workers": self._workers}
 
     def load(self, state: State | None) -> State | None:
-        """Load the state of this process's data set; return the state for the next pass, None where it cannot be used."""
+        """Load the state of this process's data set.
+
+        Returns the state for the next pass; None where it cannot be used.
+        """
         if state is None:
             return None
         _load(self._source.dataset, state["own"])

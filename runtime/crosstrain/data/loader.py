@@ -339,7 +339,10 @@ class PreparedLoader(DataLoader[Any]):
 
     @property
     def end_of_dataloader(self) -> bool:
-        """Whether the batch in hand is the last of its pass; where the length is unknown, this reads one batch ahead."""
+        """Whether the batch in hand is the last of its pass.
+
+        Where the length is unknown, this reads one batch ahead.
+        """
         run = self._crosstrain.progress.current
         return run is not None and run.at_end
 

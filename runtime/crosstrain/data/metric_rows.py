@@ -82,7 +82,10 @@ class BatchInHand(NamedTuple):
         return self.counts is not None and 1 in self.counts.rows and max(self.counts.rows) > 1
 
     def rows_per_sample(self, found: list[Column], sizes: list[list[int | None]]) -> list[int]:
-        """The rows per sample of each column. ``sizes``: of every rank's columns where they were exchanged, else this one's."""
+        """The rows per sample of each column.
+
+        ``sizes``: of every rank's columns where they were exchanged, else this one's.
+        """
         assert self.counts is not None, "without counts nothing is cut"
         held = self.held(self.counts)
         return [

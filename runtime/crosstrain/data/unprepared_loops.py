@@ -78,7 +78,10 @@ def looping(since: int, but: tuple[Loop, ...]) -> bool:
 
 
 def watch(kind: type[DataLoader[Any]]) -> None:
-    """Let iterators of loaders that are not of this ``kind`` record their loops from now on; a second call does nothing."""
+    """Let iterators of loaders that are not of this ``kind`` record their loops from now on.
+
+    A second call does nothing.
+    """
     made = _BaseDataLoaderIter.__init__
     if hasattr(made, "_crosstrain_kind"):
         return

@@ -113,7 +113,10 @@ class Accumulation:
 
 
 def no_sync(model: nn.Module | None) -> AbstractContextManager[None]:
-    """A context that keeps the gradients of this model local; None, or an unprepared model: a context without effect."""
+    """A context that keeps the gradients of this model local.
+
+    For None, and for a model that was not prepared, the context has no effect.
+    """
     sync = None if model is None else models.sync_of(model)
     return nullcontext() if sync is None else sync.no_sync()
 

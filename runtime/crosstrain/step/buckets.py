@@ -148,7 +148,10 @@ def _shaped_like(param: Tensor, part: Tensor) -> Tensor:
 
 
 class SparseBucket(Bucket):
-    """A bucket of one parameter with a sparse gradient (an embedding with ``sparse=True``); hooks do not apply to it."""
+    """A bucket of one parameter with a sparse gradient (an embedding with ``sparse=True``).
+
+    Hooks do not apply to it.
+    """
 
     def __init__(self, index: int, slot: GradientSlot) -> None:
         super().__init__(index, [slot])

@@ -88,7 +88,10 @@ def _functions(scheduler: Any) -> list[Any]:
 
 @lru_cache(maxsize=128)
 def _is_pure(function: Callable[..., Any]) -> bool:
-    """Whether the function's code shows that a call has no side effects. A callable object may hold state, so it does not."""
+    """Whether the function's code shows that a call has no side effects.
+
+    That cannot be seen of a callable object, which may hold state.
+    """
     return _leaves_nothing(function, set())
 
 

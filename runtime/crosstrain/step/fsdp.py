@@ -89,7 +89,10 @@ class ShardedSync:
         pass
 
     def discard(self) -> None:
-        """Drop the whole gradients that FSDP2 keeps until the window's last backward pass; `zero_grad` does not see them."""
+        """Drop the whole gradients that FSDP2 keeps until the window's last backward pass.
+
+        `zero_grad` does not see them.
+        """
         for module in cast("nn.Module", self._model).modules():
             for sharded in _sharded_by(module):
                 sharded.unsharded_accumulated_grad = None

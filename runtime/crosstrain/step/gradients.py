@@ -234,7 +234,7 @@ class GradientSync:
         self._managed = True
 
     def finish(self) -> None:
-        """Called at the end of a backward pass: average its gradients, unless averaging is off or it reached no parameter."""
+        """Called at the end of a backward pass: average its gradients, if averaging is on and it reached a parameter."""
         self._managed = False
         if not self._open and not self._thawed():
             return
@@ -323,8 +323,8 @@ class GradientSync:
             self._handle_missing(missing, used, frozen_share=shares[len(self._slots)])
 
     def _raise_flags(self) -> None:
-        """Set the flags: one for each parameter that this rank used, one if it has frozen any since the start, one if it
-        has a fault, and one for each bucket that got more after it was started."""
+        """Set the flags: one for each parameter that this rank used, one if it has frozen any since the start, one if
+        it has a fault, and one for each bucket that got more after it was started."""
         touched = [slot.touched for slot in self._slots]
         again = [bucket.again for bucket in self._buckets]
         # The last bucket is always complete when it starts; its flag says that others may not be.

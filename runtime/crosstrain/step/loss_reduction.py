@@ -1,9 +1,9 @@
 """The kind of a loss, read from its autograd graph: a sum over the batch's rows, a mean over them, or unknown.
 
 A loss is followed through additions and scalings by Python numbers down to its terms: a loss function's own reduction,
-or a `sum` or `mean` over a tensor with the batch's rows. A sum that is divided by a number of rows is a mean. A sum that
-is divided by a tensor, or by a number that may count something else (valid tokens, boxes), is unknown, as is every term
-of any other kind.
+or a `sum` or `mean` over a tensor with the batch's rows. A sum that is divided by a number of rows is a mean. A sum
+that is divided by a tensor, or by a number that may count something else (valid tokens, boxes), is unknown, as is every
+term of any other kind.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class Gate:
 
     @contextmanager
     def bypassed(self) -> Iterator[None]:
-        """A context in which `step` and `zero_grad` are the optimizer's own, for functions that make its state by a step."""
+        """A context in which `step` and `zero_grad` are the optimizer's own, for code that makes its state by a step."""
         waiting, self.pending = self.pending, False
         self._inside = True
         try:

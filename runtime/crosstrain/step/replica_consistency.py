@@ -1,9 +1,9 @@
 """The check that learning rates and weights are the same on all ranks.
 
 The learning rates, and the weights of replicated models, are compared when the ranks take the last batch of a pass in
-which gradients were averaged, and when a state is saved. They are not compared after the last batch, because a rank that
-breaks off there would leave the others waiting; the changes of that batch are compared in the next pass, or when a state
-is saved. Passes without averaging before their last batch (an evaluation, a pass of one step) are not compared, nor are
+which gradients were averaged, and when a state is saved. They are not compared after the last batch, because a rank
+that breaks off there would leave the others waiting; the changes of that batch are compared in the next pass, or when a
+state is saved. Passes without averaging before their last batch (an evaluation, a pass of one step) are not compared, nor are
 ranks that train apart (LocalSGD).
 """
 
@@ -96,7 +96,7 @@ class ReplicaConsistency:
         self._rounding_told = True
 
     def _spread(self, own: Tensor) -> float:
-        """The largest difference of any rank's weights to rank 0's, relative to the largest element of those (collective)."""
+        """The largest difference of a rank's weights to rank 0's, relative to rank 0's largest element (collective)."""
         first = self._comm.broadcast(own.detach().clone())
         scale = float(first.abs().max())
         mine = float((own.detach() - first).abs().max()) / (scale or 1.0)
@@ -193,7 +193,7 @@ def _close(one: float, other: float, tolerance: float) -> bool:
 
 
 def _number(metric: Any) -> tuple[float | str, float]:
-    """The metric's value, or its type if it is not a number, and the difference that counts as rounding for its dtype."""
+    """The metric's value, or its type if it is no number, and the difference that counts as rounding for its dtype."""
     rounding = _tolerance(metric if isinstance(metric, Tensor) else None)
     try:
         return float(metric), rounding

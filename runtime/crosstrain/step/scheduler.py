@@ -103,7 +103,10 @@ def _inside_another(scheduler: LRScheduler) -> bool:
 
 
 def _warn_that_it_is_over(scheduler: LRScheduler, total: int, times: int) -> None:
-    """Warn that `total_steps` is exceeded, where plain torch raises. A few steps too many are normal and give no warning."""
+    """Warn that `total_steps` is exceeded, where plain torch raises.
+
+    A few steps too many are normal and give no warning.
+    """
     pace = ""
     if times > 1:
         pace = (

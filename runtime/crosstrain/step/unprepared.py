@@ -79,7 +79,10 @@ class FirstStep:
         self.fed_at: checks.Place | None = None  # the `prepare` that returned an iterable of batches as it is
 
     def loss(self, loss: Tensor, from_prepared: bool) -> None:
-        """Record the first loss of the training. ``from_prepared``: whether it was made in a loop over a prepared loader."""
+        """Record the first loss of the training.
+
+        ``from_prepared``: whether it was made in a loop over a prepared loader.
+        """
         self.wants_loss = False
         self._loss = None if from_prepared or loss.dim() else loss.detach()
         self._place = checks.here()

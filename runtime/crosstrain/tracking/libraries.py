@@ -101,7 +101,10 @@ class MLflowTracker(LibraryTracker):
 
 
 class CometMLTracker(LibraryTracker):
-    """A Comet experiment in the project of that name. ``init_kwargs``: of `comet_ml.start`, such as ``online=False``."""
+    """A Comet experiment in the project of that name.
+
+    ``init_kwargs``: of `comet_ml.start`, such as ``online=False``.
+    """
 
     name = "comet_ml"
 

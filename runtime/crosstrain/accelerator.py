@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,32 +16,34 @@ from torch.utils.data import DataLoader
 
 from crosstrain import options
 from crosstrain.checkpoint.background import release_copies
-from crosstrain.checkpoint.members import Checkpoints
-from crosstrain.checkpoint.training import LoadHook, SaveHook
-from crosstrain.checkpoint.weights import save_object, save_weights
+from crosstrain.checkpoint.members import CheckpointMembers
+from crosstrain.checkpoint.training import Training
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.startup_seeds import start_streams_alike
-from crosstrain.comm.write_once import write_once
-from crosstrain.compat.further_members import Extras
-from crosstrain.compat.option_members import Choices
-from crosstrain.compat.process_members import ProcessViews
-from crosstrain.data.metrics import gather_for_metrics, global_rows, own_rows
+from crosstrain.compat.further_members import FurtherMembers, Trigger
+from crosstrain.compat.loader_option_members import LoaderOptionMembers
+from crosstrain.compat.process_members import ProcessMembers
 from crosstrain.data.prepare import prepare_loader
 from crosstrain.state import RUN, AcceleratorState, GradientState
 from crosstrain.step import model as models
 from crosstrain.step import prepare_checks
 from crosstrain.step.accumulation import Accumulation, AccumulationMembers
-from crosstrain.step.announcement import announce_setup
+from crosstrain.step.announcement import Announcement
+from crosstrain.step.batch_rows import BatchRowMembers, BatchRows
 from crosstrain.step.clipping import Clipping, ClippingMembers
 from crosstrain.step.compilation import compile_prepared
 from crosstrain.step.optimizer import Gate, gate_of
 from crosstrain.step.precision import Precision
-from crosstrain.step.replica_consistency import Drift
+from crosstrain.step.prepared import PreparedMembers, PreparedObjects
+from crosstrain.step.profiling import profile
+from crosstrain.step.replica_consistency import ReplicaConsistency
 from crosstrain.step.scheduler import prepare_scheduler
+from crosstrain.step.sharding import Sharding, ShardingMembers
+from crosstrain.step.uneven_inputs import join
 from crosstrain.step.unprepared import FirstStep, refuse_plain_backward, watch_steps
-from crosstrain.tracking.members import Trackers, Tracking
+from crosstrain.tracking.members import Trackers, TrackingMembers
 from crosstrain.tracking.registry import choose
-from crosstrain.utils import checks, operations
+from crosstrain.utils import checks
 from crosstrain.utils.dataclasses import (
     AutocastKwargs,
     DataLoaderConfiguration,
@@ -51,14 +52,18 @@ from crosstrain.utils.dataclasses import (
     InitProcessGroupKwargs,
     KwargsHandler,
     ParallelismConfig,
+    ProfileKwargs,
     ProjectConfiguration,
 )
 from crosstrain.utils.memory import release_memory
-from crosstrain.utils.nested import map_tensors
+
+# Attributes that are not pickled, because `_compose` makes them.
+_PARTS = {"_comm", "_gradients", "_prepared", "_accumulation", "_clipping", "_consistency", "_first_step"}
+_PARTS |= {"_batch_rows", "_sharding", "_trackers", "_training", "_announcement"}
 
 
 def _join_run(cpu: bool | None, group: InitProcessGroupKwargs | None) -> Comm:
-    """This process's place among the others; the first Accelerator makes random streams alike."""
+    """Join the run, or start it; the first Accelerator of a process copies rank 0's random states to every rank."""
     first = not RUN.started
     comm = RUN.start(cpu, **({} if group is None else group.to_kwargs()))
     if first:
@@ -66,34 +71,54 @@ def _join_run(cpu: bool | None, group: InitProcessGroupKwargs | None) -> Comm:
     return comm
 
 
-class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, Checkpoints, Tracking, Extras):
+class Accelerator(
+    ProcessMembers,
+    LoaderOptionMembers,
+    PreparedMembers,
+    AccumulationMembers,
+    ClippingMembers,
+    BatchRowMembers,
+    ShardingMembers,
+    CheckpointMembers,
+    TrackingMembers,
+    FurtherMembers,
+):
     """Runs a training script on whatever it was launched on: one process or many, with or without devices.
 
     Args:
-        device_placement: models and batches move to `device`.
-        split_batches: a loader's batch size is the global one; otherwise it is each process's.
+        device_placement: whether `prepare` moves models, and loaders their batches, to `device`.
+        split_batches: whether a loader's batch size is the global one; otherwise it is that of each process.
         even_batches: True completes the last global batch from the start of the pass; False leaves it uneven;
             "weighted" splits any batch as evenly as possible and weights every rank's loss by its rows.
-        dispatch_batches: process 0 reads and sends (None: iterable data sets that cannot be sharded).
-        use_seedable_sampler: the order is a function of seed and epoch.
-        mixed_precision: "no", "fp16" or "bf16".
-        downcast_bf16: on backends without autocast, float32 and float64 become bfloat16 and float32.
-        loss_reduction: "mean": a loss is a mean over rows, gradients are averaged; "sum": a loss is a sum over
-            rows, and the averaged gradient is that of the sum over the global batch.
-        gradient_accumulation_steps: micro-batches of one optimizer step (`accumulate`).
-        cpu: stay on the CPU.
+        dispatch_batches: whether process 0 reads the data and sends each process its part. None: only for
+            iterable data sets that cannot be sharded.
+        use_seedable_sampler: whether the random order of a loader is a function of seed and epoch.
+        mixed_precision: "no", "fp16" or "bf16". None takes the launcher's choice, else "no".
+        downcast_bf16: on backends without autocast, compute float32 as bfloat16 and float64 as float32.
+        loss_reduction: "mean": a loss is a mean over rows, and gradients are averaged over the ranks. "sum": a
+            loss is a sum over rows, and the gradient is that of the sum over the global batch.
+        gradient_accumulation_steps: micro-batches of one optimizer step (see `accumulate`).
+        cpu: whether to stay on the CPU where an accelerator exists.
         dataloader_config: the loader options in one object.
         project_dir, project_config: where checkpoints and logs go.
-        log_with: trackers (names or objects).
-        rng_types: random streams that loaders copy from process 0 at every pass.
-        kwargs_handlers: AutocastKwargs, GradScalerKwargs, DistributedDataParallelKwargs, ...
-        step_scheduler_with_optimizer: prepared schedulers follow the optimizer's steps (alias
+        log_with: trackers, by name or as `GeneralTracker` objects.
+        rng_types: random streams that loaders copy from process 0 at the start of every pass: "generator",
+            "torch", "python", "numpy", or the device's type.
+        kwargs_handlers: at most one each of AutocastKwargs, GradScalerKwargs, DistributedDataParallelKwargs,
+            InitProcessGroupKwargs and ProfileKwargs.
+        step_scheduler_with_optimizer: whether prepared schedulers step only where the optimizer does (alias
             ``step_with_optimizer``).
-        gradient_accumulation_plugin: accumulation with its finer options.
-        dynamo_backend, dynamo_plugin: compile prepared models.
-        fsdp_plugin: shard prepared models.
+        gradient_accumulation_plugin: accumulation with all its options.
+        dynamo_backend, dynamo_plugin: how prepared models are compiled; by default they are not.
+        fsdp_plugin: how prepared models are sharded; by default they are not.
+        parallelism_config: the numbers of copies and of shards of each model.
 
-    A second Accelerator in a process shares its place, device and precision.
+    Every further Accelerator of a process shares the first one's process group, device and precision.
+
+    Raises:
+        NotImplementedError: an option of Accelerate's that does not exist here; the message names the alternative.
+        TypeError: an unknown option or kwargs handler.
+        ValueError: options that contradict each other or this process's earlier Accelerators, or an unknown value.
     """
 
     def __init__(
@@ -126,7 +151,7 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
     ) -> None:
         options.refuse(others)
         self.handlers = options.sort_handlers(kwargs_handlers)
-        self._comm = _join_run(cpu, self.handlers.group)
+        comm = _join_run(cpu, self.handlers.group)
         self.state = AcceleratorState(mixed_precision)
         launch = RUN.launch
         self.gradient_state = GradientState(
@@ -141,66 +166,93 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
             use_seedable_sampler=use_seedable_sampler,
             loss_reduction=loss_reduction,
         )
-        self.project_configuration = options.project(project_config, project_dir)
+        project = options.project(project_config, project_dir)
         self.device_placement = device_placement
         self.rng_types = ["generator"] if rng_types is None else list(rng_types)
         self.step_scheduler_with_optimizer = options.with_optimizer(
             step_scheduler_with_optimizer, step_with_optimizer
         )
         self.loss_reduction = loss_reduction
-        self.downcast_bf16 = options.truth(downcast_bf16)
+        self.downcast_bf16 = options.as_flag(downcast_bf16)
         self.dynamo_plugin = options.dynamo(dynamo_backend, dynamo_plugin, launch)
-        self._parallelism = parallelism_config
-        self.fsdp_plugin = options.sharding(fsdp_plugin, launch, self._comm, parallelism_config)
-        RUN.fsdp_plugin = self.fsdp_plugin or RUN.fsdp_plugin
-        RUN.sharded = RUN.sharded or (self.fsdp_plugin is not None and self._comm.world > 1)
-        if RUN.sharded and self.fsdp_plugin is not None and self.fsdp_plugin.cpu_ram_efficient_loading:
-            # transformers then loads weights on the main process only; sharding sends them on
-            RUN.tell(ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true")
+        plugin = options.sharding(fsdp_plugin, launch, comm, parallelism_config)
+        RUN.fsdp_plugin = plugin or RUN.fsdp_plugin
+        RUN.sharded = RUN.sharded or (plugin is not None and comm.world > 1)
+        if RUN.sharded and plugin is not None and plugin.cpu_ram_efficient_loading:
+            # transformers then loads weights on the main process only, and sharding sends them to the others
+            RUN.export(ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true")
         self.log_with = choose(log_with)
-        self._begin()
-
-    def _begin(self) -> None:
-        """Nothing is prepared, registered or counted yet."""
-        self._comm.settle_precision(self.state.mixed_precision, self.downcast_bf16)
+        comm.settle_precision(self.state.mixed_precision, self.downcast_bf16)
         self._precision = Precision(
             self.state.mixed_precision, self.device, self.handlers.autocast, self.handlers.scaler
         )
-        self._gradients = RUN.gradients
-        self._weighed: tuple[weakref.ref[Tensor] | None, float] = (None, 1.0)
-        self.flag_tensor: Tensor | None = None
-        self._models: list[nn.Module] = []
-        self._syncs: list[models.ModelSync] = []
-        self._optimizers: list[Optimizer] = []
-        self._gates: list[Gate] = []
-        self._schedulers: list[LRScheduler] = []
-        self._dataloaders: list[DataLoader[Any]] = []
-        self._custom_objects: list[Any] = []
-        self._compose()
+        self._trigger = Trigger()
+        self._compose(comm, project, plugin, parallelism_config)
         if self._gradients.steps > 1 or self._precision.loss_scale is not None:
             watch_steps()
-        if self._comm.averages:
-            self._gradients.active.watch(self._drift)
-        self._save_hooks: dict[str, SaveHook] = {}
-        self._load_hooks: dict[str, LoadHook] = {}
-        self._announced = False
+        if comm.averages:
+            self._gradients.active.watch(self._consistency)
 
-    def _compose(self) -> None:
-        """Make the parts that work on what is prepared; they share this object's lists."""
-        self._accumulation = Accumulation(self._gradients, self._models, self._gates, self._syncs)
-        self._clipping = Clipping(self._gates, self._syncs, self._gradients, self._precision)
-        self._drift = Drift(self._comm, self._gates, self._syncs)
-        self._first_step = FirstStep(self._comm)
-        self._trackers = Trackers(self.log_with, self.project_configuration)
+    def _compose(
+        self,
+        comm: Comm,
+        project: ProjectConfiguration,
+        plugin: FullyShardedDataParallelPlugin | None,
+        parallelism: ParallelismConfig | None,
+    ) -> None:
+        """Make the objects that do the work, with nothing prepared, registered or counted."""
+        self._comm = comm
+        self._gradients = gradients = RUN.gradients
+        self._prepared = prepared = PreparedObjects()
+        self._accumulation = Accumulation(gradients, prepared)
+        self._clipping = Clipping(prepared, gradients, self._precision)
+        self._consistency = ReplicaConsistency(comm, prepared)
+        self._first_step = FirstStep(comm)
+        self._batch_rows = BatchRows(comm, gradients)
+        self._sharding = Sharding(comm, prepared, plugin, parallelism)
+        self._trackers = Trackers(self.log_with, project)
+        self._training = Training(
+            comm,
+            project,
+            prepared,
+            gradients,
+            self._accumulation,
+            self._precision,
+            self._consistency,
+            self._sharding,
+        )
+        self._announcement = Announcement(self.state, prepared, gradients, self.dataloader_config)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the options and the accumulation counts, but nothing that was prepared or registered."""
+        state = {name: value for name, value in vars(self).items() if name not in _PARTS}
+        state["_composed_of"] = (self.project_configuration, self.fsdp_plugin, self.parallelism_config)
+        state["_counted"] = (self._accumulation.step, self._accumulation.window, self._announcement.made)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        composed_of, counted = state.pop("_composed_of"), state.pop("_counted")
+        self.__dict__.update(state)
+        self._compose(RUN.start(), *composed_of)
+        self._accumulation.step, self._accumulation.window, self._announcement.made = counted
+        RUN.settle_precision(self._precision.name)
 
     # -- preparation ------------------------------------------------------------------------------
 
     def prepare(self, *args: Any, device_placement: list[bool] | None = None) -> Any:
-        """Prepare models, optimizers, loaders and schedulers, in place where that is possible.
+        """Prepare models, optimizers, loaders and schedulers for this run.
 
-        Returns them in the order given, a single one bare; what is none of these is passed through. Models
-        come before optimizers and schedulers last, in whatever order they are given. Preparing twice
-        changes nothing.
+        Returns the objects in the order given, or the object itself where there is only one. Models, optimizers and
+        schedulers are changed in place; a loader is replaced by a prepared copy; an object of any other type is
+        returned as it is. The order of the arguments does not matter, and preparing an object twice changes nothing.
+
+        Args:
+            device_placement: for each object, whether it moves to `device`; None for the Accelerator's own option.
+
+        Raises:
+            ValueError: ``device_placement`` has another length than ``args``; an optimizer has no parameter of any
+                prepared model; or a loader cannot be split, or is not the same on all processes.
+            RuntimeError: the ranks' models differ.
         """
         places = list(device_placement) if device_placement is not None else [None] * len(args)
         if len(places) != len(args):
@@ -212,7 +264,7 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
                 if isinstance(obj, kind):
                     ready[index] = work(obj, places[index])
         self._check_passed(args)
-        announce_setup(self)
+        self._announcement.make()
         return ready[0] if len(ready) == 1 else tuple(ready)
 
     def _preparations(self) -> list[tuple[type, Callable[[Any, Any], Any]]]:
@@ -226,12 +278,13 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
     def prepare_model(
         self, model: nn.Module, device_placement: bool | None = None, evaluation_mode: bool = False
     ) -> nn.Module:
-        """The same model: on the device, alike on every rank, in the run's precision, its gradients averaged.
+        """Prepare a model in place and return it: on the device, equal on every rank, in the run's precision.
 
-        ``evaluation_mode``: no averaging. RuntimeError when the ranks' models differ.
+        Its gradients are averaged over the ranks, unless ``evaluation_mode``. Raises RuntimeError where the ranks'
+        models differ in the name, shape or dtype of a parameter or buffer.
         """
-        if model not in self._models:
-            self._models.append(model)
+        if model not in self._prepared.models:
+            self._prepared.models.append(model)
         if models.is_prepared(model):
             sync = models.sync_of(model)
         else:
@@ -250,12 +303,15 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
             )
             if self.dynamo_plugin is not None:
                 compile_prepared(model, self.dynamo_plugin)
-        if sync is not None and sync not in self._syncs:
-            self._syncs.append(sync)
+        if sync is not None and sync not in self._prepared.syncs:
+            self._prepared.syncs.append(sync)
         return model
 
     def prepare_optimizer(self, optimizer: Optimizer, device_placement: bool | None = None) -> Optimizer:
-        """The same optimizer: `step` and `zero_grad` wait for the end of an accumulation window."""
+        """Prepare an optimizer in place and return it.
+
+        Its `step` and `zero_grad` do nothing before the last micro-batch of an accumulation window.
+        """
         if RUN.sharded:
             from crosstrain.step.fsdp import adopt_optimizer
 
@@ -273,11 +329,11 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
                 self._before_step if several else None,
                 self._send_buffers if several else self._comm.step_done,
             )
-        if optimizer not in self._optimizers:
-            self._optimizers.append(optimizer)
-            self._gates.append(gate)
+        if optimizer not in self._prepared.optimizers:
+            self._prepared.optimizers.append(optimizer)
+            self._prepared.gates.append(gate)
             if self._precision.loss_scale is not None:
-                self._precision.loss_scale.wait = len(self._gates) > 1
+                self._precision.loss_scale.wait = len(self._prepared.gates) > 1
         return optimizer
 
     def prepare_data_loader(
@@ -286,221 +342,132 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
         device_placement: bool | None = None,
         slice_fn_for_dispatch: Any = None,
     ) -> DataLoader[Any]:
-        """A loader of this process's batches, on the device."""
+        """Return a copy of the loader that gives this process's batches, on the device.
+
+        Raises NotImplementedError for ``slice_fn_for_dispatch``, and the errors of
+        `crosstrain.data.prepare.prepare_loader`.
+        """
         if slice_fn_for_dispatch is not None:
-            options.not_ours(
+            options.unsupported(
                 "slice_fn_for_dispatch", "batches are cut by rows; dispatch a collate_fn's output"
             )
         place = self.device_placement if device_placement is None else device_placement
         plan = options.data_plan(self.dataloader_config, self.rng_types, place)
         loader = prepare_loader(data_loader, self._comm, plan, self._gradients.active)
-        if loader not in self._dataloaders:
-            self._dataloaders.append(loader)
+        if loader not in self._prepared.loaders:
+            self._prepared.loaders.append(loader)
         return loader
 
     def prepare_scheduler(self, scheduler: LRScheduler) -> LRScheduler:
-        """The same scheduler: it follows the optimizer steps that happen (see the class's options)."""
-        if scheduler not in self._schedulers:
+        """Prepare a scheduler in place and return it.
+
+        With ``step_scheduler_with_optimizer``, an optimizer step moves it by as many steps as batches of the script's
+        own size were used: one for each process, or a single one with ``split_batches``. Otherwise every call counts.
+        """
+        if scheduler not in self._prepared.schedulers:
             prepare_scheduler(
                 scheduler,
                 self._gradients,
                 times=1 if self.split_batches else self._comm.replicas,
                 with_optimizer=self.step_scheduler_with_optimizer,
             )
-            self._schedulers.append(scheduler)
+            self._prepared.schedulers.append(scheduler)
         return scheduler
 
     def _check_passed(self, args: tuple[Any, ...]) -> None:
-        """Say what could not be prepared, and would train unsynchronised or on everybody's batches."""
+        """Report arguments that would train unsynchronised, or on the same batches on every rank."""
         fed_at = prepare_checks.note_feeders(args, self.is_main_process)
         self._first_step.fed_at = fed_at or self._first_step.fed_at
-        for optimizer in self._optimizers:
+        for optimizer in self._prepared.optimizers:
             told = self.is_main_process and any(optimizer is obj for obj in args)
-            prepare_checks.check_optimizer(optimizer, self._models, told)
+            prepare_checks.check_optimizer(optimizer, self._prepared.models, told)
 
     # -- the step ---------------------------------------------------------------------------------
 
     def backward(self, loss: Tensor, **kwargs: Any) -> None:
-        """``loss.backward(**kwargs)``, of a loss that is scaled for accumulation, the ranks and fp16.
+        """Scale the loss for accumulation, the ranks and fp16, and call ``loss.backward(**kwargs)``.
 
-        The loss is divided by the accumulation steps; with weighted batches it counts by this rank's rows.
+        The loss, a scalar tensor, is divided by the accumulation steps. With ``even_batches="weighted"`` it is
+        multiplied by this rank's share of the rows, and with ``loss_reduction="sum"`` by the number of ranks.
+
+        Raises RuntimeError, with several processes, where no model was prepared, and where the loss is a sum over
+        rows although ``loss_reduction`` says "mean".
         """
         gradients = self._gradients
         given = loss
         if self._accumulation.window != 1:
             loss = loss / self._accumulation.window
         if self._comm.averages:
-            if not self._models:
+            if not self._prepared.models:
                 raise RuntimeError(
                     "backward was called, but no model was prepared: every process would train a model of its own. "
                     "Pass the model to `prepare` (and the optimizer and the loader with it), or call "
                     "loss.backward() where processes are meant to differ."
                 )
-            loss = self._weigh(loss, given)
+            loss = self._batch_rows.apply(loss, given, self.loss_reduction)
             if self._first_step.wants_loss:
                 self._first_step.loss(given, gradients.active.current is not None)
             if checks.first_use("mean"):
-                self._look_at(given)
+                self._check_loss(given)
         loss_scale = self._precision.loss_scale
         if loss_scale is not None:
             loss_scale.adjust()
             loss = loss_scale.scaler.scale(loss)
-        models.backward(loss, self._syncs, kwargs)
+        models.backward(loss, self._prepared.syncs, kwargs)
         if not gradients.sync_gradients:
-            for gate in self._gates:
+            for gate in self._prepared.gates:
                 gate.pending = True
 
-    def _look_at(self, loss: Tensor) -> None:
-        """The first loss of a call place: is it what `loss_reduction` says?"""
-        from crosstrain.step.loss_reduction import check  # with one process nobody looks
+    def _check_loss(self, loss: Tensor) -> None:
+        """Check the first loss of each calling line against `loss_reduction`."""
+        from crosstrain.step.loss_reduction import check  # one process never needs it
 
         loader = self._gradients.active.current
         fault = check(loss, self.loss_reduction, loader, self._comm.replicas, checks.here())
-        models.look(self._syncs, fault)
-
-    def _weigh(self, loss: Tensor, given: Tensor) -> Tensor:
-        weight = self._gradients.active.weight(self._comm.rank)
-        self._weighed = (weakref.ref(given), weight)
-        if self.loss_reduction == "sum":
-            weight = float(self._comm.world) if weight else 0.0
-        return loss if weight == 1.0 else loss * weight
-
-    def _weight_of(self, tensor: Any) -> float:
-        """How much this rank's mean counts in a mean over ranks. The last loss keeps its weight after the loop."""
-        weighed, weight = self._weighed
-        if self._gradients.active.current is None and weighed is not None and tensor is weighed():
-            return weight
-        return self._gradients.active.weight(self._comm.rank)
+        models.share_fault(self._prepared.syncs, fault)
 
     def _before_step(self, optimizer: Optimizer) -> None:
-        models.settle(self._syncs)
+        models.average_local(self._prepared.syncs)
         self._first_step.before(optimizer)
 
     def _send_buffers(self) -> None:
-        for sync in self._syncs:
+        for sync in self._prepared.syncs:
             sync.send_buffers()
         self._comm.step_done()
 
+    def join_uneven_inputs(
+        self, joinables: Sequence[nn.Module], even_batches: bool | Literal["weighted"] | None = None
+    ) -> AbstractContextManager[None]:
+        """Return a context in which processes may have different numbers of batches.
+
+        A process that has run out of batches contributes zeros to the others' averages, and takes over the final
+        weights at the end. ``even_batches`` replaces that option of the prepared map-style loaders inside. Warns,
+        and has no other effect, for models that are sharded or were not prepared.
+        """
+        syncs = [models.sync_of(model) for model in joinables if isinstance(model, nn.Module)]
+        return join(syncs, self._comm, self._prepared.loaders, even_batches)
+
+    def profile(
+        self, profile_handler: ProfileKwargs | None = None
+    ) -> AbstractContextManager[torch.profiler.profile]:
+        """Return a context that profiles its body with `torch.profiler`, and gives the profiler.
+
+        ``profile_handler`` defaults to the ProfileKwargs among ``kwargs_handlers``. With its ``output_trace_dir`` set
+        the call is collective: process r writes the Chrome trace ``profile_<r>.json`` there and waits for the others.
+        """
+        return profile(self._comm, profile_handler or self.handlers.profile or ProfileKwargs())
+
     def autocast(self, autocast_handler: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
-        """The run's mixed precision, for code outside a prepared model's forward."""
+        """Return a context of the run's mixed precision, for code outside a prepared model's forward."""
         return self._precision.autocast(autocast_handler)
 
-    # -- collectives ------------------------------------------------------------------------------
-
-    def gather(self, tensor: Any) -> Any:
-        """Concatenate over the ranks along dim 0: see `crosstrain.utils.operations.gather`."""
-        return operations.gather(tensor)
-
-    def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
-        """`gather` for the rows of the loop's batch (or k rows per sample, or one value), without those that only
-        even out the last one: see `crosstrain.data.metrics.gather_for_metrics`.
-        """
-        return gather_for_metrics(input_data, self._gradients.active, self._comm, use_gather_object)
-
-    def global_rows(self, rows: Any) -> int:
-        """How many rows of the batch all ranks have, where this one has ``rows``: as many as `gather_for_metrics`
-        returns, without communication.
-        """
-        return global_rows(rows, self._gradients.active, self._comm)
-
-    def own_rows(self, rows: Any) -> Any:
-        """This rank's part of what `gather_for_metrics` returns, without communication: what is added up over these
-        rows, of all batches, `reduce` makes the sum of all ranks. None may be left of a last batch.
-        """
-        return own_rows(rows, self._gradients.active, self._comm)
-
-    def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
-        """New tensors (or numbers, where Python's are given) with the sum, mean, max or min over the ranks.
-
-        While a weighted loader is iterated, "mean" weights each rank's tensors as `backward` does: the mean of the
-        ranks' row means is then the mean over all rows. After the loop that still holds for the last loss. A rank
-        without rows in the last step, which only keeps the others company, adds nothing to "sum". Numbers, which
-        have been added up over several steps as a rule, count as they are.
-        """
-        weight = 1.0
-        if reduction == "mean" and self._comm.averages:
-            weight = self._weight_of(tensor)
-        elif reduction == "sum":
-            weight = float(self._gradients.active.has_rows(self._comm.rank))
-        if weight == 0.0:
-            tensor = map_tensors(torch.zeros_like, tensor)
-        elif weight != 1.0:
-            tensor = map_tensors(lambda t: t * weight, tensor)
-        return operations.reduce(tensor, reduction, scale)
-
-    def weighted(self, tensor: Any) -> Any:
-        """What this rank's mean over its rows contributes to the mean over the ranks; no communication.
-
-        That is ``tensor`` itself, times the rank's weight in a step whose rows are not spread evenly over the ranks
-        (`even_batches="weighted"`). Sums of it are reduced with "mean" when the loop is over.
-        """
-        weight = self._weight_of(tensor) if self._comm.averages else 1.0
-        return (
-            tensor
-            if weight == 1.0
-            else map_tensors(lambda t: t * weight if weight else torch.zeros_like(t), tensor)
-        )
-
-    def pad_across_processes(
-        self, tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False
-    ) -> Any:
-        """Pad ``dim`` to the longest over the ranks: see `crosstrain.utils.operations.pad_across_processes`."""
-        return operations.pad_across_processes(tensor, dim, pad_index, pad_first)
-
-    # -- models and files -------------------------------------------------------------------------
-
-    def unwrap_model(
-        self, model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
-    ) -> nn.Module:
-        """The user's module. ``keep_fp32_wrapper=False`` gives it its own forward back."""
-        return models.unwrap(model, keep_fp32_wrapper, keep_torch_compile)
-
-    def get_state_dict(self, model: nn.Module, unwrap: bool = True) -> dict[str, Any]:
-        """The whole state under the author's names; collective only for a sharded model."""
-        return models.state_dict_of(model) if unwrap else model.state_dict()
-
-    def save(self, obj: Any, f: str | Path | IO[bytes], safe_serialization: bool = False) -> None:
-        """torch.save (or safetensors) on the main process, atomic unless f is an open file; no communication."""
-        if self._writes_files:
-            target = Path(f) if isinstance(f, str) else f
-            save_object(self._comm.to_host(obj), target, safe_serialization)
-
-    def save_model(
-        self,
-        model: nn.Module,
-        save_directory: str | Path,
-        max_shard_size: int | str = "10GB",
-        safe_serialization: bool = True,
-    ) -> None:
-        """Write the model's weights on the main process, atomic.
-
-        ``save_directory`` with a suffix .pt, .pth, .bin or .safetensors is written as exactly that file,
-        else it is a directory of shards. A process that calls this returns when the files are complete, or raises
-        what kept the main process from writing them. No collective, unless the model is sharded: the main process
-        may call it alone.
-        """
-        state = self.get_state_dict(model)
-        each = self.project_configuration.save_on_each_node
-        writer = self.process_index - self.local_process_index if each else 0
-        write = partial(save_weights, state, Path(save_directory), max_shard_size, safe_serialization)
-        write_once(self._comm, save_directory, writer, write)
-
-    @property
-    def _writes_files(self) -> bool:
-        each = self.project_configuration.save_on_each_node
-        return self.is_local_main_process if each else self.is_main_process
-
     def free_memory(self, *objects: Any) -> list[None]:
-        """Forget everything that was prepared, an open accumulation window too, and free its memory.
+        """Forget everything that was prepared, and an open accumulation window, and free the memory.
 
-        Returns as many None as objects were given.
+        Returns a list of as many None as objects were given: ``model, optimizer = accelerator.free_memory(model,
+        optimizer)``.
         """
-        for model in self._models:
-            models.forget(model)
-        for known in (self._models, self._syncs, self._optimizers, self._gates):
-            known.clear()
-        self._schedulers.clear()
-        self._dataloaders.clear()
+        self._prepared.forget()
         self.step = 0
         self._first_step = FirstStep(self._comm)
         self._gradients.sync_gradients = True
@@ -508,5 +475,5 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
         return release_memory(*objects)
 
     def clear(self, *objects: Any) -> list[None]:
-        """`free_memory` under its other name."""
+        """The same as `free_memory`."""
         return self.free_memory(*objects)

@@ -18,7 +18,7 @@ MIGRATE = "migrate"
 
 
 class _Commands(Group):
-    """Also `crosstrain migrate`, which is the command `migrate` under another name."""
+    """The commands of `crosstrain`, with the command `migrate` among them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [MIGRATE, *super().list_commands(ctx)]

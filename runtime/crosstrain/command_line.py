@@ -1,7 +1,6 @@
-"""What the commands `migrate` and `crosstrain` share: `--version`, help without Python's type names, and one line on
-standard error for an option or argument that cannot be used.
+"""Shared by the commands `migrate` and `crosstrain`: `--version`, help without Python's type names, and usage errors.
 
-Imports no torch. The exit code of such an error is 2.
+A usage error is one line on standard error and exit code 2. Imports no torch.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Version = Annotated[
 
 
 class Command(TyperCommand):
-    """A command whose errors are one line. speaker: how the line begins; the command's name where it is empty."""
+    """A command whose usage errors are one line. It begins with ``speaker``, or if that is empty the command's name."""
 
     speaker: ClassVar[str] = ""
 
@@ -58,7 +57,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group of such commands."""
+    """A group of commands with usage errors of one line."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         with _in_one_line(self, info_name, parent):
@@ -84,7 +83,7 @@ def _in_one_line(command: Any, name: str | None, parent: Any) -> Iterator[None]:
 
 
 def _line(error: Any, speaker: str, see: str) -> str:
-    """The error with its remedy: what was probably meant, what the message itself says, or where to look."""
+    """The error and a remedy: the option that was probably meant, the message's own remedy, or where to find help."""
     if type(error).__name__ == "NoSuchOption":
         context, name = error.ctx, error.option_name
         known = [option for one in context.command.get_params(context) for option in one.opts]

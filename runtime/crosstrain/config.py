@@ -1,6 +1,6 @@
-"""What the environment says about this run: where this process stands, and the launcher's defaults.
+"""What the environment says about this run: this process's place among the others, and the launcher's defaults.
 
-Nothing here imports torch: the launcher and the command line read the same values.
+Imports no torch, because the launcher and the command line read the same values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 CONFIG_VARIABLE = "CROSSTRAIN_CONFIG"
 PRECISIONS = ("no", "fp16", "bf16")
-# What Accelerate can be told and we do not do, and what to do instead.
+# Options of Accelerate's that do not exist here, and what to do instead.
 ELSEWHERE = {
     "deepspeed_plugin": "shard with FullyShardedDataParallelPlugin (torch's FSDP2), or stay on accelerate",
     "deepspeed_plugins": "shard with FullyShardedDataParallelPlugin (torch's FSDP2), or stay on accelerate",
@@ -34,7 +34,7 @@ _FALSE = {"0", "false", "no", "off", "n", "f", ""}
 
 @dataclass(frozen=True)
 class Place:
-    """One process among all that were started together."""
+    """The place of one process among all that a launcher started together."""
 
     rank: int
     world: int
@@ -46,7 +46,7 @@ class Place:
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """Defaults that the launcher hands to a script; ``None`` means: not said."""
+    """Defaults that the launcher hands to a script; None where it sets none. ``timeout`` is in seconds."""
 
     cpu: bool | None = None
     mixed_precision: str | None = None
@@ -59,7 +59,10 @@ class LaunchConfig:
 
 
 def parse_flag(text: str, name: str) -> bool:
-    """``"true"``, ``"1"``, ``"no"`` ... as a bool; ValueError names the variable."""
+    """``"true"``, ``"1"``, ``"no"`` and the like as a bool.
+
+    Raises ValueError, with the variable's ``name``, for other text.
+    """
     word = text.strip().lower()
     if word in _TRUE:
         return True
@@ -69,7 +72,7 @@ def parse_flag(text: str, name: str) -> bool:
 
 
 def parse_count(text: str, name: str) -> int:
-    """A whole number; ValueError names the variable."""
+    """A whole number; ValueError, with the variable's ``name``, for other text."""
     try:
         return int(text)
     except ValueError:
@@ -77,7 +80,7 @@ def parse_count(text: str, name: str) -> int:
 
 
 def read_place(env: Mapping[str, str] = os.environ) -> Place | None:
-    """Where this process stands: torchrun's variables, else SLURM's ``srun``; None for a plain ``python``.
+    """This process's place, by torchrun's variables, else by those of SLURM's ``srun``; None for a plain ``python``.
 
     Raises RuntimeError when the variables contradict each other.
     """
@@ -134,7 +137,11 @@ def first_host(hosts: str) -> str:
 
 
 def read_launch_config(env: Mapping[str, str] = os.environ) -> LaunchConfig:
-    """CROSSTRAIN_CONFIG (one JSON object), then the ACCELERATE_* variables that name the same options."""
+    """The launcher's options: those of CROSSTRAIN_CONFIG (one JSON object), else those of the ACCELERATE_* variables.
+
+    Raises ValueError for text that is no JSON object, and for an unknown option or value; NotImplementedError for a
+    plug-in of Accelerate's that does not exist here.
+    """
     values = accelerate_values(env) | accelerate_plugins(env)
     text = env.get(CONFIG_VARIABLE)
     if text:
@@ -155,7 +162,7 @@ def read_launch_config(env: Mapping[str, str] = os.environ) -> LaunchConfig:
 
 
 def accelerate_values(env: Mapping[str, str]) -> dict[str, Any]:
-    """What Accelerate's own variables say about options that exist here too."""
+    """The options that Accelerate's own variables set and that exist here too."""
     values: dict[str, Any] = {}
     if precision := env.get("ACCELERATE_MIXED_PRECISION"):
         values["mixed_precision"] = precision.lower()
@@ -167,10 +174,10 @@ def accelerate_values(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def accelerate_plugins(env: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """The plug-ins that Accelerate's variables ask for, as `LaunchConfig` has them.
+    """The options of the plug-ins that Accelerate's variables ask for, by `LaunchConfig`'s names.
 
-    Raises NotImplementedError for one that does not exist here: a job that is meant to be sharded must not train
-    unsharded. ValueError for a value that cannot be meant.
+    Raises NotImplementedError for a plug-in that does not exist here, because a job that asks for sharding must not
+    train unsharded, and ValueError for an unknown option or value.
     """
     for name, plugin in PLUGIN_VARIABLES.items():
         if parse_flag(env.get(name, ""), name):
@@ -221,13 +228,16 @@ def _dynamo_options(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _said(env: Mapping[str, str], name: str) -> str:
-    """A variable's text; "" where Accelerate's launcher wrote that nobody said anything."""
+    """A variable's text, without spaces around it.
+
+    It is "" where the variable is missing, or "none", which Accelerate's launcher writes for an option not given.
+    """
     text = env.get(name, "").strip()
     return "" if text.lower() == "none" else text
 
 
 def _strategy(text: str, name: str) -> str:
-    """A sharding strategy by its name, or by its number in torch's first FSDP."""
+    """A sharding strategy, given by its name or by its number in torch's first FSDP."""
     if not text.isdigit():
         return text
     number = int(text)
@@ -237,7 +247,7 @@ def _strategy(text: str, name: str) -> str:
 
 
 def _round_count(text: str, name: str) -> int:
-    """A whole number, also as Accelerate's launcher writes it: 100000000.0."""
+    """A whole number, which Accelerate's launcher may write as 100000000.0."""
     return parse_count(text.removesuffix(".0"), name)
 
 
@@ -265,7 +275,7 @@ FSDP_VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
 
 
 def check_precision(precision: str) -> str:
-    """The precision, when it is one we compute in; errors name the choices."""
+    """Return the precision if it is one of PRECISIONS; else NotImplementedError for "fp8", ValueError for any other."""
     if precision == "fp8":
         raise NotImplementedError(
             "mixed_precision='fp8' is not part of crosstrain: use 'bf16', or torchao's float8 training "
@@ -277,11 +287,11 @@ def check_precision(precision: str) -> str:
 
 
 def debug_mode(env: Mapping[str, str] = os.environ) -> bool:
-    """Whether CROSSTRAIN_DEBUG or Accelerate's switch asks to compare the ranks before every collective.
+    """Whether CROSSTRAIN_DEBUG or ACCELERATE_DEBUG_MODE asks the ranks to compare every collective before they make it.
 
-    Operation, shapes and dtypes are compared of every collective, of tensors on devices too, and of every averaging of
-    gradients; each takes a message more. Without it tensors on the CPU and objects are compared, which costs nothing,
-    and others at the first call of each kind.
+    They then compare operation, shapes and dtypes, which costs one more message for each collective. Without it they
+    compare those of objects and of tensors on the CPU, which costs nothing, and others only at the first call of each
+    kind.
     """
     for name in ("CROSSTRAIN_DEBUG", "ACCELERATE_DEBUG_MODE"):
         if name in env:

@@ -14,7 +14,7 @@ from crosstrain.data.samplers import SeedableRandomSampler, ShardedBatchSampler,
 from crosstrain.data.sharding import Even
 from crosstrain.state import RUN, PartialState
 
-# Accelerate has a class for each way a loader is fed; here one class serves all, so isinstance holds for any.
+# Accelerate has a class for each source of batches; here one class serves all, so isinstance holds for either name.
 DataLoaderShard = PreparedLoader
 DataLoaderDispatcher = PreparedLoader
 BatchSamplerShard = ShardedBatchSampler
@@ -49,9 +49,9 @@ def prepare_data_loader(
 ) -> DataLoader[Any]:
     """`Accelerator.prepare` for one loader, with the options given here instead of the Accelerator's.
 
-    Every process must call it. Starts the run (`PartialState()`) if nothing has. `device`, `num_processes`
-    and `process_index` are the run's and may only repeat them. Raises ValueError for what the run contradicts, and for a slicing
-    function.
+    Collective; it starts the run (`PartialState()`) if nothing has. `device`, `num_processes` and `process_index` may
+    only repeat those of the run. Raises ValueError where they differ, and for `slice_fn_for_dispatch` and
+    `torch_device_mesh`; and the errors of `crosstrain.data.prepare.prepare_loader`.
     """
     PartialState()
     comm = RUN.comm

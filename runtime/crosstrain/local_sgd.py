@@ -1,4 +1,4 @@
-"""Local SGD: every rank steps on its own gradients, and the parameters are averaged now and then."""
+"""Local SGD: every rank steps on its own gradients, and the ranks average their parameters every few steps."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 class LocalSGD:
-    """``with LocalSGD(accelerator, model, local_sgd_steps=8) as local: ... local.step()`` after each optimizer step.
+    """A context for Local SGD: ``with LocalSGD(accelerator, model, local_sgd_steps=8) as local:``.
 
-    Parameters are averaged over the ranks every ``local_sgd_steps`` steps and at the end. With one process, or
-    ``enabled=False``, nothing happens. NotImplementedError for a sharded model.
+    Call ``local.step()`` after each optimizer step. The ranks average the model's parameters every ``local_sgd_steps``
+    steps and at the end, unless the body raises. With one process, or with ``enabled=False``, nothing happens. Raises
+    NotImplementedError for a sharded model.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class LocalSGD:
                 sync.discard()
 
     def step(self) -> None:
-        """Call after every optimizer step."""
+        """Count an optimizer step; call it after each one, on every rank."""
         self.num_steps += 1
         if self.enabled and self.num_steps % self.local_sgd_steps == 0:
             self._average()

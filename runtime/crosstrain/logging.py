@@ -1,4 +1,4 @@
-"""Loggers that speak once, or in rank order."""
+"""Loggers for several processes: one process logs, or all of them in the order of their ranks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from crosstrain.state import RUN
 
 
 class MultiProcessAdapter(logging.LoggerAdapter[logging.Logger]):
-    """A logger whose calls take two more options.
+    """A logger whose methods take two more keyword arguments.
 
-    ``main_process_only`` (default True): only the main process speaks. ``in_order``: every process speaks, one
-    after the other; then all of them have to make the call.
+    ``main_process_only`` (default True): only the main process logs. ``in_order`` (default False): every process logs,
+    in the order of the ranks; the call is then collective.
     """
 
     def log(self, level: int, msg: object, *args: Any, **kwargs: Any) -> None:
@@ -43,7 +43,7 @@ class MultiProcessAdapter(logging.LoggerAdapter[logging.Logger]):
 
     @lru_cache(None)  # noqa: B019 - loggers live as long as the process
     def warning_once(self, *args: Any, **kwargs: Any) -> None:
-        """`warning`, but the same message only once."""
+        """`warning`, once for the same arguments."""
         self.warning(*args, **kwargs)
 
 
@@ -55,7 +55,10 @@ def _rank() -> int:
 
 
 def get_logger(name: str, log_level: str | None = None) -> MultiProcessAdapter:
-    """`logging.getLogger(name)` for several processes; the level may come from CROSSTRAIN_LOG_LEVEL."""
+    """`logging.getLogger(name)` for several processes.
+
+    The level is ``log_level``, else that of CROSSTRAIN_LOG_LEVEL or ACCELERATE_LOG_LEVEL; the root logger gets it too.
+    """
     logger = logging.getLogger(name)
     level = log_level or os.environ.get("CROSSTRAIN_LOG_LEVEL") or os.environ.get("ACCELERATE_LOG_LEVEL")
     if level is not None:

@@ -1,4 +1,4 @@
-"""From an Accelerator's many arguments to what it uses: explicit ones win, then the launcher's, then defaults."""
+"""The Accelerator's arguments as it uses them: an explicit one, else the launcher's choice, else a default."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from crosstrain.utils.dataclasses import (
 
 @dataclass
 class Handlers:
-    """The keyword handlers of one Accelerator, by kind."""
+    """The kwargs handlers of one Accelerator, by kind."""
 
     autocast: AutocastKwargs | None = None
     scaler: GradScalerKwargs | None = None
@@ -39,7 +39,7 @@ class Handlers:
 
 
 def sort_handlers(handlers: Iterable[KwargsHandler] | None) -> Handlers:
-    """One handler of each kind; TypeError for an unknown one, ValueError for two of a kind."""
+    """Sort the handlers by kind; TypeError for an unknown one, ValueError for two of a kind."""
     names: dict[type, str] = {
         AutocastKwargs: "autocast",
         GradScalerKwargs: "scaler",
@@ -62,7 +62,7 @@ def sort_handlers(handlers: Iterable[KwargsHandler] | None) -> Handlers:
 
 
 def refuse(options: dict[str, Any]) -> None:
-    """Raise for options that are not ours: NotImplementedError with the alternative, or TypeError."""
+    """Raise for unknown options: NotImplementedError, naming the alternative, for Accelerate's, else TypeError."""
     for name, value in options.items():
         if name not in ELSEWHERE:
             raise TypeError(f"Accelerator() has no option {name!r}; see help(crosstrain.Accelerator).")
@@ -70,8 +70,8 @@ def refuse(options: dict[str, Any]) -> None:
             raise NotImplementedError(f"{name} is not part of crosstrain: {ELSEWHERE[name]}.")
 
 
-def not_ours(what: str, instead: str) -> NoReturn:
-    """NotImplementedError that names the alternative."""
+def unsupported(what: str, instead: str) -> NoReturn:
+    """Raise NotImplementedError with the alternative."""
     raise NotImplementedError(f"{what} is not part of crosstrain: {instead}.")
 
 
@@ -85,10 +85,11 @@ def loader_options(
     use_seedable_sampler: bool | None,
     loss_reduction: str = "mean",
 ) -> DataLoaderConfiguration:
-    """The loaders' options: arguments, ``config``, and for what neither sets, the launcher's.
+    """The loaders' options: the arguments, else ``config``, else the launcher's choice.
 
-    Where nobody sets `even_batches`, a loss that is a sum over rows gets "weighted": rows that complete the last
-    batch would be summed up twice. An argument and a ``config`` that say different things are a ValueError.
+    Where nothing sets `even_batches`, a loss that is a sum over rows gets "weighted", because rows that complete the
+    last batch would count twice. Raises ValueError where an argument contradicts ``config``, and for an unknown
+    ``loss_reduction``.
     """
     said = {
         "split_batches": split_batches,
@@ -119,7 +120,7 @@ def loader_options(
 def data_plan(
     config: DataLoaderConfiguration, rng_types: Iterable[str] | None, device_placement: bool
 ) -> DataPlan:
-    """What the data room needs to know."""
+    """The options of one loader, as `crosstrain.data` takes them."""
     return DataPlan(
         split_batches=config.split_batches,
         even_batches=config.even_batches,
@@ -136,7 +137,7 @@ def data_plan(
 def accumulation(
     plugin: GradientAccumulationPlugin | None, steps: int | None, launch: LaunchConfig
 ) -> GradientAccumulationPlugin:
-    """The accumulation options; steps in two places that differ are a ValueError."""
+    """The accumulation options; ValueError where ``steps`` contradicts the plugin."""
     if plugin is not None:
         if steps not in (None, 1, plugin.num_steps):
             raise ValueError(
@@ -148,7 +149,7 @@ def accumulation(
 
 
 def with_optimizer(first: bool | None, alias: bool | None) -> bool:
-    """``step_scheduler_with_optimizer`` or its documented short name."""
+    """``step_scheduler_with_optimizer`` or its alias; ValueError where they differ, True where neither is given."""
     if None not in (first, alias) and first != alias:
         raise ValueError("step_scheduler_with_optimizer and step_with_optimizer are one option; give one.")
     chosen = alias if first is None else first
@@ -156,7 +157,7 @@ def with_optimizer(first: bool | None, alias: bool | None) -> bool:
 
 
 def project(config: ProjectConfiguration | None, directory: str | Path | None) -> ProjectConfiguration:
-    """Where the project keeps its files; ``directory`` wins over the configuration's own."""
+    """Where the project keeps its files; ``directory`` counts where the configuration names none."""
     chosen = ProjectConfiguration() if config is None else config
     if directory is not None and chosen.project_dir is None:
         chosen.set_directories(directory)
@@ -169,7 +170,7 @@ def sharding(
     comm: Comm,
     parallelism: ParallelismConfig | None = None,
 ) -> FullyShardedDataParallelPlugin | None:
-    """How models are sharded: as the script says, else as the launcher does; None: not at all."""
+    """How models are sharded: by the script's choice, else by the launcher's; None if they are not."""
     if plugin is None and launch.fsdp is not None:
         plugin = FullyShardedDataParallelPlugin(**launch.fsdp)
     if plugin is not None and not isinstance(plugin, FullyShardedDataParallelPlugin):
@@ -186,7 +187,10 @@ def sharding(
 def _divided(
     plugin: FullyShardedDataParallelPlugin | None, parallelism: ParallelismConfig, comm: Comm
 ) -> FullyShardedDataParallelPlugin | None:
-    """The plugin for the sizes of a ParallelismConfig; None where nothing is sharded."""
+    """The plugin that has the sizes of a ParallelismConfig; None where nothing is sharded.
+
+    Raises ValueError where the sizes, the plugin and the number of processes contradict each other.
+    """
     copies, shards = parallelism.dp_replicate_size, parallelism.dp_shard_size
     sizes = f"ParallelismConfig(dp_replicate_size={copies}, dp_shard_size={shards})"
     if parallelism.total_size != comm.replicas:
@@ -208,28 +212,28 @@ def _divided(
 
 
 def _check_one_program(plugin: FullyShardedDataParallelPlugin, comm: Comm) -> None:
-    """Where XLA shards: NotImplementedError for several hosts, and for what its compiler decides by itself."""
+    """Raise NotImplementedError for options of sharding that XLA does not have, and for sharding over several hosts."""
     if comm.world > 1:
-        not_ours(
+        unsupported(
             "sharding a model over the devices of several hosts",
             "leave the plugin out (every chip holds the whole model), or train on one host",
         )
     if plugin.is_hybrid:
-        not_ours("hybrid sharding where XLA shards the model", "choose FULL_SHARD")
+        unsupported("hybrid sharding where XLA shards the model", "choose FULL_SHARD")
     for name in ("cpu_offload", "activation_checkpointing", "mixed_precision_policy"):
         if getattr(plugin, name):
-            not_ours(f"{name} where XLA shards the model", f"leave {name} out of the FSDP plugin")
+            unsupported(f"{name} where XLA shards the model", f"leave {name} out of the FSDP plugin")
 
 
-def truth(value: bool | str) -> bool:
-    """A yes or no that may be written as text."""
+def as_flag(value: bool | str) -> bool:
+    """``downcast_bf16`` as a bool; it may be written as text."""
     return value if isinstance(value, bool) else parse_flag(value, "downcast_bf16")
 
 
 def dynamo(
     backend: str | None, plugin: TorchDynamoPlugin | None, launch: LaunchConfig
 ) -> TorchDynamoPlugin | None:
-    """How prepared models are compiled: as the script says, else as the launcher does; None: not at all."""
+    """How prepared models are compiled: by the script's choice, else by the launcher's; None if they are not."""
     if plugin is None and backend is None and launch.dynamo is not None:
         plugin = TorchDynamoPlugin(**launch.dynamo)
     chosen = plugin or (TorchDynamoPlugin(backend=str(backend)) if backend is not None else None)

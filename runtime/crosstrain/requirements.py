@@ -1,7 +1,7 @@
-"""What to install where something is missing.
+"""What a user must install where a package is missing.
 
-Requirements are named one by one and not as `crosstrain[extra]`: that works however Crosstrain itself was installed,
-from a wheel, a commit or a registry.
+The commands name each requirement instead of `crosstrain[extra]`, so that they work however Crosstrain itself was
+installed: from a wheel, a commit or a registry.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 
 
 def install(extra: str) -> str:
-    """The command that installs what an extra names."""
+    """The command that installs an extra's requirements."""
     return "pip install " + " ".join(f"'{one}'" for one in EXTRAS[extra])
 
 
 def missing() -> str:
-    """What training cannot do without and is not installed, with the remedy; empty where nothing is."""
+    """The first package that training needs and that is not installed, with the remedy; "" if there is none."""
     names = [name for name in ("torch", "numpy") if find_spec(name) is None]
     return f"{names[0]} is not installed: {install('torch')}" if names else ""

@@ -1,4 +1,4 @@
-"""The one run of this process, and Accelerate's three state classes as views on it."""
+"""The run that this process takes part in, and Accelerate's three state classes as views of it."""
 
 from __future__ import annotations
 
@@ -27,30 +27,33 @@ R = TypeVar("R")
 
 
 class Unfinished(Protocol):
-    """Work that goes on beside the training, and needs the other processes."""
+    """Work in the background of the training that needs the other processes, such as a checkpoint being written."""
 
     def finish(self, comm: Comm) -> None:
-        """Wait for it, all processes together; all raise the error of any."""
+        """Wait for the work on every process (collective); an error on one process is raised on all of them."""
         ...
 
     def join(self) -> None:
-        """Wait for this process's part; an error is only said."""
+        """Wait for this process's part; an error becomes a warning."""
         ...
 
 
 class Run:
-    """What this process has started: its place among the others, its precision, its accumulation window."""
+    """The state of this process's run: its place among the processes, its precision, its accumulation window.
+
+    There is one per process, `RUN`; every Accelerator shares it.
+    """
 
     def __init__(self) -> None:
         self.gradients = Gradients()
         self.unfinished: Unfinished | None = None
-        self._told: dict[str, str | None] = {}
+        self._exported: dict[str, str | None] = {}
         self._forget()
 
     def _forget(self) -> None:
-        for name, before in self._told.items():
+        for name, before in self._exported.items():
             os.environ.pop(name) if before is None else os.environ.update({name: before})
-        self._told = {}
+        self._exported = {}
         self._comm: Comm | None = None
         self._ended = False
         self.launch = LaunchConfig()
@@ -83,7 +86,17 @@ class Run:
         timeout: timedelta | None = None,
         group_of_one: bool | None = None,
     ) -> Comm:
-        """Start the backend once; later calls return it, with a group where they ask for one that it has not."""
+        """Start the backend, or return the one that runs already.
+
+        Args:
+            cpu: stay on the CPU; None for the launcher's choice.
+            backend, init_method: as in `torch.distributed.init_process_group`.
+            timeout: of every collective; None for the launcher's choice.
+            group_of_one: make a process group although this process is alone; a later call that asks for it gets one
+                too.
+
+        Raises ValueError for ``cpu=True`` where this process uses a device already.
+        """
         if self._comm is not None:
             if cpu and self._comm.device != HOST:
                 self._comm = self._on_the_host(self._comm)
@@ -104,7 +117,10 @@ class Run:
         return self._comm
 
     def _on_the_host(self, comm: Comm) -> Comm:
-        """The same place, without the device: a PartialState has taken it, and nothing can be there yet."""
+        """The same backend on the CPU.
+
+        A PartialState may have taken the device; only an Accelerator puts data there.
+        """
         on_host = comm.on_host() if self.mixed_precision is None else None
         if on_host is None:
             raise ValueError(
@@ -116,7 +132,7 @@ class Run:
 
     @property
     def debug(self) -> bool:
-        """Compare over the ranks, before every collective, what they are about to do; all ranks alike."""
+        """Whether the ranks compare every collective before they make it; every rank must have the same value."""
         return self._debug
 
     @debug.setter
@@ -126,7 +142,10 @@ class Run:
             self._comm.debug = value
 
     def settle_precision(self, wanted: str | None) -> str:
-        """The run's precision: the first explicit wish, else the launcher's, else "no"; it cannot change later."""
+        """The run's precision: the first explicit choice, else the launcher's, else "no".
+
+        Raises ValueError for another choice later, and for an unknown precision.
+        """
         if wanted is not None:
             check_precision(wanted)
         if self.mixed_precision is None:
@@ -139,14 +158,17 @@ class Run:
             )
         return self.mixed_precision
 
-    def tell(self, **variables: str) -> None:
-        """Set environment variables that other libraries read, as long as the run lasts."""
+    def export(self, **variables: str) -> None:
+        """Set environment variables that other libraries read, until the run is forgotten."""
         for name, value in variables.items():
-            self._told.setdefault(name, os.environ.get(name))
+            self._exported.setdefault(name, os.environ.get(name))
             os.environ[name] = value
 
     def end(self) -> None:
-        """Leave the process group, all processes together; a second time is nothing. Who this one is stays known."""
+        """Finish background work and leave the process group (collective); a second call does nothing.
+
+        Rank and device can still be asked for.
+        """
         if self._comm is not None and not self._ended:
             self._ended = True
             try:
@@ -158,12 +180,12 @@ class Run:
                 self.leave()
 
     def close(self) -> None:
-        """Leave the process group and forget everything: the next Accelerator() starts anew."""
+        """Leave the process group and forget the run: the next Accelerator() starts another one."""
         self.leave()
         self._forget()
 
     def leave(self) -> None:
-        """Leave the process group, each process for itself."""
+        """Leave the process group without waiting for the other processes."""
         if self.unfinished is not None:
             self.unfinished.join()
         if self._comm is not None:
@@ -174,11 +196,16 @@ RUN = Run()
 
 
 class PartialState:
-    """Who this process is among the others: a view on the run, started on first use.
+    """This process's place among the others: a view of the run, which the first construction starts.
 
-    Args: ``cpu``: stay on the CPU even where an accelerator exists; ``backend``, ``init_method``,
-    ``timeout``: for torch.distributed, used by the construction that starts the run; ``group_of_one``: where nobody
-    launched the script, a process group of this process alone, for samplers and collectives of the script's own.
+    Args:
+        cpu: stay on the CPU even where an accelerator exists.
+        backend, init_method, timeout: as in `torch.distributed.init_process_group`; they matter only where this
+            construction starts the run.
+        group_of_one: where no launcher started the script, make a process group of this one process, for samplers and
+            collectives of the script's own.
+
+    Raises TypeError for other keyword arguments.
     """
 
     def __init__(self, cpu: bool | None = None, **kwargs: Any) -> None:
@@ -191,61 +218,72 @@ class PartialState:
 
     @staticmethod
     def _reset_state() -> None:
-        """Forget the run (the process group too): for tests and notebooks."""
+        """Leave the process group and forget the run: for tests and notebooks."""
         RUN.close()
 
     @property
     def initialized(self) -> bool:
+        """Whether the run has started."""
         return RUN.started
 
     @property
     def device(self) -> torch.device:
+        """The device of this process."""
         return RUN.comm.device
 
     @property
     def backend(self) -> str | None:
+        """The backend of the process group, such as "gloo" or "nccl"; None without a group."""
         return RUN.comm.backend
 
     @property
     def distributed_type(self) -> DistributedType:
+        """How the run is distributed, a `DistributedType`."""
         return RUN.comm.distributed_type
 
     @property
     def num_processes(self) -> int:
+        """The number of processes."""
         return RUN.comm.world
 
     @property
     def num_replicas(self) -> int:
-        """Devices that share a step: the processes, but on a TPU the chips of all hosts."""
+        """The number of devices that share a step, which is that of processes, or on a TPU that of all hosts' chips."""
         return RUN.comm.replicas
 
     @property
     def process_index(self) -> int:
+        """The rank of this process."""
         return RUN.comm.rank
 
     @property
     def local_process_index(self) -> int:
+        """The rank of this process among those of its machine."""
         return RUN.comm.local_rank
 
     @property
     def use_distributed(self) -> bool:
+        """Whether there are several processes."""
         return RUN.comm.world > 1
 
     @property
     def is_main_process(self) -> bool:
+        """Whether this is the process of rank 0."""
         return RUN.comm.rank == 0
 
     @property
     def is_local_main_process(self) -> bool:
+        """Whether this is the first process of its machine."""
         return RUN.comm.local_rank == 0
 
     @property
     def is_last_process(self) -> bool:
+        """Whether this is the process of the highest rank."""
         return RUN.comm.rank == RUN.comm.world - 1
 
     @property
     def debug(self) -> bool:
-        """Whether every collective is compared over the ranks before it is made; set it on all of them."""
+        """Whether the ranks compare every collective before they make it; set it on every rank."""
         return RUN.debug
 
     @debug.setter
@@ -254,10 +292,11 @@ class PartialState:
 
     @property
     def default_device(self) -> torch.device:
+        """The device of this process."""
         return RUN.comm.device
 
     def wait_for_everyone(self) -> None:
-        """Return when every process has come here."""
+        """Wait until every process has called this."""
         RUN.comm.barrier()
 
     @contextmanager
@@ -272,13 +311,13 @@ class PartialState:
 
     @contextmanager
     def main_process_first(self) -> Iterator[None]:
-        """The main process runs the body, then the others do; they are released even if it raises."""
+        """The main process runs the body before the others do; they go on even if it raises."""
         with self._first(self.is_main_process):
             yield
 
     @contextmanager
     def local_main_process_first(self) -> Iterator[None]:
-        """The same with one main process per machine."""
+        """On each machine, its main process runs the body before its other processes do."""
         with self._first(self.is_local_main_process):
             yield
 
@@ -290,21 +329,21 @@ class PartialState:
         return guarded
 
     def on_main_process(self, function: Callable[P, R]) -> Callable[P, R | None]:
-        """Decorator: run on the main process; None elsewhere."""
+        """Decorator: call the function on the main process only; elsewhere it returns None."""
         return self._only_if(lambda: self.is_main_process, function)
 
     def on_local_main_process(self, function: Callable[P, R]) -> Callable[P, R | None]:
-        """Decorator: run once per machine; None elsewhere."""
+        """Decorator: call the function on one process per machine only; elsewhere it returns None."""
         return self._only_if(lambda: self.is_local_main_process, function)
 
     def on_last_process(self, function: Callable[P, R]) -> Callable[P, R | None]:
-        """Decorator: run on the last process; None elsewhere."""
+        """Decorator: call the function on the last process only; elsewhere it returns None."""
         return self._only_if(lambda: self.is_last_process, function)
 
     def on_process(
         self, function: Callable[P, R] | None = None, process_index: int | None = None
     ) -> Callable[..., Any]:
-        """Decorator, bare or with ``process_index``: run on that process; None elsewhere."""
+        """Decorator, bare or with ``process_index``: call the function on that process only (default: 0)."""
         if function is None:
             return lambda inner: self.on_process(inner, process_index)
         return self._only_if(lambda: self.process_index == (process_index or 0), function)
@@ -312,26 +351,26 @@ class PartialState:
     def on_local_process(
         self, function: Callable[P, R] | None = None, local_process_index: int | None = None
     ) -> Callable[..., Any]:
-        """Decorator, bare or with ``local_process_index``: run on that process of each machine; None elsewhere."""
+        """Decorator, bare or with ``local_process_index``: call it on that process of each machine only; 0 if bare."""
         if function is None:
             return lambda inner: self.on_local_process(inner, local_process_index)
         return self._only_if(lambda: self.local_process_index == (local_process_index or 0), function)
 
     @contextmanager
     def split_between_processes(self, inputs: Any, apply_padding: bool = False) -> Iterator[Any]:
-        """Give this process its share of ``inputs``: see `crosstrain.utils.splitting.share`."""
+        """Return a context that gives this process's share of ``inputs``: see `crosstrain.utils.splitting.share`."""
         yield share(inputs, RUN.comm.rank, RUN.comm.world, apply_padding)
 
     def print(self, *args: Any, **kwargs: Any) -> None:
-        """print, once per machine."""
+        """`print`, on one process per machine."""
         if self.is_local_main_process:
             print(*args, **kwargs)
 
     def set_device(self) -> None:
-        """Kept for compatibility: the device is chosen when the run starts."""
+        """Do nothing: kept for compatibility. The device is chosen when the run starts."""
 
     def destroy_process_group(self, group: Any | None = None) -> None:
-        """Leave the process group, when this run started it; or end ``group``, one of the script's own."""
+        """Leave the run's process group if the run started it; or destroy ``group``, one of the script's own."""
         if group is None:
             RUN.leave()
         else:
@@ -349,7 +388,7 @@ class PartialState:
 
 
 class AcceleratorState(PartialState):
-    """`PartialState` with the run's precision."""
+    """`PartialState` with the run's precision ("no", "fp16" or "bf16"), which the first explicit choice settles."""
 
     def __init__(self, mixed_precision: str | None = None, cpu: bool | None = None, **kwargs: Any) -> None:
         super().__init__(cpu, **kwargs)
@@ -357,7 +396,7 @@ class AcceleratorState(PartialState):
 
     @staticmethod
     def _reset_state(reset_partial_state: bool = False) -> None:
-        """Forget the precision; with ``reset_partial_state`` the whole run."""
+        """Forget precision and sharding; with ``reset_partial_state`` the whole run."""
         if reset_partial_state:
             RUN.close()
         else:
@@ -365,7 +404,7 @@ class AcceleratorState(PartialState):
             RUN.sharded = False
 
     def ensure_alive(self) -> None:
-        """AttributeError when the state was reset after this view on it was made."""
+        """Raise AttributeError if the state was reset after this object was made."""
         if RUN.mixed_precision is None:
             raise AttributeError(
                 "`AcceleratorState` object has no attribute `mixed_precision`. This happens if "
@@ -387,12 +426,12 @@ class AcceleratorState(PartialState):
 
     @property
     def fsdp_plugin(self) -> FullyShardedDataParallelPlugin | None:
-        """How models are sharded; None: not at all."""
+        """How models are sharded; None if they are not."""
         return RUN.fsdp_plugin
 
     @property
     def deepspeed_plugin(self) -> None:
-        """None: scripts ask here before they do what only DeepSpeed needs."""
+        """Always None, which scripts test before they do what only DeepSpeed needs."""
         return None
 
     def __repr__(self) -> str:
@@ -400,7 +439,7 @@ class AcceleratorState(PartialState):
 
 
 class GradientState:
-    """The accumulation window and the active loader: a view on the run."""
+    """The accumulation window and the loader that is being iterated: a view of the run."""
 
     def __init__(self, gradient_accumulation_plugin: GradientAccumulationPlugin | None = None) -> None:
         if gradient_accumulation_plugin is not None:
@@ -408,7 +447,7 @@ class GradientState:
 
     @staticmethod
     def _reset_state() -> None:
-        """Back to no accumulation and no active loader."""
+        """Forget the accumulation options and the window."""
         RUN.gradients.reset()
 
     @property
@@ -437,7 +476,7 @@ class GradientState:
 
     @property
     def active_dataloader(self) -> Any:
-        """The innermost loader that is being iterated, or None."""
+        """The prepared loader of the innermost running loop, or None."""
         return RUN.gradients.active.current
 
     @property
@@ -451,7 +490,7 @@ class GradientState:
 
     @property
     def remainder(self) -> int:
-        """Real rows of the last global batch when it had to be completed, else -1."""
+        """See `crosstrain.data.loader.PreparedLoader.remainder`; -1 outside every loop."""
         current = RUN.gradients.active.current
         return -1 if current is None else current.remainder
 
@@ -476,5 +515,5 @@ class GradientState:
 
 
 def is_initialized() -> bool:
-    """Whether an Accelerator or a state object has been constructed."""
+    """Whether this process has constructed an Accelerator or a state object."""
     return RUN.started

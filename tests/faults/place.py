@@ -59,7 +59,7 @@ class Place:
 
     def complete(self) -> list[Path]:
         """The checkpoints that say they are complete, oldest first."""
-        return [path for _, path in manifests.numbered(self.project)]
+        return [path for _, path in manifests.complete_checkpoints(self.project)]
 
     def saving(self) -> bool:
         """Whether a checkpoint is being written at this moment."""

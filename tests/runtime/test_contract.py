@@ -203,7 +203,7 @@ def test_a_schedule_that_was_divided_by_the_processes_is_noticed() -> None:
     for said in run_ranks(_cycle, 2, True, 16):
         assert len(said) == 1
         assert said[0].startswith(
-            "test_contract.py: the 16 steps of the OneCycleLR are used up, and the training goes on: each"
+            "test_contract.py: the OneCycleLR has made all of its 16 steps, and the training continues: each"
         )
 
 

@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from crosstrain.data.sharding import BatchSplit, deal, steps
+from crosstrain.data.sharding import BatchSplit, rank_steps, steps
 
 ROWS = range(1, 20)
 
@@ -14,7 +14,7 @@ def batches(rows: int, size: int) -> list[list[int]]:
 
 def share(rows: int, size: int, parts: int, devices: int, part: int, **how: object) -> list[list[int]]:
     dealing = BatchSplit(parts, part, size, devices=devices, **how)  # type: ignore[arg-type]
-    dealt = [list(own) for own, _ in deal(batches(rows, size), dealing) if own is not None]
+    dealt = [list(own) for own, _ in rank_steps(batches(rows, size), dealing) if own is not None]
     assert len(dealt) == steps(-(-rows // size), dealing, rows)
     return dealt
 
@@ -45,7 +45,7 @@ def test_completed_batches_have_one_shape() -> None:
 
 
 def test_counts_tell_real_rows_from_completion() -> None:
-    last = list(deal(batches(11, 2), BatchSplit(1, 0, 2, devices=4)))[-1]
+    last = list(rank_steps(batches(11, 2), BatchSplit(1, 0, 2, devices=4)))[-1]
     assert last.counts.rows == (8,)
     assert last.counts.real == (3,)
 
@@ -58,7 +58,7 @@ def test_weighted_batches_are_not_completed_for_devices() -> None:
 def test_batches_of_varying_size_stay_whole() -> None:
     groups = [[0], [1, 2], [3, 4, 5], [6]]
     dealing = BatchSplit(1, 0, None, devices=3)
-    assert [(list(own or ()), counts.real) for own, counts in deal(groups, dealing)] == [
+    assert [(list(own or ()), counts.real) for own, counts in rank_steps(groups, dealing)] == [
         ([0, 1, 2, 3, 4, 5], (6,)),
         ([6, 0, 1, 2], (1,)),
     ]

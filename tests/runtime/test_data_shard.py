@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from crosstrain.data.sharding import BatchSplit, Counts, cut, deal, steps
+from crosstrain.data.sharding import BatchSplit, Counts, cut, rank_steps, steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, SequentialSampler
@@ -39,7 +39,7 @@ def test_every_rank_gets_the_rows_the_reference_says(case: Case) -> None:
     for rank in range(case.world):
         got = [
             (list(own), counts)
-            for own, counts in deal(_batches(case), _dealing(case, rank))
+            for own, counts in rank_steps(_batches(case), _dealing(case, rank))
             if own is not None
         ]
         if case.world == 1:  # one process: the user's own batches, nothing completed
@@ -54,7 +54,9 @@ def test_every_rank_gets_the_rows_the_reference_says(case: Case) -> None:
 @given(CASES)
 def test_every_rank_knows_the_counts_of_all(case: Case) -> None:
     """`real` of all ranks is known on each rank, and over a pass it adds up to the samples of the pass."""
-    seen = [[counts for _, counts in deal(_batches(case), _dealing(case, r))] for r in range(case.world)]
+    seen = [
+        [counts for _, counts in rank_steps(_batches(case), _dealing(case, r))] for r in range(case.world)
+    ]
     assert all(counts == seen[0] for counts in seen)
     if not case.drop_last:
         assert sum(sum(counts.real) for counts in seen[0]) == case.n
@@ -65,7 +67,7 @@ def test_every_rank_knows_the_counts_of_all(case: Case) -> None:
 def test_the_number_of_batches_is_known_beforehand(case: Case) -> None:
     batches = _batches(case)
     for rank in range(case.world):
-        dealt = sum(own is not None for own, _ in deal(batches, _dealing(case, rank)))
+        dealt = sum(own is not None for own, _ in rank_steps(batches, _dealing(case, rank)))
         assert steps(len(batches), _dealing(case, rank), case.n) == dealt
 
 
@@ -76,7 +78,7 @@ def test_batches_of_varying_size_stay_whole(sizes: list[int], world: int, even: 
     wanted = expected_whole(batches, world, even)
     for rank in range(world):
         how = BatchSplit(world, rank, None, even=even)  # type: ignore[arg-type]
-        got = [(own, counts.real[rank]) for own, counts in deal(batches, how) if own is not None]
+        got = [(own, counts.real[rank]) for own, counts in rank_steps(batches, how) if own is not None]
         assert got == wanted[rank]
         assert steps(len(batches), how) == len(got)
 
@@ -86,7 +88,7 @@ def test_batches_of_varying_size_stay_whole(sizes: list[int], world: int, even: 
 def test_weighted_mean_of_the_rank_means_is_the_mean_over_the_step(case: Case) -> None:
     """The averaged, weighted gradient of each global batch is the one-process gradient of that global batch."""
     value = [float(7 * i % 11) for i in range(case.n)]
-    walks = [list(deal(_batches(case), _dealing(case, r))) for r in range(case.world)]
+    walks = [list(rank_steps(_batches(case), _dealing(case, r))) for r in range(case.world)]
     at = 0
     for step in zip(*walks, strict=True):
         weights = step[0].counts.weights()
@@ -119,7 +121,7 @@ def test_nothing_is_read_ahead_of_the_step_in_hand() -> None:
             drawn.append(i)
             yield [i]
 
-    walk = deal(batches(), BatchSplit(2, 0, 1))  # type: ignore[arg-type]
+    walk = rank_steps(batches(), BatchSplit(2, 0, 1))  # type: ignore[arg-type]
     next(walk)
     assert drawn == [0, 1]
 
@@ -130,6 +132,6 @@ def test_splitting_what_cannot_be_split_says_so() -> None:
     with pytest.raises(ValueError, match="no batch_size"):
         BatchSplit(2, 0, None, split=True)
     with pytest.raises(ValueError, match="batch of 3 rows although its batch_size is 2"):
-        list(deal([[1, 2, 3]], BatchSplit(2, 0, 2, split=True)))
+        list(rank_steps([[1, 2, 3]], BatchSplit(2, 0, 2, split=True)))
     BatchSplit(2, 0, 5, split=True, even="weighted")
     BatchSplit(1, 0, 5, split=True)

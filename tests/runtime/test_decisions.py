@@ -10,7 +10,6 @@ import pytest
 import torch
 from crosstrain import Accelerator, load_checkpoint_in_model
 from crosstrain.comm.torch_backend import TorchComm
-from crosstrain.step.announcement import describe
 from crosstrain.utils import set_seed
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -115,7 +114,7 @@ def _line() -> str:
     loader = accelerator.prepare(DataLoader(TensorDataset(torch.zeros(64, 1)), batch_size=4))
     accelerator.prepare(nn.Linear(1, 1))
     assert len(loader) == 8
-    return describe(accelerator)
+    return accelerator._announcement.describe()
 
 
 def test_one_line_tells_what_nobody_can_remember(

@@ -97,7 +97,7 @@ def _frozen() -> str:
     if training.alone:
         training.model[0].bias.requires_grad_(False)
     with pytest.raises(RuntimeError) as error:
-        training.accelerator._drift.compare("the next step")
+        training.accelerator._consistency.compare("the next step")
     return str(error.value)
 
 

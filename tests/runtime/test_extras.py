@@ -71,7 +71,7 @@ def test_trackers(tmp_path: Path) -> None:
 
 
 def test_an_unknown_tracker_is_named() -> None:
-    with pytest.raises(ValueError, match=r"log_with='wanbd' is unknown; choose of aim, .*, wandb, pass"):
+    with pytest.raises(ValueError, match=r"log_with='wanbd' is unknown; choose one of aim, .*, wandb, pass"):
         Accelerator(cpu=True, log_with="wanbd")
     with pytest.raises(ValueError, match="was not started"):
         Accelerator(cpu=True).get_tracker("jsonl")

@@ -117,7 +117,7 @@ def _refused(options: dict[str, Any]) -> str:
 
 def test_a_module_on_meta_that_cannot_be_initialised_is_named() -> None:
     for said in run_ranks(_refused, 2, {}):
-        assert "Tower was made on the meta device, and nothing says what scale shall be" in said
+        assert "Tower was made on the meta device, and nothing initialises scale:" in said
 
 
 def test_weights_that_nobody_may_send_are_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import pickle
 from pathlib import Path
@@ -130,6 +131,12 @@ def test_an_unknown_name_is_an_error_of_the_usual_kind() -> None:
 
 def test_the_old_name_of_the_tpu() -> None:
     assert DistributedType.TPU is DistributedType.XLA
+
+
+def test_each_base_of_an_accelerator_declares_one_attribute_of_its_own() -> None:
+    declared = [list(inspect.get_annotations(base)) for base in Accelerator.__bases__]
+    assert [len(names) for names in declared] == [1] * len(declared)
+    assert len({name for [name] in declared}) == len(declared)
 
 
 def test_an_accelerator_can_be_pickled() -> None:

@@ -271,7 +271,7 @@ def test_a_cycle_that_is_over_is_said() -> None:
     optimizer = _optimizer("sgd")
     scheduler = lr_scheduler.OneCycleLR(optimizer, 0.5, total_steps=1000)
     prepare_scheduler(scheduler, Gradients(), times=REPLICAS, with_optimizer=True)
-    with pytest.warns(UserWarning, match="1000 steps of the OneCycleLR are used up"):
+    with pytest.warns(UserWarning, match="the OneCycleLR has made all of its 1000 steps"):
         for _ in range(8):
             optimizer.step()
             scheduler.step()

@@ -39,12 +39,12 @@ RUNTIME = {
     "data": {"comm.types", "comm", "utils"},
     "step.window": {"data", "utils"},
     "state": {"config", "comm.types", "comm", "utils", "step.window"},
-    "step": STEP,
+    "step": {*STEP, "utils.operations"},
     "utils.random": {"comm", "state"},  # seeds, which a checkpoint sets anew
     "checkpoint": {*STEP, "step", "utils.random", "version"},
     "tracking": {"config", "state", "utils"},
     "options": {"config", "comm", "data", "utils"},
-    "compat": {*STEP, "step", "options", "compat.not_supported"},
+    "compat": {"comm.types", "comm", "data", "state", "utils", "compat.not_supported"},
     "utils.memory": {"comm"},
     "utils.operations": {"comm.types", "comm", "state", "utils"},
     "accelerator": {

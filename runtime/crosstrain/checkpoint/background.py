@@ -1,8 +1,9 @@
-"""Writing a checkpoint beside the training: a thread of each rank, and what they tell each other.
+"""Writing a checkpoint while the training goes on, in a thread on each rank.
 
-A rank's thread writes its files, then posts that it has, or why it could not. The threads of those ranks that publish
-wait for all of these notices, so a checkpoint gets its name when it is complete on every rank, and never otherwise. No
-thread makes a collective in the training's own groups: their order would not be the same on all ranks.
+Each thread writes its rank's files and then posts a notice that it has, or why it could not. The threads of the ranks
+that publish the checkpoint wait for all notices, so a checkpoint gets its name only when it is complete on every rank.
+No thread makes a collective in the training's own process groups, because the order of collectives would then differ
+from rank to rank.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from datetime import timedelta
 from pathlib import Path
 
 from crosstrain.checkpoint.contents import COPIES
-from crosstrain.checkpoint.training import together
+from crosstrain.checkpoint.training import run_collectively
 from crosstrain.comm.devices import use_in_thread
 from crosstrain.comm.notices import Notices
 from crosstrain.comm.protocol import Comm
 from crosstrain.state import RUN
 
-INTERVAL = 0.01  # seconds between two looks at the notices
-LIMIT = timedelta(minutes=30)  # of waiting for other ranks to write
-BRIEFLY = timedelta(seconds=10)  # where this process has failed: the others may be waiting for it
+INTERVAL = 0.01  # seconds between two reads of the notices
+LIMIT = timedelta(minutes=30)  # how long to wait for other ranks to write
+BRIEFLY = timedelta(seconds=10)  # the same where this process has failed, and the others may wait for it
 
 
 class OtherFailed(RuntimeError):
-    """Another rank could not do its part; it has the error itself."""
+    """Another rank failed to write its part; that rank raises the error itself."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is left to do of a checkpoint. ``publish`` and ``abandon`` are None on ranks that only write."""
+    """The remaining work on a checkpoint. ``publish`` and ``abandon`` are None on ranks that only write."""
 
     target: Path
     write: Callable[[], object]
@@ -46,10 +47,10 @@ class Work:
 
 
 class BackgroundSave:
-    """One checkpoint that is being written by this rank's thread."""
+    """A checkpoint that this rank's thread is writing."""
 
     def __init__(self, work: Work, comm: Comm) -> None:
-        """All ranks make one together."""
+        """Start the thread (collective)."""
         self.target = work.target
         self.error: Exception | None = None
         self.process = os.getpid()
@@ -58,7 +59,7 @@ class BackgroundSave:
         self._rank, self._world = comm.rank, comm.world
         self._device = comm.device
         self._notices = Notices(comm, f"save/{comm.broadcast_object(uuid.uuid4().hex)}")
-        # The interpreter waits for a thread that is no daemon, and leaves the process group only then.
+        # The interpreter waits for a thread that is not a daemon before it leaves the process group.
         self._thread = threading.Thread(target=self._run, name="crosstrain-save", daemon=False)
         self._thread.start()
 
@@ -87,7 +88,7 @@ class BackgroundSave:
             raise problem
 
     def _publish(self, publish: Callable[[], object], problem: Exception | None) -> Exception | None:
-        """Wait for the others and publish, or remove what was written; returns what went wrong."""
+        """Wait for the other ranks and publish, or remove what was written; returns the error, if any."""
         publishers: list[int] = []
         try:
             publishers = self._await("written", range(self._world))
@@ -97,7 +98,7 @@ class BackgroundSave:
         if problem is not None and self._work.abandon is not None:
             self._work.abandon()
         self._post("published", problem)
-        if problem is None and self._rank == 0:  # it keeps the store, which the other publishers need
+        if problem is None and self._rank == 0:  # its process runs the store that the other publishers need
             return _problem_of(lambda: self._await("published", publishers))
         return problem
 
@@ -109,7 +110,10 @@ class BackgroundSave:
         self._notices.post(f"{what}/{self._rank}", json.dumps(said))
 
     def _await(self, what: str, ranks: range | list[int]) -> list[int]:
-        """Wait until these ranks have posted; RuntimeError if one failed. Returns those of them that publish."""
+        """Wait until these ranks have posted; returns those of them that publish.
+
+        Raises RuntimeError if one failed or is late.
+        """
         names = [f"{what}/{rank}" for rank in ranks]
         deadline = time.monotonic() + LIMIT.total_seconds()
         while (texts := self._notices.read(names)) is None:
@@ -134,7 +138,7 @@ def _problem_of(work: Callable[[], object]) -> Exception | None:
 
 
 def _last_error() -> BaseException | None:
-    """What this process ends because of. A notebook's process has lived on after such errors."""
+    """The uncaught exception that ends this process; in a notebook, the last one that ended a cell."""
     error: BaseException | None = getattr(sys, "last_value", None)
     return error
 
@@ -143,13 +147,13 @@ _PENDING: list[BackgroundSave] = []  # none or one
 
 
 def start(work: Work, comm: Comm) -> None:
-    """Let a thread do the work; every rank calls this, when nothing is pending."""
+    """Start a thread that does the work (collective). No other save may be pending."""
     RUN.unfinished = _Unfinished()
     _PENDING[:] = [BackgroundSave(work, comm)]
 
 
 def finish(comm: Comm) -> None:
-    """Wait for the save that is pending; every rank calls this, and all raise the error of any."""
+    """Wait for the pending save, if any (collective); an error on one rank is raised on all of them."""
     save = _take()
     if save is None:
         return
@@ -159,23 +163,25 @@ def finish(comm: Comm) -> None:
         if save.error is not None and not isinstance(save.error, OtherFailed):
             raise save.error
 
-    together(comm, raise_error)  # raises on all ranks what any of them has, also where others have told of it
+    run_collectively(
+        comm, raise_error
+    )  # an error of one rank, which the others know of too, is raised on all
 
 
 def release_copies() -> None:
-    """Give the host memory of the copies back, unless a thread still reads them."""
+    """Free the host memory of the copies, unless a thread still reads them."""
     if not any(save.running for save in _PENDING):
         COPIES.release()
 
 
 class _Unfinished:
-    """What the run does about a pending save before its processes part."""
+    """A pending save, as the run finishes it before the process group ends."""
 
     def finish(self, comm: Comm) -> None:
         finish(comm)
 
     def join(self) -> None:
-        """Wait, without the other ranks; an error is only said."""
+        """Wait for this rank's thread; an error is only printed."""
         save = _take()
         if save is not None:
             save.join()
@@ -183,7 +189,7 @@ class _Unfinished:
 
 
 def _take() -> BackgroundSave | None:
-    """The pending save. A process that was forked has its parent's, which is none of its own."""
+    """The pending save, which is none from now on. A forked process ignores its parent's."""
     save = _PENDING.pop() if _PENDING else None
     return save if save is not None and save.process == os.getpid() else None
 
@@ -196,16 +202,16 @@ def _say(save: BackgroundSave) -> None:
 
 
 def _report_failure() -> None:
-    """The script is over and has not asked: a process that lost its last checkpoint has failed."""
+    """At exit: a process whose last checkpoint could not be saved prints the error and exits with code 1."""
     save = _take()
     if save is None:
         return
     save.join()
     _say(save)
-    if save.error is not None and _last_error() is None:  # else the exit code says so already
+    if save.error is not None and _last_error() is None:  # otherwise the exit code is an error's already
         sys.stdout.flush()
         os._exit(1)
 
 
-# Registered before any run is started, so that it comes after everything else that ends with the process.
+# Registered before any run starts, so that it runs after all other exit functions.
 atexit.register(_report_failure)

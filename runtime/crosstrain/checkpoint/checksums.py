@@ -1,7 +1,8 @@
-"""Checksums of large files, made about as fast as the files can be read.
+"""Checksums of large files, computed about as fast as the files can be read.
 
-They tell damage, not forgery: who can change a file can change the manifest, too. A CRC takes half the time of a
-SHA-256, and that of each piece by itself keeps every core busy although most of a checkpoint is one or two files.
+They detect damage, not forgery: whoever can change a file can change the manifest too. A CRC-32 takes half the time of
+a SHA-256. Each piece of a file has its own, which keeps every core busy although most of a checkpoint is one or two
+files.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from functools import partial
 from pathlib import Path
 
 PIECE = 2**24  # bytes; part of the format
-_READ = 2**20  # bytes at once: they stay in the processor's cache
+_READ = 2**20  # bytes read at once, few enough to stay in the processor's cache
 THREADS = min(8, os.cpu_count() or 1)
 
-Pieces = list[Callable[[], int]]  # the sum of each piece, when asked for
+Pieces = list[Callable[[], int]]  # each computes or awaits the checksum of one piece
 Starter = Callable[[Path, int], Callable[[], int]]
 
 
 def checksums(paths: Iterable[Path], threads: int = THREADS) -> list[str | None]:
-    """Of each file's length and content; None where there is no such file.
+    """A checksum of each file's length and content, 32 hexadecimal digits; None where there is no such file.
 
-    ``threads`` compute them; 0: this one does, because an interpreter that ends starts no others.
+    ``threads`` of them compute it; with 0 this thread does, since an interpreter that is ending can start no others.
     """
     if not threads:
         return _sums([_started(path, lambda file, start: partial(_crc, file, start)) for path in paths])
@@ -48,7 +49,7 @@ def _started(path: Path, start: Starter) -> tuple[int, Pieces] | None:
 
 
 def _crc(path: Path, start: int) -> int:
-    """CRC-32 of a piece of a file."""
+    """The CRC-32 of the piece of a file that begins at byte ``start``."""
     buffer, crc = memoryview(bytearray(_READ)), 0
     with path.open("rb", buffering=0) as file:
         file.seek(start)

@@ -11,7 +11,7 @@ from typing import Any
 
 from crosstrain.checkpoint import state_files
 from crosstrain.checkpoint.host_copies import Frozen, HostCopies
-from crosstrain.checkpoint.training import Training, in_parts, numbered, single_states
+from crosstrain.checkpoint.training import Training, file_name, single_states
 from crosstrain.checkpoint.weights import save_object, save_safetensors
 from crosstrain.step import model as models
 
@@ -20,7 +20,7 @@ COPIES = HostCopies()
 
 @dataclass
 class Part:
-    """A state, where it goes, and what writes it there: at once, and from a thread beside the training."""
+    """A state, its file, and the functions that write it: at once, or from a thread while the training goes on."""
 
     path: Path
     state: Any
@@ -29,27 +29,30 @@ class Part:
 
 
 def collect(training: Training, folder: Path, writer: bool, safe: bool) -> list[Part]:
-    """What this process writes; first what all write together, so that no error leaves some of them waiting."""
-    if training._precision.loss_scale is not None:
-        training._precision.loss_scale.adjust()
-    modules = list(training._models)
-    spread = [module for module in modules if in_parts(training, module)]
-    # A hook may want the weights; without one, a sharded model is never put together.
+    """The parts that this process writes.
+
+    The collective ones come first, so that no error leaves other ranks waiting.
+    """
+    if training.precision.loss_scale is not None:
+        training.precision.loss_scale.adjust()
+    modules = list(training.prepared.models)
+    spread = [module for module in modules if training.sharding.saves_in_parts(module)]
+    # A hook may want the weights; without one, a sharded model is never gathered.
     weights = [
-        {} if module in spread and not training._save_hooks else training.get_state_dict(module)
+        {} if module in spread and not training.save_hooks else models.state_dict_of(module)
         for module in modules
     ]
-    for hook in training._save_hooks.values():
+    for hook in training.save_hooks.values():
         hook(modules, weights, str(folder))
     parts: list[Part] = []
     for index, module in enumerate(modules):
         if module in spread:
             parts += _sharded(training, module, folder / f"sharded_{index}", writer)
-    comm = training._comm
+    comm = training.comm
     parts.append(_plain(folder / f"random_states_{comm.rank}.pkl", state_files.random_states(comm)))
     parts += _waiting_gradients(training, folder)
     single = [
-        _plain(folder / numbered(name, index, suffix), comm.to_host(obj.state_dict()))
+        _plain(folder / file_name(name, index, suffix), comm.to_host(obj.state_dict()))
         for name, suffix, objects in single_states(training)
         for index, obj in enumerate(objects)
     ]
@@ -59,13 +62,13 @@ def collect(training: Training, folder: Path, writer: bool, safe: bool) -> list[
         if modules[index] not in spread:
             parts.append(_weights(folder, index, state, safe))
     parts += single
-    for index, obj in enumerate(training._custom_objects):
+    for index, obj in enumerate(training.registered):
         parts.append(_plain(folder / f"custom_checkpoint_{index}.pkl", comm.to_host(obj.state_dict())))
     return parts
 
 
 def write(parts: list[Part], *, beside_training: bool = False) -> None:
-    """Write them, in their order; a state is forgotten when it is written."""
+    """Write the parts in order, and drop each state when it is written."""
     while parts:
         part = parts.pop(0)
         state = part.state.thaw() if isinstance(part.state, Frozen) else part.state
@@ -73,7 +76,7 @@ def write(parts: list[Part], *, beside_training: bool = False) -> None:
 
 
 def freeze(parts: list[Part]) -> None:
-    """Let them hold copies in host memory, which the training does not change."""
+    """Replace each part's state by a copy in host memory, which the training does not change."""
     COPIES.reuse()
     for part in parts:
         part.state = COPIES.freeze(part.state)
@@ -86,38 +89,38 @@ def _plain(path: Path, state: Any) -> Part:
 def _weights(folder: Path, index: int, state: dict[str, Any], safe: bool) -> Part:
     if safe:
         return Part(
-            folder / numbered("model", index, ".safetensors"), state, save_safetensors, save_safetensors
+            folder / file_name("model", index, ".safetensors"), state, save_safetensors, save_safetensors
         )
-    path = folder / numbered("pytorch_model", index, ".bin")
+    path = folder / file_name("pytorch_model", index, ".bin")
     return Part(path, state, save_object, state_files.save_beside_training)
 
 
 def _sharded(training: Training, module: Any, folder: Path, writer: bool) -> list[Part]:
-    """The parts of a sharded model, and of its optimizers."""
+    """This process's part of a sharded model and its optimizers (collective)."""
     from crosstrain.checkpoint.sharded import fresh_groups, parts_of, write_parts
     from crosstrain.comm.side_group import side_group
 
-    gates = training._gates
+    gates = training.prepared.gates
     parts = [Part(folder, parts_of(module, gates), write_parts, partial(write_parts, group=side_group()))]
     groups = fresh_groups(module, gates) if writer else {}
     return parts + [_plain(folder / name, state) for name, state in groups.items()]
 
 
 def _waiting_gradients(training: Training, folder: Path) -> list[Part]:
-    """Inside an accumulation window the micro-batches so far are part of the training's state."""
-    if training._gradients.sync_gradients:
+    """The gradients of the micro-batches so far, which belong to the state inside an accumulation window."""
+    if training.gradients.sync_gradients:
         return []
-    if any(models.is_sharded(module) for module in training._models):
+    if training.sharding.active:
         warnings.warn(
-            "save_state inside an accumulation window: the gradients that a sharded model has gathered in it "
-            "are not saved; a training that goes on from here starts the window anew. Save where "
-            "accelerator.sync_gradients is true to continue exactly.",
+            "save_state inside an accumulation window: the gradients of a sharded model in it are not saved, so that a "
+            "training that continues from here begins a new window. Save where accelerator.sync_gradients is true "
+            "to continue exactly.",
             stacklevel=6,
         )
         return []
     waiting = [
         {name: param.grad for name, param in module.named_parameters() if param.grad is not None}
-        for module in training._models
+        for module in training.prepared.models
     ]
-    state = training._comm.to_host(waiting)
-    return [_plain(folder / f"gradients_{training._comm.rank}.pt", state)]
+    state = training.comm.to_host(waiting)
+    return [_plain(folder / f"gradients_{training.comm.rank}.pt", state)]

@@ -1,4 +1,4 @@
-"""States copied to host memory, so that the training may go on while they are written."""
+"""Copies of states in host memory, so that the training can go on while they are written."""
 
 from __future__ import annotations
 
@@ -15,34 +15,36 @@ from torch import Tensor, nn
 from crosstrain.comm.devices import host_buffer, wait_for_copies
 from crosstrain.comm.types import HOST
 
-SMALL = 2**16  # bytes: less is not worth keeping a buffer for
+SMALL = 2**16  # bytes; smaller tensors get no buffer that is kept
 PIECE = 2**25  # bytes that one thread copies at a time
 THREADS = min(4, os.cpu_count() or 1)
 
 
 class Frozen:
-    """A state as it was when it was frozen: its tensors in host memory, everything else pickled."""
+    """A copy of a state: its tensors in host memory, everything else pickled."""
 
     def __init__(self, pickled: bytes, tensors: list[Tensor]) -> None:
         self._pickled = pickled
         self._tensors = tensors
 
     def thaw(self) -> Any:
-        """The state, made of the copies."""
+        """The state, with the copied tensors."""
         reader = pickle.Unpickler(io.BytesIO(self._pickled))
         reader.persistent_load = self._tensors.__getitem__  # type: ignore[method-assign]
         return reader.load()
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves the tensors to `HostCopies`."""
+    """Pickles everything but tensors, which `HostCopies` copies."""
 
     def __init__(self, file: io.BytesIO, copies: HostCopies) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
         self._copies = copies
         self.tensors: list[Tensor] = []
         self._places: dict[Any, int] = {}
-        self._seen: list[Tensor] = []  # kept, or a later tensor might be taken for one that is gone
+        self._seen: list[
+            Tensor
+        ] = []  # keeps them alive: another tensor could reuse the identity of a freed one
 
     def persistent_id(self, obj: Any) -> int | None:
         if not isinstance(obj, Tensor):
@@ -56,10 +58,10 @@ class _Pickler(pickle.Pickler):
 
 
 class HostCopies:
-    """Copies tensors to host memory, into the buffers of the time before: new memory costs several times as much.
+    """Copies tensors to host memory, into the buffers of the last save: new memory takes several times as long.
 
-    What is in host memory already is copied by several threads: so the pages of new memory, too, are made by several.
-    A copy may be used until `reuse` is called. The buffers stay until `release`.
+    Several threads copy what is in host memory already, so that they also share the page faults of new memory. A copy
+    is valid until `reuse` is called; the buffers stay until `release`.
     """
 
     def __init__(self, threads: int = THREADS) -> None:
@@ -70,7 +72,7 @@ class HostCopies:
         self._submit: Callable[..., Future[Any]] | None = None
 
     def freeze(self, state: Any) -> Frozen:
-        """What ``state`` is now. Raises what pickle raises for an object that cannot be saved."""
+        """Copy ``state`` as it is now. Raises the error of `pickle` for an object that cannot be pickled."""
         file = io.BytesIO()
         pickler = _Pickler(file, self)
         with ThreadPoolExecutor(self._threads, "crosstrain-copy") as pool:
@@ -86,18 +88,18 @@ class HostCopies:
         return Frozen(file.getvalue(), pickler.tensors)
 
     def reuse(self) -> None:
-        """Nobody needs the copies any more: the next ones may take their place."""
-        self._free = {}  # what the last save did not need
+        """Let the next copies overwrite the last ones."""
+        self._free = {}  # frees what the last save did not use
         for key, buffer in self._taken:
             self._free.setdefault(key, []).append(buffer)
         self._taken = []
 
     def release(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._free, self._taken = {}, []
 
     def copy(self, tensor: Tensor) -> Tensor:
-        """The tensor in host memory; a sharded one with its local part there."""
+        """A copy of the tensor in host memory; of a sharded one, a DTensor whose local part is there."""
         source = tensor.detach()
         if type(source) is Tensor:
             copied = self._plain(source)
@@ -119,7 +121,7 @@ class HostCopies:
         copied = buffer.view(source.dtype).as_strided(source.shape, source.stride())
         if source.device != HOST or self._threads == 1 or self._submit is None:
             return copied.copy_(source, non_blocking=True)
-        # Dense: what they hold is one run of memory each, in the same order.
+        # Both are dense: each is one run of memory, with the elements in the same order.
         size, whole = source.numel(), source.as_strided((source.numel(),), (1,))
         step = PIECE // source.element_size()
         for start in range(0, size, step):
@@ -130,7 +132,7 @@ class HostCopies:
 
 
 def _identity(tensor: Tensor) -> Any:
-    """What tensors that are one and the same have in common."""
+    """A key that is equal for tensors of the same memory, shape and dtype."""
     if type(tensor) not in (Tensor, nn.Parameter) or tensor.layout is not torch.strided:
         return id(tensor)
     address = tensor.untyped_storage().data_ptr()
@@ -149,6 +151,6 @@ def _identity(tensor: Tensor) -> Any:
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    """Whether its elements fill their memory, in whatever order, and stand there as they are."""
+    """Whether its elements fill one run of memory, in any order, and are stored as they are."""
     plain = not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
     return plain and torch.ops.aten.is_non_overlapping_and_dense(tensor)

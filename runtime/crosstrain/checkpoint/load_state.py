@@ -12,7 +12,14 @@ from torch import nn
 from crosstrain.checkpoint import background, manifests, state_files
 from crosstrain.checkpoint.manifests import Manifest
 from crosstrain.checkpoint.state_files import SAFE, Reading
-from crosstrain.checkpoint.training import Position, Training, mains_choice, numbered, single_states, together
+from crosstrain.checkpoint.training import (
+    Position,
+    Training,
+    chosen_by_main,
+    file_name,
+    run_collectively,
+    single_states,
+)
 from crosstrain.checkpoint.weights import load_into, load_weights
 from crosstrain.step import model as models
 from crosstrain.utils.messages import say
@@ -26,29 +33,29 @@ def load_state(
     reading: Reading = SAFE,
 ) -> None:
     """See `Accelerator.load_state`."""
-    background.finish(training._comm)
+    background.finish(training.comm)
     source = _load_source(training, input_dir)
     manifest = Manifest.read(source)
-    modules = list(training._models)
-    for hook in training._load_hooks.values():
+    modules = list(training.prepared.models)
+    for hook in training.load_hooks.values():
         hook(modules, str(source))
     for index, module in enumerate(modules):
         _load_weights(training, module, source, index, strict)
     for name, suffix, objects in single_states(training):
         for index, obj in enumerate(objects):
-            path = source / numbered(name, index, suffix)
+            path = source / file_name(name, index, suffix)
             _load_part(training, obj, path, required=name == "optimizer", reading=reading)
     _load_custom(training, source, reading)
     _continue(training, source, manifest)
-    if training._comm.rank == 0:
-        announce_resume(training._dataloaders)
+    if training.comm.rank == 0:
+        announce_resume(training.prepared.loaders)
 
 
 def _load_weights(training: Training, module: nn.Module, source: Path, index: int, strict: bool) -> None:
     if (source / f"sharded_{index}").is_dir():
         from crosstrain.checkpoint.sharded import load_parts
 
-        load_parts(module, training._gates, source / f"sharded_{index}")
+        load_parts(module, training.prepared.gates, source / f"sharded_{index}")
     elif models.is_sharded(module):
         from crosstrain.step.fsdp import load_full_state_dict
 
@@ -59,18 +66,15 @@ def _load_weights(training: Training, module: nn.Module, source: Path, index: in
 
 
 def _load_source(training: Training, input_dir: str | Path | None) -> Path:
-    """The checkpoint to load. What is wrong with its files is raised on every process."""
-    source = mains_choice(training, lambda: _choose_source(training, input_dir))
-    own = (
-        training.project_configuration.save_on_each_node
-        and training._comm.local_rank == 0 < training._comm.rank
-    )
-    together(training._comm, lambda: _check_source(source) if own else None)
+    """The checkpoint to load (collective); an error about its files is raised on every process."""
+    source = chosen_by_main(training.comm, lambda: _choose_source(training, input_dir))
+    own = training.project.save_on_each_node and training.comm.local_rank == 0 < training.comm.rank
+    run_collectively(training.comm, lambda: _check_source(source) if own else None)
     return source
 
 
 def _choose_source(training: Training, input_dir: str | Path | None) -> Path:
-    config = training.project_configuration
+    config = training.project
     if input_dir is not None:
         source = Path(input_dir).absolute()
         _check_source(source)
@@ -96,35 +100,35 @@ def _load_part(training: Training, obj: Any, path: Path, required: bool, reading
 
 def _load_custom(training: Training, source: Path, reading: Reading) -> None:
     there = len(list(source.glob("custom_checkpoint_*.pkl")))
-    if there != len(training._custom_objects):
+    if there != len(training.registered):
         raise RuntimeError(
-            f"{source} holds {there} registered objects, and {len(training._custom_objects)} are registered now: "
+            f"{source} holds {there} registered objects, and {len(training.registered)} are registered now: "
             f"register the same objects, in the same order, before load_state"
         )
-    for index, obj in enumerate(training._custom_objects):
+    for index, obj in enumerate(training.registered):
         obj.load_state_dict(state_files.load(source / f"custom_checkpoint_{index}.pkl", reading))
 
 
 def _continue(training: Training, source: Path, manifest: Manifest | None) -> None:
-    """Random streams, the accumulation window and the count of checkpoints."""
-    states = source / f"random_states_{training._comm.rank}.pkl"
-    same_world = manifest is None or manifest.world == training._comm.world
-    if same_world and all(training._comm.all_gather_object(states.is_file())):
+    """Restore random streams, the accumulation window and the number of the next checkpoint."""
+    states = source / f"random_states_{training.comm.rank}.pkl"
+    same_world = manifest is None or manifest.world == training.comm.world
+    if same_world and all(training.comm.all_gather_object(states.is_file())):
         loaded = state_files.load_random_states(states)
         if loaded is not None:
-            state_files.restore_random_states(loaded, training._comm)
+            state_files.restore_random_states(loaded, training.comm)
     else:
         saved = "another number of" if manifest is None else manifest.world
-        reason = f"was saved by {saved} processes and is loaded by {training._comm.world}"
+        reason = f"was saved by {saved} processes and is loaded by {training.comm.world}"
         if same_world:
             reason = "lacks the random states of some processes"
         warnings.warn(f"the checkpoint {reason}: random streams start from new seeds", stacklevel=4)
         _reseed(training)
-    config = training.project_configuration
+    config = training.project
     if manifest is not None:
-        accumulation = training._accumulation
+        accumulation = training.accumulation
         accumulation.step, accumulation.window = manifest.step, manifest.window
-        training._gradients.sync_gradients = manifest.sync_gradients
+        training.gradients.sync_gradients = manifest.sync_gradients
         config.iteration = _next_iteration(training, source, manifest)
         _load_waiting_gradients(training, source, manifest)
     elif match := source.name.removeprefix("checkpoint_"):
@@ -132,45 +136,45 @@ def _continue(training: Training, source: Path, manifest: Manifest | None) -> No
 
 
 def _next_iteration(training: Training, source: Path, manifest: Manifest) -> int:
-    """After the loaded checkpoint, and after newer ones that were passed over because they are damaged."""
+    """The number after the loaded checkpoint, and after newer ones that were skipped because they are damaged."""
     there = manifests.highest(source.parent.parent) if source.parent.name == "checkpoints" else -1
     return max(manifest.iteration, there) + 1
 
 
 def _reseed(training: Training) -> None:
-    set_seed(training._comm.broadcast_object(torch.initial_seed() % 2**31), device_specific=True)
+    set_seed(training.comm.broadcast_object(torch.initial_seed() % 2**31), device_specific=True)
 
 
 def _load_waiting_gradients(training: Training, source: Path, manifest: Manifest) -> None:
-    path = source / f"gradients_{training._comm.rank}.pt"
+    path = source / f"gradients_{training.comm.rank}.pt"
     if manifest.sync_gradients:
         return
-    if manifest.world != training._comm.world or not path.is_file():
-        training._accumulation.step = 0
-        training._gradients.sync_gradients = True
+    if manifest.world != training.comm.world or not path.is_file():
+        training.accumulation.step = 0
+        training.gradients.sync_gradients = True
         warnings.warn(
-            "the accumulation window in the checkpoint cannot be continued and starts anew", stacklevel=5
+            "the accumulation window in the checkpoint cannot be continued; a new window begins", stacklevel=5
         )
         return
-    for module, waiting in zip(training._models, state_files.load(path), strict=True):
+    for module, waiting in zip(training.prepared.models, state_files.load(path), strict=True):
         for name, param in module.named_parameters():
             if name in waiting:
                 param.grad = waiting[name].to(param.device)
         sync = models.sync_of(module)
         if sync is not None:
             sync.mark_local()
-    for gate in training._gates:
+    for gate in training.prepared.gates:
         gate.pending = True
 
 
 def announce_resume(loaders: list[Any]) -> None:
-    """Where each loader goes on after a load, on the main process: a loop that skips by hand would skip twice."""
+    """Log where each loader continues, because a loop that skips batches by hand would skip them twice."""
     for loader in loaders:
         resume = loader._crosstrain.progress.resume
         if resume is not None:
             say(
-                f"the loader over {type(loader.dataset).__name__} goes on by itself behind batch {resume[0]} of "
-                f"epoch {loader.epoch}; nothing is to be skipped but by skip_first_batches"
+                f"the loader over {type(loader.dataset).__name__} continues by itself after batch {resume[0]} of "
+                f"epoch {loader.epoch}; do not skip batches in the loop, except with skip_first_batches"
             )
 
 
@@ -180,8 +184,8 @@ def _describe(obj: Any) -> str:
 
 def _weights_file(source: Path, index: int) -> Path:
     for name, suffix in (("model", ".safetensors"), ("pytorch_model", ".bin")):
-        path = source / numbered(name, index, suffix)
+        path = source / file_name(name, index, suffix)
         if path.is_file():
             return path
     why = ": it was saved with fewer models prepared" if index else ""
-    raise FileNotFoundError(f"{source} holds no {numbered('model', index, '.safetensors')}{why}")
+    raise FileNotFoundError(f"{source} holds no {file_name('model', index, '.safetensors')}{why}")

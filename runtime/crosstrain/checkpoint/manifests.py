@@ -1,4 +1,7 @@
-"""Checkpoint directories that are whole or not there: written beside, synced, renamed, listed in a manifest."""
+"""Checkpoint directories that are complete or do not exist.
+
+A checkpoint is written to a temporary directory, synced to disk, listed in a manifest and then renamed.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from crosstrain.checkpoint.checksums import THREADS, checksums
 from crosstrain.utils.files import sync_to_disk
 
 MANIFEST = "crosstrain.json"
-OURS_ONLY = ("loader*.bin", "gradients_*.pt", "sharded_*")  # no other library writes files of these names
+OURS_ONLY = ("loader*.bin", "gradients_*.pt", "sharded_*")  # names that no other library uses
 _NUMBERED = re.compile(r"checkpoint_(\d+)")
 
 
@@ -25,9 +28,11 @@ class CorruptCheckpointError(RuntimeError):
 
 @dataclass
 class Manifest:
-    """What a complete checkpoint says about itself; its presence means that every file was there.
+    """The manifest of a checkpoint, which is written last: a directory with one was complete.
 
-    ``files`` maps each file's path, relative to the directory and with forward slashes, to its checksum (`checksums`).
+    ``world``: number of processes. ``step``, ``window``, ``sync_gradients``: the position in the accumulation window.
+    ``iteration``: the number of the checkpoint. ``files`` maps each file's path, relative to the directory and with
+    forward slashes, to its checksum (see `checksums`).
     """
 
     world: int
@@ -40,9 +45,10 @@ class Manifest:
 
     @classmethod
     def read(cls, directory: Path) -> Manifest | None:
-        """None for a directory without one (accelerate's, or an incomplete one); the files are not looked at.
+        """Read a directory's manifest; None where there is none, as in one of accelerate's or an incomplete one.
 
-        Raises CorruptCheckpointError for a manifest that cannot be read, or that names files elsewhere.
+        The other files are not read. Raises CorruptCheckpointError for a manifest that cannot be read, was changed, or
+        names files elsewhere.
         """
         path = directory / MANIFEST
         if not path.is_file():
@@ -63,7 +69,7 @@ class Manifest:
         return manifest
 
     def write(self, directory: Path) -> None:
-        """Into the directory, synced; the directory is complete with it."""
+        """Write the manifest to the directory and sync it to disk; the checkpoint is then complete."""
         said = asdict(self)
         text = json.dumps({**said, "checksum": _checksum_of(said)}, indent=2)
         (directory / MANIFEST).write_text(text + "\n", encoding="utf-8")
@@ -86,12 +92,12 @@ def _corrupted(directory: Path, wrong: list[str]) -> CorruptCheckpointError:
 
 
 def _checksum_of(said: dict[str, Any]) -> str:
-    """Of the manifest itself: a changed step or number of processes would go unnoticed otherwise."""
+    """A checksum of the manifest itself, which detects a changed step or number of processes."""
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def beside(directory: Path) -> Path:
-    """Where a checkpoint is written before it gets its name."""
+    """The temporary directory that a checkpoint is written to before it gets its name."""
     return directory.with_name(f".{directory.name}.new")
 
 
@@ -100,7 +106,7 @@ def _former(directory: Path) -> Path:
 
 
 def begin(directory: Path) -> Path:
-    """An empty directory to fill."""
+    """Make the temporary directory of a checkpoint, empty, and return it."""
     recover(directory)
     fresh = beside(directory)
     shutil.rmtree(fresh, ignore_errors=True)
@@ -109,15 +115,15 @@ def begin(directory: Path) -> Path:
 
 
 def abandon(directory: Path) -> None:
-    """Remove what was written of a checkpoint that failed: on a full disk the room is needed."""
+    """Remove what was written of a checkpoint that failed, since the disk may be full."""
     shutil.rmtree(beside(directory), ignore_errors=True)
 
 
 def publish(directory: Path, manifest: Manifest, threads: int = THREADS) -> None:
-    """Sync what was written, add the manifest, and let it take the place of ``directory``.
+    """Sync what was written, add the manifest, and rename the temporary directory to ``directory``.
 
-    Files of the former directory that belong to no checkpoint (a script's logs, say) move over. ``threads`` compute
-    checksums; 0: this one does, because an interpreter that ends starts no others.
+    Files in the directory that it replaces that belong to no checkpoint, such as a script's logs, move to the new one.
+    ``threads``: see `checksums`.
     """
     fresh, former = beside(directory), _former(directory)
     written = sorted(path for path in fresh.rglob("*") if path.is_file())
@@ -138,7 +144,7 @@ def publish(directory: Path, manifest: Manifest, threads: int = THREADS) -> None
 
 
 def recover(directory: Path) -> None:
-    """Finish what an interrupted `publish` left: the former directory comes back, or its strangers move over."""
+    """Finish an interrupted `publish`: bring the former directory back, or move its other files to the new one."""
     former = _former(directory)
     if not former.exists():
         return
@@ -147,7 +153,7 @@ def recover(directory: Path) -> None:
         return
     try:
         manifest = Manifest.read(former)
-    except CorruptCheckpointError:  # which files were the checkpoint's cannot be told: none is thrown away
+    except CorruptCheckpointError:  # which files belonged to the checkpoint is unknown: keep them all
         manifest = None
     ours = {MANIFEST, *(PurePosixPath(name).parts[0] for name in (manifest.files if manifest else ()))}
     for path in former.iterdir():
@@ -156,9 +162,11 @@ def recover(directory: Path) -> None:
     shutil.rmtree(former)
 
 
-def numbered(project: Path) -> list[tuple[int, Path]]:
-    """Complete checkpoints of a project, oldest first. Those without any manifest (accelerate's) count if no
-    other is there."""
+def complete_checkpoints(project: Path) -> list[tuple[int, Path]]:
+    """The numbers and directories of a project's complete checkpoints, oldest first.
+
+    Where none has a manifest, as with accelerate's, all of them count.
+    """
     folder = project / "checkpoints"
     found: list[tuple[int, Path]] = []
     for path in folder.glob(".checkpoint_*.old"):
@@ -172,12 +180,12 @@ def numbered(project: Path) -> list[tuple[int, Path]]:
 
 
 def newest(project: Path) -> Path:
-    """The newest checkpoint whose files are what was saved; a warning names each newer one that is not.
+    """The newest checkpoint whose files are unchanged; warns about each newer one that is corrupted.
 
-    Raises FileNotFoundError where there is none, CorruptCheckpointError where all are corrupted.
+    Raises FileNotFoundError where the project has no checkpoint, CorruptCheckpointError where all are corrupted.
     """
     reasons: list[str] = []
-    for _, path in reversed(numbered(project)):
+    for _, path in reversed(complete_checkpoints(project)):
         try:
             verify(path)
         except CorruptCheckpointError as error:
@@ -203,15 +211,17 @@ def verify(directory: Path) -> None:
 
 
 def highest(project: Path) -> int:
-    """The highest number that a checkpoint has, complete or not; -1 where there is none."""
+    """The highest number of a checkpoint, complete or not; -1 where there is none."""
     names = (path.name for path in (project / "checkpoints").glob("checkpoint_*"))
     return max((int(match[1]) for name in names if (match := _NUMBERED.fullmatch(name))), default=-1)
 
 
 def prune(project: Path, keep: int) -> None:
-    """Remove the oldest complete checkpoints, so that ``keep`` stay."""
-    checkpoints = numbered(project)
+    """Remove the oldest complete checkpoints until ``keep`` are left."""
+    checkpoints = complete_checkpoints(project)
     for _, path in checkpoints[: max(0, len(checkpoints) - keep)]:
-        path.rename(path.with_name(f".{path.name}.gone"))  # half removed must not look complete
+        path.rename(
+            path.with_name(f".{path.name}.gone")
+        )  # a directory that is removed in part must not look complete
     for path in (project / "checkpoints").glob(".checkpoint_*.gone"):
         shutil.rmtree(path)

@@ -1,19 +1,26 @@
-"""The part of an Accelerator that saves a training and continues it exactly."""
+"""The members of an Accelerator that write files: weights, objects, and trainings that continue exactly."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from torch import nn
 
 from crosstrain.checkpoint import load_state, save_state
 from crosstrain.checkpoint.state_files import Reading
 from crosstrain.checkpoint.training import LoadHook, SaveHook, Training
+from crosstrain.checkpoint.weights import save_object, save_weights
+from crosstrain.comm.write_once import write_once
+from crosstrain.step import model as models
+from crosstrain.utils.dataclasses import ProjectConfiguration
 
 
 class HookHandle:
-    """Takes a hook off again."""
+    """Returned by the functions that register a hook; `remove` takes the hook off again."""
 
     def __init__(self, hooks: dict[str, Any], key: str) -> None:
         self._hooks = hooks
@@ -23,11 +30,86 @@ class HookHandle:
         self._hooks.pop(self._key, None)
 
 
-class Checkpoints:
-    """Saving and loading of everything that was prepared."""
+class CheckpointMembers:
+    """Saving and loading: what was prepared, a model's weights, or any object."""
 
-    def register_for_checkpointing(self: Training, *objects: Any) -> None:
-        """Save and load these objects too, in this order; ValueError lists those without a state."""
+    _training: Training
+
+    @property
+    def project_configuration(self) -> ProjectConfiguration:
+        """Where checkpoints and logs go, and how checkpoints are named and kept."""
+        return self._training.project
+
+    @project_configuration.setter
+    def project_configuration(self, project: ProjectConfiguration) -> None:
+        self._training.project = project
+
+    @property
+    def project_dir(self) -> str | None:
+        """The project's directory; None where it has none."""
+        return self._training.project.project_dir
+
+    @property
+    def logging_dir(self) -> str | None:
+        """The directory of the project's logs; None where it has none."""
+        return self._training.project.logging_dir
+
+    @property
+    def save_iteration(self) -> int:
+        """The number of the next checkpoint that automatic naming makes."""
+        return self._training.project.iteration
+
+    @property
+    def _custom_objects(self) -> list[Any]:
+        """Accelerate's name for the registered objects."""
+        return self._training.registered
+
+    def get_state_dict(self, model: nn.Module, unwrap: bool = True) -> dict[str, Any]:
+        """The model's whole state in host memory, by the names that its author gave.
+
+        With a sharded model the call is collective, and the state is on rank 0 only. ``unwrap=False`` returns
+        ``model.state_dict()`` as it is.
+        """
+        return models.state_dict_of(model) if unwrap else model.state_dict()
+
+    def save(self, obj: Any, f: str | Path | IO[bytes], safe_serialization: bool = False) -> None:
+        """Write ``obj`` on the main process with `torch.save`, or as safetensors; no communication.
+
+        With ``save_on_each_node`` in the project configuration, one process of each machine writes. A path is written
+        atomically; an open file is written to as it is. Raises TypeError for safetensors into an open file.
+        """
+        if self._training.writes_files:
+            target = Path(f) if isinstance(f, str) else f
+            save_object(self._training.comm.to_host(obj), target, safe_serialization)
+
+    def save_model(
+        self,
+        model: nn.Module,
+        save_directory: str | Path,
+        max_shard_size: int | str = "10GB",
+        safe_serialization: bool = True,
+    ) -> None:
+        """Write the model's weights on the main process; each file appears when it is complete.
+
+        Where ``save_directory`` has the suffix .safetensors, .pt, .pth or .bin, exactly that file is written; otherwise
+        a directory with one file, or with shards of at most ``max_shard_size`` (bytes, or text such as "10GB") and an
+        index. ``safe_serialization`` chooses between safetensors and `torch.save` for a directory.
+
+        The call is collective only for a sharded model: with any other, the main process may make it alone, and a
+        process that makes it too returns when the files are complete, or raises the main process's error. Raises
+        ValueError where the directory is a file, and for a size that cannot be read.
+        """
+        state = self.get_state_dict(model)
+        comm = self._training.comm
+        writer = comm.rank - comm.local_rank if self._training.project.save_on_each_node else 0
+        write = partial(save_weights, state, Path(save_directory), max_shard_size, safe_serialization)
+        write_once(comm, save_directory, writer, write)
+
+    def register_for_checkpointing(self, *objects: Any) -> None:
+        """Let `save_state` and `load_state` include these objects, in this order.
+
+        Raises ValueError, with a list of them, for objects without `state_dict` and `load_state_dict`.
+        """
         lacking = [
             f"{type(obj).__name__} ({index})"
             for index, obj in enumerate(objects)
@@ -37,41 +119,49 @@ class Checkpoints:
             raise ValueError(
                 f"objects need state_dict and load_state_dict to be checkpointed; missing in: {', '.join(lacking)}"
             )
-        self._custom_objects.extend(objects)
+        self._training.registered.extend(objects)
 
-    def register_save_state_pre_hook(self: Training, hook: SaveHook) -> HookHandle:
-        """Call ``hook(models, weights, directory)`` before weights are written; what it pops it takes over."""
-        key = uuid.uuid4().hex
-        self._save_hooks[key] = hook
-        return HookHandle(self._save_hooks, key)
+    def register_save_state_pre_hook(self, hook: SaveHook) -> HookHandle:
+        """Call ``hook(models, weights, directory)`` in `save_state`, before the weights are written.
 
-    def register_load_state_pre_hook(self: Training, hook: LoadHook) -> HookHandle:
-        """Call ``hook(models, directory)`` before weights are read; what it pops it takes over."""
-        key = uuid.uuid4().hex
-        self._load_hooks[key] = hook
-        return HookHandle(self._load_hooks, key)
+        ``weights`` has a state for each of ``models``; the hook itself saves the weights that it removes from the list.
+        """
+        return _register(self._training.save_hooks, hook)
+
+    def register_load_state_pre_hook(self, hook: LoadHook) -> HookHandle:
+        """Call ``hook(models, directory)`` in `load_state`, before the weights are read.
+
+        The hook itself loads the models that it removes from the list.
+        """
+        return _register(self._training.load_hooks, hook)
 
     def save_state(
-        self: Training,
+        self,
         output_dir: str | Path | None = None,
         safe_serialization: bool = True,
         *,
         blocking: bool = True,
     ) -> str:
-        """Save models, optimizers, schedulers, loaders, scaler, random streams and registered objects.
+        """Save models, optimizers, schedulers, loaders, scaler, random streams and registered objects (collective).
 
-        Every process calls it; the main process's directory counts. It appears when it is complete, an older one of
-        the name is replaced then. Without ``output_dir``: the next ``checkpoints/checkpoint_<n>`` of the project, with
-        automatic_checkpoint_naming. Returns the directory.
+        Returns the directory, which is the main process's choice. It exists only when it is complete, and then
+        replaces an older one of the same name.
 
-        ``blocking=False`` copies everything to host memory and returns; a thread writes the directory, which is there
-        when the next `save_state`, `load_state` or `end_training` returns, or the script has ended. They wait for
-        it, and raise its error on every process. The memory of the copy stays for the next one, until `free_memory`.
+        Args:
+            output_dir: the directory. With ``automatic_checkpoint_naming`` in the project configuration it is left out,
+                and the directory is ``checkpoints/checkpoint_<n>`` in the project's.
+            safe_serialization: write weights as safetensors; otherwise with `torch.save`.
+            blocking: False copies everything to host memory and returns, while a thread writes the directory. The next
+                `save_state`, `load_state` or `end_training`, and the end of the script, wait for it and raise its
+                error on every process. The memory of the copy is kept for the next one, until `free_memory`.
+
+        Raises ValueError where there is no directory to save to, or the next automatic one exists already;
+        RuntimeError where the ranks' weights or learning rates differ. An error on one process is raised on all.
         """
-        return save_state.save_state(self, output_dir, safe_serialization, blocking)
+        return save_state.save_state(self._training, output_dir, safe_serialization, blocking)
 
     def load_state(
-        self: Training,
+        self,
         input_dir: str | Path | None = None,
         load_kwargs: Mapping[str, Any] | None = None,
         *,
@@ -79,28 +169,35 @@ class Checkpoints:
         allow_pickle: bool = False,
         map_location: Any = None,
     ) -> None:
-        """Continue what `save_state` (or accelerate) saved: next batches, random numbers, rates and weights are
-        those of the training that was not interrupted, with the same number of processes.
+        """Load what `save_state` or accelerate saved, with the same objects prepared and registered (collective).
 
-        Every process calls it, with the same objects prepared and registered. Without ``input_dir``: the project's
-        newest checkpoint that is complete and unchanged. Raises FileNotFoundError where there is none, and
-        CorruptCheckpointError with the names of files that are missing or not what was saved.
+        With as many processes as before, the training continues as if it had not been interrupted: batches, random
+        numbers, learning rates and weights are the same. There are two exceptions: the random numbers that a loader's
+        workers draw in the rest of an epoch that was interrupted in its middle (and in later epochs, where workers
+        persist), and a sharded model's accumulation window, which starts anew with a warning.
 
-        Two things go on otherwise than without the interruption: numbers that the workers of a loader draw in the
-        rest of an epoch that was interrupted in its middle (and in later ones, where workers persist), and a
-        sharded model's accumulation window (which warns).
+        Args:
+            input_dir: the directory; None for the project's newest checkpoint that is complete and unchanged.
+            load_kwargs: arguments of `torch.load` for the states of optimizers, schedulers, loaders and registered
+                objects, such as ``mmap=True``. ``weights_only=False`` means ``allow_pickle=True``.
+            strict: raise RuntimeError where a model and its saved weights have different names.
+            allow_pickle: run code that the files name, so that states of registered objects may hold any object. Only
+                for files from a source that you trust; by default no code from the files is run.
+            map_location: where `torch.load` puts states before each object moves its own ("on_device": the device).
 
-        Nothing in the files is run, unless ``allow_pickle`` says that whoever wrote them is trusted: then states
-        of registered objects may hold any object.
-
-        ``load_kwargs`` are options of torch.load for the states of optimizers, schedulers, loaders and registered
-        objects, such as ``mmap=True``; ``weights_only=False`` is ``allow_pickle=True``. ``map_location`` and
-        ``load_kwargs["map_location"]`` say where states are read to, before each object takes them where it is.
+        Raises FileNotFoundError where there is no checkpoint, CorruptCheckpointError, with their names, for files
+        that are missing or changed, RuntimeError where another number of objects is registered, and ValueError for
+        states that only running code could restore.
         """
         options = dict(load_kwargs or {})
         if map_location is not None:
-            options.setdefault(
-                "map_location", self._comm.device if map_location == "on_device" else map_location
-            )
+            device = self._training.comm.device
+            options.setdefault("map_location", device if map_location == "on_device" else map_location)
         runs_code = options.pop("weights_only", None) is False or allow_pickle
-        load_state.load_state(self, input_dir, strict, Reading(runs_code, options))
+        load_state.load_state(self._training, input_dir, strict, Reading(runs_code, options))
+
+
+def _register(hooks: dict[str, Any], hook: Any) -> HookHandle:
+    key = uuid.uuid4().hex
+    hooks[key] = hook
+    return HookHandle(hooks, key)

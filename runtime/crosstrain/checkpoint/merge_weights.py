@@ -1,4 +1,4 @@
-"""`crosstrain merge-weights`: a checkpoint's weights as one file."""
+"""`crosstrain merge-weights`: writing a checkpoint's weights to one file."""
 
 from __future__ import annotations
 
@@ -13,38 +13,30 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from crosstrain.checkpoint import manifests
 from crosstrain.checkpoint.sharded_reader import SafePlanner, check_indexes
-from crosstrain.checkpoint.weights import load_weights, save_object, save_safetensors
-
-SUFFIXES = (".safetensors", ".pt", ".pth", ".bin")
+from crosstrain.checkpoint.weights import SINGLE_FILES, load_weights, save_weights, with_repeated
 
 
 def merge(source: Path, target: Path) -> int:
     """Write the weights in the directory `source` to the file `target`; returns the number of tensors.
 
-    source: what `save_model` wrote (shards with their index), or `save_state` (sharded or not; of several
-    models the first), or a model's own folder in it. Raises FileNotFoundError where there are no weights,
-    ValueError for a target of unknown suffix or files that would run code, CorruptCheckpointError.
+    ``source`` is a directory that `save_model` or `save_state` wrote, or the folder of one sharded model in it. Of
+    several models in a checkpoint, the first one is written.
+
+    Raises FileNotFoundError where there are no weights, ValueError for a target of unknown suffix and for files that
+    would run code, CorruptCheckpointError for a checkpoint that was damaged.
     """
-    if target.suffix not in SUFFIXES:
-        raise ValueError(f"{target}: the name has to end in one of {', '.join(SUFFIXES)}")
+    if target.suffix not in SINGLE_FILES:
+        raise ValueError(f"{target}: the name has to end in one of {', '.join(SINGLE_FILES)}")
     if (source / manifests.MANIFEST).is_file():
         manifests.verify(source)
     parts = source / "sharded_0" if (source / "sharded_0").is_dir() else source
-    state = read_parts(parts) if (parts / ".metadata").is_file() else _read_whole(source)
-    if target.suffix == ".safetensors":
-        save_safetensors(state, target)
-    else:
-        save_object(state, target)
+    state = read_parts(parts) if (parts / ".metadata").is_file() else with_repeated(*load_weights(source))
+    save_weights(state, target)
     return len(state)
 
 
-def _read_whole(source: Path) -> dict[str, Tensor]:
-    state, same = load_weights(source)
-    return state | {name: state[kept] for name, kept in same.items() if name not in state and kept in state}
-
-
 def read_parts(folder: Path) -> dict[str, Tensor]:
-    """The model of a checkpoint that every process wrote its part of, put together in one process."""
+    """The whole model of a sharded checkpoint, read by one process."""
     check_indexes(folder)
     index = FileSystemReader(str(folder)).read_metadata().state_dict_metadata
     model: dict[str, Tensor] = {
@@ -55,7 +47,7 @@ def read_parts(folder: Path) -> dict[str, Tensor]:
     if not model:
         raise FileNotFoundError(f"{folder} holds no model")
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one process is what is meant
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one process is intended
         state_dict_loader.load(
             {"model": model}, checkpoint_id=str(folder), planner=SafePlanner(), no_dist=True
         )

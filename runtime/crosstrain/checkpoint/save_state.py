@@ -1,4 +1,4 @@
-"""Saving a training: everything that was prepared, in a directory that appears when it is complete."""
+"""Saving a training: everything that was prepared, in a directory that exists only when it is complete."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from crosstrain.checkpoint import background, manifests
 from crosstrain.checkpoint.checksums import THREADS
 from crosstrain.checkpoint.contents import Part, collect, freeze, write
 from crosstrain.checkpoint.manifests import Manifest
-from crosstrain.checkpoint.training import Training, mains_choice, together
+from crosstrain.checkpoint.training import Training, chosen_by_main, run_collectively
 from crosstrain.utils import run_summary
 from crosstrain.utils.files import behind_link
 from crosstrain.version import __version__
@@ -22,12 +22,12 @@ def save_state(
     blocking: bool = True,
 ) -> str:
     """See `Accelerator.save_state`."""
-    comm, config = training._comm, training.project_configuration
+    comm, config = training.comm, training.project
+    writer = training.writes_files
     background.finish(comm)
-    target = mains_choice(training, lambda: _save_target(training, output_dir))
+    target = chosen_by_main(training.comm, lambda: _save_target(training, output_dir))
     if comm.averages:
-        training._drift.compare(f"save_state to {target}")
-    writer = comm.local_rank == 0 if config.save_on_each_node else comm.rank == 0
+        training.consistency.compare(f"save_state to {target}")
     parts: list[Part] = []
 
     def prepare() -> None:
@@ -39,10 +39,10 @@ def save_state(
 
     publish = partial(_publish, training, target, _manifest(training))
     try:
-        together(comm, lambda: manifests.begin(target) if writer else None)
-        together(comm, prepare)
+        run_collectively(comm, lambda: manifests.begin(target) if writer else None)
+        run_collectively(comm, prepare)
         if blocking:
-            together(comm, lambda: publish() if writer else None)
+            run_collectively(comm, lambda: publish() if writer else None)
     except Exception:
         if writer:
             manifests.abandon(target)
@@ -65,17 +65,17 @@ def save_state(
 
 
 def _publish(training: Training, target: Path, manifest: Manifest, threads: int = THREADS) -> None:
-    """On the process that writes: give the checkpoint its name, and remove those that are too old."""
-    config = training.project_configuration
+    """On a process that writes: give the checkpoint its name and remove the oldest ones beyond the limit."""
+    config = training.project
     manifests.publish(target, manifest, threads)
     if config.automatic_checkpoint_naming and config.total_limit is not None:
         manifests.prune(target.parent.parent, config.total_limit)
-    if training._comm.rank == 0:
+    if training.comm.rank == 0:
         run_summary.saved(target)
 
 
 def _save_target(training: Training, output_dir: str | Path | None) -> Path:
-    config = training.project_configuration
+    config = training.project
     if not config.automatic_checkpoint_naming:
         if output_dir is None:
             raise ValueError(
@@ -88,7 +88,7 @@ def _save_target(training: Training, output_dir: str | Path | None) -> Path:
     target = Path(project).absolute() / "checkpoints" / f"checkpoint_{config.iteration}"
     if target.exists():
         raise ValueError(
-            f"{target} exists already: load it with load_state() to go on counting after it, choose another "
+            f"{target} exists already: load it with load_state() to continue the numbering after it, choose another "
             f"project_dir, or set ProjectConfiguration.iteration"
         )
     return target
@@ -96,10 +96,10 @@ def _save_target(training: Training, output_dir: str | Path | None) -> Path:
 
 def _manifest(training: Training) -> Manifest:
     return Manifest(
-        world=training._comm.world,
-        step=training._accumulation.step,
-        window=training._accumulation.window,
-        sync_gradients=training._gradients.sync_gradients,
-        iteration=training.project_configuration.iteration,
+        world=training.comm.world,
+        step=training.accumulation.step,
+        window=training.accumulation.window,
+        sync_gradients=training.gradients.sync_gradients,
+        iteration=training.project.iteration,
         version=__version__,
     )

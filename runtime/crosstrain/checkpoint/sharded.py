@@ -1,4 +1,4 @@
-"""Sharded models and their optimizers in a checkpoint: whole in files like any other's, or each process its part."""
+"""Sharded models and their optimizers in a checkpoint: saved whole, or each process's part by itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def gates_of(model: nn.Module, gates: Sequence[Gate]) -> list[Gate]:
 
 
 def model_of(optimizer: Optimizer, models: Sequence[nn.Module]) -> nn.Module:
-    """The one sharded model that the optimizer trains; ValueError if there is none or more than one."""
+    """The one sharded model that the optimizer trains; ValueError if there is none, or more than one."""
     mine = {id(param) for group in optimizer.param_groups for param in group["params"]}
     owners = [model for model in models if any(id(param) in mine for param in model.parameters())]
     if len(owners) != 1:
@@ -36,12 +36,12 @@ def model_of(optimizer: Optimizer, models: Sequence[nn.Module]) -> nn.Module:
 
 
 def parts_of(model: nn.Module, gates: Sequence[Gate]) -> dict[str, Any]:
-    """This process's part of the model and its optimizers, as `write_parts` takes it (collective)."""
+    """This process's part of the model and its optimizers, for `write_parts` (collective)."""
     return _parts(model, gates_of(model, gates))
 
 
 def fresh_groups(model: nn.Module, gates: Sequence[Gate]) -> dict[str, Any]:
-    """The groups of those optimizers that have no state yet, by the name of their file."""
+    """The parameter groups of the optimizers that have no state yet, by file name."""
     return {
         f"groups_{index}.bin": groups_of(gate.optimizer)
         for index, gate in enumerate(gates_of(model, gates))
@@ -50,12 +50,12 @@ def fresh_groups(model: nn.Module, gates: Sequence[Gate]) -> dict[str, Any]:
 
 
 def write_parts(parts: dict[str, Any], folder: Path, group: dist.ProcessGroup | None = None) -> None:
-    """Every process writes its part (collective in ``group``)."""
+    """Write this process's part (collective in ``group``)."""
     state_dict_saver.save(parts, checkpoint_id=str(folder), process_group=group)
 
 
 def load_parts(model: nn.Module, gates: Sequence[Gate], folder: Path) -> None:
-    """Read what `write_parts` wrote, with any number of processes (collective)."""
+    """Load what `write_parts` wrote, with any number of processes (collective)."""
     mine = gates_of(model, gates)
     for index, gate in enumerate(mine):
         fresh = folder / f"groups_{index}.bin"
@@ -74,10 +74,10 @@ def load_parts(model: nn.Module, gates: Sequence[Gate], folder: Path) -> None:
 
 
 def _parts(model: nn.Module, gates: Sequence[Gate]) -> dict[str, Any]:
-    """The model and those optimizers that have a state.
+    """The state of the model and of those optimizers that have one.
 
-    torch gives the others one on the way, by a step with gradients of zero: their next step, then their
-    second, would be corrected for less bias than without the checkpoint.
+    For an optimizer without a state, torch would make one by a step with zero gradients. Its next step would then
+    count as the second, with another bias correction than without the checkpoint.
     """
     state: dict[str, Any] = {"model": dcp_state.get_model_state_dict(model)}
     for index, gate in enumerate(gates):
@@ -88,39 +88,39 @@ def _parts(model: nn.Module, gates: Sequence[Gate]) -> dict[str, Any]:
 
 
 def make_state(model: nn.Module, gate: Gate) -> None:
-    """A state to load into (collective)."""
+    """Give the optimizer a state that one can be loaded into (collective)."""
     with gate.bypassed():
         dcp_state.get_optimizer_state_dict(model, gate.optimizer)
 
 
 def groups_of(optimizer: Optimizer) -> list[dict[str, Any]]:
-    """The options of every group, without its parameters."""
+    """The options of each parameter group, without the parameters."""
     return [{name: v for name, v in group.items() if name != "params"} for group in optimizer.param_groups]
 
 
 def start_anew(optimizer: Optimizer, groups: list[dict[str, Any]]) -> None:
-    """No state, and these options."""
+    """Clear the optimizer's state and give its groups these options."""
     optimizer.state.clear()
     for group, options in zip(optimizer.param_groups, groups, strict=True):
         group.update(options)
 
 
 class WholeOptimizer:
-    """An optimizer over sharded parameters whose state is saved whole, by parameter name."""
+    """Saves and loads the state of an optimizer over sharded parameters whole, by parameter name."""
 
     def __init__(self, gate: Gate, models: Sequence[nn.Module]) -> None:
         self._gate = gate
         self._model = model_of(gate.optimizer, models)
 
     def state_dict(self) -> dict[str, Any]:
-        """The whole state on rank 0 (collective); only the groups where there is no state yet."""
+        """The whole state on rank 0 (collective); only the groups' options where there is no state yet."""
         if not self._gate.optimizer.state:
             return {"groups": groups_of(self._gate.optimizer)}
         with self._gate.bypassed():
             return full_optimizer_state(self._model, self._gate.optimizer)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take this process's part of it (collective)."""
+        """Load this process's part of a whole state (collective)."""
         if "groups" in state:
             start_anew(self._gate.optimizer, state["groups"])
             return

@@ -1,4 +1,4 @@
-"""Reading sharded checkpoints, whose index is a pickle, without running what is in them."""
+"""Reading sharded checkpoints, whose index is a pickle, without running code from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _METADATA_CLASSES = (
 
 
 class _IndexUnpickler(pickle.Unpickler):
-    """Makes what torch writes into a sharded checkpoint's index, and nothing else."""
+    """Unpickles only the classes that torch writes into the index of a sharded checkpoint."""
 
     def find_class(self, module: str, name: str) -> Any:
         plain = (module, name) in _INDEX_PARTS or (module, name) == ("torch", "Size")
@@ -44,20 +44,20 @@ _INDEX_PARTS = {
 
 
 def check_indexes(folder: Path) -> None:
-    """Raise ValueError if reading the index would run code of its own, or lead to files elsewhere."""
+    """Raise ValueError if reading the index would run code from it, or read files outside of the folder."""
     for path in folder.glob("*.metadata"):
         try:
             with path.open("rb") as file:
                 index = _IndexUnpickler(file).load()
         except pickle.UnpicklingError as error:
-            raise ValueError(f"{path} would run code when it is read ({error}); that is not done") from None
+            raise ValueError(f"reading {path} would run code from it ({error}), which is refused") from None
         for part in (index.storage_data or {}).values():
             if Path(part.relative_path).name != part.relative_path:
                 raise ValueError(f"{path} names a file outside of {folder}: {part.relative_path!r}")
 
 
 class SafePlanner(DefaultLoadPlanner):
-    """Loads values that are no tensors only if nothing has to be run for it."""
+    """Loads values other than tensors only if that runs no code from the file."""
 
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
         torch.load(value, weights_only=True)

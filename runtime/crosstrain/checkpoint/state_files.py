@@ -1,8 +1,7 @@
-"""What a checkpoint holds besides weights: random states, and how to read files without running their code."""
+"""The states in a checkpoint besides weights, random streams among them, read without running code from the files."""
 
 from __future__ import annotations
 
-import random
 import sys
 import warnings
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import IO, Any, NamedTuple
 import torch
 
 from crosstrain.comm.protocol import Comm
+from crosstrain.comm.random_streams import COMMON, capture, restore
 from crosstrain.comm.types import HOST
 from crosstrain.utils.files import write_atomically
 
@@ -20,16 +20,16 @@ _PIECE = 2**22  # bytes
 
 
 def save(state: Any, path: Path) -> None:
-    """torch.save, atomic."""
+    """Write ``state`` with `torch.save`, atomically."""
     write_atomically(path, lambda beside: torch.save(state, beside))
 
 
 def save_beside_training(state: Any, path: Path) -> None:
-    """The same from a thread: the others may run Python meanwhile, as they may not while torch writes by itself."""
+    """`save` for a background thread: it lets other threads run Python, which torch does not while it writes a path."""
 
     def write(beside: Path) -> None:
         with beside.open("wb", buffering=0) as file:
-            pieces: Any = _InPieces(file)  # as much of a file as torch asks for
+            pieces: Any = _InPieces(file)  # has the methods of a file that torch calls
             torch.save(state, pieces)
 
     write_atomically(path, write)
@@ -52,7 +52,10 @@ class _InPieces:
 
 
 class Reading(NamedTuple):
-    """How states are read. ``allow_pickle``: run whatever code a file names. ``options``: torch.load's."""
+    """How to read states.
+
+    ``allow_pickle``: also run code that a file names. ``options``: keyword arguments of torch.load.
+    """
 
     allow_pickle: bool = False
     options: Mapping[str, Any] = MappingProxyType({})
@@ -62,7 +65,7 @@ SAFE = Reading()
 
 
 def load(path: Path, reading: Reading = SAFE) -> Any:
-    """Read tensors and plain values; ValueError for anything that would have to be unpickled, unless it is allowed."""
+    """Read tensors and plain values from a file; ValueError for other objects, unless ``reading`` allows them."""
     options = {"map_location": HOST, **reading.options}
     if reading.allow_pickle:
         return torch.load(path, weights_only=False, **options)
@@ -72,48 +75,44 @@ def load(path: Path, reading: Reading = SAFE) -> Any:
         if "weights_only" not in str(error) and "WeightsUnpickler" not in str(error):
             raise
         raise ValueError(
-            f"{path} holds objects that only running code from the file could restore; that is not done. Return "
+            f"{path} holds objects that could only be restored by running code from the file, which is refused. Return "
             f"tensors and plain values from state_dict(), or allow their classes with "
             f"torch.serialization.add_safe_globals([...]), or pass load_state(allow_pickle=True) if you trust the file. ({str(error).splitlines()[0]})"
         ) from None
 
 
 def random_states(comm: Comm) -> dict[str, Any]:
-    """This process's random streams, under accelerate's names, as tensors and plain values."""
-    states: dict[str, Any] = {
-        "random_state": random.getstate(),
-        "torch_manual_seed": torch.get_rng_state(),
-    }
-    if numpy := sys.modules.get("numpy"):
-        kind, words, *rest = numpy.random.get_state()
-        states["numpy_random_seed"] = (kind, words.tolist(), *rest)
+    """The states of this process's random streams under accelerate's names, as tensors and plain values."""
+    found = capture(COMMON)
+    version, words, gauss = found["python"]
+    states = {"random_state": (version, tuple(words), gauss), "torch_manual_seed": found["torch"]}
+    if "numpy" in found:
+        states["numpy_random_seed"] = tuple(found["numpy"])
     if (state := comm.random_state()) is not None:
         states["device_rng_state"] = state
     return states
 
 
 def restore_random_states(states: dict[str, Any], comm: Comm) -> None:
-    """Continue this process's random streams; the device's comes last, and before anything is drawn from it."""
-    version, words, gauss = states["random_state"]
-    random.setstate((version, tuple(words), gauss))
-    torch.set_rng_state(states["torch_manual_seed"])
-    if (numpy := sys.modules.get("numpy")) and "numpy_random_seed" in states:
-        kind, words, *rest = states["numpy_random_seed"]
-        numpy.random.set_state((kind, numpy.asarray(words, dtype=numpy.uint32), *rest))
+    """Restore this process's random streams, the device's last."""
+    streams = {"python": states["random_state"], "torch": states["torch_manual_seed"]}
+    if "numpy_random_seed" in states:
+        streams["numpy"] = states["numpy_random_seed"]
+    restore(streams)
     device = comm.device
     if "device_rng_state" in states:
         comm.set_random_state(states["device_rng_state"])
-    elif device.index is not None:  # accelerate keeps a list with the state of every device of the machine
+    elif device.index is not None:  # accelerate saves a list with the states of all devices
         everywhere = states.get(f"torch_{device.type}_manual_seed", [])
         if device.index < len(everywhere):
             comm.set_random_state(everywhere[device.index])
 
 
 def load_random_states(path: Path) -> dict[str, Any] | None:
-    """A rank's states; None, with a warning, where the file cannot be read without running its code."""
+    """Read what `random_states` gave; None, with a warning, where that would run code from the file."""
     numpy = sys.modules.get("numpy")
     allowed: list[Any] = []
-    if numpy is not None:  # accelerate stores numpy's words as an array
+    if numpy is not None:  # accelerate saves numpy's state as an array
         core = sys.modules.get("numpy._core.multiarray") or sys.modules.get("numpy.core.multiarray")
         allowed = [numpy.ndarray, numpy.dtype, type(numpy.dtype(numpy.uint32))]
         allowed.append(vars(core)["_reconstruct"])

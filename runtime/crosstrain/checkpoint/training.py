@@ -1,25 +1,23 @@
-"""What a checkpoint is made of, and how all ranks make it together."""
+"""What a checkpoint holds, and how the ranks make one together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from torch import nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import DataLoader
 
 from crosstrain.checkpoint.manifests import CorruptCheckpointError
 from crosstrain.comm.protocol import Comm
-from crosstrain.step import model as models
 from crosstrain.step.accumulation import Accumulation
-from crosstrain.step.optimizer import Gate
 from crosstrain.step.precision import Precision
-from crosstrain.step.replica_consistency import Drift
+from crosstrain.step.prepared import PreparedObjects
+from crosstrain.step.replica_consistency import ReplicaConsistency
+from crosstrain.step.sharding import Sharding
 from crosstrain.step.window import Gradients
-from crosstrain.utils.dataclasses import FullyShardedDataParallelPlugin, ProjectConfiguration
+from crosstrain.utils.dataclasses import ProjectConfiguration
 
 SaveHook = Callable[[list[nn.Module], list[dict[str, Any]], str], None]
 LoadHook = Callable[[list[nn.Module], str], None]
@@ -27,30 +25,34 @@ LoadHook = Callable[[list[nn.Module], str], None]
 SHARED_ERRORS: tuple[type[Exception], ...] = (FileNotFoundError, CorruptCheckpointError, ValueError, OSError)
 
 
-class Training(Protocol):
-    """An Accelerator, as far as it is saved and continued."""
+@dataclass
+class Training:
+    """What `save_state` saves and `load_state` continues, and the project whose folder it goes to.
 
-    project_configuration: ProjectConfiguration
-    fsdp_plugin: FullyShardedDataParallelPlugin | None
-    _comm: Comm
-    _drift: Drift
-    _precision: Precision
-    _gradients: Gradients
-    _accumulation: Accumulation
-    _gates: list[Gate]
-    _models: list[nn.Module]
-    _optimizers: list[Optimizer]
-    _schedulers: list[LRScheduler]
-    _dataloaders: list[DataLoader[Any]]
-    _custom_objects: list[Any]
-    _save_hooks: dict[str, SaveHook]
-    _load_hooks: dict[str, LoadHook]
+    ``registered``: the script's own objects, in the order of their registration. The hooks are kept by the key that
+    their handles remove.
+    """
 
-    def get_state_dict(self, model: nn.Module, unwrap: bool = True) -> dict[str, Any]: ...
+    comm: Comm
+    project: ProjectConfiguration
+    prepared: PreparedObjects
+    gradients: Gradients
+    accumulation: Accumulation
+    precision: Precision
+    consistency: ReplicaConsistency
+    sharding: Sharding
+    registered: list[Any] = field(default_factory=list)
+    save_hooks: dict[str, SaveHook] = field(default_factory=dict)
+    load_hooks: dict[str, LoadHook] = field(default_factory=dict)
+
+    @property
+    def writes_files(self) -> bool:
+        """Whether this process writes the files of which there is one: in the run, or on each machine."""
+        return (self.comm.local_rank if self.project.save_on_each_node else self.comm.rank) == 0
 
 
 class Position:
-    """A prepared loader's position, with the seed of its order where that is a function of seed and epoch."""
+    """Saves and loads a prepared loader's position, and the seed where its order is a function of seed and epoch."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
@@ -76,52 +78,47 @@ class Position:
         self._loader.load_state_dict(state)
 
 
-def in_parts(training: Training, module: nn.Module) -> bool:
-    """Whether every process writes its own part of this model."""
-    plugin = training.fsdp_plugin
-    return plugin is not None and plugin.state_dict_type != "FULL_STATE_DICT" and models.is_sharded(module)
-
-
 def single_states(training: Training) -> list[tuple[str, str, list[Any]]]:
-    """Name, suffix and objects of what is saved as one file each."""
-    loss_scale = training._precision.loss_scale
+    """File name, suffix and objects of each kind of state that has a file per object."""
+    loss_scale = training.precision.loss_scale
     return [
         ("optimizer", ".bin", _optimizer_states(training)),
-        ("scheduler", ".bin", training._schedulers),
-        ("loader", ".bin", [Position(loader) for loader in training._dataloaders]),
+        ("scheduler", ".bin", training.prepared.schedulers),
+        ("loader", ".bin", [Position(loader) for loader in training.prepared.loaders]),
         ("scaler", ".pt", [] if loss_scale is None else [loss_scale.scaler]),
     ]
 
 
 def _optimizer_states(training: Training) -> list[Any]:
-    if not any(models.is_sharded(module) for module in training._models):
-        return list(training._optimizers)
+    prepared = training.prepared
+    if not training.sharding.active:
+        return list(prepared.optimizers)
     from crosstrain.checkpoint.sharded import WholeOptimizer, model_of
 
     return [
-        WholeOptimizer(gate, training._models)
-        for gate in training._gates
-        if not in_parts(training, model_of(gate.optimizer, training._models))
+        WholeOptimizer(gate, prepared.models)
+        for gate in prepared.gates
+        if not training.sharding.saves_in_parts(model_of(gate.optimizer, prepared.models))
     ]
 
 
-def numbered(name: str, index: int, suffix: str) -> str:
-    """The file of the object with this index; the first has no number."""
+def file_name(name: str, index: int, suffix: str) -> str:
+    """The file name for the object with this index; that of the first has no number."""
     return f"{name}{suffix}" if index == 0 else f"{name}_{index}{suffix}"
 
 
-def mains_choice(training: Training, choose: Callable[[], Path]) -> Path:
-    """What the main process chooses, on all: paths may differ (`tempfile`), and so may what they see there."""
+def chosen_by_main(comm: Comm, choose: Callable[[], Path]) -> Path:
+    """The main process's choice, on every rank; their own paths may differ, as with `tempfile`, and so may disks."""
     chosen: list[Path] = []
-    main = training._comm.rank == 0
-    together(training._comm, lambda: chosen.append(choose()) if main else None)
-    return training._comm.broadcast_object(chosen[0] if main else Path())
+    main = comm.rank == 0
+    run_collectively(comm, lambda: chosen.append(choose()) if main else None)
+    return comm.broadcast_object(chosen[0] if main else Path())
 
 
-def together(comm: Comm, work: Callable[[], object]) -> None:
-    """Do one's part, and wait for the others'; an error on one rank is an error on all, not a hang.
+def run_collectively(comm: Comm, work: Callable[[], object]) -> None:
+    """Do this rank's part of the work and wait for the others (collective); an error on one rank is raised on all.
 
-    Errors that a script may catch have the same type everywhere, so that all ranks catch them or none does.
+    Errors that a script may catch have the same type on every rank, so that all ranks catch them or none does.
     """
     problem: Exception | None = None
     try:

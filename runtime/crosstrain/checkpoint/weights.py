@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from crosstrain.comm.types import HOST
 from crosstrain.utils.files import untie, write_atomically
 
-SINGLE_FILES = (".pt", ".pth", ".bin", ".safetensors")
+SINGLE_FILES = (".safetensors", ".pt", ".pth", ".bin")
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
 def parse_size(size: int | str) -> int:
-    """Bytes of "10GB", "500MiB" or a number."""
+    """A size such as "10GB" or "500MiB" in bytes; ValueError for other text. A number is returned as it is."""
     if isinstance(size, int):
         return size
     match = re.fullmatch(r"\s*([\d.]+)\s*([KMGT]I?B)\s*", size.upper())
@@ -28,9 +28,9 @@ def parse_size(size: int | str) -> int:
 
 
 def save_object(obj: Any, target: Path | IO[bytes], safe_serialization: bool = False) -> None:
-    """torch.save, or safetensors for a flat dict of tensors; atomic. An open file is only written to.
+    """Write ``obj`` with `torch.save`, or as safetensors where it is a flat dict of tensors.
 
-    TypeError for safetensors into an open file.
+    A path is written atomically; an open file is written to as it is. TypeError for safetensors into an open file.
     """
     if not isinstance(target, Path):
         if safe_serialization:
@@ -43,7 +43,7 @@ def save_object(obj: Any, target: Path | IO[bytes], safe_serialization: bool = F
 
 
 def save_safetensors(state: dict[str, Tensor], path: Path) -> None:
-    """One safetensors file; of tensors that are one and the same, the first name holds it."""
+    """Write one safetensors file, atomically; a tensor of several names is stored under the first."""
     from safetensors.torch import save_file
 
     tensors, same = untie({name: tensor.detach() for name, tensor in state.items()})
@@ -54,12 +54,18 @@ def save_safetensors(state: dict[str, Tensor], path: Path) -> None:
 def save_weights(
     state: dict[str, Any], path: Path, max_shard_size: int | str = "10GB", safe_serialization: bool = True
 ) -> None:
-    """Write ``state`` to exactly ``path`` if that names a file, else into the directory ``path``."""
+    """Write ``state`` to the file ``path`` if it has one of the suffixes `SINGLE_FILES`, else to the directory ``path``.
+
+    A directory gets one file, or shards of at most ``max_shard_size`` bytes with an index; older shards are removed.
+    Raises ValueError where the directory is a file, and for a size that cannot be read.
+    """
     if path.suffix in SINGLE_FILES:
         save_object(state, path, safe_serialization=path.suffix == ".safetensors")
         return
     if path.is_file():
-        raise ValueError(f"{path} is a file; give a directory, or a name that ends in {SINGLE_FILES}")
+        raise ValueError(
+            f"{path} is a file; give a directory, or a name that ends in one of {', '.join(SINGLE_FILES)}"
+        )
     stem, suffix = ("model", "safetensors") if safe_serialization else ("pytorch_model", "bin")
     tensors, same = untie(state) if safe_serialization else (state, {})
     shards = _shards(tensors, parse_size(max_shard_size))
@@ -109,9 +115,11 @@ def _remove_stale(directory: Path, stem: str, suffix: str, keep: set[str]) -> No
 
 
 def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Read what `save_weights` (or accelerate, or transformers) wrote: tensors, and names that repeat others.
+    """Read what `save_weights`, accelerate or transformers wrote, without running code from the files.
 
-    ``path`` is a file, or a directory with one file or an index. Nothing is unpickled but tensors.
+    ``path`` is a file, or a directory with one file or an index. Returns the tensors by name, and for each name that
+    is not stored itself the one that has its tensor. Raises FileNotFoundError where a file is missing, ValueError
+    where an index names a file elsewhere.
     """
     if path.is_file():
         return _load_file(path)
@@ -133,7 +141,7 @@ def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def _shard_in(directory: Path, name: str) -> Path:
-    """A shard that an index names; ValueError if that is not the name of a file in the same directory."""
+    """The path of a shard that an index names; ValueError if the name leads out of the directory."""
     if Path(name).name != name or "\\" in name:
         raise ValueError(f"the index in {directory} names a file outside of it: {name!r}")
     if not (directory / name).is_file():
@@ -153,29 +161,34 @@ def _load_file(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def load_into(model: nn.Module, path: Path, strict: bool = True) -> Any:
-    """Load weights into the model's own memory; tied names that were stored once count as present."""
+    """Load weights into the model; tied names that were stored once count as present.
+
+    Returns `load_state_dict`'s result.
+    """
     return model.load_state_dict(weights_for(model, path), strict=strict)
 
 
 def weights_for(model: nn.Module, path: Path) -> dict[str, Tensor]:
-    """What `load_weights` reads, and the names under which the model has one of these tensors again."""
-    state, same = load_weights(path)
-    for name, kept in same.items():
-        if name not in state and kept in state:
-            state[name] = state[kept]
-    for names in tied_names(model):  # accelerate's files name no twins: the model itself knows them
+    """The tensors of `load_weights`, also under the other names that the model has for them."""
+    state = with_repeated(*load_weights(path))
+    for names in tied_names(model):  # accelerate's files do not list tied names: the model knows them
         there = next((name for name in names if name in state), None)
         if there is not None:
             state |= {name: state[there] for name in names if name not in state}
     return state
 
 
+def with_repeated(state: dict[str, Tensor], same: dict[str, str]) -> dict[str, Tensor]:
+    """The tensors that `load_weights` read, under all of their names."""
+    return state | {name: state[kept] for name, kept in same.items() if name not in state and kept in state}
+
+
 def tied_names(model: nn.Module) -> list[list[str]]:
-    """The names of each tensor of the state that has several."""
+    """The names of each tensor that the model's state has under several names."""
     groups: dict[Any, list[str]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         if isinstance(tensor, Tensor):
             address = 0 if tensor.is_meta else tensor.data_ptr()
-            one = (address, tensor.shape) if address else id(tensor)  # not every device tells addresses
+            one = (address, tensor.shape) if address else id(tensor)  # not every device has addresses
             groups.setdefault(one, []).append(name)
     return [names for names in groups.values() if len(names) > 1]

@@ -1,4 +1,4 @@
-"""The loaders that are being iterated: the innermost one is what `accumulate` and `backward` go by."""
+"""The prepared loaders that are being iterated; `accumulate` and `backward` go by the innermost one."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from crosstrain.data.pass_rows import PassRows
 
 
 class PassWatcher(Protocol):
-    """Somebody who wants to know where the passes stand."""
+    """An object that is told where passes begin and end."""
 
     def begins(self, run: Pass) -> None:
         """A pass asks for its first batch."""
         ...
 
     def takes_last(self, run: Pass) -> None:
-        """Every rank is about to get the last batch of this pass."""
+        """Every rank is about to get the last batch of a pass."""
         ...
 
 
-ENDED = 4  # passes that are remembered: training and evaluation of an epoch, and another pair
+ENDED = 4  # passes that are remembered: those over training and evaluation data of two epochs
 
 
 class ActiveLoaders:
@@ -40,7 +40,7 @@ class ActiveLoaders:
         self._watchers: list[weakref.ref[PassWatcher]] = []
 
     def watch(self, watcher: PassWatcher) -> None:
-        """Tell it about passes, as long as somebody else keeps it."""
+        """Tell the watcher about passes, through a weak reference."""
         self._watchers.append(weakref.ref(watcher, self._watchers.remove))
 
     def enter(self, run: Pass) -> None:
@@ -50,7 +50,7 @@ class ActiveLoaders:
                 known.begins(run)
 
     def hand_out(self, run: Pass, batch: Any) -> Any:
-        """The batch; watchers are told before a last one."""
+        """Return the batch, after telling the watchers if it is the last one."""
         if self._watchers and run.last_for_all:
             for watcher in tuple(self._watchers):
                 if (known := watcher()) is not None:
@@ -68,7 +68,10 @@ class ActiveLoaders:
 
     @property
     def ended(self) -> list[PassRows]:
-        """The latest passes that ended since the `current` loader gave its batch; outside every loop, at all."""
+        """The latest passes that ended since the `current` loader gave its batch.
+
+        Outside every loop, the latest of all.
+        """
         return [taken for taken in self._ended if taken.ended_beside(self._outer)]
 
     @property
@@ -82,7 +85,7 @@ class ActiveLoaders:
 
         True in the body of a `for` loop over it, inside the loop of the `current` loader or outside every one;
         not for ``next(iterator)``, and not for the loop over ``zip(prepared, unprepared)``. Always False with
-        one replica, where nobody needs to know.
+        one replica, where it makes no difference.
         """
         run = self._passes[-1] if self._passes else None
         return (
@@ -95,12 +98,11 @@ class ActiveLoaders:
         return (run.loader for run in self._passes)
 
     def weight(self, rank: int) -> float:
-        """The factor of this rank's mean loss in a backward: 1.0 outside loops and for every loader but a
-        "weighted" one.
+        """The factor of this rank's mean loss in a backward; 1.0 outside loops and unless `even_batches="weighted"`.
 
-        Raises RuntimeError when two loaders are being iterated whose batches weigh differently: a loss may
-        come from either or from both, and a guess would train wrongly without a word. The decision is made
-        from the weights of all ranks, so that either every rank raises or none does.
+        Raises RuntimeError where loops over two loaders are running whose batches have different weights, because a
+        loss may come from either or both. The weights of all ranks are compared, so that either every rank raises or
+        none does.
         """
         if not self._passes:
             return 1.0
@@ -117,7 +119,10 @@ class ActiveLoaders:
         return weights.pop()[rank]
 
     def has_rows(self, rank: int) -> bool:
-        """Whether the rank has rows of the innermost loop's batch; False in a "weighted" one's last step, say."""
+        """Whether the rank has real rows of the innermost loop's batch.
+
+        It may have none in a "weighted" pass's last step.
+        """
         return not self._passes or self._passes[-1].weights()[rank] > 0.0
 
 

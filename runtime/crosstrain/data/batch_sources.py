@@ -1,4 +1,4 @@
-"""Where a prepared loader's batches come from when every rank reads its own."""
+"""Sources of a prepared loader's batches where every rank reads its own."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from crosstrain.data.samplers import (
     samples,
 )
 from crosstrain.data.self_sharded import RankWatch
-from crosstrain.data.sharding import Batch, BatchSplit, Counts, deal, groups, steps
+from crosstrain.data.sharding import Batch, BatchSplit, Counts, groups, rank_steps, steps
 from crosstrain.utils.nested import rows_of
 
 
 class MapFeed:
-    """A map-style data set: each rank reads the index batches that are dealt to it."""
+    """A map-style data set: each rank reads its own index batches."""
 
-    def __init__(self, raw: DataLoader[Any], dealer: ShardedBatchSampler) -> None:
-        self.rng = dealer.rng
-        self.index_sampler = dealer
+    def __init__(self, raw: DataLoader[Any], index_sampler: ShardedBatchSampler) -> None:
+        self.rng = index_sampler.rng
+        self.index_sampler = index_sampler
         self._raw = raw
 
     @property
@@ -42,18 +42,18 @@ class MapFeed:
         return self.index_sampler.how
 
     def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
-        dealer = self.index_sampler
-        dealer.skip, dealer.resume, before = skip, resume, dealer.drawn
-        dealer.rewind = loader.restarts_workers()
+        index_sampler = self.index_sampler
+        index_sampler.skip, index_sampler.resume, before = skip, resume, index_sampler.drawn
+        index_sampler.rewind = loader.restarts_workers()
         try:
             batches = iter(read())
-            drawn = None if dealer.drawn is before else dealer.drawn
+            drawn = None if index_sampler.drawn is before else index_sampler.drawn
             if drawn is not None and resume is not None:
                 drawn.prime()
         finally:
             self.rng.close()
         kind = OnePass if self.how.alone else MapPass
-        return kind(loader, batches, dealer, drawn, skip)
+        return kind(loader, batches, index_sampler, drawn, skip)
 
     def length(self) -> int | None:
         # Without sharding a subclass's own len() counts, as it does in the user's plain loop.
@@ -64,18 +64,18 @@ class MapFeed:
 
 
 class MapPass(Pass):
-    """Takes each batch's counts from the order that was drawn for it."""
+    """A pass over a map-style data set; the batches' counts come from its index batches."""
 
     def __init__(
         self,
         loader: PreparedLoader,
         batches: Iterator[Any],
-        dealer: ShardedBatchSampler,
+        index_sampler: ShardedBatchSampler,
         drawn: SamplerPass | None,
         skip: int,
     ) -> None:
         super().__init__(loader, batches, {}, skip)
-        self._dealer = dealer
+        self._index_sampler = index_sampler
         self._begun = drawn
 
     @property
@@ -83,7 +83,7 @@ class MapPass(Pass):
         return self._drawn.start
 
     def first_asked(self) -> None:
-        """The order that is drawn for it notes its state."""
+        """Do nothing: the `SamplerPass` keeps the state itself."""
 
     @property
     def receive(self) -> Callable[[Any], Any] | None:
@@ -96,9 +96,9 @@ class MapPass(Pass):
 
     @property
     def _drawn(self) -> SamplerPass:
-        """The order of this pass. A subclass whose __iter__ is a generator draws it only with its first batch."""
+        """The order of this pass. A subclass whose `__iter__` is a generator draws it with its first batch only."""
         if self._begun is None:
-            self._begun = self._dealer.drawn
+            self._begun = self._index_sampler.drawn
         if self._begun is None:
             raise RuntimeError(
                 f"{type(self.loader).__name__} was prepared, but gave a batch without asking for its "
@@ -110,14 +110,14 @@ class MapPass(Pass):
 
 
 class OnePass(MapPass):
-    """Where one device takes it all, nothing is done for a batch; its rows follow from its number."""
+    """A pass on one device, which does no work per batch; a batch's number tells its rows."""
 
     @property
     def receive(self) -> Callable[[Any], Any] | None:
         return self.place
 
     def known_counts(self) -> Counts | None:
-        size, total = self._dealer.how.size, samples(self._dealer.batches)
+        size, total = self._index_sampler.how.size, samples(self._index_sampler.batches)
         if size is None or total is None:
             return None
         rows = (min(size, total - (self.done - 1) * size),)
@@ -125,7 +125,7 @@ class OnePass(MapPass):
 
 
 class StreamFeed:
-    """An iterable data set in one process: the user's own batches."""
+    """An iterable data set in one process, with the user's own batches."""
 
     pass_type: type[Pass] = Pass
     watch: RankWatch | None = None
@@ -135,7 +135,7 @@ class StreamFeed:
         self.rng = rng
         self.index_sampler = raw._index_sampler
         self._raw = raw
-        self._first: Any = None  # of the batches that were skipped
+        self._first: Any = None  # the first of the batches that were skipped
 
     def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
         start = self.rng.open(resume)
@@ -157,40 +157,18 @@ class StreamFeed:
         return self.pass_type(loader, batches, start, skip)
 
     def length(self) -> int | None:
-        # Workers may split a stream into more batches than its length says; then only reading tells.
+        # Workers may split a stream into more batches than its length says; only reading then shows how many.
         return known_length(self._raw) if self._raw.num_workers == 0 else None
 
     def __len__(self) -> int:
         return len(self._raw)
 
 
-class StreamShard(IterableDataset[Any]):
-    """This rank's rows of a stream that every rank reads in full; attributes are those of the stream."""
+class WrappedStream(IterableDataset[Any]):
+    """An iterable data set around another one, whose attributes it has."""
 
-    def __init__(self, dataset: Any, how: BatchSplit) -> None:
+    def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
-        self.how = how
-        self.counts: deque[Counts] = deque()
-
-    def __iter__(self) -> Iterator[Any]:
-        rows = iter(self.dataset)  # now, as in a plain loader
-        return chain.from_iterable(
-            self._steps(rows)
-        )  # torch asks for row after row: not a task for a generator
-
-    def _steps(self, rows: Iterator[Any]) -> Iterator[Batch]:
-        size = self.how.size
-        batches = groups(rows, size) if size is not None else ([row] for row in rows)
-        dealt = deal(batches, self.how)
-        if getattr(
-            self.dataset, "unasked", False
-        ):  # of a `StatefulStream`: read for what completes the last step
-            next(dealt, None)
-        for own, counts in dealt:
-            if own is None:
-                return
-            self.counts.append(counts)
-            yield own
 
     def __getattr__(self, name: str) -> Any:
         if name == "dataset":  # not yet unpickled
@@ -198,8 +176,35 @@ class StreamShard(IterableDataset[Any]):
         return getattr(self.dataset, name)
 
 
+class StreamShard(WrappedStream):
+    """This rank's rows of a stream that every rank reads in full."""
+
+    def __init__(self, dataset: Any, how: BatchSplit) -> None:
+        super().__init__(dataset)
+        self.how = how
+        self.counts: deque[Counts] = deque()
+
+    def __iter__(self) -> Iterator[Any]:
+        rows = iter(self.dataset)  # now, as in a plain loader
+        return chain.from_iterable(self._steps(rows))  # torch asks row by row, for which a generator is slow
+
+    def _steps(self, rows: Iterator[Any]) -> Iterator[Batch]:
+        size = self.how.size
+        batches = groups(rows, size) if size is not None else ([row] for row in rows)
+        own_steps = rank_steps(batches, self.how)
+        if getattr(
+            self.dataset, "unasked", False
+        ):  # set by `StatefulStream`: rows read again only to complete the last step
+            next(own_steps, None)
+        for own, counts in own_steps:
+            if own is None:
+                return
+            self.counts.append(counts)
+            yield own
+
+
 class CountingCollate:
-    """Collates and adds the counts of the step: rows and counts cross a worker's pipe together."""
+    """Collates rows and returns the step's counts with them, so that both come from the worker together."""
 
     def __init__(self, shard: StreamShard, collate: Callable[[Any], Any]) -> None:
         self.shard = shard
@@ -210,7 +215,7 @@ class CountingCollate:
 
 
 class StreamShardPass(Pass):
-    """Takes each batch's counts from what came with it."""
+    """A pass whose batches come with their counts."""
 
     @property
     def receive(self) -> Callable[[Any], Any] | None:
@@ -223,7 +228,7 @@ class StreamShardPass(Pass):
 
 
 class StreamShardFeed(StreamFeed):
-    """dispatch_batches=False: every rank reads the whole stream and keeps its rows."""
+    """An iterable data set with dispatch_batches=False: every rank reads the whole stream and keeps its own rows."""
 
     pass_type = StreamShardPass
 
@@ -243,11 +248,11 @@ class StreamShardFeed(StreamFeed):
 
 
 class NodeShardFeed(StreamFeed):
-    """A stream made of shards (`dataset.shard(num_shards, index)`): each rank reads its own shards.
+    """An iterable data set made of shards (`dataset.shard(num_shards, index)`): each rank reads its own.
 
-    How many rows the others have, nobody knows in advance. Unless even_batches=False, the ranks tell each
-    other with every step, so that all end together: a rank that has run out repeats its first batch, not
-    counted as real.
+    No rank knows in advance how many rows the others have. Unless even_batches=False, the ranks exchange the numbers
+    in every step, so that all end with the same step. A rank that has run out repeats its first batch, whose rows
+    then do not count as real.
     """
 
     def __init__(self, raw: DataLoader[Any], how: BatchSplit, rng: OrderRng, comm: Comm) -> None:
@@ -273,7 +278,7 @@ class NodeShardFeed(StreamFeed):
 
 
 class NodeShardPass(Pass):
-    """Keeps the ranks of a sharded stream in step."""
+    """A pass in which the ranks tell each other in every step whether they have more rows."""
 
     def __init__(self, loader: PreparedLoader, run: Pass, first: Any, how: BatchSplit, comm: Comm) -> None:
         super().__init__(loader, iter(()), run.start, run.done)
@@ -312,7 +317,7 @@ class NodeShardPass(Pass):
         return batch if self.place is None else self.place(batch)
 
     def _complete(self, batch: Any, held: list[int]) -> Any:
-        """The batch of this rank for a step in which rank r has held[r] rows."""
+        """This rank's batch of a step in which rank r has held[r] rows."""
         if self._first is None:
             self._first = copy.deepcopy(batch)  # the user may change the batch in place
             if not all(held):
@@ -336,5 +341,5 @@ class NodeShardPass(Pass):
 
 
 def _rows(batch: Any) -> int:
-    """Rows of a batch, 0 for none; a batch without rows counts as one."""
+    """The number of rows of a batch, 0 without a batch; a batch that has no rows counts as one."""
     return 0 if batch is None else (1 if (n := rows_of(batch)) is None else n)

@@ -1,8 +1,9 @@
-"""The state of a data set and of the iterator over it: a resumed pass goes on from it, and reads nothing again.
+"""The state of a data set and of the iterator over it, from which a resumed pass continues without reading again.
 
-What torchdata's StatefulDataLoader does for a plain loader: with every batch comes what `state_dict()` says behind it, of
-the data set and of its iterator, from the process that read the batch (a worker, or this one). A resumed pass gives each
-worker the state of its last batch, by `load_state_dict`, and goes on with the worker whose turn it is.
+This does for prepared loaders what torchdata's StatefulDataLoader does for plain ones. With every batch comes the
+`state_dict()` of the data set and of its iterator after that batch, from the process that read it (a worker, or this
+one). A resumed pass gives each worker the state of its last batch, by `load_state_dict`, and continues with the worker
+whose turn it is.
 """
 
 from __future__ import annotations
@@ -15,32 +16,34 @@ from typing import Any, NamedTuple, TypeAlias
 
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, get_worker_info
 
-from crosstrain.data.batch_sources import StreamShard
+from crosstrain.data.batch_sources import StreamShard, WrappedStream
 from crosstrain.data.dispatch import DispatchFeed
 from crosstrain.data.loader import Feed, Read
 
 State: TypeAlias = dict[str, Any]
-_PLACEHOLDER = object()  # a row of a batch that only passes a worker's turn on
-_READ_AHEAD = 3  # steps: no pass reads further ahead of its loop
+_PLACEHOLDER = object()  # a row of a batch that only takes a worker's turn
+_READ_AHEAD = 3  # steps; no pass reads further ahead of its loop
 
 
 class Snapshot(NamedTuple):
-    """What a worker's data set said behind a batch; None where neither it nor its iterator has a state."""
+    """The state of a worker's data set after a batch; None where neither it nor its iterator has one."""
 
     worker: int
     state: State | None
 
 
-class StatefulStream(IterableDataset[Any]):
-    """A stream that can go on where it was; attributes are those of the stream.
+class StatefulStream(WrappedStream):
+    """An iterable data set that can continue from a saved state.
 
-    rows: that are asked for at once. again: of these, that complete the last step of a pass, which a stream that goes on
-    reads again, in the first worker or `everywhere`. It gives them first: leads, which are not the loop's. unasked: whether
-    they are not the loader's either, whose first batch is to come from another worker.
+    rows: the number of rows that the loader asks for at once.
+    again: how many of a pass's first rows a resumed stream reads again, because they complete the last step of the
+        pass. The first worker reads them, or every worker where `everywhere` is true. They come before all others, and
+        the loop does not get them.
+    unasked: whether the loader does not ask for them either, because its first batch is another worker's.
     """
 
     def __init__(self, dataset: Any, rows: int, again: int, everywhere: bool = False) -> None:
-        self.dataset = dataset
+        super().__init__(dataset)
         self.rows = rows
         self.again = again
         self.everywhere = everywhere
@@ -77,7 +80,7 @@ class StatefulStream(IterableDataset[Any]):
         yield from ()
 
     def _read_again(self) -> list[Any]:
-        """The first rows of the pass."""
+        """Read the first rows of the pass once more."""
         if not self.again:
             return []
         _load(self.dataset, self._begin)
@@ -93,14 +96,9 @@ class StatefulStream(IterableDataset[Any]):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "dataset":  # not yet unpickled
-            raise AttributeError(name)
-        return getattr(self.dataset, name)
-
 
 class StatefulRows:
-    """A map-style data set that has a state, as `StatefulStream` is for a stream."""
+    """A map-style data set that has a state: the counterpart of `StatefulStream`."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -111,7 +109,7 @@ class StatefulRows:
         return {"dataset": _state_of(self.dataset)}
 
     def restore(self) -> None:
-        """Let the data set of this process go on; the worker whose turn it is is the first one of the new pass."""
+        """Load this worker's state. The worker whose turn it was has become the first one of the new pass."""
         info = get_worker_info()
         workers = 1 if info is None else info.num_workers
         state = self.resume.pop((_worker() + self.turn + 1) % workers, None)
@@ -120,7 +118,7 @@ class StatefulRows:
 
 
 class RestoringWorker:
-    """A `worker_init_fn` that lets the worker's data set go on, after the user's own."""
+    """A `worker_init_fn` that calls the user's own and then loads the state of the worker's data set."""
 
     def __init__(self, rows: StatefulRows, inner: Callable[[int], None] | None) -> None:
         self.rows = rows
@@ -133,7 +131,7 @@ class RestoringWorker:
 
 
 class SnapshotCollate:
-    """Collates, and adds the state behind the batch: both cross a worker's pipe together."""
+    """Collates rows and returns the state after them, so that both come from the worker together."""
 
     def __init__(self, source: StatefulStream | StatefulRows, collate: Callable[[Any], Any]) -> None:
         self.source = source
@@ -147,10 +145,10 @@ class SnapshotCollate:
 
 
 class Snapshots:
-    """The states that came with the batches of one pass, kept until its loop is there.
+    """The states that came with the batches of one pass, kept until the loop gets those batches.
 
-    group: batches that make a step. batches, states, turn: how many the loop has got, the state of each worker behind
-    the last one it gave, and the worker that gave the last one of all.
+    group: how many batches make a step. batches: how many of them the loop has got. states: each worker's state after
+    the last batch that the loop got from it. turn: the worker that the last of all batches came from.
     """
 
     def __init__(self, group: int, batches: int, states: dict[int, State], turn: int) -> None:
@@ -168,7 +166,7 @@ class Snapshots:
             yield batch
 
     def after(self, steps: int) -> tuple[dict[int, State], int] | None:
-        """States and turn when the loop has got so many steps; None if there are none."""
+        """The states and the turn after so many steps of the loop; None where there are no states."""
         while self._waiting and self._batches < steps * self._group:
             self._settle()
         return (self._states, self._turn) if self._states else None
@@ -184,7 +182,8 @@ class Snapshots:
 class DatasetState:
     """Keeps the state of one prepared loader's data set.
 
-    source: the data set, as the loader's workers have it. workers: of the loader. group: batches that make a step.
+    source: the data set, as the loader's workers have it. workers: how many there are. group: how many batches make a
+    step.
     """
 
     def __init__(self, source: StatefulStream | StatefulRows, workers: int, group: int) -> None:
@@ -194,10 +193,10 @@ class DatasetState:
         self._group = group
 
     def reading(self, read: Read, skip: int, loaded: State | None) -> tuple[Read, Snapshots]:
-        """`read`, with the batches stripped of their states; and these.
+        """`read` without the states that come with its batches, and the object that keeps these.
 
-        loaded: the state in which the pass goes on behind `skip` steps. What was skipped is not read then: in its place
-        stands the first batch of the pass, as often.
+        loaded: the state with which the pass continues after `skip` steps. The skipped batches are then not read; the
+        first batch of the pass is given in place of each.
         """
         stream = isinstance(self._source, StatefulStream)
         if loaded is None:
@@ -221,11 +220,11 @@ class DatasetState:
             if isinstance(source, StatefulRows) and not self._in_workers:
                 source.restore()
             return iter(read())
-        finally:  # the workers have it; the next pass starts anew
+        finally:  # the workers have it now; the next pass starts from the beginning
             source.resume, source.turn = {}, -1
 
     def position(self, snapshots: Snapshots | None, steps: int) -> State | None:
-        """What a resume of the pass behind so many steps needs, and what the data set of this process says itself."""
+        """What it takes to resume the pass after so many steps, with the state of this process's data set."""
         found = None if snapshots is None or not steps else snapshots.after(steps)
         own = None if found is not None and not self._in_workers else _state_of(self._source.dataset)
         if found is None and own is None:
@@ -235,7 +234,10 @@ class DatasetState:
         return {"own": own, "workers": workers, "turn": turn, "num_workers": self._workers}
 
     def load(self, state: State | None) -> State | None:
-        """Give the data set of this process its own state; the rest is for the next pass, None if it is of no use."""
+        """Load the state of this process's data set.
+
+        Returns the state for the next pass; None where it cannot be used.
+        """
         if state is None:
             return None
         _load(self._source.dataset, state["own"])
@@ -243,7 +245,7 @@ class DatasetState:
 
 
 def _behind(items: Iterator[Any], leads: int, skipped: int, snapshots: Snapshots) -> Iterator[Iterator[Any]]:
-    """The batches behind the first ones, which only pass on the workers' turns."""
+    """The batches after the first ones, which only take the workers' turns."""
     first = list(islice(items, leads))
     yield repeat(first[0][0] if first else None, skipped)
     yield snapshots.strip(items)
@@ -252,9 +254,10 @@ def _behind(items: Iterator[Any], leads: int, skipped: int, snapshots: Snapshots
 def keep_dataset_state(
     loader: DataLoader[Any], twin: dict[str, Any], feed: Feed, world: int
 ) -> DatasetState | None:
-    """Let the batches of a loader with the attributes `twin` bring the state of its data set.
+    """Make the batches of a prepared loader, whose attributes are `twin`, come with the state of its data set.
 
-    None where the data set has none, and for a class whose own `__iter__` would see the states beside its batches.
+    Returns None, and changes nothing, for a data set without a state and for a loader class whose own `__iter__` would
+    see the states.
     """
     dataset = twin["dataset"]
     if type(loader).__iter__ not in _plain_iterations(type(loader)) or isinstance(dataset, IterDataPipe):
@@ -280,7 +283,7 @@ def keep_dataset_state(
 
 
 def is_stateful_loader(loader: DataLoader[Any]) -> bool:
-    """Whether it is torchdata's StatefulDataLoader, which is not imported for the question."""
+    """Whether this is torchdata's StatefulDataLoader; torchdata is not imported for that."""
     return any(kind.__module__.startswith("torchdata.stateful_dataloader") for kind in type(loader).__mro__)
 
 
@@ -294,7 +297,7 @@ def _has_state(holder: Any) -> bool:
 
 
 def _state_of(holder: Any) -> Any:
-    """Its state as it is now; None for an object without one."""
+    """A copy of the object's present state; None for an object without one."""
     return copy.deepcopy(holder.state_dict()) if _has_state(holder) else None
 
 

@@ -1,9 +1,9 @@
-"""Dispatched loaders: process 0 reads, every process gets its part.
+"""Dispatched loaders: process 0 reads the data and sends each process its part.
 
-A step is one scatter of flat buffers, each a header of fixed size and the bytes of that process's tensors.
-The header carries the step's number and kind, the counts of all ranks, who has its last batch in hand, and
-the shapes; how the tensors nest travels only when it changes. Batches that are more than plain tensors, or
-differ in shape from rank to rank, travel as pickled objects in the same buffers.
+A step is one scatter of flat buffers, each with a header of fixed size and the bytes of that process's tensors. The
+header has the step's number and kind, the counts of all ranks, which ranks are at their last batch, and the shapes. How
+the tensors nest is sent only where it changes. Batches that hold more than plain tensors, or whose shapes differ from
+rank to rank, are sent as pickled objects in the same buffers.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from crosstrain.data.serialization import aligned, pack, pack_objects, unpack, u
 from crosstrain.data.sharding import BatchSplit, Counts, cut, groups, steps
 from crosstrain.utils.nested import rows_of
 
-_FIXED = 5  # numbers in front of a header: pass, step, kind, size, whether the skeleton is new
-_SHAPES = 96  # and at its end, for shapes
+_FIXED = 5  # numbers at a header's start: pass, step, kind, size, whether the skeleton is new
+_SHAPES = 96  # numbers at its end, for shapes
 _STOP, _FLAT, _OBJECTS, _FAILED = range(4)
 
 
 class Step(NamedTuple):
-    """One step: what each rank gets (None: nothing), and which ranks have no batch after it."""
+    """One step: each rank's part (None: it has none), and which ranks have no batch after it."""
 
     parts: list[Any]
     counts: Counts
@@ -48,14 +48,14 @@ class Step(NamedTuple):
 
 
 class Divider:
-    """Makes steps out of the whole batches that process 0 reads."""
+    """Divides the whole batches that process 0 reads into steps."""
 
     def __init__(self, how: BatchSplit) -> None:
         self._how = how
         self._first: Any = None
 
     def steps(self, batches: Iterator[Any], length: int | None) -> Iterator[Step]:
-        """The steps of one pass. Where their number is known, none is read ahead but behind the last."""
+        """The steps of one pass. A step is read ahead only where ``length`` does not tell that another one follows."""
         walk = groups(batches, self._how.group)
         made = (step for group in walk if (step := self._divide(group)) is not None)
         ahead: list[tuple[list[Any], Counts]] = []
@@ -90,7 +90,7 @@ class Divider:
 
     def _by_row(self, group: list[Any], n: int) -> tuple[list[Any], Counts]:
         how = self._how
-        # A short step is completed to a multiple of the ranks, not to a full one: fewer rows are repeated.
+        # A short step is completed to a multiple of the ranks, not to a full step, so that fewer rows repeat.
         # Where a rank feeds several devices, its steps keep their shape.
         complete = how.even is True and how.devices == 1
         piece = cut(n, how.parts, -(-n // how.parts) if complete else how.width, how.even)
@@ -120,7 +120,7 @@ class Divider:
 
 
 class Packed(NamedTuple):
-    """A step ready to be sent: bytes for every rank but 0, and the pickled skeleton if it is a new one."""
+    """A step ready to be sent: a buffer for every rank but 0, and the pickled skeleton if it is a new one."""
 
     kind: int
     buffers: list[Tensor]
@@ -131,17 +131,17 @@ class Packed(NamedTuple):
 
 @dataclass
 class Agreed:
-    """What all processes know from the messages so far: bytes behind the header, and the last skeleton."""
+    """What all processes know from earlier messages: the bytes after the header, and the last skeleton."""
 
     room: int = 0
     skeleton: Any = None
 
 
 class Channel:
-    """Carries the steps of one pass from process 0 to the others, in order.
+    """Sends the steps of one pass from process 0 to the others, in order.
 
-    Every message is one scatter of a header and as many bytes as the largest step so far needed; only a
-    larger one needs a second scatter.
+    Every message is one scatter of a header and as many bytes as the largest step so far has needed; only a larger
+    step takes a second scatter.
     """
 
     def __init__(self, comm: Comm, serial: int, agreed: Agreed, device: torch.device) -> None:
@@ -153,7 +153,7 @@ class Channel:
         self._head = aligned(8 * (_FIXED + 3 * comm.world + _SHAPES))
 
     def pack(self, step: Step) -> Packed:
-        """A step's bytes: what can fail, before the others are told to expect anything."""
+        """Pack a step into bytes. This may fail, so it comes before the other ranks are sent anything."""
         flat = pack(step.parts, step.counts.rows, self._head)
         if flat is None or len(flat.shapes) > _SHAPES:
             return Packed(_OBJECTS, pack_objects(step.parts, self._head))
@@ -163,7 +163,7 @@ class Channel:
         )
 
     def send(self, step: Step, packed: Packed) -> None:
-        """On process 0."""
+        """On process 0: send a packed step."""
         counts = step.counts
         size = max(map(len, packed.buffers)) - self._head
         last = map(int, step.last)
@@ -174,23 +174,23 @@ class Channel:
             self._agreed.skeleton = packed.skeleton
 
     def stop(self) -> None:
-        """On process 0: the pass ends here, which no step has said before."""
+        """On process 0: end a pass whose last step was not marked as such."""
         self._scatter(_STOP)
         self.flush()
 
     def flush(self, *, leaving: bool = False) -> None:
-        """On process 0: return when the others have taken what was sent; see `Comm.flush`."""
+        """On process 0: wait until the others have received everything; see `Comm.flush`."""
         self._comm.flush(leaving=leaving)
 
     def fail(self, error: Exception) -> None:
-        """On process 0: the next step cannot be read."""
+        """On process 0: tell the others that the next step could not be read."""
         self._scatter(_FAILED)
         self._comm.broadcast_object(f"{type(error).__name__}: {error}")
 
     def receive(self) -> tuple[Any, Step] | None:
-        """On the others: this process's part and the step without parts; None at the end of the pass.
+        """On the others: receive this process's part, and the step without parts; None at the end of the pass.
 
-        Raises RuntimeError when process 0 failed, or sent another step than the one this process asks for.
+        Raises RuntimeError where process 0 failed, or is at another step than this process.
         """
         comm, world = self._comm, self._comm.world
         buffer = comm.scatter(None, self._empty(self._head + self._agreed.room))
@@ -232,7 +232,7 @@ class Channel:
         self._send(head, buffers)
 
     def _send(self, head: bytes, buffers: Sequence[Tensor]) -> None:
-        """The header and each rank's bytes behind it, all of one size because scatter wants that."""
+        """Scatter the header and each rank's bytes after it, in buffers of the same size, which scatter requires."""
         comm, size = self._comm, self._head + self._agreed.room
         if buffers:
             alike = [_lengthen(buffer.to(host()), size) for buffer in buffers]
@@ -243,12 +243,12 @@ class Channel:
         comm.scatter([alike[0], *alike], alike[0])  # process 0 has its own part already
 
     def _empty(self, size: int) -> Tensor:
-        # On the host: to read the header from a device would wait for everything that it has to do before.
+        # On the host, because reading the header from a device would wait for all earlier work there.
         return torch.empty(size, dtype=torch.uint8, device=host())
 
 
 class DispatchFeed:
-    """Process 0 iterates the user's loader; the others only receive."""
+    """A source whose batches process 0 reads from the user's loader; the others receive their parts."""
 
     def __init__(
         self,
@@ -280,31 +280,36 @@ class DispatchFeed:
         try:
             batches, start = self._read(loader, read, skip, resume, start)
             made = Divider(self.how).steps(batches, self._known_steps())
-            for _ in islice(made, skip):  # read, because the first batch may complete the last
+            for _ in islice(made, skip):  # read although skipped: the first batch may complete the last
                 pass
-        except Exception as error:  # the others wait for a first batch: they are told there
+        except Exception as error:  # the others are told when they ask for the first batch
             made = _fail(error)
         finally:
             self.rng.close()
             restore(own)
         if self._watch is not None:
             made = self._watch.first(made)
-        dealer = self.index_sampler if isinstance(self.index_sampler, ShardedBatchSampler) else None
-        return DispatchPass(loader, channel, made, start, skip, None if dealer is None else dealer.drawn)
+        sampler = self._sampler
+        return DispatchPass(loader, channel, made, start, skip, None if sampler is None else sampler.drawn)
+
+    @property
+    def _sampler(self) -> ShardedBatchSampler | None:
+        """The index sampler of a map-style data set; None for a stream."""
+        return self.index_sampler if isinstance(self.index_sampler, ShardedBatchSampler) else None
 
     def _read(
         self, loader: PreparedLoader, read: Read, skip: int, resume: State | None, start: State
     ) -> tuple[Iterator[Any], State]:
-        """The whole batches of a pass, and the state it began in."""
+        """The whole batches of a pass, and the random state in which it began."""
         rewind = loader.restarts_workers()
-        dealer = self.index_sampler if isinstance(self.index_sampler, ShardedBatchSampler) else None
-        if dealer is not None:
-            dealer.rewind = rewind
+        sampler = self._sampler
+        if sampler is not None:
+            sampler.rewind = rewind
         with self._watch or nullcontext():
             batches = iter(read())
         if rewind:
             self.rng.rewind()
-        if dealer is None and (skip or resume is not None):
+        if sampler is None and (skip or resume is not None):
             start = self.rng.order(start)
         return batches, start
 
@@ -328,9 +333,9 @@ class DispatchFeed:
 
 
 class DispatchPass(Pass):
-    """One pass of a dispatched loader; `made` are the steps on process 0, None elsewhere.
+    """One pass of a dispatched loader.
 
-    drawn: the order of a map-style data set.
+    made: the steps, on process 0; None elsewhere. drawn: the order of a map-style data set.
     """
 
     def __init__(
@@ -362,7 +367,7 @@ class DispatchPass(Pass):
             super().first_asked()
 
     def left(self) -> None:
-        if self._rank == 0:  # the others are at the last batch that was sent, or will be
+        if self._rank == 0:  # the others have the last batch that was sent, or will get it
             self._channel.flush(leaving=True)
 
     @property

@@ -1,4 +1,4 @@
-"""Do all processes prepare the same loader? Asked once, at `prepare`, so that a split drawn differently is an error."""
+"""The check, at `prepare`, that all processes prepare the same loader; a random split that differs is an error."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from torch.utils.data import DataLoader, IterableDataset
 from crosstrain.comm.protocol import Comm
 from crosstrain.data import self_sharded
 from crosstrain.data.presharded import misfit, own_sampler, share_of
+from crosstrain.data.samplers import known_length
 from crosstrain.utils import checks
 
 
 def check_same_loader(loader: DataLoader[Any], comm: Comm, *, one_stream: bool) -> None:
-    """Compare what decides about the batches over the processes. one_stream: all rows come from one iterable data set.
+    """Compare over the processes everything that decides about a loader's batches (collective).
 
-    Raises ValueError, on every process alike, naming what differs and where, or the part that a sampler of the
-    script's own gives to the wrong process.
+    one_stream: whether all rows come from one iterable data set, which must then be whole on every process.
+
+    Raises ValueError on every process, with what differs and where, or with the share of a DistributedSampler that is
+    another process's.
     """
     prints = fingerprint(loader)
     held = self_sharded.attributes(loader.dataset, comm.rank) if one_stream else {}
@@ -38,7 +41,7 @@ def check_same_loader(loader: DataLoader[Any], comm: Comm, *, one_stream: bool) 
 
 
 def _difference(prints: list[dict[str, str]]) -> str | None:
-    """What is not the same everywhere, in words."""
+    """A message about the first property that is not the same on all processes; None if all are."""
     for name in dict.fromkeys(name for one in prints for name in one):
         values = [one.get(name, "absent") for one in prints]
         odd = [rank for rank, value in enumerate(values) if value != values[0]]
@@ -54,7 +57,7 @@ def _difference(prints: list[dict[str, str]]) -> str | None:
 
 
 def fingerprint(loader: DataLoader[Any]) -> dict[str, str]:
-    """What decides about the batches, by name, short enough to compare and to print."""
+    """The properties that decide about a loader's batches, by name, as text short enough to print."""
     found = {
         "data set": _kinds(loader.dataset),
         "length": _length(loader.dataset),
@@ -78,7 +81,7 @@ def fingerprint(loader: DataLoader[Any]) -> dict[str, str]:
 
 
 def _subset(dataset: Any) -> str:
-    """The index lists of a chain of subsets."""
+    """Digests of the index lists in a chain of subsets."""
     digests = []
     while (inner := getattr(dataset, "dataset", None)) is not None:
         if (indices := getattr(dataset, "indices", None)) is not None:
@@ -88,7 +91,7 @@ def _subset(dataset: Any) -> str:
 
 
 def _digest(values: Any) -> str:
-    """Length and a short hash of a list of numbers; only the type of what holds no numbers."""
+    """The length and a short hash of a list of numbers; for anything else its type."""
     try:
         numbers = (
             torch.as_tensor(values if isinstance(values, torch.Tensor) else list(values)).cpu().contiguous()
@@ -100,14 +103,12 @@ def _digest(values: Any) -> str:
 
 
 def _length(holder: Any) -> str:
-    try:
-        return str(len(holder))
-    except (TypeError, NotImplementedError):
-        return "unknown"
+    length = known_length(holder)
+    return "unknown" if length is None else str(length)
 
 
 def _kinds(dataset: Any) -> str:
-    """Subset(MNIST): the types of a data set and of those it wraps."""
+    """The types of a data set and of those inside it, such as ``Subset(MNIST)``."""
     names: list[str] = []
     while dataset is not None and len(names) < 5:
         names.append(type(dataset).__name__)

@@ -1,4 +1,4 @@
-"""The prepared loader: the user's DataLoader, its class and attributes, with this rank's batches on the device."""
+"""The prepared loader: a copy of the user's DataLoader that gives this rank's batches on the device."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from crosstrain.data.samplers import SeedableRandomSampler
 from crosstrain.data.sharding import BatchSplit, Counts
 
 Read = Callable[[], Iterator[Any]]
-"""Begins a pass over the user's own loader."""
+"""A function that begins a pass over the user's own loader."""
 
 
 class Peekable:
-    """An iterator that can be asked whether it is exhausted: it then reads one item ahead, and only then."""
+    """An iterator that can be asked whether it is exhausted; only then does it read one item ahead."""
 
     def __init__(self, source: Iterator[Any]) -> None:
         self._source = source
@@ -46,10 +46,14 @@ class Peekable:
 class Pass:
     """One iteration over a prepared loader.
 
-    batches: what is left to read. done: batches of the pass that were given out, skipped ones included.
-    length: batches of the whole pass on this rank, None when only reading can tell.
-    counts: rows of the batch in hand by rank, None when unknown. start: the random state the pass began in.
-    first: no pass began before it. snapshots: states of the data set, see `dataset_state.Snapshots`. entered, loops: when its first batch was asked for, and by which `for` statements.
+    batches: the batches that are left to read.
+    done: how many batches of the pass were given out, skipped ones included.
+    length: how many batches the whole pass has on this rank; None where only reading tells.
+    counts: the rows of the batch in hand by rank; None where they are unknown.
+    start: the random state in which the pass began.
+    first: whether no pass over the loader began before it.
+    snapshots: the states of the data set, see `dataset_state.Snapshots`.
+    entered, loops: when its first batch was asked for, and by which `for` statements.
     """
 
     first = True
@@ -72,7 +76,7 @@ class Pass:
         return self._start
 
     def first_asked(self) -> None:
-        """The first batch is asked for: a stream may draw its order now."""
+        """Called when the first batch is asked for, because a stream may draw its order then."""
         if "order" not in self._start:
             self._start = self.loader._crosstrain.feed.rng.order(self._start)
 
@@ -87,15 +91,15 @@ class Pass:
             self.taken.add(counts)
 
     def known_counts(self) -> Counts | None:
-        """Rows of the batch in hand by rank, as far as they can be told."""
+        """The rows of the batch in hand by rank; None where they are unknown."""
         return self.counts
 
     def left(self) -> None:
-        """The loop is over, or was broken off."""
+        """Called when the loop is over or was broken off."""
 
     @property
     def receive(self) -> Callable[[Any], Any] | None:
-        """Makes the user's batch of what was read; None where both are the same."""
+        """A function that makes the user's batch of what was read; None where both are the same."""
         return self.place
 
     @property
@@ -106,7 +110,7 @@ class Pass:
 
     @property
     def last_for_all(self) -> bool:
-        """Whether this batch is known to be the last one, on every rank; nothing is read ahead to know it."""
+        """Whether this batch is known, without reading ahead, to be the last one on every rank."""
         how = self.loader._crosstrain.feed.how
         uneven = how.even is False and not how.drop_last
         return not (uneven or isinstance(self.batches, Peekable)) and self.at_end
@@ -119,14 +123,14 @@ class Pass:
 
 
 class Iterations(Protocol):
-    """Who is told of every pass: see `active_loaders.ActiveLoaders`."""
+    """An object that is told of every pass: see `active_loaders.ActiveLoaders`."""
 
     def enter(self, run: Pass) -> None:
         """A pass asks for its first batch."""
         ...
 
     def hand_out(self, run: Pass, batch: Any) -> Any:
-        """The batch, on its way to the loop."""
+        """Return the batch, on its way to the loop."""
         ...
 
     def leave(self, run: Pass) -> None:
@@ -135,7 +139,7 @@ class Iterations(Protocol):
 
 
 class Feed(Protocol):
-    """Where a prepared loader's batches come from."""
+    """The source of a prepared loader's batches."""
 
     rng: OrderRng
     index_sampler: Any
@@ -144,24 +148,26 @@ class Feed(Protocol):
     def how(self) -> BatchSplit: ...
 
     def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
-        """Start a pass whose first `skip` batches are left out."""
+        """Begin a pass without its first ``skip`` batches, in the random state ``resume`` if it is given."""
         ...
 
     def length(self) -> int | None:
-        """Batches of a whole pass on this rank if they are known beyond doubt."""
+        """The number of batches of a whole pass on this rank; None where it is not certain."""
         ...
 
     def __len__(self) -> int:
-        """Batches of a whole pass on this rank, as the data set's own length tells; TypeError without one."""
+        """The number of batches of a whole pass on this rank by the data set's own length; TypeError without one."""
         ...
 
 
 @dataclass
 class Progress:
-    """How far training has come with one loader; a loader and its `skip_first_batches` copies share it.
+    """The progress of training with one loader; a loader and its `skip_first_batches` copies share it.
 
-    begun: a pass has begun; a loaded state's passes count. resume: batches done and random state of a pass that a
-    loaded state goes on in. data: what the data set said there (`dataset_state`). over: that pass is to be ended first, although nobody has asked for the rest of it.
+    begun: whether a pass has begun, in this process or before the loaded state was saved.
+    resume: batches done and random state of the pass that a loaded state continues.
+    data: the state of the data set there, see `dataset_state`.
+    over: whether that pass must be read to its end first, without giving its batches out.
     sampler_epoch: the epoch of the script's own DistributedSampler in that pass.
     """
 
@@ -177,9 +183,12 @@ class Progress:
 
 @dataclass
 class Prepared:
-    """What preparation adds to a loader. skip: batches that are left out of each pass, None: none, or as many as
-    a loaded state says. own: the sampler by which the script itself shards the loader. kept: the state of its data set
-    (`dataset_state.DatasetState`), None where nobody asked for it.
+    """What preparation adds to a loader.
+
+    feed: the source of its batches. place: a function that moves a batch to the device; None where it stays.
+    raw: the user's loader. skip: how many batches each pass leaves out; None for the number in a loaded state, if any.
+    own: the sampler by which the script itself shards the loader. kept: the state of its data set
+    (`dataset_state.DatasetState`); None where the options do not ask for it.
     """
 
     comm: Comm
@@ -196,11 +205,10 @@ class Prepared:
 
 
 class PreparedLoader(DataLoader[Any]):
-    """A DataLoader of this rank's batches.
+    """A DataLoader that gives this rank's batches.
 
-    Never constructed by its `__init__`: `prepare_loader` makes a copy of the user's loader whose class
-    derives from this one and from the user's own, so attributes, `batch_size`, samplers and overridden
-    methods are the user's.
+    `prepare_loader` makes it, without calling `__init__`, as a copy of the user's loader. Its class derives from this
+    one and from the user's own, so that attributes, `batch_size`, samplers and overridden methods are the user's.
     """
 
     _crosstrain: Prepared
@@ -213,7 +221,7 @@ class PreparedLoader(DataLoader[Any]):
             prepared.seedable.set_epoch(progress.epoch)
         if prepared.skip is not None:
             skip = prepared.skip
-        # Begun here and not at the first batch: torch draws its worker seed and starts its workers in iter().
+        # The pass begins here and not at its first batch: torch draws worker seeds and starts workers in iter().
         return self._run(self._begin(super().__iter__, skip, resume))
 
     def _begin(self, read: Read, skip: int, resume: State | None) -> Pass:
@@ -228,18 +236,18 @@ class PreparedLoader(DataLoader[Any]):
         return run
 
     def restarts_workers(self) -> bool:
-        """Whether the next pass starts workers that an earlier one would have left it: in a copy, or after a resume.
+        """Whether the next pass starts persistent workers anew: in a copy of the loader, or after a resume.
 
-        Torch draws a seed for them then, and not for workers that persist: the order must not depend on it.
+        Torch draws a seed whenever it starts workers, and the order must not depend on that.
         """
         return self.persistent_workers and self._iterator is None and self._crosstrain.progress.begun
 
     def _restored(self, read: Read) -> tuple[int, State | None]:
-        """Where a loaded state goes on, for the pass that begins now.
+        """The number of batches to skip and the random state, for the pass that begins now after a load.
 
-        A state that was saved with the last batch in hand goes on behind it: a loop that keeps its own place gets
-        no more batches of that epoch. One that names its place, by `skip_first_batches` or `set_epoch`, counts in
-        the next epoch, whose order begins where that of the last one ends.
+        A state that was saved at the last batch of an epoch continues after it: the first loop gets no batches. Where
+        the loop gives its own place, by `skip_first_batches` or `set_epoch`, that refers to the next epoch, whose order
+        begins where that of the last one ends.
         """
         prepared = self._crosstrain
         progress = prepared.progress
@@ -264,7 +272,7 @@ class PreparedLoader(DataLoader[Any]):
         return done, state
 
     def _follow_own_sampler(self) -> None:
-        """The script's own sampler was set to another epoch than the loaded state's: its position is given up."""
+        """Give up a loaded position if the script has set its own sampler to another epoch since."""
         prepared = self._crosstrain
         progress = prepared.progress
         before, now = progress.sampler_epoch, getattr(prepared.own, "epoch", None)
@@ -285,7 +293,10 @@ class PreparedLoader(DataLoader[Any]):
         if prepared.comm.replicas > 1:
             run.entered, run.loops = unprepared_loops.tick(), unprepared_loops.asking(sys._getframe(1))
         run.first_asked()
-        progress.resume, progress.over = None, False  # not before: iter() alone gives up no position
+        progress.resume, progress.over = (
+            None,
+            False,
+        )  # only now, because iter() alone must not give up a position
         prepared.active.enter(run)
         progress.runs.append(run)
         try:
@@ -314,8 +325,7 @@ class PreparedLoader(DataLoader[Any]):
         return twin
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        # Preparation belongs to this process's run; pickled or copied deeply, what is made of it is the user's own
-        # loader, unprepared.
+        # Preparation belongs to this process's run: a pickle or a deep copy is the user's own loader, unprepared.
         return _user_loader, (self._crosstrain.raw,)
 
     def __len__(self) -> int:
@@ -324,18 +334,21 @@ class PreparedLoader(DataLoader[Any]):
 
     @property
     def _index_sampler(self) -> Any:
-        """What torch's iterator draws index batches from; the user's samplers stay in their attributes."""
+        """The sampler of torch's iterator; the user's own samplers stay in their attributes."""
         return self._crosstrain.feed.index_sampler
 
     @property
     def end_of_dataloader(self) -> bool:
-        """Whether the batch in hand is the last of its pass; where the length is unknown, asking reads one ahead."""
+        """Whether the batch in hand is the last of its pass.
+
+        Where the length is unknown, this reads one batch ahead.
+        """
         run = self._crosstrain.progress.current
         return run is not None and run.at_end
 
     @property
     def remainder(self) -> int:
-        """Real rows of the last global batch when it is not a full one; 0 when it is, -1 when not known."""
+        """The number of real rows of the global batch in hand if it is not a full one; 0 if it is, -1 if unknown."""
         counts = self._counts()
         if counts is None:
             return -1
@@ -343,12 +356,12 @@ class PreparedLoader(DataLoader[Any]):
         return real if real < (sum(counts.rows) if full is None else full) else 0
 
     def rows(self, rank: int) -> int | None:
-        """Rows that `rank` holds of the batch in hand, completion and filler included; None when unknown."""
+        """How many rows `rank` holds of the batch in hand, with those that complete or fill it; None if unknown."""
         counts = self._counts()
         return None if counts is None else counts.rows[rank]
 
     def real_rows(self, rank: int) -> int | None:
-        """Rows of `rank`'s batch in hand that belong to the pass; None when unknown."""
+        """How many rows of `rank`'s batch in hand belong to the pass; None if unknown."""
         counts = self._counts()
         return None if counts is None else counts.real[rank]
 
@@ -358,40 +371,40 @@ class PreparedLoader(DataLoader[Any]):
 
     @property
     def weight(self) -> float:
-        """What this rank's mean loss counts: real rows * P / all real rows with "weighted", else 1.0."""
+        """The factor of this rank's mean loss, its real rows * P / all real rows with "weighted", else 1.0."""
         run = self._crosstrain.progress.current
         return 1.0 if run is None else run.weights()[self._crosstrain.comm.rank]
 
     @property
     def already_sharded(self) -> bool:
-        """Whether the script itself shards this loader, by a DistributedSampler: its length and its batches are this
-        process's already, before `prepare` as behind it.
+        """Whether the script itself shards this loader, by a DistributedSampler.
+
+        Its length and batches are then this process's own before `prepare`, too.
         """
         return self._crosstrain.own is not None
 
     @property
     def total_batch_size(self) -> int | None:
-        """Rows of a full step over all ranks; None when the batches have no common size."""
+        """The number of rows of a full step over all ranks; None where the batches have no common size."""
         return self._crosstrain.feed.how.full
 
     @property
     def total_dataset_length(self) -> int:
-        """Samples of the data set; TypeError where it has no length."""
+        """The number of samples of the data set; TypeError where it has no length."""
         dataset: Any = self.dataset
         return len(dataset)
 
     @property
     def epoch(self) -> int:
-        """Completed passes, or what `set_epoch` and a loaded state made of that."""
+        """The number of completed passes, unless `set_epoch` or a loaded state has set another one."""
         progress = self._crosstrain.progress
         return progress.epoch + progress.over
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next pass, here and in the samplers and the data set, where these have
-        `set_epoch`.
+        """Set the epoch of the next pass, also in the samplers and the data set where these have `set_epoch`.
 
-        A position restored by `load_state_dict` stays in force for the epoch it was saved in, and is given up
-        for any other; behind the last batch, it is where the next epoch begins.
+        A position that `load_state_dict` has restored counts for the epoch in which it was saved, and is given up for
+        any other. A position after the last batch is where the next epoch begins.
         """
         progress = self._crosstrain.progress
         begins = progress.resume is not None and self._ends_at(progress.resume[0])
@@ -406,10 +419,10 @@ class PreparedLoader(DataLoader[Any]):
         _forward_epoch(self.dataset, epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """The exact position: epoch, batches done in the pass under way, and the random state that pass began
-        in.
+        """The exact position: the epoch, the batches done in the running pass, and the random state it began in.
 
-        Tensors, numbers, strings and lists only, the same on every rank where the order is random.
+        The state holds tensors, numbers, strings and lists only, and is the same on every rank where the order is
+        random.
         """
         progress = self._crosstrain.progress
         how = self._crosstrain.feed.how
@@ -437,9 +450,10 @@ class PreparedLoader(DataLoader[Any]):
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state_dict` was taken: the next pass starts at the next batch of the same order.
+        """Continue at a position of `state_dict`: the next pass begins with the next batch of the same order.
 
-        With another number of processes the position is kept in samples, rounded down to a whole step.
+        With another number of processes, the position is the same number of samples, rounded down to a whole step with
+        a warning. Raises ValueError for a state that is not of a prepared loader.
         """
         missing = {"epoch", "batches_done", "start", "batches_per_step"} - set(state)
         if missing:
@@ -449,7 +463,7 @@ class PreparedLoader(DataLoader[Any]):
         done, rest = divmod(read, how.group)
         if rest:
             warnings.warn(
-                f"the state was saved with another number of processes, after {read} batches: the pass goes on "
+                f"the state was saved with another number of processes, after {read} batches: the pass continues "
                 f"{rest} batches earlier, at step {done}.",
                 stacklevel=2,
             )

@@ -1,4 +1,4 @@
-"""Putting together what the ranks brought where it is more than tensors, without rows that are not real."""
+"""Merging the ranks' parts of a gathered structure that holds more than tensors, without rows that are not real."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from crosstrain.utils.nested import fields_of, same_dataclass, same_mapping, sam
 
 @dataclass(frozen=True)
 class RowsByRank:
-    """Rows of the batch in hand by rank: held, and among them real (neither completion nor filler)."""
+    """The rows of the batch in hand by rank: how many each holds (``rows``), and how many of these are real.
+
+    The others only complete an uneven batch, or fill in for a rank that would have none.
+    """
 
     rows: list[int]
     real: list[int]
@@ -24,16 +27,16 @@ class RowsByRank:
 
     @property
     def plain(self) -> bool:
-        """Every rank holds the same number of rows, all of them real."""
+        """Whether every rank holds the same number of rows, all of them real."""
         return self.rows == self.real and len(set(self.rows)) == 1
 
     def counts_scalar(self, rank: int) -> bool:
-        """Whether a value without rows counts for this rank: not when its batch is a filler of weight 0."""
+        """Whether a value without rows counts for this rank; it does not where the batch is a filler of weight 0."""
         return not (self.weighted and self.real[rank] == 0)
 
 
 class Column(NamedTuple):
-    """A tensor, an array or a list of values: what may have a row for each sample."""
+    """A tensor, an array or a list of values, which may have a row for each sample."""
 
     value: Any
 
@@ -59,7 +62,7 @@ class Column(NamedTuple):
 
 
 def columns(part: Any) -> Iterator[Column]:
-    """What `in_list` and `in_place` cut by row, wherever it is nested in one rank's part."""
+    """The values nested in one rank's part that `in_list` and `in_place` cut by row."""
     if isinstance(part, Mapping):
         inner: Iterable[Any] = part.values()
     elif (fields := fields_of(part)) is not None:
@@ -75,7 +78,7 @@ def columns(part: Any) -> Iterator[Column]:
 
 
 def in_list(parts: list[Any], counts: RowsByRank | None) -> list[Any]:
-    """One list of the ranks' rows; what is no list of rows counts as one entry."""
+    """One list of the ranks' rows; a part that is not a list of rows is one entry."""
     joined: list[Any] = []
     for rank, part in enumerate(parts):
         kept = _real(part, rank, counts)
@@ -87,9 +90,9 @@ def in_list(parts: list[Any], counts: RowsByRank | None) -> list[Any]:
 
 
 def in_place(parts: list[Any], counts: RowsByRank | None) -> Any:
-    """One structure like each rank's: its tensors concatenated, its lists of other values joined.
+    """One structure like that of each rank, with tensors concatenated and lists of other values joined.
 
-    `in_list` where the ranks' structures differ, and of a list of rows.
+    For a list of rows, and where the ranks' structures differ, this is `in_list`.
     """
     first = parts[0]
     if isinstance(first, Mapping):
@@ -109,7 +112,7 @@ def in_place(parts: list[Any], counts: RowsByRank | None) -> Any:
 
 
 def _concatenated(parts: list[Any], counts: RowsByRank | None) -> Any:
-    """One tensor or array of those that the ranks brought; else `in_list`."""
+    """The ranks' tensors or arrays concatenated; `in_list` for anything else."""
     first = parts[0]
     if all(_is_array(part) and type(part) is type(first) for part in parts):
         if all(part.ndim and part.shape[1:] == first.shape[1:] for part in parts):
@@ -121,7 +124,7 @@ def _concatenated(parts: list[Any], counts: RowsByRank | None) -> Any:
 
 
 def _real(part: Any, rank: int, counts: RowsByRank | None) -> Any:
-    """A rank's part without rows that complete or fill its batch, wherever these are nested in it."""
+    """A rank's part without the rows, at any depth, that only complete or fill its batch."""
     if counts is None:
         return part
     if isinstance(part, Mapping):
@@ -146,7 +149,7 @@ def _has_rows(value: Any) -> bool:
 
 
 def _is_structure(value: Any) -> bool:
-    """Whether a list or tuple holds things of different kinds, containers among them, and not one for each row."""
+    """Whether a list or tuple holds values of different types, containers among them, rather than one per row."""
     if not isinstance(value, (list, tuple)):
         return False
     kinds = {type(item) for item in value}

@@ -1,4 +1,4 @@
-"""Whether what a script gathers holds rows of the batch in hand, and how many for each sample."""
+"""Whether the values that a script gathers hold rows of the batch in hand, and how many rows per sample."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from crosstrain.data.pass_rows import PassRows
 
 KIND = "rows"
-VALUE = 0  # the rows per sample of what has none: one value for each process
+VALUE = 0  # the rows per sample of a value without rows, of which each process has one
 
 
 class Unfit(ValueError):
@@ -24,9 +24,9 @@ class Unfit(ValueError):
 
 
 def rows_per_sample(size: int | None, held: int) -> int:
-    """How many of ``size`` rows belong to one sample of a batch of ``held``; `VALUE` where none does.
+    """How many of ``size`` rows belong to one sample of a batch of ``held`` rows; `VALUE` for one value.
 
-    A batch of one row takes any size for rows of that sample. Raises `Unfit`.
+    For a batch of one row, any size counts as rows of that sample. Raises `Unfit` for any other size.
     """
     if size is None:
         return VALUE
@@ -40,7 +40,7 @@ def rows_per_sample(size: int | None, held: int) -> int:
 
 
 def counts_of(loader: PreparedLoader, comm: Comm) -> RowsByRank | None:
-    """What the loader knows about the batch in hand; None where its data set has no known length."""
+    """The rows of the loader's batch in hand by rank; None where the loader cannot tell."""
     rows, real = [], []
     for rank in range(comm.world):
         held, true = loader.rows(rank), loader.real_rows(rank)
@@ -53,11 +53,11 @@ def counts_of(loader: PreparedLoader, comm: Comm) -> RowsByRank | None:
 
 
 class BatchInHand(NamedTuple):
-    """What the innermost loop has in hand where something is gathered.
+    """The batch of the innermost loop where values are gathered.
 
-    data: the name of its data set, None outside every loop. counts: rows of the batch, None where they cannot be
-    told. whole: a tensor holds the rows of all ranks, because one program computes for all of them. foreign: the
-    loop is one over an unprepared loader, inside that of a prepared one. ended: passes that are over, as
+    data: the name of its data set; None outside every loop. counts: the rows of the batch; None where they are unknown.
+    whole: whether a tensor holds the rows of all ranks, because one program computes for all of them. foreign: whether
+    the innermost loop is one over an unprepared loader, inside that of a prepared one. ended: see
     `ActiveLoaders.ended`.
     """
 
@@ -71,18 +71,21 @@ class BatchInHand(NamedTuple):
     @classmethod
     def of(cls, active: ActiveLoaders, comm: Comm, whole: bool) -> BatchInHand:
         loader = active.current
-        if loader is None:  # the rows of an unprepared loader's loop are no ended pass's
+        if loader is None:  # rows of a loop over an unprepared loader belong to no ended pass
             return cls(None, None, comm.rank, whole, False, [] if active.foreign else active.ended)
         name = type(loader.dataset).__name__
         return cls(name, counts_of(loader, comm), comm.rank, whole, active.foreign, active.ended)
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether one rank has a single row where another has more: shape [1] is a row there, or a value."""
+        """Whether one rank has a single row and another more, so that shape [1] may be a row or a value."""
         return self.counts is not None and 1 in self.counts.rows and max(self.counts.rows) > 1
 
     def rows_per_sample(self, found: list[Column], sizes: list[list[int | None]]) -> list[int]:
-        """For each column; ``sizes``: of all ranks' columns where these are known, else of this one's."""
+        """The rows per sample of each column.
+
+        ``sizes``: of every rank's columns where they were exchanged, else this one's.
+        """
         assert self.counts is not None, "without counts nothing is cut"
         held = self.held(self.counts)
         return [
@@ -93,11 +96,11 @@ class BatchInHand(NamedTuple):
         ]
 
     def held(self, counts: RowsByRank) -> int:
-        """Rows of what has one for each sample."""
+        """The size of a value with one row per sample."""
         return sum(counts.rows) if self.whole else counts.rows[self.rank]
 
     def problem(self, columns: Iterable[Column]) -> str | None:
-        """What the user is told about the first of these that cannot be gathered here; None: all can."""
+        """An error message about the first of these columns that cannot be gathered here; None if all can."""
         if self.foreign:
             return (
                 f"{checks.here()}: gather_for_metrics is called in the loop of a DataLoader that was not prepared, "
@@ -110,7 +113,7 @@ class BatchInHand(NamedTuple):
         return next((said for said in found if said is not None), None)
 
     def problem_of_values(self, columns: Iterable[Column]) -> str | None:
-        """What the user is told about the first of these that is one value, where only rows can be told apart."""
+        """An error message about the first of these columns that is one value instead of rows; None if none is."""
         counts = self.counts
         held = None if counts is None else self.held(counts)
         value = next((c for c in columns if c.size is None or (c.size == 1 and held not in (None, 1))), None)
@@ -129,7 +132,7 @@ class BatchInHand(NamedTuple):
                 return _counted(column, taken) if taken.completed else None
         counts = self.counts
         if counts is None or (not column.array and counts.rows == counts.real):
-            return None  # a list may be of any length where nothing has to be left out of it
+            return None  # a list may have any length where no rows are left out
         try:
             rows_per_sample(column.size, self.held(counts))
         except Unfit:
@@ -137,16 +140,16 @@ class BatchInHand(NamedTuple):
         return None
 
     def collected(self, column: Column) -> bool:
-        """Whether these are rows of a loop inside this one, which is over, and not of the batch in hand."""
+        """Whether these are the rows of an ended loop inside this one, and not of the batch in hand."""
         return self.data is not None and any(self.is_of(column, taken) for taken in self.ended)
 
     def is_of(self, column: Column, taken: PassRows) -> bool:
-        """Whether these are as many as a pass gave that is over, and not as many as the batch in hand has."""
+        """Whether there are as many rows as an ended pass gave, and not as many as the batch in hand has."""
         total = taken.held_by_all if self.whole else taken.held
         return column.size == total and (self.counts is None or total != self.held(self.counts))
 
     def _completes(self, column: Column, taken: PassRows) -> bool:
-        """Whether these seem to be rows of a pass that is over, some of which only complete a batch."""
+        """Whether these seem to be rows of an ended pass, some of which only complete a batch."""
         if not taken.completed or taken.last is None or column.size is None or column.size < 2:
             return False
         total = taken.held_by_all if self.whole else taken.held
@@ -162,7 +165,7 @@ class BatchInHand(NamedTuple):
         )
 
     def warn_of_several(self, columns: Iterable[Column]) -> None:
-        """Say once at each line that rows are taken for several of one sample, where some of them are cut off."""
+        """Warn, once per calling line, where several rows per sample are assumed and some are left out."""
         counts = self.counts
         if counts is None or counts.rows == counts.real or self.rank or not self.held(counts):
             return
@@ -173,7 +176,7 @@ class BatchInHand(NamedTuple):
             if several and checks.first_use("rows per sample"):
                 warnings.warn(
                     f"{checks.here()}: gather_for_metrics got {column.name} for a batch of {held} rows, and takes it "
-                    f"for {size // held} rows of each sample, one sample behind the other; those of samples "
+                    f"for {size // held} rows of each sample, one sample after the other; those of samples "
                     f"that only complete the batch are left out. If dimension 0 is something else, use "
                     f"accelerator.gather() or accelerator.reduce().",
                     stacklevel=2,

@@ -1,4 +1,4 @@
-"""Gathering what a loader's batches gave, exactly once per sample and in the order of the data set."""
+"""Gathering the results of a loader's batches, exactly once per sample and in the order of the data set."""
 
 from __future__ import annotations
 
@@ -24,18 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def gather_for_metrics(data: Any, active: ActiveLoaders, comm: Comm, use_gather_object: bool = False) -> Any:
-    """`gather`, less the rows that were added to even out a batch; objects are joined in a list.
-
-    In the loop of a prepared loader. Dim 0 of a tensor is this process's rows of the batch, or k times as many (k
-    rows for each sample, one sample behind the other), or one value (a scalar, or shape [1]), of which every
-    process gives one. Over one pass of a loader that drops nothing exactly N rows come out, in the order of the
-    data set. Where tensors stand beside other values (a dict of logits and names) each is gathered in its place;
-    ``use_gather_object`` makes one list of what the processes bring. One device: ``data``.
-
-    Raises RuntimeError on every process for a tensor of another size; in the loop of an unprepared loader inside
-    that of a prepared one; and after a loop for what was collected in it, if rows that complete a batch are among
-    it. `gather` and `reduce` are for all of these.
-    """
+    """See `Accelerator.gather_for_metrics`. ``active``: the loaders that are being iterated."""
     if comm.replicas == 1:
         return data
     tensors = not use_gather_object and only_tensors(data)
@@ -61,11 +50,7 @@ def gather_for_metrics(data: Any, active: ActiveLoaders, comm: Comm, use_gather_
 
 
 def global_rows(data: Any, active: ActiveLoaders, comm: Comm) -> int:
-    """How many rows `gather_for_metrics` would return for ``data``, which has this process's rows of the batch.
-
-    The loader in hand knows it, so nothing is exchanged but where it does not (a stream of unknown length, rows from
-    outside its loop). Raises RuntimeError as `gather_for_metrics` does.
-    """
+    """See `Accelerator.global_rows`."""
     if comm.replicas == 1:
         return len(data)
     column = Column(data)
@@ -81,12 +66,7 @@ def global_rows(data: Any, active: ActiveLoaders, comm: Comm) -> int:
 
 
 def own_rows(data: Any, active: ActiveLoaders, comm: Comm) -> Any:
-    """This process's part of what `gather_for_metrics` returns for ``data``: its rows of the batch in hand, less those
-    that only complete it.
-
-    Nothing is exchanged. A process may have no row of the last batch that counts, and gets none then. Raises
-    RuntimeError for what has no row for each of the batch's, and as `gather_for_metrics` does.
-    """
+    """See `Accelerator.own_rows`."""
     if comm.replicas == 1:
         return data
     hand = BatchInHand.of(active, comm, whole=not comm.averages)
@@ -107,12 +87,12 @@ def own_rows(data: Any, active: ActiveLoaders, comm: Comm) -> Any:
 
 
 def _exchange(found: list[Column], hand: BatchInHand, comm: Comm) -> list[list[int | None]]:
-    """The columns' sizes on every rank, where the ranks have to meet; else only here.
+    """The columns' sizes on every rank if the ranks must exchange them, else on this rank only.
 
-    Raises Refused on every rank where one of them finds a problem. The others learn of it in the exchange that
-    they make next; tensors on a device travel without one, so the ranks meet before them at a line's first use and
-    in uneven steps. They also meet where one rank has a single row and another more: a tensor of shape [1] may then
-    be that row, or one value for each rank.
+    Raises Refused on every rank where one of them finds a problem. The other ranks learn of it in their next exchange
+    of objects. Tensors on a device are gathered without one, so the ranks exchange the sizes first, at a line's first
+    use and in uneven steps. They also do so where one rank has a single row and another more, because a tensor of shape
+    [1] may then be that row or one value per rank.
     """
     on_device = any(column.on_device for column in found) and not hand.whole
     meet = not hand.whole and hand.is_ambiguous
@@ -129,7 +109,7 @@ def _exchange(found: list[Column], hand: BatchInHand, comm: Comm) -> list[list[i
 
 
 def _note(found: list[Column], hand: BatchInHand) -> None:
-    """Nothing is wrong with these: what the journal and the user are told."""
+    """Record that the columns passed the checks, and warn the user about several rows per sample."""
     if hand.data is None:
         return
     if hand.counts is None:
@@ -149,7 +129,7 @@ def _gather_objects(data: Any, found: list[Column], hand: BatchInHand, comm: Com
 
 
 def _cut_whole(data: Any, counts: RowsByRank, per_sample: list[int]) -> Any:
-    """The tensors hold the rows of all ranks already, one rank's behind the other's: keep the real ones."""
+    """Keep the real rows of tensors that already hold the rows of all ranks, in rank order."""
     out: list[Tensor] = []
     for tensor, times in zip(leaves(data), per_sample, strict=True):
         if times == VALUE or counts.rows == counts.real:
@@ -162,7 +142,7 @@ def _cut_whole(data: Any, counts: RowsByRank, per_sample: list[int]) -> Any:
 
 
 def _gather_tensors(data: Any, counts: RowsByRank, comm: Comm, per_sample: list[int]) -> Any:
-    """Ranks may hold different numbers of rows: pad to the longest, gather, cut each rank's real rows."""
+    """Gather tensors of which ranks may hold different numbers of rows: pad, gather, keep each rank's real rows."""
     most = max(counts.rows)
     padded = [
         tensor if times == VALUE else pad_to(tensor, most * times)

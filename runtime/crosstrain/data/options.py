@@ -1,4 +1,4 @@
-"""What the Accelerator's options say about loaders."""
+"""The Accelerator's options for loaders."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ from crosstrain.data.sharding import Even
 class DataPlan:
     """Options of every loader that one Accelerator prepares.
 
-    split_batches: the loader's batch size is the global one (cut over the processes) instead of each
-    process's. even_batches: True completes the last global batch from the start of the pass; False leaves it
-    uneven;
-        "weighted" splits it as evenly as possible and weights each process's loss by its rows.
-    dispatch_batches: process 0 reads and sends; None: only for iterable data sets that cannot be sharded.
-    use_seedable_sampler: the order is a function of (data_seed, epoch) instead of the sampler's own
-    generator. data_seed: None takes process 0's `torch.initial_seed()`. non_blocking: copies to the device do
-    not wait (with pinned memory). put_on_device: batches arrive on the device. rng_types: random streams that
-    every pass copies from process 0, besides those the order depends on, which are
-        always common: "generator", "torch", "python", "numpy", or the device's type.
-    seed_workers_by_rank: loader workers of different processes draw different numbers. use_stateful_dataloader:
-    positions hold the state of the data set and of its iterator, where these have one.
+    split_batches: whether the loader's batch size is the global one, which is cut over the processes, instead of
+        each process's.
+    even_batches: True completes the last global batch from the start of the pass; False leaves it uneven; "weighted"
+        splits it as evenly as possible and weights each process's loss by its rows.
+    dispatch_batches: whether process 0 reads the data and sends each process its part. None: only for iterable data
+        sets that cannot be sharded.
+    use_seedable_sampler: whether the order is a function of (data_seed, epoch) instead of the sampler's generator.
+    data_seed: None takes process 0's `torch.initial_seed()`.
+    non_blocking: whether copies to the device, from pinned memory, return before they are done.
+    put_on_device: whether batches arrive on the device.
+    rng_types: random streams that every pass copies from process 0: "generator", "torch", "python", "numpy", or the
+        device's type. Those that the order depends on are always copied.
+    seed_workers_by_rank: whether the loader workers of different processes draw different numbers.
+    use_stateful_dataloader: whether positions include the state of the data set and of its iterator.
+
+    Raises ValueError for an unknown ``even_batches``.
     """
 
     split_batches: bool = False

@@ -1,12 +1,11 @@
-"""Random states around the drawing of an order: the same on every rank, and the same again after a resume.
+"""The random state in which a loader's order is drawn: the same on every rank, and the same again after a resume.
 
-A sampler draws from its own generator, or from the process's global streams. While an order is drawn, every
-rank has process 0's state there (or, after a resume, the state in which the interrupted pass began);
-afterwards each rank has its own global streams back, because only the order is common: noise, dropout and
-augmentation are not.
+A sampler draws from its own generator, or from the process's global streams. While an order is drawn, every rank has
+process 0's state there or, after a resume, the state in which the interrupted pass began. Afterwards each rank gets its
+own global streams back, because only the order is common; noise, dropout and augmentation are not.
 
-When that is, plain PyTorch says: iter() draws a seed for workers, and starts them; the samplers of torch draw
-with the first batch, others may draw in iter(), too.
+The order is drawn when plain PyTorch would draw it: iter() draws a seed for workers and starts them; torch's samplers
+draw with the first batch, and others may draw in iter() too.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from crosstrain.comm.protocol import Comm
 from crosstrain.comm.random_streams import State, capture, check_streams, restore, same
 
 Reach: TypeAlias = Literal["nothing", "torch", "anything"]
-"""What an order may be drawn from: nothing (it is fixed), torch streams, or any stream of the process."""
+"""The streams that an order may be drawn from: none (it is fixed), torch's, or any stream of the process."""
 
 
 class OrderRng:
     """The random state in which one loader's order is drawn, pass after pass.
 
-    Between `open` and `close` the common state is installed; a second `open` in between (worker processes make
-    torch ask twice) changes nothing. `everywhere=False`: only one process draws an order.
+    The common state is installed between `open` and `close`; another `open` in between changes nothing (with workers,
+    torch asks twice).
 
-    start: what `open` installed; None when closed.
+    everywhere: False where only one process draws an order. start: the state that `open` installed; None after `close`.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class OrderRng:
         return capture(self._streams) | {"generators": self.generator_states()}
 
     def open(self, resume: State | None = None) -> State:
-        """Install the state in which the order is drawn, and return it: what a resume of this pass needs."""
+        """Install the state in which the order is drawn, and return it for a later resume of this pass."""
         if self.start is not None:
             return self.start
         here = self.now()
@@ -77,9 +76,9 @@ class OrderRng:
         return start
 
     def order(self, start: State) -> State:
-        """Called where the order of a pass that began in `start` is drawn: `start` with what has changed since.
+        """Return ``start``, in which a pass began, with the streams that have changed until its order is drawn.
 
-        In a pass that goes on after a resume, what had changed then is changed again.
+        In a resumed pass, install the streams that had changed in the interrupted one.
         """
         if "order" in start:
             self._install(start | start["order"])
@@ -88,12 +87,12 @@ class OrderRng:
         return start | {"order": {name: now[name] for name in now if not same(now[name], start.get(name))}}
 
     def rewind(self) -> None:
-        """Once more the state that `open` installed: what was drawn since then was for something else."""
+        """Install the state of `open` again, because numbers drawn since then were not for the order."""
         if self.start is not None:
             self._install(self.start)
 
     def close(self) -> None:
-        """Give this process its own global streams back; the generators go on from the common state."""
+        """Give this process its own global streams back; the generators continue from the common state."""
         restore({name: value for name, value in self._own.items() if name not in self._kept})
         self._own, self.start = {}, None
 
@@ -102,6 +101,6 @@ class OrderRng:
         restore({name: state[name] for name in self._streams if name in state})
 
     def _keep_common_streams(self) -> None:
-        """Streams the user wants equal on all ranks: process 0's state, and no way back."""
+        """Give the streams of `rng_types` process 0's state, for good."""
         if self._kept:
             restore(self._comm.broadcast_object(capture(self._kept)))

@@ -1,4 +1,4 @@
-"""What a loop has taken from a prepared loader, counted while the pass runs and remembered when it is over."""
+"""The rows that a loop has taken from a prepared loader, counted during the pass and kept after it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from crosstrain.data.sharding import Counts
 
 
 class PassRows:
-    """Rows of the batches that a pass has given out.
+    """The rows of the batches that a pass has given out.
 
-    held: rows on this rank, completion included. held_by_all: on all ranks. last: the last batch's.
-    completed: whether any of the rows only complete a batch.
+    held: on this rank, with those that only complete a batch. held_by_all: on all ranks. last: of the last batch.
+    completed: whether some rows only complete a batch.
     """
 
     def __init__(self, name: str, rank: int) -> None:
@@ -22,7 +22,7 @@ class PassRows:
         self._ended_in: tuple[PassRows, int] | None = None
 
     def add(self, counts: Counts) -> None:
-        """One more batch."""
+        """Count one more batch."""
         self.held += counts.rows[self._rank]
         self.held_by_all += sum(counts.rows)
         self.last = counts
@@ -30,9 +30,9 @@ class PassRows:
         self._batches += 1
 
     def end(self, outer: PassRows | None) -> None:
-        """The pass is over; ``outer``: the pass in whose loop it ran."""
+        """End the pass; ``outer`` is the pass in whose loop it ran."""
         self._ended_in = None if outer is None else (outer, outer._batches)
 
     def ended_beside(self, outer: PassRows | None) -> bool:
-        """Whether the pass ended while ``outer`` had the batch in hand that it has now; None: outside every loop."""
+        """Whether the pass ended while ``outer`` was at its present batch; None: outside every loop."""
         return self._ended_in == (None if outer is None else (outer, outer._batches))

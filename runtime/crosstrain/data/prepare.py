@@ -1,4 +1,4 @@
-"""`prepare_loader` and `skip_first_batches`: choose where a loader's batches come from, and dress it accordingly."""
+"""`prepare_loader` and `skip_first_batches`, which choose the source of a loader's batches and make the new loader."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from crosstrain.data.fingerprint import check_same_loader
 from crosstrain.data.loader import Feed, Prepared, PreparedLoader, Progress
 from crosstrain.data.options import DataPlan
 from crosstrain.data.order_rng import OrderRng
-from crosstrain.data.presharded import AdoptedDealer, own_sampler
+from crosstrain.data.presharded import PreshardedBatchSampler, own_sampler
 from crosstrain.data.samplers import (
     SeedableRandomSampler,
     ShardedBatchSampler,
@@ -44,18 +44,15 @@ from crosstrain.data.worker_seeds import SeedByRank
 def prepare_loader(
     loader: DataLoader[Any], comm: Comm, plan: DataPlan, active: ActiveLoaders
 ) -> DataLoader[Any]:
-    """A loader of this rank's batches, an instance of the user's own class; the user's object stays as it is.
+    """Return a loader of this rank's batches, an instance of the user's own class (collective).
 
-    A loader that is prepared already is returned as it is, and prepared anew where that was for another run: a notebook's
-    one process, before it started several. With more than one process every process must call
-    this.
+    The user's loader is not changed. A loader that is prepared already is returned as it is, unless it was prepared
+    for another run, as in a notebook's process before it starts several. A loader that the script itself has sharded
+    for this run, by a DistributedSampler, keeps its order and batches.
 
-    A loader that the script has sharded for this run, by a DistributedSampler, keeps its order and batches: the plan
-    does not cut it.
-
-    Raises ValueError when the batch size cannot be split as the plan says, when the loader has a
-    DistributedSampler for another number of processes or another process, and when it is not the same on all
-    processes; TypeError when it is no DataLoader.
+    Raises TypeError for anything but a DataLoader, and ValueError where the batch size cannot be split as the plan
+    says, where a DistributedSampler is for another number of processes or another process, and where the loader is not
+    the same on all processes.
     """
     if isinstance(loader, PreparedLoader):
         before = loader._crosstrain.comm
@@ -78,7 +75,7 @@ def prepare_loader(
     stateful = plan.use_stateful_dataloader or is_stateful_loader(loader)
     kept = keep_dataset_state(raw, twin, feed, comm.world) if stateful else None
     name = f"the loader over {type(loader.dataset).__name__}"
-    beside = plan.non_blocking or bool(loader.pin_memory)  # that is what memory is pinned for
+    beside = plan.non_blocking or bool(loader.pin_memory)  # memory is pinned for copies that do not block
     place = comm.placer(beside, name) if plan.put_on_device else None
     twin["_crosstrain"] = Prepared(
         comm, plan, active, feed, place, Progress(), raw, seedable, own=sampler, kept=kept
@@ -87,11 +84,12 @@ def prepare_loader(
 
 
 def skip_first_batches(dataloader: DataLoader[Any], num_batches: int = 0) -> DataLoader[Any]:
-    """The same loader from batch `num_batches` on, for the epoch under way; the loader itself stays as it is.
+    """Return a copy of the loader that leaves out the first ``num_batches`` batches; the loader is not changed.
 
-    For a prepared loader the number counts this rank's batches, from the start of the epoch: it is the
-    position, also where `load_state_dict` has set one already. Map-style data sets read nothing for what is
-    skipped.
+    For a prepared loader the number counts this rank's batches from the start of the epoch, and replaces a position
+    that `load_state_dict` has set. Skipped batches of a map-style data set are not read.
+
+    Raises ValueError for a negative number.
     """
     if num_batches < 0:
         raise ValueError(f"skip_first_batches: {num_batches} batches cannot be skipped; give 0 or more.")
@@ -109,7 +107,7 @@ def skip_first_batches(dataloader: DataLoader[Any], num_batches: int = 0) -> Dat
 
 
 class SkippingLoader(DataLoader[Any]):
-    """An unprepared loader of a stream, without its first batches (they are read and dropped)."""
+    """An unprepared loader of a stream without its first batches, which are read and dropped."""
 
     _crosstrain_skip: int
 
@@ -120,13 +118,13 @@ class SkippingLoader(DataLoader[Any]):
         return max(0, super().__len__() - self._crosstrain_skip)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        # The class is made here, where pickle does not find it: the loader is made again from the user's own.
+        # pickle cannot find the class, which is made at run time, so it makes the loader from the user's own again.
         attributes = {name: value for name, value in vars(self).items() if name != "_crosstrain_skip"}
         return skip_first_batches, (_dressed(type(self).__bases__[1], attributes), self._crosstrain_skip)
 
 
 def _dressed(kind: type, attributes: dict[str, Any]) -> DataLoader[Any]:
-    """An instance with these attributes, made without the constructor: most cannot be set later."""
+    """An instance with these attributes, made without the constructor, because most cannot be set later."""
     loader: DataLoader[Any] = object.__new__(kind)
     vars(loader).update(attributes)
     return loader
@@ -136,7 +134,7 @@ _CLASSES: dict[tuple[type, type], type] = {}
 
 
 def _class_with(first: type, kind: type) -> type:
-    """The class that is both `first` and the user's own `kind`, whose name it keeps; made once."""
+    """A class that derives from `first` and the user's own `kind`, whose name it has; made once."""
     if (first, kind) not in _CLASSES:
         names = {"__module__": kind.__module__, "__doc__": kind.__doc__}
         _CLASSES[first, kind] = type(kind.__name__, (first, kind), names)
@@ -146,7 +144,7 @@ def _class_with(first: type, kind: type) -> type:
 def _seed_order(
     attributes: dict[str, Any], loader: DataLoader[Any], comm: Comm, plan: DataPlan
 ) -> SeedableRandomSampler | None:
-    """The loader's sampler whose order is a function of (seed, epoch), put there if the plan wants one."""
+    """The loader's sampler whose order is a function of (seed, epoch), which is put there if the plan asks for it."""
     if isinstance(loader.dataset, IterableDataset):
         return None
     name = "sampler" if loader.batch_sampler is None else "batch_sampler"
@@ -164,26 +162,26 @@ def _seed_order(
 
 
 def _choose_feed(raw: DataLoader[Any], twin: dict[str, Any], comm: Comm, plan: DataPlan) -> Feed:
-    """Decide how the batches reach each rank; `twin` are the prepared loader's attributes, to be adapted."""
+    """Choose the source of each rank's batches, and adapt `twin`, the attributes of the prepared loader."""
     stream = isinstance(raw.dataset, IterableDataset)
     shards = comm.world > 1 and stream and _is_sharded(raw, comm, plan)
     dispatch = plan.dispatch_batches or (plan.dispatch_batches is None and stream and not shards)
-    how = _dealing(raw, comm, plan)
+    how = _batch_split(raw, comm, plan)
     if comm.world > 1 and dispatch:
         rng = _order_rng(raw, comm, plan, everywhere=False)
         sampler = raw._index_sampler
         if not stream:
-            sampler = _dealer(raw, replace(how, parts=1, part=0, devices=1), rng, comm)
+            sampler = _sharded_sampler(raw, replace(how, parts=1, part=0, devices=1), rng, comm)
         watch = _watch_rank(raw, twin, plan)
         return DispatchFeed(raw, sampler, how, rng, comm, plan.put_on_device, watch)
-    # Where the script shards the loader, each rank's sampler draws what is its own.
+    # Where the script shards the loader, each rank's sampler draws its own indices.
     rng = _order_rng(raw, comm, plan, everywhere=own_sampler(raw) is None)
     if not stream:
         _seed_workers(twin, comm, plan)
-        dealer = _dealer(raw, how, rng, comm)
+        index_sampler = _sharded_sampler(raw, how, rng, comm)
         if not how.alone and raw.batch_sampler is not None:
-            twin["batch_sampler"] = dealer
-        return MapFeed(raw, dealer)
+            twin["batch_sampler"] = index_sampler
+        return MapFeed(raw, index_sampler)
     if how.alone:
         return StreamFeed(raw, how, rng)
     if shards:
@@ -191,8 +189,7 @@ def _choose_feed(raw: DataLoader[Any], twin: dict[str, Any], comm: Comm, plan: D
         dataset: Any = raw.dataset
         twin["dataset"] = dataset.shard(num_shards=comm.world, index=comm.rank)
         return NodeShardFeed(raw, how, rng, comm)
-    # Every rank reads the same stream: its workers must draw the same numbers everywhere, so no SeedByRank
-    # here.
+    # Every rank reads the same stream, so that its workers must draw the same numbers everywhere: no SeedByRank.
     twin["dataset"] = shard = StreamShard(raw.dataset, how)
     twin["collate_fn"] = CountingCollate(shard, raw.collate_fn)
     return StreamShardFeed(raw, how, rng, _watch_rank(raw, twin, plan))
@@ -208,12 +205,12 @@ def _reads_one_stream(raw: DataLoader[Any], comm: Comm, plan: DataPlan) -> bool:
     return stream and not _is_sharded(raw, comm, plan)
 
 
-def _dealing(raw: DataLoader[Any], comm: Comm, plan: DataPlan) -> BatchSplit:
+def _batch_split(raw: DataLoader[Any], comm: Comm, plan: DataPlan) -> BatchSplit:
     batches = raw._index_sampler
     stream = isinstance(raw.dataset, IterableDataset)
     size = raw.batch_size if stream or raw.batch_size is not None else getattr(batches, "batch_size", None)
     drop_last = raw.drop_last or (not stream and bool(getattr(batches, "drop_last", False)))
-    # What the user's data set batches itself is one batch for all devices of a process.
+    # A batch that the user's data set makes itself is one batch for all devices of a process.
     devices = 1 if raw.batch_size is None and raw.batch_sampler is None else comm.replicas // comm.world
     return BatchSplit(comm.world, comm.rank, size, plan.split_batches, plan.even_batches, drop_last, devices)
 
@@ -221,20 +218,19 @@ def _dealing(raw: DataLoader[Any], comm: Comm, plan: DataPlan) -> BatchSplit:
 def _order_rng(raw: DataLoader[Any], comm: Comm, plan: DataPlan, everywhere: bool = True) -> OrderRng:
     if isinstance(raw.dataset, IterableDataset):
         found = generators(raw, raw.dataset)
-        # The base seed of the workers is drawn from torch: a stream that every rank reads must be the same
-        # one.
+        # torch draws the workers' base seed: a stream that every rank reads must be the same on all.
         return OrderRng(comm, found, "torch", plan.rng_types, everywhere=everywhere)
     batches = raw._index_sampler
     return OrderRng(comm, generators(raw, batches), reach(batches), plan.rng_types, everywhere=everywhere)
 
 
-def _dealer(raw: DataLoader[Any], how: BatchSplit, rng: OrderRng, comm: Comm) -> ShardedBatchSampler:
+def _sharded_sampler(raw: DataLoader[Any], how: BatchSplit, rng: OrderRng, comm: Comm) -> ShardedBatchSampler:
     batches = raw._index_sampler
     single = raw.batch_sampler is None and not isinstance(batches, BatchSampler)
     unknown = reach(batches) == "anything"
     early = unknown or raw.num_workers > 0
     if (sampler := own_sampler(raw)) is not None:
-        return AdoptedDealer(
+        return PreshardedBatchSampler(
             batches, how, rng, comm, single=single, check=False, early=early, sampler=sampler
         )
     return ShardedBatchSampler(
@@ -248,7 +244,7 @@ def _seed_workers(twin: dict[str, Any], comm: Comm, plan: DataPlan) -> None:
 
 
 def _watch_rank(raw: DataLoader[Any], twin: dict[str, Any], plan: DataPlan) -> RankWatch | None:
-    """Watches the first read of a stream; None where the user has said that process 0 reads for all."""
+    """What watches the first read of a stream; None where the user has chosen that process 0 reads for all."""
     if plan.dispatch_batches is True:
         return None
     name = type(raw.dataset).__name__
@@ -259,6 +255,6 @@ def _watch_rank(raw: DataLoader[Any], twin: dict[str, Any], plan: DataPlan) -> R
 
 
 def _can_shard(dataset: Any, world: int) -> bool:
-    """Whether the stream offers shards for every process, in the manner of Hugging Face's IterableDataset."""
+    """Whether the stream has a shard for every process and a method `shard`, like Hugging Face's IterableDataset."""
     count = getattr(dataset, "num_shards", None) or getattr(dataset, "n_shards", None)
     return callable(getattr(dataset, "shard", None)) and isinstance(count, int) and count >= world

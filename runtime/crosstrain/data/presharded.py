@@ -1,4 +1,4 @@
-"""Loaders that the script has sharded itself, with a DistributedSampler: prepared, they keep their own order."""
+"""Loaders that the script itself has sharded with a DistributedSampler; prepared, they keep their own order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from crosstrain.data.sharding import Batch, Counts
 
 
 class Share(NamedTuple):
-    """What a sampler says about its part of the data set."""
+    """A sampler's share of the data set: the number of shares, this one's index, and the sampler's type."""
 
     replicas: int
     rank: int
@@ -22,10 +22,10 @@ class Share(NamedTuple):
 
 
 def own_sampler(loader: DataLoader[Any]) -> Any:
-    """The sampler by which the script shards this loader; None if it leaves that to `prepare`.
+    """The sampler by which the script itself shards this loader; None if it leaves that to `prepare`.
 
-    A DistributedSampler, or what has its attributes `num_replicas` and `rank`: the sampler, the batch sampler, or
-    one inside of it.
+    This is a DistributedSampler, or any object with its attributes `num_replicas` and `rank`: the sampler, the batch
+    sampler, or one inside it.
     """
     if isinstance(loader.dataset, IterableDataset):
         return None
@@ -39,13 +39,13 @@ def own_sampler(loader: DataLoader[Any]) -> Any:
 
 
 def share_of(loader: DataLoader[Any]) -> Share | None:
-    """This process's part of a loader that the script shards."""
+    """This process's share of a loader that the script shards; None for any other loader."""
     sampler = own_sampler(loader)
     return None if sampler is None else Share(sampler.num_replicas, sampler.rank, type(sampler).__name__)
 
 
 def misfit(shares: list[Share | None], comm: Comm, data: str) -> str | None:
-    """What is wrong with the parts that the processes' loaders over ``data`` say are theirs; None if they fit."""
+    """An error message about the shares of the processes' loaders over ``data``; None if they fit this run."""
     for rank, share in enumerate(shares):
         if share is None or (share[:2] == (comm.world, rank) and comm.replicas == comm.world):
             continue
@@ -66,11 +66,11 @@ def misfit(shares: list[Share | None], comm: Comm, data: str) -> str | None:
     return None
 
 
-class AdoptedDealer(ShardedBatchSampler):
-    """The index sampler of a loader that the script has sharded: its own batches, one a step.
+class PreshardedBatchSampler(ShardedBatchSampler):
+    """The index sampler of a loader that the script has sharded; each step is one of its own batches.
 
-    sampler: what shards. Its indices are every `num_replicas`-th of an order that starts again at its end to fill
-    the last ones up; these are not real.
+    sampler: the sampler that shards. Its indices are every `num_replicas`-th of an order, which begins again at its end
+    until all ranks have as many; the repeated ones are not real.
     """
 
     def __init__(self, *args: Any, sampler: Any, **kwargs: Any) -> None:
@@ -86,7 +86,7 @@ class AdoptedDealer(ShardedBatchSampler):
             yield own, next(counts, None)
 
     def _counts(self) -> Iterator[Counts]:
-        """The rows of all ranks, step by step; nothing where only the other ranks could tell."""
+        """The counts of each step; none where only the other ranks know theirs."""
         held, size = known_length(self.sampler), 1 if self.single else self.how.size
         if held is None or size is None or not self._tells_batches():
             return
@@ -102,12 +102,12 @@ class AdoptedDealer(ShardedBatchSampler):
             yield Counts((len(step),) * len(replicas), true)
 
     def _tells_batches(self) -> bool:
-        """Whether the batches are the sampler's indices, so many at a time."""
+        """Whether the batches are the sampler's indices in order, in groups of the batch size."""
         batches = self.batches
         return batches is self.sampler or (type(batches) is BatchSampler and batches.sampler is self.sampler)
 
     def _real(self, held: int) -> list[int] | None:
-        """How many of each rank's indices, the first ones, are no repetition; None where the order is its own."""
+        """How many of each rank's first indices are not repetitions; None where the sampler has an order of its own."""
         replicas, n = self.sampler.num_replicas, known_length(getattr(self.sampler, "dataset", None))
         if n is not None and held * replicas <= n:
             return [held] * replicas

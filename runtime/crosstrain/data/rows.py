@@ -1,4 +1,4 @@
-"""Rows of a collated batch: count them, cut them out, join them."""
+"""Cutting and joining collated batches by row."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class NotByRow(ValueError):
 
 
 def cut_rows(batch: Any, lo: int, hi: int) -> Any:
-    """Rows lo..hi of every tensor and every list of plain values; what has no rows is kept whole.
+    """Rows lo to hi (exclusive) of every tensor and every list of plain values; values without rows are kept whole.
 
-    Raises NotByRow when parts of the batch differ in their number of rows.
+    Raises NotByRow where parts of the batch differ in their number of rows.
     """
     n = rows_of(batch)
 
@@ -34,7 +34,7 @@ def cut_rows(batch: Any, lo: int, hi: int) -> Any:
 
 
 def join_rows(batches: list[Any]) -> Any:
-    """One batch with the rows of all; NotByRow when shapes, types or values without rows do not agree."""
+    """One batch with the rows of all; NotByRow where shapes, types or values without rows differ."""
     if len(batches) == 1:
         return batches[0]
     columns: list[list[Any]] = [[] for _ in batches]

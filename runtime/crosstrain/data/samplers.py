@@ -1,4 +1,4 @@
-"""What stands between a loader's own sampler and the batches that this rank reads."""
+"""Samplers between a loader's own sampler and the batches that this rank reads."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from torch.utils.data import (
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.random_streams import State
 from crosstrain.data.order_rng import OrderRng, Reach
-from crosstrain.data.sharding import Batch, BatchSplit, Counts, Even, cut, deal, steps
+from crosstrain.data.sharding import Batch, BatchSplit, Counts, Even, cut, rank_steps, steps
 from crosstrain.utils import checks
 
 
 class SeedableRandomSampler(RandomSampler):
-    """A random order that is a function of (seed, epoch), whatever else draws numbers.
+    """A random sampler whose order is a function of (seed, epoch), whatever else draws random numbers.
 
-    Arguments are RandomSampler's and `data_seed`, without which `torch.initial_seed()` counts. The epoch
-    advances with each completed pass.
+    It takes RandomSampler's arguments and ``data_seed``, by default `torch.initial_seed()`. The epoch advances with
+    each completed pass.
     """
 
     def __init__(self, *args: Any, data_seed: int | None = None, **kwargs: Any) -> None:
@@ -51,7 +51,7 @@ class SeedableRandomSampler(RandomSampler):
 
 
 class SkipBatchSampler(BatchSampler):
-    """A batch sampler without its first `skip_batches` batches; nothing is read for those."""
+    """A batch sampler without its first `skip_batches` batches, which are not read."""
 
     batch_size: int | None  # type: ignore[assignment]
 
@@ -70,18 +70,18 @@ class SkipBatchSampler(BatchSampler):
 
 
 class ShardedBatchSampler:
-    """The index sampler of a prepared map-style loader: this rank's share of the user's own batches.
+    """The index sampler of a prepared map-style loader, which gives this rank's share of the user's own batches.
 
-    With several processes it is also the loader's `batch_sampler`; what it lacks, the user's own answers.
+    With several processes it is also the loader's `batch_sampler`, with the other attributes of the user's own.
 
-    batches: the user's batch sampler, or the sampler of a loader with batch_size=None: then `single` is true
-    and
-        every index counts as a batch of one row.
-    check: compare the first step over the ranks, for samplers whose source of randomness is unknown.
-    early: the order may be drawn in iter(), by workers that read ahead or a sampler that does so.
-    skip, resume: where and in which random state the next pass starts; the loader sets them before each pass.
-    rewind: what torch draws to seed workers is not to move the next order.
-    drawn: the pass that was begun last.
+    batches: the user's batch sampler, or the sampler of a loader with batch_size=None. Then `single` is true, and every
+        index counts as a batch of one row.
+    check: whether to compare the first step over the ranks, for samplers whose source of randomness is unknown.
+    early: whether the order may be drawn in iter(), by workers that read ahead or by the sampler itself.
+    skip, resume: how many batches the next pass leaves out, and the random state in which it begins; the loader sets
+        them before each pass.
+    rewind: whether to undo what torch drew to seed workers, so that it does not change the order.
+    drawn: the pass that began last.
     """
 
     def __init__(
@@ -109,12 +109,12 @@ class ShardedBatchSampler:
 
     @property
     def batch_sampler(self) -> Any:
-        """The user's own."""
+        """The user's own batch sampler."""
         return self.batches
 
     @property
     def even_batches(self) -> Even:
-        """How the next passes end; settable."""
+        """How later passes complete their last step; can be set."""
         return self.how.even
 
     @even_batches.setter
@@ -122,13 +122,13 @@ class ShardedBatchSampler:
         self.how = replace(self.how, even=even)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "batches":  # not yet there while unpickled
+        if name == "batches":  # not yet unpickled
             raise AttributeError(name)
         return getattr(self.batches, name)
 
     def __iter__(self) -> Iterator[Any]:
-        # A sampler may draw here or at its first batch; either way nothing is drawn before the user's loop
-        # would, and what is thrown away before its first batch drew nothing that plain PyTorch would not.
+        # A sampler may draw here or at its first batch. Either way it draws when plain PyTorch would, also for an
+        # iterator that is thrown away before its first batch.
         if self.early or self.resume is not None:
             self.rng.open(self.resume)
         if self.rewind:
@@ -140,21 +140,21 @@ class ShardedBatchSampler:
         return self.drawn.own()
 
     def __len__(self) -> int:
-        """Batches of a whole pass on this rank."""
+        """The number of batches of a whole pass on this rank."""
         return steps(len(self.batches), self.how, samples(self.batches))
 
     def steps(self, walk: Iterator[Batch]) -> Iterator[tuple[Batch | None, Counts | None]]:
-        """This rank's batches of a walk over all of them, each with the rows of all ranks if these are known."""
-        return deal(walk, self.how)
+        """This rank's batches of a walk over all batches, each with the step's counts if they are known."""
+        return rank_steps(walk, self.how)
 
     def compare_first(self, walk: Iterator[Batch]) -> Iterator[Batch]:
-        """The same walk, after its first step was found equal on all ranks; RuntimeError if it is not."""
+        """The same walk, after comparing its first step over the ranks (collective); RuntimeError where they differ."""
         if not self._check:
             return walk
         head = list(islice(walk, self.how.group))
         try:
             mine = [[int(index) for index in batch] for batch in head]
-        except (TypeError, ValueError):  # indices that are no numbers cannot be compared in general
+        except (TypeError, ValueError):  # indices other than numbers cannot be compared in general
             mine = []
         for rank, other in enumerate(self._comm.all_gather_object(mine)):
             if other != mine:
@@ -171,45 +171,46 @@ class ShardedBatchSampler:
 
 
 class SamplerPass:
-    """One pass of a `ShardedBatchSampler`: the state it began in, and the counts of steps drawn and not yet consumed.
+    """One pass of a `ShardedBatchSampler`, with the state it began in.
 
-    One process needs no counts: its batches are the user's.
+    counts: those of the steps that were drawn and are not yet used; one process needs none, since its batches are the
+    user's.
     """
 
-    def __init__(self, dealer: ShardedBatchSampler, walk: Iterator[Batch]) -> None:
+    def __init__(self, sampler: ShardedBatchSampler, walk: Iterator[Batch]) -> None:
         self.start: State = {}  # known with the first batch
         self.counts: deque[Counts | None] = deque()
-        self._dealer = dealer
+        self._sampler = sampler
         self._walk = walk
-        self._skip = dealer.skip
-        self._begun = dealer.rng.start
+        self._skip = sampler.skip
+        self._begun = sampler.rng.start
         self._primed = False
 
     def prime(self) -> None:
-        """Draw the first step now, while the random state of the order is installed."""
+        """Draw the first step, with the random state of the order installed."""
         if self._primed:
             return
         self._primed = True
-        dealer = self._dealer
+        sampler = self._sampler
         try:
-            installed = dealer.rng.open()
-            self.start = dealer.rng.order(self._begun or installed)
-            mine = self._walk if dealer.how.alone else self._deal(dealer.compare_first(self._walk))
+            installed = sampler.rng.open()
+            self.start = sampler.rng.order(self._begun or installed)
+            mine = self._walk if sampler.how.alone else self._own_steps(sampler.compare_first(self._walk))
             first = list(islice(mine, self._skip, self._skip + 1))
             if self._skip:
                 self.counts = deque(list(self.counts)[self._skip :])
             self._walk = chain(first, mine)
         finally:
-            dealer.rng.close()
+            sampler.rng.close()
 
     def own(self) -> Iterator[Any]:
-        """The index batches of this rank."""
+        """This rank's index batches."""
         self.prime()
         yield from self._walk
 
-    def _deal(self, walk: Iterator[Batch]) -> Iterator[Any]:
-        single = self._dealer.single
-        for own, counts in self._dealer.steps(walk):
+    def _own_steps(self, walk: Iterator[Batch]) -> Iterator[Any]:
+        single = self._sampler.single
+        for own, counts in self._sampler.steps(walk):
             if own is None:
                 return
             self.counts.append(counts)
@@ -217,7 +218,7 @@ class SamplerPass:
 
 
 class RowRequests:
-    """The index sampler of a stream that yields this rank's rows only: always ask for one step's worth."""
+    """The index sampler of a stream that gives this rank's rows only: it asks for the rows of one step, endlessly."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -227,13 +228,13 @@ class RowRequests:
 
 
 def own_rows(how: BatchSplit) -> int:
-    """Rows that this rank holds in a full step of a stream."""
+    """The number of rows that this rank holds in a full step of a stream."""
     assert how.full is not None, "a stream without batches has no rows to count"
     return cut(how.full, how.parts, how.width, how.even).counts.rows[how.part]
 
 
 def reach(batches: Any) -> Reach:
-    """What the order of this sampler or batch sampler may be drawn from."""
+    """The streams that the order of this sampler or batch sampler may be drawn from."""
     if isinstance(batches, SkipBatchSampler):
         return reach(batches.batch_sampler)
     if type(batches) is BatchSampler:
@@ -241,21 +242,21 @@ def reach(batches: Any) -> Reach:
     if type(batches) in (SequentialSampler, SeedableRandomSampler, list, tuple, range):
         return "nothing"
     if type(batches).__iter__ is DistributedSampler.__iter__:
-        return "nothing"  # a generator of its own, from seed and epoch
+        return "nothing"  # draws from a generator of its own, made from seed and epoch
     if type(batches) in (RandomSampler, SubsetRandomSampler, WeightedRandomSampler):
         return "torch"
     return "anything"
 
 
 def samples(batches: Any) -> int | None:
-    """Rows in one pass over a batch sampler, None where only the pass itself could tell."""
+    """The number of rows in one pass over a batch sampler; None where only the pass itself tells."""
     if type(batches) is not BatchSampler:
         return None
     return known_length(batches.sampler)
 
 
 def known_length(owner: Any) -> int | None:
-    """len(owner), None where it has none."""
+    """``len(owner)``; None where it has no length."""
     try:
         return len(owner)
     except (TypeError, NotImplementedError):
@@ -263,7 +264,7 @@ def known_length(owner: Any) -> int | None:
 
 
 def generators(*owners: Any) -> list[torch.Generator]:
-    """The torch generators that these objects, and the samplers inside them, draw from; each once."""
+    """The torch generators of these objects and of the samplers inside them, each once."""
     found: dict[int, torch.Generator] = {}
     for owner in owners:
         for holder in (owner, getattr(owner, "sampler", None), getattr(owner, "batch_sampler", None)):
@@ -274,7 +275,7 @@ def generators(*owners: Any) -> list[torch.Generator]:
 
 
 def seeded(batches: Any, seed: int) -> Any:
-    """A copy of the batch sampler (or sampler) whose random order is a function of (seed, epoch)."""
+    """A copy of the (batch) sampler whose order is a function of (seed, epoch); one that is not random as it is."""
     if type(batches) is RandomSampler:
         like = (batches.data_source, batches.replacement, batches._num_samples)
         return SeedableRandomSampler(*like, data_seed=seed)

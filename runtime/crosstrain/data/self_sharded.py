@@ -1,8 +1,8 @@
-"""Iterable data sets that give each process its own part: read by one process for all, the other parts are lost.
+"""Iterable data sets that give each process its own part; where one process reads for all, the other parts are lost.
 
-Two facts tell them: attributes that hold the rank, or another list of files on each process, compared at `prepare`;
-and the question for the rank while the first row is read, whoever asks it by whatever name. A data set that needs
-the rank for something else is read by process 0 for all with ``dispatch_batches=True``, which is not checked.
+Two signs show such a data set: attributes that hold the rank, or another list of files on each process, which `prepare`
+compares; and code that asks for the rank while the first row is read. A data set that needs the rank for something else
+can be read with ``dispatch_batches=True``, which is not checked.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _TELLERS: set[CodeType] = set()
 
 
 def tells_rank(function: Callable[..., int]) -> Callable[..., int]:
-    """Decorator of ours that tell a script its rank: a data set that asks while it is read is noticed."""
+    """Decorator for Crosstrain's functions that return the rank: `RankWatch` notices calls of them."""
     _TELLERS.add(function.__code__)
     return function
 
 
 def attributes(dataset: Any, rank: int) -> dict[str, str]:
-    """What a data set holds that may be one process's part, short enough to compare."""
+    """The attributes of a data set that may hold one process's part, as text short enough to compare."""
     found = {}
     for name, value in vars(dataset).items() if hasattr(dataset, "__dict__") else ():
         if type(value) is int and value == rank and "seed" not in name:
@@ -52,7 +52,7 @@ def attributes(dataset: Any, rank: int) -> dict[str, str]:
 
 
 def difference(by_rank: list[dict[str, str]], data: str) -> str | None:
-    """Which attribute says that each process reads its own part, in words; None if none does."""
+    """A message about the attribute that shows that each process reads its own part; None if none does."""
     for name in by_rank[0]:
         values = [found.get(name, "") for found in by_rank]
         if set(values) == {_THE_RANK}:
@@ -69,9 +69,9 @@ def difference(by_rank: list[dict[str, str]], data: str) -> str | None:
 
 
 class RankWatch:
-    """Notices who asks for the process's rank while the first row of a data set is read.
+    """Notices code that asks for the process's rank while the first row of a data set is read.
 
-    In a `with` block it listens to the calls of Python functions in this thread; not while a profiler does.
+    In a `with` block it follows the calls of Python functions in this thread, unless a profiler already does.
     """
 
     def __init__(self, data: str) -> None:
@@ -90,7 +90,7 @@ class RankWatch:
     def first(self, source: Iterator[Any]) -> Iterator[Any]:
         """The items of the source, the first one read under watch.
 
-        Raises RuntimeError behind it if the rank was asked for, since iter() of the data set.
+        Raises RuntimeError where code has asked for the rank by then.
         """
         if self.over:
             return source
@@ -116,7 +116,7 @@ class RankWatch:
 
 
 class WatchedWorker:
-    """A `worker_init_fn` that watches the worker's first batch, after the user's own."""
+    """A `worker_init_fn` that calls the user's own and then watches the worker's first batch."""
 
     def __init__(self, data: str, inner: Callable[[int], None] | None) -> None:
         self.data = data
@@ -130,7 +130,7 @@ class WatchedWorker:
             sys.setprofile(self._heard)
 
     def _heard(self, frame: FrameType, event: str, argument: Any) -> None:
-        if frame.f_code is Queue.put.__code__:  # the batch goes to the process that wanted it
+        if frame.f_code is Queue.put.__code__:  # the worker sends its batch
             sys.setprofile(None)
             return
         self._watch._heard(frame, event, argument)
@@ -140,7 +140,7 @@ class WatchedWorker:
 
 
 def _asks(frame: FrameType) -> FrameType | None:
-    """The user's frame that asks for the rank, if ``frame`` is that of a function that tells it."""
+    """The user's frame that asks for the rank, if ``frame`` is that of a function that returns it; else None."""
     caller = frame.f_back
     if frame.f_code is _environment():
         if frame.f_locals.get("key") not in _VARIABLES:
@@ -150,7 +150,7 @@ def _asks(frame: FrameType) -> FrameType | None:
             "_collections_abc",
             "collections.abc",
         ):
-            if caller.f_code.co_name == "__contains__":  # only whether there is one
+            if caller.f_code.co_name == "__contains__":  # asks only whether it is set
                 return None
             caller = caller.f_back
     elif frame.f_code not in _tellers() and frame.f_code not in _TELLERS:
@@ -165,7 +165,7 @@ def _environment() -> CodeType:
 
 @cache
 def _tellers() -> frozenset[CodeType]:
-    """torch's functions that tell the rank."""
+    """torch's functions that return the rank."""
     from torch import distributed
 
     if not distributed.is_available():

@@ -1,9 +1,8 @@
-"""Which rank gets which rows of which step, and how many of them are real. No torch, no communication.
+"""Which rank gets which rows of each step, and how many of them are real. Uses neither torch nor communication.
 
-Every rank walks the same list of index batches, so every rank knows, for every step and every rank, how many
-rows that rank holds (`rows`) and how many of them are part of the pass (`real`): the others complete an
-uneven tail, or stand in on a rank that would have none. That is all that exact metrics and weighted gradients
-need.
+Every rank walks over the same list of index batches. So every rank knows how many rows each rank holds in each step
+(`rows`), and how many of these are part of the pass (`real`); the others complete an uneven last step, or fill in for a
+rank that would have none. Exact metrics and weighted gradients need nothing else.
 """
 
 from __future__ import annotations
@@ -19,15 +18,13 @@ Batch: TypeAlias = Sequence[Any]
 
 
 class Counts(NamedTuple):
-    """Rows of one step by rank: how many each rank holds, and how many of these are real."""
+    """The rows of one step: how many each rank holds, and how many of these are real."""
 
     rows: tuple[int, ...]
     real: tuple[int, ...]
 
     def weights(self) -> tuple[float, ...]:
-        """What each rank's mean loss counts, so that the plain average over the ranks is the mean over all
-        real rows.
-        """
+        """The factor of each rank's mean loss with which the average over the ranks is the mean over all real rows."""
         total = sum(self.real)
         return (
             tuple(real * len(self.real) / total for real in self.real) if total else (1.0,) * len(self.real)
@@ -35,14 +32,14 @@ class Counts(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """How n rows are cut: rank r takes rows `bounds[r]` of the n rows followed by the completion."""
+    """How n rows are cut: rank r takes the rows `bounds[r]` of the n rows and those that complete them."""
 
     bounds: tuple[tuple[int, int], ...]
     counts: Counts
 
 
 class RankStep(NamedTuple):
-    """One step as one rank sees it. `own` is None on a rank that has no batch in this step."""
+    """One step of one rank. `own` is its batch; None where it has none in this step."""
 
     own: Batch | None
     counts: Counts
@@ -50,17 +47,17 @@ class RankStep(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchSplit:
-    """How a list of index batches becomes steps of `parts` ranks.
+    """How a list of index batches becomes steps of `parts` ranks, of which this one is `part`.
 
-    size: rows of a full batch of the list, None when the sizes vary (a batch sampler of the user's own).
+    size: the number of rows of a full batch; None where it varies (a batch sampler of the user's own).
     split: True cuts each batch over the ranks; False gives each rank a whole batch per step.
-    even: True completes the last step from the start of the pass; False leaves it uneven, and a rank may have
-    no
-        batch in it; "weighted" splits its rows as evenly as possible, and gives a rank that would have none
-        one row that is not real.
-    drop_last: leave out a step that is not full.
-    devices: that each part feeds: so many batches of the list (or shares of a split one) make its rows of a
-        step.
+    even: True completes the last step from the start of the pass; False leaves it uneven, and a rank may have no batch
+        in it; "weighted" splits its rows as evenly as possible, and a rank that would have none gets one row that is
+        not real.
+    drop_last: whether to leave out a step that is not full.
+    devices: how many devices each rank feeds. So many batches, or shares of a split one, make its rows of a step.
+
+    Raises ValueError where a batch cannot be split over the ranks.
     """
 
     parts: int
@@ -88,35 +85,35 @@ class BatchSplit:
 
     @cached_property
     def replicas(self) -> int:
-        """Devices that share a step."""
+        """The number of devices that share a step."""
         return self.parts * self.devices
 
     @cached_property
     def alone(self) -> bool:
-        """One device takes the list as it is."""
+        """Whether one device takes the list as it is."""
         return self.replicas == 1
 
     @cached_property
     def group(self) -> int:
-        """Batches of the list that make a full step."""
+        """How many batches of the list make a full step."""
         return 1 if self.split else self.replicas
 
     @cached_property
     def full(self) -> int | None:
-        """Rows of a full step over all ranks, None when the sizes vary."""
+        """The number of rows of a full step over all ranks; None where the sizes vary."""
         return None if self.size is None else self.size * self.group
 
     @cached_property
     def width(self) -> int:
-        """Rows of one rank in a full step that is cut by row."""
+        """The number of rows of one rank in a full step that is cut by row."""
         return (self.full or 0) // self.parts
 
 
 @lru_cache(maxsize=512)
 def cut(n: int, parts: int, width: int, even: Even) -> Cut:
-    """Cut n rows over the ranks; `width` rows for each but with "weighted", which knows no width.
+    """Cut n >= 1 rows over the ranks, `width` rows for each, or with "weighted" as evenly as possible.
 
-    Bounds beyond n reach into the completion; n of at least 1 is the caller's business.
+    Bounds beyond n are of rows that complete the step.
     """
     if even == "weighted":
         small, more = divmod(n, parts)
@@ -134,7 +131,7 @@ def cut(n: int, parts: int, width: int, even: Even) -> Cut:
 
 
 def take(rows: Batch, start: Batch, lo: int, hi: int) -> Batch:
-    """Rows lo..hi of `rows` followed by `start` over and over."""
+    """Rows lo to hi (exclusive) of `rows`, followed by `start` again and again."""
     n = len(rows)
     if hi <= n:
         return rows[lo:hi]
@@ -148,8 +145,8 @@ def groups(batches: Iterable[Batch], size: int) -> Iterator[list[Batch]]:
         yield group
 
 
-def deal(batches: Iterable[Batch], how: BatchSplit) -> Iterator[RankStep]:
-    """The steps of one pass as rank `how.part` sees them, read one step at a time and never ahead."""
+def rank_steps(batches: Iterable[Batch], how: BatchSplit) -> Iterator[RankStep]:
+    """The steps of one pass on rank `how.part`, read one at a time and never ahead."""
     if how.alone:
         for batch in batches:
             n = (len(batch),)
@@ -158,15 +155,15 @@ def deal(batches: Iterable[Batch], how: BatchSplit) -> Iterator[RankStep]:
     first: list[Batch] = []
     for group in groups(batches, how.group):
         first = first or group
-        dealt = _by_row(group, first, how) if _rows_may_move(group, how) else _by_batch(group, first, how)
-        if dealt is not None:
-            yield dealt
+        step = _by_row(group, first, how) if _rows_may_move(group, how) else _by_batch(group, first, how)
+        if step is not None:
+            yield step
 
 
 def _rows_may_move(group: list[Batch], how: BatchSplit) -> bool:
-    """Whether a row of this step may go to another rank than the rest of its batch.
+    """Whether the rows of a batch in this step may go to different ranks.
 
-    Batches of varying size stay whole: a sampler that forms them (by length, by class) did it for a reason.
+    Batches of varying size stay whole, because a sampler has formed each of them on purpose (by length, by class).
     """
     return how.split or (how.size is not None and max(map(len, group)) <= how.size)
 
@@ -206,7 +203,7 @@ def _by_batch(group: list[Batch], first: list[Batch], how: BatchSplit) -> RankSt
 
 
 def _by_part(group: list[Batch], how: BatchSplit) -> list[list[Batch]]:
-    """The batches of each part, whole; the last parts may have fewer, or none."""
+    """The whole batches of each rank; the last ranks may have fewer, or none."""
     return [group[at : at + how.devices] for at in range(0, how.group, how.devices)]
 
 
@@ -215,7 +212,10 @@ def _joined(batches: list[Batch]) -> Batch:
 
 
 def steps(batches: int, how: BatchSplit, samples: int | None = None) -> int:
-    """How many batches rank `how.part` gets in a pass over `batches` batches, of `samples` rows in all if known."""
+    """The number of steps that rank `how.part` takes part in, in a pass over `batches` batches.
+
+    samples: the number of rows in all of them; None where it is unknown.
+    """
     if how.alone:
         return batches
     whole, extra = divmod(batches, how.group)

@@ -1,10 +1,10 @@
-"""Loaders that were not prepared: is a `for` loop over one of them running right now?
+"""Whether a `for` loop over a loader that was not prepared is running.
 
-`gather_for_metrics` goes by the innermost prepared loader; in the loop of an unprepared one inside it, the rows are
-not that loader's. Nothing but the running code tells such a loop from ``next(iterator)``, which many scripts call
-once for each batch of a prepared loader, and from a loop that was broken off while its iterator lives on. So each
-iterator of an unprepared loader notes which `for` statements asked for its latest batch, and whoever wants to know
-looks whether the calling code is inside one of them.
+`gather_for_metrics` goes by the innermost prepared loader; in a loop over an unprepared one inside it, the rows are not
+that loader's. Only the running code distinguishes such a loop from ``next(iterator)``, which many scripts call once for
+each batch of a prepared loader, and from a loop that was broken off while its iterator lives on. So each iterator of an
+unprepared loader records the `for` statements that asked for its latest batch, and `looping` tests whether the calling
+code is inside one of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ASKS = {_FOR} | {dis.opmap[name] for name in ("SEND", "YIELD_FROM") if name in 
 
 
 class Loop(NamedTuple):
-    """A `for` statement of a running function: the frame's identity, its code, and the statement's offset."""
+    """A `for` statement of a running function: the frame's id, its code, and the statement's offset in it."""
 
     frame: int
     code: CodeType
@@ -38,13 +38,13 @@ _iterators: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def tick() -> int:
-    """Numbers that tell what came first: a batch of an unprepared loader, or a pass over a prepared one."""
+    """The next of the numbers that put batches of unprepared loaders and passes over prepared ones in order of time."""
     return next(_ticks)
 
 
 def asking(frame: FrameType | None) -> tuple[Loop, ...]:
-    """The `for` statements on whose behalf ``frame`` runs: several where a generator hands batches on, as tqdm does;
-    none below a plain ``next()``.
+    """The `for` statements for which ``frame`` runs: several where generators such as tqdm's pass batches on, and none
+    for a plain ``next()``.
     """
     found: list[Loop] = []
     while frame is not None and frame.f_code.co_code[frame.f_lasti] in _ASKS:
@@ -56,7 +56,7 @@ def asking(frame: FrameType | None) -> tuple[Loop, ...]:
 def looping(since: int, but: tuple[Loop, ...]) -> bool:
     """Whether the caller runs inside a `for` loop over an unprepared loader that gave a batch after ``since``.
 
-    but: loops that do not count, because they ask a prepared loader, too (``zip(prepared, unprepared)``).
+    but: loops that do not count, because they run over a prepared loader too (``zip(prepared, unprepared)``).
     """
     loops = {
         loop.frame: loop
@@ -78,7 +78,10 @@ def looping(since: int, but: tuple[Loop, ...]) -> bool:
 
 
 def watch(kind: type[DataLoader[Any]]) -> None:
-    """From now on, note what asks iterators of loaders that are no ``kind``; called once more, nothing."""
+    """Let iterators of loaders that are not of this ``kind`` record their loops from now on.
+
+    A second call does nothing.
+    """
     made = _BaseDataLoaderIter.__init__
     if hasattr(made, "_crosstrain_kind"):
         return
@@ -96,7 +99,7 @@ def watch(kind: type[DataLoader[Any]]) -> None:
 
 @cache
 def _watched(kind: type[Any]) -> type[Any]:
-    """The kind of iterator that notes who asks it."""
+    """A subclass of an iterator's class that records the loops that ask it."""
 
     def __next__(self: Any) -> Any:
         self._crosstrain_loops = ()  # none, if this ends or fails
@@ -110,6 +113,6 @@ def _watched(kind: type[Any]) -> type[Any]:
 
 @lru_cache(maxsize=64)
 def _end(code: CodeType, at: int) -> int:
-    """Where the loop of the `for` statement at this offset ends; 0 for a `yield from`, which has no body."""
+    """The offset at which the loop of the `for` statement at ``at`` ends; 0 for a `yield from`, which has no body."""
     steps = (step for step in dis.get_instructions(code) if step.offset == at and step.opcode == _FOR)
     return next((int(step.argval) for step in steps), 0)

@@ -1,4 +1,4 @@
-"""Loader workers of different processes draw different numbers."""
+"""Seeds with which the loader workers of different processes draw different numbers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _MASK = (1 << 63) - 1
 class SeedByRank:
     """A `worker_init_fn` that mixes the process's rank into the worker's seed, then calls the user's own.
 
-    Torch seeds worker w of a loader with base_seed + w, and after `set_seed` the base seed is the same in
-    every process: all processes would augment alike. Process 0 keeps torch's seeds.
+    Torch seeds worker w of a loader with base_seed + w, and after `set_seed` the base seed is the same in every
+    process, so that all processes would augment in the same way. Process 0 keeps torch's seeds.
     """
 
     def __init__(self, rank: int, inner: Callable[[int], None] | None) -> None:
@@ -37,12 +37,15 @@ class SeedByRank:
             numpy.random.seed([seed & 0xFFFFFFFF, seed >> 32])
         info = get_worker_info()
         if info is not None:
-            # Data sets that seed themselves read it here; WorkerInfo refuses plain assignment.
+            # Data sets that seed themselves read the seed here; WorkerInfo forbids assignment.
             object.__setattr__(info, "seed", seed)
 
 
 def mix(seed: int, rank: int) -> int:
-    """63 bits from a seed and a rank, far from those of neighbouring seeds and ranks (splitmix64)."""
+    """63 bits from a seed and a rank, mixed so that neighbouring seeds and ranks differ in many bits.
+
+    The mixing is splitmix64's: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
+    """
     value = (seed + rank * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF

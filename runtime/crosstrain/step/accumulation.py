@@ -1,45 +1,36 @@
-"""Counting micro-batches: when gradients stay local, and when a step is due."""
+"""Gradient accumulation: which micro-batches keep gradients local, and which one ends with a step."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 from torch import nn
 
 from crosstrain.step import model as models
-from crosstrain.step.optimizer import Gate
+from crosstrain.step.prepared import PreparedObjects
 from crosstrain.step.unprepared import watch_steps
 from crosstrain.step.window import Gradients
 
 
 class Accumulation:
-    """Windows of micro-batches; a window ends with an optimizer step.
+    """Counts micro-batches in windows, each of which ends with an optimizer step.
 
-    step: micro-batches so far. window: what `backward` divides by. The sequences are the Accelerator's own, which grow.
+    step: the number of micro-batches so far. window: the number by which `backward` divides the loss.
     """
 
-    def __init__(
-        self,
-        gradients: Gradients,
-        prepared: Sequence[nn.Module],
-        gates: Sequence[Gate],
-        syncs: Sequence[models.ModelSync],
-    ) -> None:
+    def __init__(self, gradients: Gradients, prepared: PreparedObjects) -> None:
         self.step = 0
         self.window = gradients.steps
         self.gradients = gradients
-        self._models = prepared
-        self._gates = gates
-        self._syncs = syncs
-        self._inside = False  # a micro-batch
-        self._turn: tuple[tuple[int, int], tuple[int, ...]] | None = (
-            None  # pass, batch and models of the last micro-batch
-        )
+        self._prepared = prepared
+        self._inside = False  # inside a micro-batch
+        # Pass, batch and models of the last micro-batch.
+        self._turn: tuple[tuple[int, int], tuple[int, ...]] | None = None
 
     def set_steps(self, steps: int) -> None:
-        """Accumulate so many micro-batches from now on."""
+        """Accumulate this many micro-batches from now on; ValueError for less than 1."""
         if steps < 1:
             raise ValueError(f"gradient_accumulation_steps={steps} must be 1 or more")
         self.gradients.steps = self.window = steps
@@ -66,17 +57,16 @@ class Accumulation:
             self._inside = False
 
     def _give_up_window(self) -> None:
-        """The next micro-batch begins a new window, with nothing left of this one: not its gradients either, whether
-        the script calls `zero_grad` or not."""
+        """Drop this window and its gradients, whether or not the script calls `zero_grad`; the next one begins anew."""
         self.step = 0
         self.gradients.sync_gradients = True
-        for gate in self._gates:
+        for gate in self._prepared.gates:
             gate.discard()
-        for sync in self._syncs:
+        for sync in self._prepared.syncs:
             sync.discard()
 
     def _notice_turns(self, accumulated: tuple[nn.Module, ...]) -> None:
-        """Models that accumulate one after the other on the same batch count it several times: say so, once."""
+        """Warn where models accumulate one after the other on the same batch, which then counts several times."""
         loader = self.gradients.active.current
         run = None if loader is None else loader._crosstrain.progress.current
         if run is None:
@@ -92,10 +82,10 @@ class Accumulation:
             )
 
     def _local(self, accumulated: tuple[nn.Module, ...]) -> AbstractContextManager[object]:
-        """Inside, the gradients of these models (or of all) stay local, unless this micro-batch ends the window."""
+        """A context that keeps gradients of these models (or of all) local, unless the micro-batch ends the window."""
         stack = ExitStack()
         if not self.gradients.sync_gradients and not self.gradients.sync_each_batch:
-            for model in accumulated or tuple(self._models):
+            for model in accumulated or tuple(self._prepared.models):
                 stack.enter_context(no_sync(model))
         return stack
 
@@ -111,7 +101,7 @@ class Accumulation:
             self.step = 0
 
     def _window_size(self) -> int:
-        """Micro-batches of the window that starts now, as far as `backward` should divide by it."""
+        """The number by which `backward` divides the loss in the window that begins now."""
         gradients = self.gradients
         loader = gradients.active.current
         if not gradients.scale_last_window or loader is None:
@@ -123,19 +113,22 @@ class Accumulation:
 
 
 def no_sync(model: nn.Module | None) -> AbstractContextManager[None]:
-    """Inside, the gradients of this model stay local."""
+    """A context that keeps the gradients of this model local.
+
+    For None, and for a model that was not prepared, the context has no effect.
+    """
     sync = None if model is None else models.sync_of(model)
     return nullcontext() if sync is None else sync.no_sync()
 
 
 class AccumulationMembers:
-    """The part of an Accelerator that accumulates."""
+    """The members of an Accelerator that accumulate gradients."""
 
     _accumulation: Accumulation
 
     @property
     def step(self) -> int:
-        """Micro-batches so far; 0 after the last of a pass."""
+        """The number of micro-batches so far; 0 after the last one of a pass."""
         return self._accumulation.step
 
     @step.setter
@@ -144,7 +137,7 @@ class AccumulationMembers:
 
     @property
     def sync_gradients(self) -> bool:
-        """Whether this micro-step ends with an optimizer step."""
+        """Whether the present micro-batch ends with an optimizer step; True outside of `accumulate`."""
         return self._accumulation.gradients.sync_gradients
 
     @sync_gradients.setter
@@ -153,6 +146,7 @@ class AccumulationMembers:
 
     @property
     def gradient_accumulation_steps(self) -> int:
+        """The number of micro-batches of one optimizer step. Setting it raises ValueError for less than 1."""
         return self._accumulation.gradients.steps
 
     @gradient_accumulation_steps.setter
@@ -160,20 +154,20 @@ class AccumulationMembers:
         self._accumulation.set_steps(steps)
 
     def accumulate(self, *accumulated: nn.Module) -> AbstractContextManager[None]:
-        """One micro-batch. Gradients add up locally until the window's last, which averages and steps.
+        """Return a context for one micro-batch, in which gradients of these models (default: all) add up locally.
 
-        The window ends after `gradient_accumulation_steps`, and at the active loader's last batch. Without
-        arguments all prepared models accumulate. If the body raises, the window is given up: its gradients are
-        dropped, and the next micro-batch begins a new one. One inside another, for a second model, is the same
-        micro-batch.
+        The window's last micro-batch averages the gradients over the ranks, and optimizers step in it. A window ends
+        after `gradient_accumulation_steps` micro-batches, and at the last batch of the loader that is being iterated.
+        If the body raises, the window's gradients are dropped, and the next micro-batch begins a new window. A context
+        inside another one, for a second model, is the same micro-batch.
         """
         return self._accumulation.accumulate(*accumulated)
 
     def no_sync(self, model: nn.Module | None = None) -> AbstractContextManager[None]:
-        """Gradients of backward passes inside stay local; nothing to do with one process."""
+        """Return a context in which backward passes leave gradients local; without effect with one process."""
         return no_sync(model)
 
     def trigger_sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Backward passes inside average, also for losses that were made under `no_sync`."""
+        """Return a context in which backward passes average gradients, also those of losses from under `no_sync`."""
         sync = models.sync_of(model)
         return nullcontext() if sync is None else sync.sync()

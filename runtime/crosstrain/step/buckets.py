@@ -1,4 +1,4 @@
-"""Flat buffers in which gradients travel: each holds parameters of one dtype and device."""
+"""Flat buffers in which gradients are averaged; each holds those of parameters of one dtype and device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CommHook = Callable[[Any, Any], "torch.futures.Future[Tensor]"]
 
 
 class GradientSlot:
-    """One parameter, and where its gradient stands."""
+    """One parameter and the state of its gradient."""
 
     __slots__ = ("arrived", "bucket", "name", "param", "touched")
 
@@ -39,7 +39,7 @@ class Bucket:
     ) -> None:
         """``extra`` elements at the end of the buffer are left to the caller.
 
-        ``keeps_gradients``: once they are averaged here, gradients stay here, so that there is no second copy of them.
+        ``keeps_gradients``: whether gradients become views of the buffer, so that there is no second copy of them.
         """
         self.slots = slots
         self.keeps_gradients = keeps_gradients
@@ -58,7 +58,7 @@ class Bucket:
             slot.bucket = self
 
     def fill(self) -> None:
-        """Copy the gradients in; a parameter without one counts as zero."""
+        """Copy the gradients into the buffer; a parameter without one counts as zero."""
         if self.keeps_gradients:
             for slot, view in zip(self.slots, self.views, strict=True):
                 _move_in(slot.param, view)
@@ -71,7 +71,7 @@ class Bucket:
             torch._foreach_copy_(self.views, cast("list[Tensor]", grads))
 
     def hand_out(self, used: set[str]) -> None:
-        """Copy the averages back; a parameter without a gradient gets one if it is in ``used``."""
+        """Copy the averages back into the gradients; a parameter without one gets it if its name is in ``used``."""
         if self.keeps_gradients:
             for slot, view in zip(self.slots, self.views, strict=True):
                 if slot.param.grad is None and slot.name in used:
@@ -88,7 +88,7 @@ class Bucket:
             torch._foreach_copy_(grads, views)
 
     def start(self, comm: Comm, hook: tuple[CommHook, Any] | None, empty: bool = False) -> None:
-        """Begin averaging; ``empty``: this rank has nothing to add."""
+        """Begin averaging; with ``empty`` this rank contributes zeros."""
         if empty:
             self.flat.zero_()
         else:
@@ -105,7 +105,7 @@ class Bucket:
         self.pending.wait()
 
     def reset(self) -> None:
-        """Ready for the next pass."""
+        """Prepare for the next backward pass."""
         self.pending = None
         self.again = False
         self.waiting = len(self.slots)
@@ -132,7 +132,7 @@ class Bucket:
 
 
 def _move_in(param: nn.Parameter, view: Tensor) -> None:
-    """Let the parameter's gradient be the view, with the value that it has; zeros where there is no gradient."""
+    """Make the parameter's gradient a view of the buffer, with its value; zeros where there is no gradient."""
     if param.grad is None:
         view.zero_()
     elif param.grad.data_ptr() != view.data_ptr():
@@ -141,14 +141,17 @@ def _move_in(param: nn.Parameter, view: Tensor) -> None:
 
 
 def _shaped_like(param: Tensor, part: Tensor) -> Tensor:
-    """A part of a buffer with the parameter's shape, and its strides: its gradient has them too."""
+    """A part of a buffer with the shape and strides of the parameter, which its gradient has too."""
     if torch.ops.aten.is_non_overlapping_and_dense(param):
         return part.as_strided(param.shape, param.stride(), part.storage_offset())
     return part.view(param.shape)
 
 
 class SparseBucket(Bucket):
-    """One parameter whose gradient is sparse: an embedding with ``sparse=True``. Hooks do not apply."""
+    """A bucket of one parameter with a sparse gradient (an embedding with ``sparse=True``).
+
+    Hooks do not apply to it.
+    """
 
     def __init__(self, index: int, slot: GradientSlot) -> None:
         super().__init__(index, [slot])
@@ -183,7 +186,7 @@ class SparseBucket(Bucket):
 
 
 class _HookPending:
-    """A communication hook's future; its value goes back into the bucket."""
+    """A communication hook's future, whose value is copied into the bucket."""
 
     def __init__(self, bucket: Bucket, future: torch.futures.Future[Any]) -> None:
         self._bucket = bucket
@@ -204,10 +207,10 @@ def lay_out(
     *,
     keep_gradients: bool = False,
 ) -> tuple[list[Bucket], Tensor | None]:
-    """Distribute the slots over buckets in their order; ``flags`` elements, and one per bucket, ride in the last one
-    if that is dense. ``keep_gradients``: see `Bucket`.
+    """Distribute the slots over buckets, in order.
 
-    Returns the buckets and the flags' part of the last bucket (None: no dense last bucket, or flags is 0).
+    If the last bucket is dense, it has room for ``flags`` further elements and one per bucket. ``keep_gradients``: see
+    `Bucket`. Returns the buckets and that part of the last one; None where it is sparse or ``flags`` is 0.
     """
     groups: list[list[GradientSlot]] = []
     filling: dict[tuple[torch.dtype, torch.device], tuple[list[GradientSlot], int]] = {}

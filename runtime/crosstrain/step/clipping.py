@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
 from torch.optim import Optimizer
 
-from crosstrain.step.model import ModelSync, settle
-from crosstrain.step.optimizer import Gate
+from crosstrain.step.model import average_local
 from crosstrain.step.precision import Precision
+from crosstrain.step.prepared import PreparedObjects
 from crosstrain.step.window import Gradients
 
 
 class Clipping:
-    """Clipping and unscaling of gradients.
+    """Clipping and unscaling of the gradients of one Accelerator's models."""
 
-    ``gates`` and ``syncs`` are the Accelerator's own lists, which grow.
-    """
-
-    def __init__(
-        self, gates: Sequence[Gate], syncs: Sequence[ModelSync], gradients: Gradients, precision: Precision
-    ) -> None:
-        self._gates = gates
+    def __init__(self, prepared: PreparedObjects, gradients: Gradients, precision: Precision) -> None:
+        self._prepared = prepared
         self._gradients = gradients
-        self._syncs = syncs
         self.scaler = precision.scaler
+
+    @property
+    def step_was_skipped(self) -> bool:
+        """See `Accelerator.optimizer_step_was_skipped`."""
+        return self._gradients.sync_gradients and any(
+            getattr(optimizer, "step_was_skipped", False) for optimizer in self._prepared.optimizers
+        )
 
     def unscale(self, optimizer: Optimizer | list[Optimizer] | tuple[Optimizer, ...] | None = None) -> None:
         """See `Accelerator.unscale_gradients`."""
         if self.scaler is None:
             return
         chosen = [optimizer] if isinstance(optimizer, Optimizer) else optimizer
-        for gate in self._gates:
+        for gate in self._prepared.gates:
             if chosen is None or any(gate.optimizer is one for one in chosen):
                 gate.unscale()
 
@@ -66,33 +67,41 @@ class Clipping:
             clip_grad_value_(chosen, clip_value, foreach)
 
     def _before_clipping(self, parameters: list[Tensor]) -> None:
-        settle(self._syncs)
+        average_local(self._prepared.syncs)
         if self.scaler is not None:
-            for gate in self._gates:
+            for gate in self._prepared.gates:
                 if gate.owns(parameters):
                     gate.unscale()
 
 
 def _whole(norm: Tensor) -> Tensor:
-    """The norm of sharded gradients is sharded itself; put it together."""
+    """The norm as one tensor; that of sharded gradients is itself a DTensor."""
     put_together = getattr(norm, "full_tensor", None)
     return norm if put_together is None else put_together()
 
 
 class ClippingMembers:
-    """The part of an Accelerator that unscales and clips."""
+    """The members of an Accelerator that unscale and clip gradients."""
 
     _clipping: Clipping
 
     @property
     def scaler(self) -> torch.amp.GradScaler | None:
-        """The gradient scaler of fp16, None in other precisions."""
+        """The gradient scaler with mixed precision "fp16"; None in other precisions."""
         return self._clipping.scaler
+
+    @property
+    def optimizer_step_was_skipped(self) -> bool:
+        """Whether the scaler skipped the last step of any prepared optimizer; False inside an accumulation window."""
+        return self._clipping.step_was_skipped
 
     def unscale_gradients(
         self, optimizer: Optimizer | list[Optimizer] | tuple[Optimizer, ...] | None = None
     ) -> None:
-        """Divide gradients by the fp16 loss scale, once per step; nothing to do without a scaler."""
+        """Divide gradients by the fp16 loss scale, at most once per step; does nothing without a scaler.
+
+        ``optimizer``: one or several; None for all that are prepared.
+        """
         self._clipping.unscale(optimizer)
 
     def clip_grad_norm_(
@@ -103,16 +112,19 @@ class ClippingMembers:
         error_if_nonfinite: bool = False,
         foreach: bool | None = None,
     ) -> Tensor:
-        """Scale the gradients down to ``max_norm``; returns their total norm before.
+        """Scale the gradients down to a total norm of at most ``max_norm``; returns their norm before, a 0-d tensor.
 
-        Inside an accumulation window nothing is changed; the norm is that of the gradients so far.
-        ``error_if_nonfinite`` and ``foreach`` are those of `torch.nn.utils.clip_grad_norm_`: RuntimeError, on every
-        rank, where the norm is not finite.
+        The gradients are averaged and unscaled first. Inside an accumulation window nothing is changed, and the norm
+        is that of the gradients so far. The arguments are those of `torch.nn.utils.clip_grad_norm_`; with
+        ``error_if_nonfinite``, RuntimeError on every rank where the norm is not finite.
         """
         return self._clipping.by_norm(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
     def clip_grad_value_(
         self, parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
     ) -> None:
-        """Clamp every gradient element to ``[-clip_value, clip_value]``; nothing inside a window."""
+        """Clamp every element of the gradients, averaged and unscaled, to ``[-clip_value, clip_value]``.
+
+        Inside an accumulation window this does nothing.
+        """
         self._clipping.by_value(parameters, clip_value, foreach)

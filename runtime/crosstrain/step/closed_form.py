@@ -1,7 +1,7 @@
-"""Schedulers whose rate is a function of the step's number alone: several steps are one.
+"""Schedulers whose rate is a function of the step's number alone, so that several steps can be made at once.
 
-With 256 replicas an optimizer step is 256 steps of the scheduler, and all but the last rate are overwritten unseen.
-Other schedulers make the next rate out of the last one, or keep counters; those are stepped.
+With 256 replicas an optimizer step is 256 scheduler steps, and all but the last rate are overwritten before use. Other
+schedulers compute the next rate from the last one, or keep counters; they are stepped one by one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import CyclicLR, LambdaLR, LRScheduler, OneCycleLR
 
 from crosstrain.step.dynamic_subclass import original_class
 
-# What of LRScheduler and of these classes must not be overridden.
+# Methods of LRScheduler and of these classes that must not be overridden.
 _METHODS = ("step", "get_lr", "_update_lr", "scale_fn", "_anneal_func", "__setattr__")
 _STORES = ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "STORE_ATTR", "STORE_SUBSCR", "YIELD_VALUE")
 _CHANGING = frozenset(
@@ -56,9 +56,9 @@ _CHANGING = frozenset(
 
 
 def advance(scheduler: LRScheduler, steps: int) -> int:
-    """Count all but the last of ``steps`` steps, so that one is left to make; how many were counted.
+    """Count all but the last of ``steps`` steps without making them; returns how many were counted.
 
-    0 where each step has to be made. The caller adds the number to `_step_count` after the last one.
+    That is 0 where each step has to be made. The caller adds the number to `_step_count` after the last step.
     """
     if steps < 2 or not _is_closed_form(scheduler):
         return 0
@@ -79,7 +79,7 @@ def _is_closed_form(scheduler: LRScheduler) -> bool:
 
 
 def _functions(scheduler: Any) -> list[Any]:
-    """The script's own, by which the scheduler computes a rate."""
+    """The script's own functions from which the scheduler computes a rate."""
     if isinstance(scheduler, LambdaLR):
         return list(scheduler.lr_lambdas)
     custom = getattr(scheduler, "_scale_fn_custom", None)
@@ -88,7 +88,10 @@ def _functions(scheduler: Any) -> list[Any]:
 
 @lru_cache(maxsize=128)
 def _is_pure(function: Callable[..., Any]) -> bool:
-    """Whether a call leaves nothing behind, as far as its code shows. An object that can be called may hold state."""
+    """Whether the function's code shows that a call has no side effects.
+
+    That cannot be seen of a callable object, which may hold state.
+    """
     return _leaves_nothing(function, set())
 
 
@@ -119,7 +122,7 @@ def _leaves_nothing(function: Any, seen: set[int]) -> bool:
 
 
 def _stores(code: types.CodeType) -> bool:
-    """Of a lambda or comprehension inside the function."""
+    """Whether a lambda or comprehension inside the function has side effects."""
     return not _CHANGING.isdisjoint(code.co_names) or any(
         one.opname in _STORES[:-1] for one in dis.get_instructions(code)
     )

@@ -1,4 +1,4 @@
-"""Compiling prepared models, in place: whole, or block by block."""
+"""Compiling prepared models in place, as a whole or block by block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crosstrain.utils.dataclasses import TorchDynamoPlugin
 
 
 def compile_prepared(model: nn.Module, plugin: TorchDynamoPlugin) -> None:
-    """Compile the model as the plugin says; one that torch.compile wraps already stays as it is."""
+    """Compile the model in place with the plugin's options; a model that torch.compile wraps is not changed."""
     options = plugin.to_kwargs()
     if compiled_inner(model) is not model:
         return
@@ -34,7 +34,7 @@ def compile_regions(module: nn.Module, **options: Any) -> nn.Module:
 
 
 def has_compiled_regions(module: nn.Module) -> bool:
-    """Whether parts of the module are compiled."""
+    """Whether any part of the module is compiled by itself."""
     return any(
         part is not module and (is_compiled_in_place(part) or compiled_inner(part) is not part)
         for part in module.modules()
@@ -42,7 +42,7 @@ def has_compiled_regions(module: nn.Module) -> bool:
 
 
 def is_compiled_in_place(module: nn.Module) -> bool:
-    """Whether `Module.compile` was called."""
+    """Whether `Module.compile` was called on the module."""
     return getattr(module, "_compiled_call_impl", None) is not None
 
 

@@ -1,8 +1,8 @@
-"""Changing how one object behaves while it stays the object it was.
+"""Changing the methods of one object in place.
 
-The object's class becomes a generated subclass: `isinstance`, `__class__`, attributes, representation and pickle are
-those of the original class, and nothing is added to the object's own attributes (a scheduler's state is its
-``__dict__``).
+The object's class becomes a generated subclass. `isinstance`, `__class__`, attributes, representation and pickle remain
+those of the original class, and nothing is added to the object's own attributes, since a scheduler's state is its
+``__dict__``.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from typing import Any
 
 _ORIGINAL = "_crosstrain_original"
 _ADOPTED = "_crosstrain_adopted"
-_REAL_CLASS = vars(object)["__class__"]  # what every object answers, and is told, about its class
+_REAL_CLASS = vars(object)["__class__"]  # gets and sets any object's class
 
 
 def original_class(obj: object) -> type[Any]:
-    """The class the object had before `adopt`."""
+    """The class that the object had before `adopt`."""
     return getattr(type(obj), _ORIGINAL, type(obj))
 
 
 def adopt(obj: Any, methods: dict[str, Any]) -> None:
-    """Give ``obj`` these methods (or properties) in front of its own, and of those adopted before."""
+    """Give ``obj`` these methods (or properties), which override its own and those adopted before."""
     _dress(obj, getattr(type(obj), _ADOPTED, {}) | methods)
 
 
 def restore(obj: Any, *names: str) -> None:
-    """Undo `adopt`, for these methods or for all."""
+    """Undo `adopt` for these methods, or for all if none is named."""
     adopted = getattr(type(obj), _ADOPTED, {})
     _dress(obj, {name: method for name, method in adopted.items() if names and name not in names})
 
 
 class _Unannounced:
-    """Stands before the user's class, so that its `__init_subclass__` is not told of a subclass."""
+    """A base class that keeps the user's `__init_subclass__` from being called for the generated subclass."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def _dress(obj: Any, methods: dict[str, Any]) -> None:
@@ -46,19 +46,19 @@ def _dress(obj: Any, methods: dict[str, Any]) -> None:
         "__module__": base.__module__,
         "__qualname__": base.__qualname__,
         "__doc__": base.__doc__,
-        # pickle insists that an object is of the class that it is made of again.
+        # pickle requires that an object has the class that it is made from.
         "__class__": property(original_class, _REAL_CLASS.__set__),
         "__reduce_ex__": _reduce_as_original,
         _ORIGINAL: base,
         _ADOPTED: methods,
         **methods,
     }
-    # Not `type(base)(...)`: neither a metaclass nor `__init_subclass__` of the user's takes this for a class of theirs.
+    # Not `type(base)(...)`, which would call a metaclass or `__init_subclass__` of the user's.
     _REAL_CLASS.__set__(obj, type.__new__(type(base), base.__name__, (_Unannounced, base), body))
 
 
 def _reduce_as_original(self: Any, protocol: Any) -> Any:
-    """Pickles and copies are plain objects of the original class: loading them needs no crosstrain."""
+    """Pickle and copy as a plain object of the original class, so that loading does not need Crosstrain."""
     adopted = type(self)
     restore(self)
     try:

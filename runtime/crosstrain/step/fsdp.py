@@ -33,12 +33,12 @@ from crosstrain.step.fsdp_weights import UnitWeights, release
 from crosstrain.step.precision import Precision
 from crosstrain.utils.dataclasses import FullyShardedDataParallelPlugin
 
-# The parameter that took a whole parameter's place: optimizers made before sharding hold the whole ones.
+# The sharded parameter for each whole one; optimizers that were made before sharding hold the whole ones.
 _REPLACED: Any = WeakIdKeyDictionary()
 
 
 class ShardedSync:
-    """Gradient reduction of a sharded model: FSDP2 does it in its own hooks."""
+    """The `ModelSync` of a sharded model, whose gradients FSDP2 reduces in its own hooks."""
 
     def __init__(self, model: FSDPModule, comm: Comm) -> None:
         self._model = model
@@ -50,7 +50,7 @@ class ShardedSync:
     replica = None
 
     @property
-    def apart(self) -> bool:
+    def may_differ(self) -> bool:
         return not self._averaging
 
     def parameters(self) -> Iterator[nn.Parameter]:
@@ -82,18 +82,21 @@ class ShardedSync:
             self._averaging = before
             self._model.set_requires_gradient_sync(before)
 
-    def settle(self) -> None:
+    def average_local(self) -> None:
         pass
 
     def mark_local(self) -> None:
         pass
 
     def discard(self) -> None:
-        """Whole gradients wait inside FSDP2 for the window's last backward pass, where `zero_grad` does not reach."""
+        """Drop the whole gradients that FSDP2 keeps until the window's last backward pass.
+
+        `zero_grad` does not see them.
+        """
         for module in cast("nn.Module", self._model).modules():
             for sharded in _sharded_by(module):
                 sharded.unsharded_accumulated_grad = None
-                if hasattr(sharded, "_unsharded_param"):  # since its first forward pass
+                if hasattr(sharded, "_unsharded_param"):  # exists after its first forward pass
                     sharded.unsharded_param.grad = None
 
     def send_buffers(self) -> None:
@@ -109,9 +112,10 @@ class ShardedSync:
 def shard(
     model: nn.Module, plugin: FullyShardedDataParallelPlugin, comm: Comm, precision: Precision
 ) -> ShardedSync:
-    """Shard the model in place, unit by unit and then the rest; its parameters become DTensors.
+    """Shard the model in place, unit by unit and then the rest (collective); its parameters become DTensors.
 
-    At most one unit is whole on the device at any time: see `fsdp_weights`.
+    At most one unit is whole on the device at any time: see `fsdp_weights`. Raises ValueError where hybrid sharding
+    does not fit the machines, and for an unknown wrap policy or class name.
     """
     before = dict(model.named_parameters(remove_duplicate=False))
     check_machines(plugin, comm)
@@ -155,7 +159,7 @@ def mesh_of(plugin: FullyShardedDataParallelPlugin, comm: Comm) -> DeviceMesh:
 
 
 def check_machines(plugin: FullyShardedDataParallelPlugin, comm: Comm) -> None:
-    """ValueError where each machine shall hold a copy of the model, and they have different numbers of processes."""
+    """Raise ValueError where each machine is to hold a copy, and their numbers of processes differ (collective)."""
     if not plugin.is_hybrid or plugin.hybrid_shard_size is not None:
         return
     sizes = sorted(set(comm.all_gather_object(comm.local_world)))
@@ -167,25 +171,28 @@ def check_machines(plugin: FullyShardedDataParallelPlugin, comm: Comm) -> None:
 
 
 def _sharded_by(module: nn.Module) -> Iterator[Any]:
-    """FSDP2's own records of the parameters that it shards as part of this unit."""
+    """FSDP2's internal records of the parameters that it shards with this unit."""
     if not isinstance(module, FSDPModule):
         return
     state: Any = module._get_fsdp_state()
-    # Torch 2.13 knows several groups in a unit; before, it knew one or none.
+    # Since torch 2.13 a unit has several groups; before, it had one or none.
     groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
     for group in groups:
         yield from group.fsdp_params if group is not None else ()
 
 
 def _offloading() -> CPUOffloadPolicy:
-    """Parameters live in host memory, pinned where there is a device to copy them to."""
+    """Keeps parameters in host memory, which is pinned where there is a device to copy them to."""
     return CPUOffloadPolicy(pin_memory=any_device())
 
 
 def _policies(
     plugin: FullyShardedDataParallelPlugin, precision: Precision
 ) -> tuple[MixedPrecisionPolicy, MixedPrecisionPolicy]:
-    """Of the units and of the whole: compute in the run's precision, reduce in float32, give float32 outputs."""
+    """The precision policies of the units and of the whole model.
+
+    Both compute in the run's precision and reduce in float32; the whole model returns float32.
+    """
     if plugin.mixed_precision_policy is not None:
         return (plugin.mixed_precision_policy,) * 2
     inner = MixedPrecisionPolicy()
@@ -195,7 +202,7 @@ def _policies(
 
 
 def wrap_policy(plugin: FullyShardedDataParallelPlugin, model: nn.Module) -> Callable[[nn.Module], bool]:
-    """Which modules are units of sharding."""
+    """The function that tells which modules are units of sharding; ValueError for unknown policies and class names."""
     policy = plugin.auto_wrap_policy
     if callable(policy):
         return policy
@@ -221,7 +228,7 @@ def wrap_policy(plugin: FullyShardedDataParallelPlugin, model: nn.Module) -> Cal
 
 
 def _by_size(least: int) -> Callable[[nn.Module], bool]:
-    """Modules are asked children first: one is a unit if enough of it is in no unit yet."""
+    """A module is a unit if enough of its parameters are in no other yet. It is called with children first."""
     taken: set[int] = set()
 
     def is_unit(module: nn.Module) -> bool:
@@ -239,7 +246,7 @@ def _children_first(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def adopt_optimizer(optimizer: Optimizer) -> None:
-    """Let an optimizer that was made before sharding hold the sharded parameters; groups and state stay."""
+    """Replace an optimizer's whole parameters by the sharded ones; its groups and state are kept."""
     for group in optimizer.param_groups:
         for index, old in enumerate(group["params"]):
             new = _REPLACED.get(old)
@@ -253,24 +260,19 @@ def adopt_optimizer(optimizer: Optimizer) -> None:
 
 
 def _like(value: Any, param: DTensor) -> Any:
-    """A whole piece of optimizer state, sharded as its parameter is."""
+    """A value of the optimizer's state, sharded like its parameter if it has the same shape."""
     if isinstance(value, Tensor) and value.shape == param.shape and value.dim():
         return distribute_tensor(value.to(param.device), param.device_mesh, param.placements)
     return value
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether `shard` has been applied."""
+    """Whether the model was sharded."""
     return isinstance(model, FSDPModule)
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """A sharded tensor put together (collective); any other as it is."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
 def with_local_part(tensor: Tensor, replace_local: Callable[[Tensor], Tensor]) -> Tensor:
-    """A sharded tensor whose local part is another, on whatever device."""
+    """A DTensor like this one with another local part, on any device."""
     assert isinstance(tensor, DTensor), f"a {type(tensor).__name__} has no local part"
     make: Any = DTensor  # torch leaves its constructor untyped
     return cast("Tensor", make(replace_local(tensor._local_tensor), tensor._spec, requires_grad=False))
@@ -280,12 +282,12 @@ FULL = dcp_state.StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
 def full_state_dict(model: nn.Module) -> dict[str, Any]:
-    """The whole state on rank 0, empty elsewhere (collective)."""
+    """The whole state on rank 0; an empty one elsewhere (collective)."""
     return dcp_state.get_model_state_dict(model, options=FULL)
 
 
 def load_full_state_dict(model: nn.Module, state: dict[str, Any], strict: bool = True) -> None:
-    """Give every process its part of a whole state that each of them has read."""
+    """Load each process's part of a whole state, which every process has read (collective)."""
     options = dcp_state.StateDictOptions(full_state_dict=True, strict=strict)
     dcp_state.set_model_state_dict(model, state, options=options)
 
@@ -296,6 +298,6 @@ def full_optimizer_state(model: nn.Module, optimizer: Optimizer) -> dict[str, An
 
 
 def load_full_optimizer_state(model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
-    """Give every process its part of an optimizer state that each of them has read."""
+    """Load each process's part of a whole optimizer state, which every process has read (collective)."""
     options = dcp_state.StateDictOptions(full_state_dict=True)
     dcp_state.set_optimizer_state_dict(model, optimizer, cast("Any", state), options=options)

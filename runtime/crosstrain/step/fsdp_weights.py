@@ -1,8 +1,8 @@
-"""The weights of a model that is being sharded: brought to the device unit by unit, so that it never holds them all.
+"""Bringing the weights of a model to the device unit by unit while it is sharded, so that it never holds them all.
 
-A model may be on the host of every process, on that of the main process and on `meta` elsewhere, or on `meta` everywhere.
-Just before a unit is sharded its own weights, and only they, are put on the device and filled: from the main process,
-or, where that has none, by the module itself. Sharding frees what belongs to other processes.
+The model may be on the host of every process, on the host of the main process and on `meta` elsewhere, or on `meta`
+everywhere. Just before a unit is sharded, its own weights are put on the device and get the main process's values or,
+where that has none, those of the module's own initialisation. Sharding then frees the parts of other processes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from crosstrain.comm.types import HOST
 from crosstrain.step.gradients import check_alike
 from crosstrain.utils.dataclasses import FullyShardedDataParallelPlugin
 
-SMALL = 2**16  # bytes: smaller tensors are copied into one buffer, larger ones are sent from where they are
+SMALL = 2**16  # bytes; smaller tensors are sent in one buffer, larger ones by themselves
 
 
 class UnitWeights:
-    """Fills the units of one model; every process does so in the same order."""
+    """Fills the units of one model with weights; every process does so in the same order (collective)."""
 
     def __init__(self, model: nn.Module, plugin: FullyShardedDataParallelPlugin, comm: Comm) -> None:
         self._comm = comm
@@ -32,7 +32,9 @@ class UnitWeights:
         self._init: Callable[[nn.Module], object] | None = plugin.param_init_fn
         self._sync = plugin.sync_module_states is not False
         self._done: set[int] = set()
-        self._kept: list[nn.Parameter] = []  # or another object might get the id of one that is done
+        self._kept: list[
+            nn.Parameter
+        ] = []  # keeps them alive: another object could reuse the id of a freed one
         named = dict(model.named_parameters()) | dict(model.named_buffers())
         check_alike(model, named, comm)
         self._places = _places(model)
@@ -40,7 +42,10 @@ class UnitWeights:
         self._names = {id(tensor): name for name, tensor in named.items()}
 
     def _check_meta(self, mine: set[str]) -> set[str]:
-        """What has to be initialised, because the main process has no weights. RuntimeError if nobody sends them."""
+        """The names that must be initialised, because the main process has no weights either.
+
+        Raises RuntimeError where some processes have no weights and the main process is not to send them.
+        """
         everywhere: list[set[str]] = self._comm.all_gather_object(mine)
         unmade = everywhere[0]
         if not self._sync and any(names != unmade for names in everywhere):
@@ -51,7 +56,7 @@ class UnitWeights:
         return unmade
 
     def fill(self, unit: nn.Module) -> list[nn.Parameter]:
-        """Put the weights of a unit that are in no other on the device, alike on every process; returns them."""
+        """Put the unit's own weights on the device, equal on every process; returns its parameters."""
         params, tensors = [], []
         unmade: dict[nn.Module, list[str]] = {}
         for module in unit.modules():
@@ -84,12 +89,15 @@ class UnitWeights:
         return placed
 
     def _initialise(self, module: nn.Module, names: list[str]) -> None:
-        """As the module's author says; on every process, so that random streams stay alike."""
+        """Initialise the module by its own method on every process, so that random streams stay equal.
+
+        Raises RuntimeError for a module without `reset_parameters`, where the plugin has no `param_init_fn`.
+        """
         make: Any = self._init or getattr(type(module), "reset_parameters", None)
         if make is None:
             raise RuntimeError(
-                f"{type(module).__name__} was made on the meta device, and nothing says what {', '.join(names)} shall "
-                f"be: it has no reset_parameters(). Make the model on the CPU of the main process, or pass "
+                f"{type(module).__name__} was made on the meta device, and nothing initialises {', '.join(names)}: "
+                f"it has no reset_parameters(). Make the model on the CPU of the main process, or pass "
                 f"FullyShardedDataParallelPlugin(param_init_fn=...)."
             )
         with torch.no_grad():
@@ -97,7 +105,7 @@ class UnitWeights:
 
 
 def release(params: list[nn.Parameter]) -> None:
-    """Give back the memory of parameters whose place sharded ones have taken; an optimizer may still know them."""
+    """Free the memory of parameters that sharded ones have replaced; an optimizer may still hold them."""
     for param in params:
         param.data = param.data.new_empty(0)
 
@@ -107,7 +115,7 @@ def _own(table: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def _places(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
-    """Every module and name by which a tensor is known: tied ones have several."""
+    """The modules and names of each tensor, by id; tied tensors have several."""
     places: dict[int, list[tuple[nn.Module, str]]] = {}
     for module in model.modules():
         for name, tensor in [*_own(module._parameters), *_own(module._buffers)]:

@@ -1,13 +1,13 @@
 """Averaging the gradients of one model over the ranks, whatever method of the model produced the loss.
 
-Hooks on the parameters watch gradients arrive. They are copied into flat buckets, and a bucket is averaged
-while the rest of the backward pass still runs. Nothing wraps the model, so its attributes, keys, copies and
-methods are the user's own, and forward passes never communicate.
+Hooks on the parameters notice each gradient. Gradients are copied into flat buckets, and a full bucket is averaged
+while the backward pass goes on. Nothing wraps the model, so that its attributes, keys, copies and methods are the
+user's own, and forward passes never communicate.
 
-Every rank starts the same buckets in the same order, also when some parameters got no gradient there. The
-last bucket starts when the backward pass is over, and carries flags: they tell a rank whether a parameter that it
-did not use was used elsewhere, and which buckets must be averaged again because a reentrant checkpoint on some rank
-added to them after they were started. That needs no collective of its own.
+Every rank starts the same buckets in the same order, also where some parameters got no gradient. The last bucket starts
+when the backward pass is over, and has room for flags, which need no collective of their own. They tell a rank whether
+another one used a parameter that it did not, and which buckets must be averaged again because a reentrant checkpoint on
+some rank added to them after they were started.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ARRIVED_LATE = (
 
 
 def check_alike(model: nn.Module, tensors: Mapping[str, Tensor], comm: Comm) -> None:
-    """RuntimeError names a rank on which these tensors of the model are others, and which ones."""
+    """Raise RuntimeError where the tensors' names, shapes or dtypes differ over the ranks, naming them (collective)."""
     mine = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors.items()]
     for rank, theirs in enumerate(comm.all_gather_object(mine)):
         if theirs != mine:
@@ -57,7 +57,8 @@ def check_alike(model: nn.Module, tensors: Mapping[str, Tensor], comm: Comm) -> 
 class GradientSync:
     """Keeps the gradients of one model equal on all ranks.
 
-    While ``averaging`` is off, backward passes only mark what they touched; the next averaging takes it all.
+    While ``averaging`` is False, backward passes only mark the parameters that they touched; the next averaging
+    includes them all.
     """
 
     def __init__(
@@ -71,16 +72,21 @@ class GradientSync:
         keep_in_buckets: bool = False,
         plain_backward: Callable[[], None] | None = None,
     ) -> None:
-        """``keep_in_buckets``: gradients are views of the buffers they travel in (DDP's gradient_as_bucket_view)."""
-        self._model = weakref.ref(model)  # the registry that maps models to us must not keep them
-        self.joining: Callable[[], None] | None = None  # told before each averaging
-        self.buffers_due = False  # averaged since the buffers were last sent
+        """Watch the model (collective). ``keep_in_buckets``: gradients are views of the buckets, as in DDP.
+
+        The other options are those of `model.prepare`, in bytes for ``bucket_bytes``.
+        """
+        self._model = weakref.ref(
+            model
+        )  # weak: the registry that maps models to this object must not keep them alive
+        self.joining: Callable[[], None] | None = None  # called before each averaging
+        self.buffers_due = False  # gradients were averaged since the buffers were last sent
         self.averagings = 0
         self.averaging = True
         self.stale = False  # some gradient is not averaged yet
         self._comm = comm
         self._sends_buffers = send_buffers
-        self._plain_backward = plain_backward  # told of each pass that is none of Accelerator.backward's
+        self._plain_backward = plain_backward  # called for each backward pass outside of Accelerator.backward
         self._managed = False  # inside Accelerator.backward, which calls finish() itself
         self._bucket_bytes = bucket_bytes
         self._hook = hook
@@ -88,8 +94,8 @@ class GradientSync:
         self._lock = threading.Lock()
         self._open = False  # a backward pass has reached the model and is not finished
         self._eager = False  # buckets of this pass may start as soon as they are full
-        self._fault: str | None = None  # what all ranks are to raise when they next average
-        self._looking = False  # a rank may have a fault: read the flags
+        self._fault: str | None = None  # the error that all ranks raise at the next averaging
+        self._looking = False  # a rank may have a fault, so the flags must be read
         self._nested = False  # a backward pass had another one inside
         self._graph_task = -1
         self._held: Any = None
@@ -110,11 +116,11 @@ class GradientSync:
         return self.model
 
     @property
-    def apart(self) -> bool:
+    def may_differ(self) -> bool:
         return not self.averaging or self.joining is not None
 
     def _watch(self) -> None:
-        """Hook the parameters that are trainable now; all ranks do this at the same time."""
+        """Hook the parameters that are trainable now (collective)."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -135,10 +141,10 @@ class GradientSync:
             keep_gradients=self._keep_in_buckets,
         )
         self._next = 0
-        self._reading: bool | None = None  # whether all ranks read the flags every time; the first flags tell
-        self._by_host = (
-            False  # whether flags are exchanged by the hosts: none of them waits for its device then
+        self._reading: bool | None = (
+            None  # whether all ranks read the flags every time; decided by the first flags
         )
+        self._by_host = False  # whether the hosts exchange the flags, without waiting for their devices
         self._raised: list[bool] = []
         self._flags_ride = riding is not None
         device = self._slots[0].param.device if self._slots else self._comm.device
@@ -155,7 +161,7 @@ class GradientSync:
         self._handles = []
 
     def parameters(self) -> list[nn.Parameter]:
-        """Those it watches, and those it would if they were thawed; not what the model got later."""
+        """The parameters that it watches, and the frozen ones; without those that the model got later."""
         return [*self._frozen, *(slot.param for slot in self._slots)]
 
     # -- while a backward pass runs ---------------------------------------------------------------
@@ -192,22 +198,22 @@ class GradientSync:
             self._finish_after_this_graph()
 
     def _enter_other_graph(self) -> None:
-        """Not the first of this pass: a reentrant checkpoint runs a backward pass of its own inside the other."""
+        """Note that a reentrant checkpoint runs a backward pass of its own inside this one."""
         self._graph_task = torch._C._current_graph_task_id()
         self._nested = True
         if not self._managed:
             self._finish_after_this_graph()
 
     def _thawed(self) -> bool:
-        """Whether a parameter that was frozen when the others were hooked is trained by now."""
+        """Whether a parameter that was frozen when the others were hooked is trainable now."""
         return any(param.requires_grad for param in self._frozen)
 
     def _finish_after_this_graph(self) -> None:
-        """loss.backward() without the accelerator: the autograd engine tells us when it is done."""
+        """Let the autograd engine call `finish` at the end of a ``loss.backward()`` that the script calls itself."""
         Variable._execution_engine.queue_callback(self._graph_done)
 
     def _graph_done(self) -> None:
-        if not _inside_custom_backward():  # else: the inner pass of a reentrant checkpoint
+        if not _inside_custom_backward():  # otherwise this is the inner pass of a reentrant checkpoint
             self.finish()
 
     def _start_next(self) -> None:
@@ -218,17 +224,17 @@ class GradientSync:
 
     # -- after a backward pass --------------------------------------------------------------------
 
-    def look(self, fault: str | None) -> None:
-        """All ranks ask in their next averaging whether one of them has a fault, and raise there together."""
+    def share_fault(self, fault: str | None) -> None:
+        """Let all ranks find out in their next averaging whether one of them has a fault, and raise it there."""
         self._fault = self._fault or fault
         self._looking = True
 
     def expect(self) -> None:
-        """A backward pass begins, and `finish` or `abandon` will be called at its end."""
+        """Called where a backward pass begins; `finish` or `abandon` is called at its end."""
         self._managed = True
 
     def finish(self) -> None:
-        """The backward pass is over: average what it left, unless averaging is off or nothing was reached."""
+        """Called at the end of a backward pass: average its gradients, if averaging is on and it reached a parameter."""
         self._managed = False
         if not self._open and not self._thawed():
             return
@@ -237,29 +243,29 @@ class GradientSync:
             self.average()
 
     def abandon(self) -> None:
-        """The backward pass raised: forget its half-started state (other ranks will notice by themselves)."""
+        """Called where a backward pass raised: forget its state. The other ranks notice the error by themselves."""
         self._managed = self._open = False
 
-    def settle(self) -> None:
-        """Average what earlier passes left local, before a step or a clipping sees it."""
+    def average_local(self) -> None:
+        """Average what earlier passes left local, before a step or clipping uses it."""
         if self.averaging and (self.stale or self._thawed()):
             self.average()
 
     def mark_local(self) -> None:
-        """The gradients that are there now are this rank's own (loaded inside an accumulation window)."""
+        """Mark the present gradients as this rank's own; they were loaded inside an accumulation window."""
         for slot in self._slots:
             slot.touched = slot.param.grad is not None
         self.stale = True
 
     def discard(self) -> None:
-        """What is local need not be averaged any more: the parameters themselves were."""
+        """Mark all gradients as averaged: they were dropped, or the parameters themselves were averaged."""
         for slot in self._slots:
             slot.touched = False
         self.stale = False
         self.release()
 
     def shadow(self) -> None:
-        """This rank has no more batches: answer one averaging of the others with zeros."""
+        """Take part in one averaging of the other ranks with zeros, because this rank has no more batches."""
         if not self._buckets:
             return
         for bucket in self._buckets:
@@ -277,13 +283,13 @@ class GradientSync:
         self._raise_fault(shares)
 
     def send_buffers(self) -> None:
-        """After a step with averaged gradients: rank 0's buffers (batch statistics) become everybody's."""
+        """After a step with averaged gradients, copy rank 0's buffers (batch statistics) to all ranks."""
         if self.buffers_due and self._sends_buffers and self.joining is None:
             broadcast_tensors([buffer.detach() for buffer in self.model.buffers()], self._comm)
         self.buffers_due = False
 
     def average(self) -> None:
-        """Average everything touched since the last time, now. Every rank must come here."""
+        """Average everything that was touched since the last averaging (collective)."""
         if self._thawed():
             self._watch()
         if not self._buckets:
@@ -314,14 +320,14 @@ class GradientSync:
         self.release()
         self._raise_fault(shares)
         if missing:
-            self._look_at(missing, used, frozen_share=shares[len(self._slots)])
+            self._handle_missing(missing, used, frozen_share=shares[len(self._slots)])
 
     def _raise_flags(self) -> None:
-        """One flag per parameter that this rank used, one if this rank has frozen any since the start, one if it
-        has a fault, and one per bucket that got more after it was started."""
+        """Set the flags: one for each parameter that this rank used, one if it has frozen any since the start, one if
+        it has a fault, and one for each bucket that got more after it was started."""
         touched = [slot.touched for slot in self._slots]
         again = [bucket.again for bucket in self._buckets]
-        # The last bucket is complete when it starts; its place tells that others may not be.
+        # The last bucket is always complete when it starts; its flag says that others may not be.
         again[-1] = self._nested or any(again)
         if self._by_host or not all(touched) or again[-1] or self._fault is not None:
             frozen = any(not slot.param.requires_grad for slot in self._slots)
@@ -335,15 +341,16 @@ class GradientSync:
         self._flags.copy_(torch.tensor(self._raised, dtype=self._flags.dtype), non_blocking=True)
 
     def _waits_for_flags(self) -> bool:
-        """Whether reading the flags stops the host until the device has come there."""
+        """Whether reading the flags makes the host wait for the device."""
         return self._flags.device != HOST
 
     def _read_flags(self, needed: bool) -> list[float]:
-        """What share of the ranks raised each flag; empty if nobody has to know.
+        """The share of the ranks that raised each flag; empty where no rank needs to know.
 
-        Reading waits for the device. So all ranks read together on the CPU, the first time, and from then on if
-        some rank had a backward pass inside of another; a rank reads for itself when it misses a gradient. Where a
-        rank missed one the first time, it will be so in every step: from then on the hosts exchange the flags.
+        Reading waits for the device. On the CPU all ranks read every time. On a device all ranks read the first time,
+        and afterwards if some rank then had a backward pass inside another one; besides, a rank reads where it lacks a
+        gradient (``needed``). Where a rank lacked one the first time it will do so in every step, so that from then on
+        the hosts exchange the flags.
         """
         if self._by_host:
             self._looking = self._nested = False
@@ -375,8 +382,8 @@ class GradientSync:
         return shares
 
     def _average_again(self, shares: list[float], empty: bool = False) -> None:
-        """The buckets that were not complete on some rank when they were started there; all ranks know which."""
-        flags = shares[len(self._slots) + 2 : -1]  # none: nobody asked for it
+        """Average the buckets again that were incomplete on some rank when they were started there."""
+        flags = shares[len(self._slots) + 2 : -1]  # empty where the flags were not read
         again = [bucket for bucket, share in zip(self._buckets, flags, strict=False) if share > 0]
         for bucket in again:
             bucket.start(self._comm, self._hook, empty)
@@ -384,14 +391,14 @@ class GradientSync:
             bucket.wait(self._comm, self._hook)
 
     def _raise_fault(self, shares: list[float]) -> None:
-        """RuntimeError on all ranks, if one of them has a fault."""
+        """Raise RuntimeError on all ranks if one of them has a fault."""
         if not shares or shares[len(self._slots) + 1] == 0:
             return
         fault, self._fault = self._fault, None
         raise RuntimeError(fault or "another process cannot train on its loss: see the error that it raises.")
 
-    def _look_at(self, missing: list[GradientSlot], used: set[str], frozen_share: float) -> None:
-        """Some parameters got no gradient: say so once, and stop carrying those that all ranks froze."""
+    def _handle_missing(self, missing: list[GradientSlot], used: set[str], frozen_share: float) -> None:
+        """Log once which parameters got no gradient, and stop watching those that all ranks have frozen."""
         if frozen_share > 1 - 0.5 / self._comm.world:
             self._watch()
             return
@@ -409,7 +416,7 @@ class GradientSync:
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Backward passes inside stay local. So does one outside, for a loss that was made inside."""
+        """A context in which backward passes stay local; so do those outside of it, for a loss that was made inside."""
         before, self.averaging = self.averaging, False
         was_stale, self.stale = self.stale, False
         try:
@@ -418,15 +425,15 @@ class GradientSync:
             self.averaging = before
             scripted = isinstance(
                 self.model, torch.jit.ScriptModule
-            )  # takes no hooks: averages at once, as right
+            )  # takes no hooks, and so averages at once, which is right too
             if before and not self.stale and self._held is None and not scripted:
-                # No backward pass yet. A forward pass outside starts a new story; so do a step and a trigger.
+                # There was no backward pass yet. A forward pass outside, a step or `sync` ends the wait for one.
                 self._held = self.model.register_forward_pre_hook(lambda *_: self.release())
             self.stale = self.stale or was_stale
 
     @contextmanager
     def sync(self) -> Iterator[None]:
-        """Backward passes inside average, whatever the context their loss was made in."""
+        """A context in which backward passes average, also those of a loss that was made under `no_sync`."""
         before, self.averaging = self.averaging, True
         self.release()
         try:
@@ -435,7 +442,7 @@ class GradientSync:
             self.averaging = before
 
     def release(self) -> None:
-        """Losses made in an earlier `no_sync` no longer hold averaging back."""
+        """Let backward passes average again although their loss may come from an earlier `no_sync`."""
         if self._held is not None:
             self._held.remove()
             self._held = None

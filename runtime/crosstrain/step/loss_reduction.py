@@ -1,9 +1,9 @@
-"""What a loss is, read off its autograd graph: a sum over the batch's rows, a mean over them, or nothing one can tell.
+"""The kind of a loss, read from its autograd graph: a sum over the batch's rows, a mean over them, or unknown.
 
-Only what is certain counts. A loss is followed through additions and scalings by Python numbers down to its terms: a
-loss function's own reduction, or a `sum` or `mean` over a tensor with the batch's rows. A sum that is divided by a
-number of rows is a mean. One that is divided by a tensor, or by a number that may have counted something (valid
-tokens, boxes), is neither.
+A loss is followed through additions and scalings by Python numbers down to its terms: a loss function's own reduction,
+or a `sum` or `mean` over a tensor with the batch's rows. A sum that is divided by a number of rows is a mean. A sum
+that is divided by a tensor, or by a number that may count something else (valid tokens, boxes), is unknown, as is every
+term of any other kind.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 from crosstrain.utils import checks
 from crosstrain.utils.checks import Place
 
-_MOST = 1000  # nodes; a loss with more terms is not looked at to the end
+_MOST = 1000  # nodes of a graph that are visited; a loss with more terms is unknown
 _SAME_VALUE = {"CloneBackward0", "ToCopyBackward0", "ViewBackward0", "SqueezeBackward0", "SqueezeBackward1"}
 _SAME_VALUE |= {
     "UnsqueezeBackward0",
@@ -34,30 +34,31 @@ _SCALED = {"MulBackward0", "MulBackward1", "DivBackward0", "DivBackward1"}
 _TOTALS = {"SumBackward0", "SumBackward1"}
 _MEANS = {"MeanBackward0", "MeanBackward1"}
 _JOINED = {"StackBackward0", "CatBackward0"}
-_REDUCED = {1: "mean", 2: "sum"}  # torch's own numbers
+_REDUCED = {1: "mean", 2: "sum"}  # torch's numbers for reductions
 
 
 class Scaling(NamedTuple):
-    """A Python number between a term and the loss."""
+    """A Python number by which a term is scaled on its way to the loss."""
 
     divisor: float  # the reciprocal of a factor
-    may_count: bool  # the script divides by a whole number, which may be one of valid tokens or boxes
+    may_count: bool  # it is a whole number, perhaps of valid tokens or boxes
 
 
-Step = tuple[
-    Any, tuple[Scaling, ...]
-]  # a node of the graph, and how its value was scaled on the way to the loss
+Step = tuple[Any, tuple[Scaling, ...]]  # a node of the graph, and the scalings of its value
 
 
 class Kind(Enum):
     SUM = "sum"
     MEAN = "mean"
-    PENALTY = "penalty"  # of parameters alone: the same on every rank
+    PENALTY = "penalty"  # of parameters only, and so the same on every rank
     UNKNOWN = "unknown"
 
 
 def kinds(loss: Tensor, rows: int | None, replicas: int) -> set[Kind]:
-    """The kinds of the loss's terms. ``rows``: of this rank's batch, None if unknown."""
+    """The kinds of the terms of a loss, a tensor of one element.
+
+    ``rows``: the number of rows of this rank's batch; None if it is unknown. ``replicas``: of all ranks.
+    """
     found: set[Kind] = set()
     waiting: list[Step] = [(loss.grad_fn, ())] if loss.numel() == 1 else []
     for _ in range(_MOST):
@@ -73,7 +74,7 @@ def kinds(loss: Tensor, rows: int | None, replicas: int) -> set[Kind]:
 
 
 def _follow(node: Any, scalings: tuple[Scaling, ...]) -> list[Step] | None:
-    """Where the value of a node comes from, if only by additions and scalings; None: this is a term."""
+    """The nodes that an addition or scaling gets its value from; None for any other node, which is a term."""
     name = node.name()
     before = [parent for parent, _ in node.next_functions if parent is not None]
     if name in _TERMS or name in _SAME_VALUE:
@@ -88,16 +89,18 @@ def _follow(node: Any, scalings: tuple[Scaling, ...]) -> list[Step] | None:
         return [(parent, scalings) for parent in before]
     parts = [parent for parent, _ in before[0].next_functions if parent is not None] if before else []
     if before and before[0].name() in _JOINED and sizes == (len(before[0].next_functions),):
-        count = (Scaling(len(parts), True),) if name in _MEANS else ()  # a list of losses, put together
+        count = (
+            (Scaling(len(parts), True),) if name in _MEANS else ()
+        )  # a list of losses, stacked or concatenated
         return [(parent, scalings + count) for parent in parts]
     return None
 
 
 def _scaling(node: Any, divides: bool) -> Scaling | None:
-    """What a node divides or multiplies by, if that is a Python number; None for a tensor."""
+    """The Python number that a node divides or multiplies by; None for a tensor."""
     other = getattr(node, "_saved_other", None)
     if isinstance(other, Tensor):
-        # A number that became an operand stays marked as one: it does not take part in type promotion.
+        # A Python number that became a tensor can be recognised: it does not take part in type promotion.
         least = torch.int8 if not other.dtype.is_floating_point else torch.float16
         marked = other.dim() == 0 and torch.result_type(other, torch.ones((), dtype=least)) != other.dtype
         other = other.item() if marked else None
@@ -130,7 +133,7 @@ def _kind(node: Any, scalings: tuple[Scaling, ...], rows: int | None, replicas: 
 
 
 def _plain_mean(node: Any) -> bool:
-    """Not one over the targets that are not ignored, or over their weights: that is no mean over rows."""
+    """Whether a mean is over all rows, and not over the weights, or those targets that are not ignored."""
     total, target = getattr(node, "_saved_total_weight", None), getattr(node, "_saved_target", None)
     return total is None or target is None or total.item() == target.numel()
 
@@ -138,27 +141,27 @@ def _plain_mean(node: Any) -> bool:
 def _scaled(
     kind: Kind, scalings: tuple[Scaling, ...], sizes: tuple[int, ...], rows: int | None, replicas: int
 ) -> Kind:
-    """What the scalings make of a sum or a mean."""
+    """The kind of a sum or mean after its scalings."""
     counts = _counts(sizes, rows)
     divisors = [scaling.divisor for scaling in scalings]
-    if kind is Kind.MEAN:  # times its rows, it would be a sum
+    if kind is Kind.MEAN:  # multiplied by its rows, it is a sum
         return Kind.UNKNOWN if any(isclose(1, n * divisor) for divisor in divisors for n in counts) else kind
     if any(isclose(divisor, n) for divisor in divisors for n in counts):
         return Kind.MEAN
     if any(isclose(divisor, n * replicas) for divisor in divisors for n in counts):
-        return Kind.SUM  # by the rows of the whole batch: averaging divides by the replicas once more
+        return Kind.SUM  # divided by the rows of the global batch; averaging divides by the replicas again
     return Kind.UNKNOWN if any(scaling.may_count for scaling in scalings) else kind
 
 
 def _counts(sizes: tuple[int, ...], rows: int | None) -> set[int]:
-    """The numbers that count the rows of a tensor, or rows and other dimensions (tokens, pixels)."""
+    """The numbers of rows of a tensor, and of elements of rows and other dimensions (tokens, pixels)."""
     inner = [prod(some) for n in range(len(sizes)) for some in combinations(sizes[1:], n)]
     counts = {first * rest for first in (sizes[0] if sizes else 1, rows or 0) for rest in inner or [1]}
     return counts - {0}
 
 
 def _sources(node: Any, index: int, sizes: tuple[int, ...]) -> Iterator[str]:
-    """What the elements of a tensor are made of, one by one: a "parameter", a "loss" of each, or "data"."""
+    """What the elements of a tensor are computed from: a "parameter", a "loss" for each, or "data"."""
     waiting, seen = [(node, index)], set[Any]()
     while waiting and len(seen) < _MOST:
         node, index = waiting.pop()
@@ -180,7 +183,7 @@ def _summed_sizes(node: Any) -> tuple[int, ...]:
 
 
 def _shape(node: Any, index: int) -> tuple[int, ...]:
-    """Of the tensor that a node made."""
+    """The shape of the tensor that a node made; () where it is unknown."""
     if node is None:
         return ()
     if hasattr(node, "variable"):
@@ -190,9 +193,9 @@ def _shape(node: Any, index: int) -> tuple[int, ...]:
 
 
 def check(loss: Tensor, reduction: str, loader: Any, replicas: int, place: Place) -> str | None:
-    """Why the loss cannot be trained under this `loss_reduction`, None if nothing speaks against it.
+    """An error message where the kind of the loss contradicts ``reduction`` ("mean" or "sum"); else None.
 
-    ``loader``: the prepared loader in whose loop it was made, None outside of every loop.
+    ``loader``: the prepared loader in whose loop the loss was made; None outside of every loop.
     """
     run = None if loader is None else loader._crosstrain.progress.current
     counts = None if run is None else run.known_counts()

@@ -1,4 +1,4 @@
-"""Preparing a model: the same object, on the device, alike on every rank, computing in the run's precision."""
+"""Preparing a model in place: on the device, equal on every rank, computing in the run's precision."""
 
 from __future__ import annotations
 
@@ -26,62 +26,62 @@ from crosstrain.utils.dataclasses import (
 
 
 class ModelSync(Protocol):
-    """What keeps one prepared model equal on all ranks. ``averagings``: how often gradients were averaged."""
+    """Keeps one prepared model equal on all ranks. ``averagings``: how often its gradients were averaged."""
 
     averagings: int
 
     @property
     def replica(self) -> nn.Module | None:
-        """The model, if every rank holds all of it."""
+        """The model, if every rank holds all of it; else None."""
         ...
 
     @property
-    def apart(self) -> bool:
-        """Whether the ranks' weights may differ now: inside `no_sync`, and where ranks run out of batches."""
+    def may_differ(self) -> bool:
+        """Whether the ranks' weights may differ at the moment: inside `no_sync`, and where ranks run out of batches."""
         ...
 
     def parameters(self) -> Iterable[nn.Parameter]:
-        """Those it takes care of, frozen ones included; not what the model got later."""
+        """The parameters that it averages, and the frozen ones; without those that the model got later."""
         ...
 
     def expect(self) -> None:
-        """A backward pass begins whose end we will be told."""
+        """Called where a backward pass of `backward` begins."""
         ...
 
     def finish(self) -> None:
-        """It has ended."""
+        """Called where it has ended."""
         ...
 
     def abandon(self) -> None:
-        """It raised."""
+        """Called where it raised."""
         ...
 
     def no_sync(self) -> AbstractContextManager[None]: ...
 
     def sync(self) -> AbstractContextManager[None]: ...
 
-    def settle(self) -> None:
-        """Average what is still local."""
+    def average_local(self) -> None:
+        """Average gradients that are still local."""
         ...
 
     def mark_local(self) -> None:
-        """The gradients that are there now were not averaged."""
+        """Mark the present gradients as not averaged."""
         ...
 
     def discard(self) -> None:
-        """What is local need not be averaged any more."""
+        """Mark local gradients as not to be averaged any more."""
         ...
 
     def send_buffers(self) -> None:
-        """After an optimizer step: copy rank 0's buffers to the other ranks."""
+        """Called after an optimizer step: copy rank 0's buffers to the other ranks."""
         ...
 
     def close(self) -> None:
-        """Stop."""
+        """Remove all hooks."""
         ...
 
 
-# Which models have been prepared, and what keeps them equal (None: one process, or nothing to train).
+# The prepared models, and what keeps each equal (None with one process, or where it needs no averaging).
 _PREPARED: weakref.WeakKeyDictionary[nn.Module, ModelSync | None] = weakref.WeakKeyDictionary()
 
 
@@ -91,12 +91,12 @@ def is_prepared(model: nn.Module) -> bool:
 
 
 def prepared_parameters() -> set[int]:
-    """ids of the parameters of all prepared models."""
+    """The ids of the parameters of all prepared models."""
     return {id(param) for model in _PREPARED for param in model.parameters()}
 
 
 def averaged_parameters() -> set[int]:
-    """ids of the parameters whose gradients are averaged."""
+    """The ids of the parameters whose gradients are averaged."""
     return {id(param) for sync in _PREPARED.values() if sync is not None for param in sync.parameters()}
 
 
@@ -107,7 +107,7 @@ def is_sharded(model: nn.Module) -> bool:
 
 
 def sync_of(model: nn.Module) -> ModelSync | None:
-    """What averages the model's gradients: None with one process, and for a model that was not prepared."""
+    """The `ModelSync` of a model; None with one process, and for a model that was not prepared."""
     return _PREPARED.get(model)
 
 
@@ -122,15 +122,17 @@ def prepare(
     evaluation_mode: bool,
     plain_backward: Callable[[], None] | None = None,
 ) -> ModelSync | None:
-    """Place the model, make it equal on all ranks, give it its precision; returns what averages its gradients.
+    """Place the model, make it equal on all ranks and give it its precision; returns its `ModelSync`, or None.
 
-    ``plain_backward`` is called when a backward pass that did not begin with `backward` below reaches the model.
+    Collective with several processes. ``device``: where the model moves; None: nowhere. ``plain_backward`` is called
+    where a backward pass that did not begin with `backward` below reaches the model. Raises RuntimeError where the
+    ranks' models differ.
     """
     if fsdp is not None and comm.averages:
-        device = None  # sharding moves it, in parts
+        device = None  # sharding moves the model in parts
     wrapped = _wrapper_of(model)
     if comm.world > 1 and not comm.averages and wrapped is None:
-        start_alike(model, comm)  # on the host: on the device, it is one model to all processes
+        start_alike(model, comm)  # on the host, because on the device all processes share one model
     if device is not None and not hasattr(model, "hf_device_map") and wrapped is None:
         comm.move(model)
     if fsdp is not None and not comm.averages:
@@ -147,7 +149,7 @@ def prepare(
         return _PREPARED[model]
     elif comm.averages:
         start_alike(model, comm)
-        if not evaluation_mode:  # a model that is frozen now may be thawed later
+        if not evaluation_mode:  # also for a frozen model, which may be trained later
             sync = GradientSync(
                 model,
                 comm,
@@ -165,26 +167,26 @@ def prepare(
 
 
 def _wrapper_of(model: nn.Module) -> nn.parallel.DistributedDataParallel | None:
-    """The DistributedDataParallel that the model is, compiled or not; its author placed it and made it alike."""
+    """The model as a DistributedDataParallel, if it is one, compiled or not; the script has then placed it already."""
     inner = compiled_inner(model)
     return inner if isinstance(inner, nn.parallel.DistributedDataParallel) else None
 
 
 def _sharded_parameters(model: nn.Module, fsdp: FullyShardedDataParallelPlugin) -> list[nn.Parameter]:
-    """The model's parameters without those of modules that stay whole."""
+    """The model's parameters without those of ``ignored_modules``, which stay whole."""
     whole = {param for module in fsdp.ignored_modules or () for param in module.parameters()}
     return [param for param in model.parameters() if param not in whole]
 
 
 def _offer_no_sync(model: nn.Module, sync: ModelSync) -> None:
-    """``model.no_sync()``, as scripts that know DDP call it; a method of the user's own stays."""
+    """Give the model a method `no_sync`, as DDP has one; a method of the user's own is kept."""
     target = compiled_inner(model)
     if not hasattr(target, "no_sync"):
         adopt(target, {"no_sync": lambda _: sync.no_sync()})
 
 
 def forget(model: nn.Module) -> None:
-    """Undo the preparation: hooks and precision go, the model stays."""
+    """Undo the preparation of a model: remove its hooks and its precision."""
     sync = _PREPARED.pop(model, None)
     if sync is not None:
         sync.close()
@@ -193,13 +195,13 @@ def forget(model: nn.Module) -> None:
 
 
 def forget_all() -> None:
-    """Undo every preparation: a process that was forked from a notebook prepares its models for its own run."""
+    """Undo every preparation, in a process that was forked from a notebook and has a run of its own."""
     for model in list(_PREPARED):
         forget(model)
 
 
 def backward(loss: Tensor, syncs: list[ModelSync], kwargs: dict[str, Any]) -> None:
-    """``loss.backward(**kwargs)``, and the averaging of what it reached."""
+    """Call ``loss.backward(**kwargs)`` and average the gradients that it reached."""
     for sync in syncs:
         sync.expect()
     try:
@@ -212,28 +214,28 @@ def backward(loss: Tensor, syncs: list[ModelSync], kwargs: dict[str, Any]) -> No
         sync.finish()
 
 
-def settle(syncs: Iterable[ModelSync]) -> None:
-    """Average what is still local: no step and no clipping may see gradients that differ between ranks."""
+def average_local(syncs: Iterable[ModelSync]) -> None:
+    """Average gradients that are still local, because a step or clipping must not use gradients that differ by rank."""
     for sync in syncs:
-        sync.settle()
+        sync.average_local()
 
 
-def look(syncs: list[ModelSync], fault: str | None) -> None:
-    """All ranks come here with what is wrong with their loss (None: nothing) and raise it after the backward pass.
+def share_fault(syncs: list[ModelSync], fault: str | None) -> None:
+    """Let all ranks raise RuntimeError after the backward pass if one of them has a ``fault`` in its loss.
 
-    The question rides in the averaging of the gradients. A sharded model, and one that was wrapped before, have none
-    of ours to ask in: there the error is raised at once. That is on all ranks, since it goes by how the loss was
-    computed, not by its value.
+    Every rank calls this. The ranks find out in the averaging of the gradients. Sharded models, and those that the
+    script has wrapped itself, are not averaged here: with these alone, the error is raised at once. That happens on all
+    ranks, since a fault depends on how the loss was computed, not on its value.
     """
     asked = [sync for sync in syncs if isinstance(sync, GradientSync)]
     if fault is not None and not asked:
         raise RuntimeError(fault)
     for sync in asked:
-        sync.look(fault)
+        sync.share_fault(fault)
 
 
 def communication_hook(ddp: DistributedDataParallelKwargs) -> tuple[CommHook, Any] | None:
-    """The hook that compresses gradients, with its state; None: they travel as they are."""
+    """The communication hook that compresses gradients, with its state; None for no compression."""
     if ddp.comm_hook == DDPCommunicationHookType.NO:
         return None
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
@@ -258,14 +260,14 @@ def communication_hook(ddp: DistributedDataParallelKwargs) -> tuple[CommHook, An
 
 
 def start_alike(model: nn.Module, comm: Comm) -> None:
-    """Copy rank 0's parameters and buffers to every rank; RuntimeError names the rank with another model."""
+    """Copy rank 0's parameters and buffers to every rank (collective); RuntimeError where a rank has another model."""
     tensors: dict[str, Tensor] = dict(model.named_parameters()) | dict(model.named_buffers())
     check_alike(model, tensors, comm)
     broadcast_tensors([tensor.detach() for tensor in tensors.values()], comm)
 
 
 def unwrap(model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True) -> nn.Module:
-    """The user's own module, out of what torch may have wrapped around it."""
+    """The user's own module: see `Accelerator.unwrap_model`."""
     inner = model
     while isinstance(
         wrapper := compiled_inner(inner), (nn.parallel.DistributedDataParallel, nn.DataParallel)
@@ -277,7 +279,7 @@ def unwrap(model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile:
 
 
 def state_dict_of(model: nn.Module) -> dict[str, Any]:
-    """The model's state under the names that its author gave; of a sharded one on rank 0 only (collective)."""
+    """The model's state on the host, by its author's names; of a sharded model on rank 0 only (collective)."""
     if is_sharded(model):
         from crosstrain.step.fsdp import full_state_dict
 

@@ -1,4 +1,4 @@
-"""Optimizers whose `step` and `zero_grad` stay quiet inside an accumulation window."""
+"""Optimizers whose `step` and `zero_grad` do nothing inside an accumulation window."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ GATE = "_crosstrain_gate"
 
 
 class Gate:
-    """Stands between a script and one optimizer; the optimizer stays the user's object.
+    """Replaces `step` and `zero_grad` of one optimizer, which stays the user's object.
 
-    ``pending`` is true while micro-batches wait for a step: only then is `zero_grad` ignored, so that it may
-    stand before the forward pass or after the step.
+    ``pending``: whether micro-batches wait for a step. Only then is `zero_grad` ignored, so that a script may call it
+    before the forward pass or after the step. ``steps``: how many steps were made. ``unscaled``: whether the gradients
+    were divided by the loss scale since the last step.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Gate:
         self._before_step = before_step
         self._after_step = after_step
         self._inside = False
-        self._made = False  # the scaler has let the last step happen
+        self._made = False  # whether the scaler made the last step
         self._raw_step = optimizer.step
         self._raw_zero_grad = optimizer.zero_grad
         self._bind()
@@ -56,18 +57,18 @@ class Gate:
             gate.zero_grad(*args, **kwargs)
 
         if hasattr(self._raw_step, "_wrapped_by_lr_sched"):
-            # A scheduler made before `prepare` counts the steps under us; it looks for its mark here.
+            # A scheduler that was made before `prepare` counts the original steps, and looks for its mark here.
             vars(step)["_wrapped_by_lr_sched"] = True
         optimizer: Any = self.optimizer
         optimizer.step = MethodType(step, optimizer)
         optimizer.zero_grad = MethodType(zero_grad, optimizer)
         optimizer.step_was_skipped = False
-        if not hasattr(optimizer, "optimizer"):  # one that wraps another keeps it there
+        if not hasattr(optimizer, "optimizer"):  # an optimizer that wraps another one keeps it there
             optimizer.optimizer = optimizer
         setattr(optimizer, GATE, self)
 
     def step(self, *args: Any, **kwargs: Any) -> Any:
-        if self._inside:  # the scaler calls the step it was asked to make
+        if self._inside:  # the scaler calls the step that it was asked to make
             self._made = True
             return self._raw_step(*args, **kwargs)
         if not self._gradients.sync_gradients:
@@ -100,9 +101,9 @@ class Gate:
         return result
 
     def _skipped_itself(self, scaler: torch.amp.GradScaler) -> bool:
-        """Whether a fused optimizer, which is asked to step in any case, has found infinite gradients.
+        """Whether a fused optimizer, whose step the scaler always calls, has found infinite gradients.
 
-        To ask waits for the device. With any other optimizer the scaler has asked already.
+        This waits for the device. For any other optimizer the scaler has looked itself.
         """
         if not getattr(self.optimizer, "_step_supports_amp_scaling", False):
             return False
@@ -120,7 +121,7 @@ class Gate:
             self._raw_zero_grad(*args, **kwargs)
 
     def discard(self) -> None:
-        """The window was given up: its gradients are dropped, and nothing waits for a step."""
+        """Drop the gradients of a window that was given up; no micro-batch waits for a step then."""
         self.pending = False
         self._raw_zero_grad()
         if self.unscaled and self._loss_scale is not None:
@@ -128,18 +129,18 @@ class Gate:
         self.unscaled = False
 
     def serves(self, gradients: Gradients, *, several: bool) -> bool:
-        """Whether it was made for this run: a notebook's optimizer may go from its one process to several."""
+        """Whether the gate was made for this run; a notebook's optimizer may go from one process to several."""
         return self._gradients is gradients and (self._before_step is not None) == several
 
     def release(self) -> None:
-        """The optimizer is as it was before `prepare`."""
+        """Give the optimizer its own `step` and `zero_grad` back."""
         optimizer: Any = self.optimizer
         optimizer.step, optimizer.zero_grad = self._raw_step, self._raw_zero_grad
         delattr(optimizer, GATE)
 
     @contextmanager
     def bypassed(self) -> Iterator[None]:
-        """Inside, `step` and `zero_grad` are the optimizer's own: for libraries that prepare its state so."""
+        """A context in which `step` and `zero_grad` are the optimizer's own, for code that makes its state by a step."""
         waiting, self.pending = self.pending, False
         self._inside = True
         try:
@@ -155,5 +156,5 @@ class Gate:
 
 
 def gate_of(optimizer: Optimizer) -> Gate | None:
-    """The gate of a prepared optimizer, None for any other."""
+    """The gate of a prepared optimizer; None for any other."""
     return getattr(optimizer, GATE, None)

@@ -23,8 +23,8 @@ _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 class LossScale:
     """The fp16 loss scale of one Accelerator, adjusted once for all optimizers that stepped.
 
-    With several optimizers the adjustment waits for the next backward pass: gradients that another optimizer has
-    still to use were made with the present scale.
+    With several optimizers (``wait``) the adjustment waits for the next backward pass, because another optimizer may
+    still use gradients with the present scale.
     """
 
     def __init__(self, scaler: torch.amp.GradScaler) -> None:
@@ -33,19 +33,19 @@ class LossScale:
         self._due = False
 
     def stepped(self) -> None:
-        """An optimizer made its step."""
+        """Called after an optimizer's step."""
         self._due = True
         if not self.wait:
             self.adjust()
 
     def adjust(self) -> None:
-        """Adjust the scale, if steps were made since the last time."""
+        """Adjust the scale, if an optimizer has stepped since the last time."""
         if self._due:
             self.scaler.update()
         self._due = False
 
     def forget(self, optimizer: Optimizer) -> None:
-        """Gradients that this optimizer's were divided for are gone, without a step."""
+        """Forget that this optimizer's gradients were unscaled; they were dropped without a step."""
         self.scaler._per_optimizer_states.pop(id(optimizer), None)
 
 
@@ -78,7 +78,7 @@ class Precision:
                 self.loss_scale = LossScale(self.scaler)
 
     def autocast(self, options: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
-        """The context in which operations run in the run's dtype; nothing without mixed precision."""
+        """A context in which operations run in the run's dtype; without mixed precision it has no effect."""
         enabled = self._enabled if options is None else options.enabled
         cache = self._cache if options is None or options.cache_enabled is None else options.cache_enabled
         if self.dtype is None:
@@ -86,10 +86,10 @@ class Precision:
         return torch.autocast(self._device_type, dtype=self.dtype, enabled=enabled, cache_enabled=cache)
 
     def wrap(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """``forward`` under autocast, half-precision outputs as float32.
+        """``forward`` under autocast, with half-precision outputs converted to float32.
 
-        Where autocast is active already (a script with its own AMP region) the call is left alone, outputs
-        included: the script keeps the numbers it had.
+        Where autocast is active already, in a script with its own AMP region, neither the call nor its outputs are
+        changed, so that the script's numbers stay the same.
         """
         device_type = self._device_type
         upcast = self._upcast
@@ -105,7 +105,7 @@ class Precision:
         return in_precision
 
     def apply_to(self, model: nn.Module) -> None:
-        """Let the model's forward compute in this precision."""
+        """Make the model's forward compute in this precision."""
         if self.dtype is None or not self._enabled:
             return
         target = compiled_inner(model)
@@ -119,7 +119,7 @@ class Precision:
 
 
 def _forward_of(kind: type[Any]) -> Callable[..., Any]:
-    """The class's forward, as a function of the model. A TorchScript class has none, only its instances do."""
+    """The class's forward as a function of the model. In TorchScript only the instances have one."""
     own: Callable[..., Any] | None = getattr(kind, "forward", None)
     if own is not None:
         return own
@@ -141,6 +141,6 @@ def remove_precision(model: nn.Module) -> None:
 
 def compiled_inner(model: nn.Module) -> nn.Module:
     """The module that torch.compile wraps; any other model is returned itself."""
-    children = model.__dict__.get("_modules", {})  # TorchScript's has no `get`
+    children = model.__dict__.get("_modules", {})  # TorchScript's modules have no `get`
     inner = children["_orig_mod"] if "_orig_mod" in children else None  # noqa: SIM401
     return inner if isinstance(inner, nn.Module) else model

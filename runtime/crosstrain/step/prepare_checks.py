@@ -1,5 +1,5 @@
-"""What `prepare` is given and cannot prepare, told at once: batches that are no DataLoader's, parameters that no model
-has, models that lie on several devices."""
+"""Checks of what `prepare` is given: batches from other objects than DataLoaders, parameters that belong to no model,
+models on several devices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NO_BATCHES = (
 
 
 def feeds_batches(obj: Any) -> bool:
-    """Whether a loop over the object may get batches from it. Containers of options, modules or parameters do not."""
+    """Whether a loop over the object may give batches; containers of options, modules or parameters do not."""
     if (
         isinstance(obj, (*_NO_BATCHES, DataLoader))
         or not hasattr(obj, "__iter__")
@@ -59,7 +59,10 @@ def _holds_tensors(item: Any) -> bool:
 
 
 def note_feeders(given: Iterable[Any], is_main: bool) -> Place | None:
-    """Warn about each object that feeds batches and passes through; the place of the `prepare` that it passed."""
+    """Warn about each object that may give batches and is not prepared.
+
+    Returns the place of the `prepare` call if there is one; ``is_main``: whether this process warns.
+    """
     feeders = [obj for obj in given if feeds_batches(obj)]
     if not feeders:
         return None
@@ -81,8 +84,10 @@ def note_feeders(given: Iterable[Any], is_main: bool) -> Place | None:
 
 
 def check_optimizer(optimizer: Optimizer, models: Sequence[nn.Module], told: bool) -> None:
-    """ValueError for an optimizer that holds no parameter of these models; a warning (if ``told``) for one that holds
-    others, too."""
+    """Raise ValueError for an optimizer without any parameter of these models; warn about one that has others too.
+
+    ``told``: whether this process warns.
+    """
     known = {id(param) for model in models for param in model.parameters()}
     held = [param for group in optimizer.param_groups for param in group["params"]]
     if not models or not held:
@@ -108,9 +113,9 @@ def check_optimizer(optimizer: Optimizer, models: Sequence[nn.Module], told: boo
 
 
 def check_device(model: nn.Module) -> None:
-    """ValueError for a model whose parameters lie on several devices.
+    """Raise ValueError for a model whose parameters are on several devices.
 
-    Every process builds the model by the same lines, so this is raised on all of them or on none.
+    Every process builds the model by the same lines, so that all raise or none does.
     """
     devices = sorted({str(param.device) for param in model.parameters()})
     if len(devices) > 1:

@@ -1,9 +1,10 @@
-"""Ranks that drift apart: what must be the same on all of them is compared where all of them come by.
+"""The check that learning rates and weights are the same on all ranks.
 
-Learning rates and the weights of replicated models are compared when a rank takes the last batch of a pass in which
-gradients were averaged, and when a state is saved. Not behind the last batch: a rank that breaks off there would leave
-the others waiting; what the last batch changes is compared in the next pass, or when it is saved. A pass that averages
-nothing before it (an evaluation, a pass of one step) is not compared, nor are ranks that train apart (LocalSGD).
+The learning rates, and the weights of replicated models, are compared when the ranks take the last batch of a pass in
+which gradients were averaged, and when a state is saved. They are not compared after the last batch, because a rank
+that breaks off there would leave the others waiting; the changes of that batch are compared in the next pass, or when a
+state is saved. Passes without averaging before their last batch (an evaluation, a pass of one step) are not compared, nor are
+ranks that train apart (LocalSGD).
 """
 
 from __future__ import annotations
@@ -24,23 +25,22 @@ from crosstrain.utils import checks
 
 if TYPE_CHECKING:
     from crosstrain.data.loader import Pass
-    from crosstrain.step.model import ModelSync
     from crosstrain.step.optimizer import Gate
+    from crosstrain.step.prepared import PreparedObjects
 
-# Up to here, relative to the largest, numbers differ by rounding only: on processors of two kinds, say.
+# Largest relative difference that counts as rounding, as between processors of two kinds.
 ROUNDING = 1e-5
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 Rates = list[list[float]]
 
 
-class Drift:
-    """Compares the ranks of one Accelerator. ``gates`` and ``syncs`` are its own lists, which grow."""
+class ReplicaConsistency:
+    """Compares the learning rates and weights of one Accelerator's ranks."""
 
-    def __init__(self, comm: Comm, gates: Sequence[Gate], syncs: Sequence[ModelSync]) -> None:
+    def __init__(self, comm: Comm, prepared: PreparedObjects) -> None:
         self._comm = comm
-        self._gates = gates
-        self._syncs = syncs
+        self._prepared = prepared
         self._begun: weakref.WeakKeyDictionary[Pass, int] = weakref.WeakKeyDictionary()
         self._thread = threading.get_ident()
         self._rounding_told = False
@@ -50,19 +50,20 @@ class Drift:
         self._begun[run] = self._averagings()
 
     def takes_last(self, run: Pass) -> None:
-        """Every rank is about to get the last batch of this pass."""
+        """Compare the ranks before they get the last batch of a pass (collective)."""
         if self._averagings() == self._begun.get(run) or threading.get_ident() != self._thread:
-            return  # a thread that reads ahead comes here at its own time
+            return  # a thread that reads ahead is not in step with the other ranks
         self.compare(f"the last batch of epoch {run.loader.epoch} over {type(run.loader.dataset).__name__}")
 
     def compare(self, occasion: str) -> None:
-        """RuntimeError on all ranks if learning rates or weights differ; every rank calls this (one collective)."""
-        if not self._syncs or any(sync.apart for sync in self._syncs):
+        """Raise RuntimeError on all ranks if learning rates or weights differ (one collective if they are equal)."""
+        syncs = self._prepared.syncs
+        if not syncs or any(sync.may_differ for sync in syncs):
             return
-        models = [sync.replica for sync in self._syncs if sync.replica is not None]
+        models = [sync.replica for sync in syncs if sync.replica is not None]
         trained = dict(_trained(models))
         sums = dict(zip(trained, checksums(trained.values()), strict=True))
-        rates = [list(_rates(gate)) for gate in self._gates]
+        rates = [list(_rates(gate)) for gate in self._prepared.gates]
         said = self._comm.all_gather_object((rates, _digest(sums)))
         place = checks.here()
         if not all(_alike(theirs, said[0][0]) for theirs, _ in said):
@@ -72,12 +73,12 @@ class Drift:
         checks.held("alike", place)
 
     def _averagings(self) -> int:
-        return sum(sync.averagings for sync in self._syncs)
+        return sum(sync.averagings for sync in self._prepared.syncs)
 
     def _look_closer(
         self, trained: Mapping[str, Tensor], sums: Mapping[str, int], occasion: str, place: checks.Place
     ) -> None:
-        """Some checksum differs: find the first weights that differ by more than rounding, all ranks together."""
+        """Find the first weights that differ by more than rounding, where checksums differ (collective)."""
         tables: list[Mapping[str, int]] = self._comm.all_gather_object(dict(sums))
         names = dict.fromkeys(name for table in tables for name in table)
         odd = [name for name in names if len({table.get(name) for table in tables}) > 1]
@@ -95,7 +96,7 @@ class Drift:
         self._rounding_told = True
 
     def _spread(self, own: Tensor) -> float:
-        """The largest difference to rank 0's over the ranks, relative to rank 0's largest element."""
+        """The largest difference of a rank's weights to rank 0's, relative to rank 0's largest element (collective)."""
         first = self._comm.broadcast(own.detach().clone())
         scale = float(first.abs().max())
         mine = float((own.detach() - first).abs().max()) / (scale or 1.0)
@@ -109,13 +110,16 @@ class Drift:
 
 
 def agreed_metric(metric: Any, comm: Comm) -> Any:
-    """Rank 0's value of what a scheduler observes; RuntimeError on all ranks if theirs differ by more than rounding."""
+    """Rank 0's value of the metric that a scheduler observes (collective).
+
+    Raises RuntimeError on all ranks where their values differ by more than rounding.
+    """
     if comm.world == 1:
         return metric
     said = comm.all_gather_object(_number(metric))
     numbers = [value for value, _ in said if isinstance(value, float)]
     if not numbers:
-        return metric  # nowhere a number: the scheduler says so itself
+        return metric  # no rank has a number: the scheduler itself raises
     tolerance = max(rounding for _, rounding in said)
     if len(numbers) == len(said) and all(_close(value, numbers[0], tolerance) for value in numbers):
         checks.held("alike")
@@ -131,14 +135,14 @@ def agreed_metric(metric: Any, comm: Comm) -> Any:
 
 
 def checksums(tensors: Iterable[Tensor]) -> list[int]:
-    """One number for each tensor: the sum of its bits, read as integers: exact, in whatever order it is added up."""
+    """One number for each tensor: the sum of its bits read as integers, which is exact in any order of addition."""
     sums: dict[torch.device, list[Tensor]] = {}
     places = []
     for tensor in tensors:
         same = sums.setdefault(tensor.device, [])
         places.append((tensor.device, len(same)))
         same.append(_sum_of_bits(tensor.detach()))
-    # Each device is waited for once.
+    # This waits for each device only once.
     values: dict[torch.device, list[int]] = {
         device: torch.stack(many).tolist() for device, many in sums.items()
     }
@@ -146,7 +150,7 @@ def checksums(tensors: Iterable[Tensor]) -> list[int]:
 
 
 def _sum_of_bits(tensor: Tensor) -> Tensor:
-    """Eight bytes at a time: ten times as fast as element by element."""
+    """The sum of the tensor's bits, eight bytes at a time, which is ten times as fast as element by element."""
     flat = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).reshape(-1)
     integer, several = _INTEGERS[flat.element_size()], 8 // flat.element_size()
     if flat.storage_offset() % several:
@@ -157,7 +161,7 @@ def _sum_of_bits(tensor: Tensor) -> Tensor:
 
 
 def _trained(models: Iterable[nn.Module]) -> Iterator[tuple[str, Tensor]]:
-    """The weights of replicated models by name. A subclass of Parameter may hold something else than its elements."""
+    """The trainable weights of these models by name, without subclasses of Parameter, whose elements may not be all."""
     for number, model in enumerate(models):
         prefix = f"{type(model).__name__} ({number + 1})." if number else f"{type(model).__name__}."
         for name, param in model.named_parameters():
@@ -189,7 +193,7 @@ def _close(one: float, other: float, tolerance: float) -> bool:
 
 
 def _number(metric: Any) -> tuple[float | str, float]:
-    """The metric's value, or what it is instead, and what its dtype makes of rounding."""
+    """The metric's value, or its type if it is no number, and the difference that counts as rounding for its dtype."""
     rounding = _tolerance(metric if isinstance(metric, Tensor) else None)
     try:
         return float(metric), rounding

@@ -1,4 +1,4 @@
-"""Learning rate schedulers that keep time with the optimizer steps that really happened."""
+"""Learning rate schedulers that follow the optimizer steps that were really made."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def prepare_scheduler(
 ) -> None:
     """Make ``scheduler.step()`` follow the optimizer, in place.
 
-    ``with_optimizer``: one executed optimizer step makes ``times`` scheduler steps (as many batches of the
-    script's own size were consumed), none inside an accumulation window or after a step that the scaler
-    skipped; a `total_steps` is never exceeded. Otherwise every call is one step.
+    ``with_optimizer``: an optimizer step makes ``times`` scheduler steps, because it has used that many batches of the
+    script's own size. A call inside an accumulation window, or after a step that the scaler skipped, makes none, and
+    the scheduler's `total_steps` is never exceeded. Otherwise every call is one step.
 
-    A ReduceLROnPlateau takes an observation, not a batch: every call is one step, with rank 0's metric. Schedulers
-    inside another one are stepped by that one alone.
+    A ReduceLROnPlateau gets an observation, not a batch: every call is one step, with rank 0's metric. A scheduler
+    inside another one is stepped by that one alone.
     """
     if isinstance(scheduler, ReduceLROnPlateau):
         _take_observations(scheduler)
@@ -49,7 +49,7 @@ def _take_observations(scheduler: ReduceLROnPlateau) -> None:
 
 
 def _follow(scheduler: LRScheduler, gradients: Gradients, times: int | None) -> None:
-    """``times``: scheduler steps of an optimizer step; None: every call is one step."""
+    """Make ``times`` scheduler steps per optimizer step; with None, one per call."""
     raw = original_class(scheduler).step
     left_out = 0
 
@@ -63,7 +63,7 @@ def _follow(scheduler: LRScheduler, gradients: Gradients, times: int | None) -> 
         if not args and not kwargs:
             counted = advance(self, due if total is None else min(due, total - self.last_epoch))
         for _ in range(due - counted):
-            # By the steps made, not by _step_count: that has the micro-batches too, and would end a cycle early.
+            # Compare the steps made, not _step_count, which counts micro-batches too and would end a cycle early.
             if total is None or self.last_epoch < total:
                 raw(self, *args, **kwargs)
                 if counted:
@@ -79,7 +79,7 @@ def _follow(scheduler: LRScheduler, gradients: Gradients, times: int | None) -> 
 
 
 def _due(scheduler: LRScheduler, gradients: Gradients, times: int) -> int:
-    """Steps of the scheduler that follow from the last call of the optimizer's `step`."""
+    """The number of scheduler steps for the last call of the optimizer's `step`."""
     if not gradients.sync_gradients:
         if gradients.adjust_scheduler:
             scheduler._step_count = getattr(scheduler, "_step_count", 0) + 1
@@ -87,14 +87,14 @@ def _due(scheduler: LRScheduler, gradients: Gradients, times: int) -> int:
     if getattr(getattr(scheduler, "optimizer", None), "step_was_skipped", False):
         return 0
     loader = gradients.active.current
-    # The length of a loader that the script shards itself is that of one process's share: so is the schedule's.
+    # Where the script shards the loader, the length of its schedule is that of one process's share.
     return 1 if loader is not None and loader.already_sharded else times
 
 
 def _inside_another(scheduler: LRScheduler) -> bool:
-    """Whether another scheduler makes this step: a SequentialLR, a ChainedScheduler, or a script's own of the kind.
+    """Whether another scheduler makes this step: a SequentialLR, a ChainedScheduler, or one of the script's own.
 
-    It need not have been prepared, so it is looked for where the call comes from.
+    It may not have been prepared, so the calling frame tells.
     """
     caller = sys._getframe(2)
     names = caller.f_code.co_varnames[: caller.f_code.co_argcount]
@@ -103,15 +103,18 @@ def _inside_another(scheduler: LRScheduler) -> bool:
 
 
 def _warn_that_it_is_over(scheduler: LRScheduler, total: int, times: int) -> None:
-    """Plain torch would have raised. A few steps too many are normal: the last batches are completed."""
+    """Warn that `total_steps` is exceeded, where plain torch raises.
+
+    A few steps too many are normal and give no warning.
+    """
     pace = ""
     if times > 1:
         pace = (
-            f": each optimizer step moves it by {times}, one for each process's batch, so its length is that of "
-            f"the training with the loader as it was before `prepare`. If you divided by the processes yourself, "
-            f"don't, or use Accelerator(step_scheduler_with_optimizer=False)"
+            f": each optimizer step moves it by {times}, one for each process's batch, so its length must be the number "
+            f"of steps with the loader as it was before `prepare`. Do not divide that by the number of processes, "
+            f"or use Accelerator(step_scheduler_with_optimizer=False)"
         )
     warnings.warn(
-        f"the {total} steps of the {type(scheduler).__name__} are used up, and the training goes on{pace}.",
+        f"the {type(scheduler).__name__} has made all of its {total} steps, and the training continues{pace}.",
         stacklevel=3,
     )

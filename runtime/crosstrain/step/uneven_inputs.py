@@ -1,4 +1,4 @@
-"""Ranks with fewer batches: those that are done answer the others' collectives with zeros."""
+"""Training with different numbers of batches: ranks that are done take part in the others' averaging with zeros."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Model(Joinable):
-    """One model's gradients, as torch's Join sees them."""
+    """One model's gradients as a `Joinable` of torch's `Join`."""
 
     def __init__(self, sync: GradientSync, comm: Comm) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class _Model(Joinable):
         self._comm = comm
 
     def notify(self) -> None:
-        """This rank still has batches: said before each averaging."""
+        """Called before each averaging: tell the others that this rank still has batches."""
         Join.notify_join_context(self)
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
@@ -52,7 +52,7 @@ class _Hook(JoinHook):
         self._sync.shadow()
 
     def post_hook(self, is_last_joiner: bool) -> None:
-        """Everybody is done: take over the model of a rank that went on to the end."""
+        """Called when all ranks are done: copy the model of a rank that trained to the end."""
         last = [rank for rank, is_last in enumerate(self._comm.all_gather_object(is_last_joiner)) if is_last]
         tensors = [*self._sync.model.parameters(), *self._sync.model.buffers()]
         broadcast_tensors([tensor.detach() for tensor in tensors], self._comm, src=last[-1])
@@ -62,7 +62,7 @@ class _Hook(JoinHook):
 def join(
     syncs: Sequence[Any], comm: Comm, loaders: Sequence[DataLoader[Any]], even_batches: Any = None
 ) -> Iterator[None]:
-    """Train inside although ranks have different numbers of batches. ``even_batches``: for the loaders, inside."""
+    """See `Accelerator.join_uneven_inputs`."""
     if comm.world == 1:
         yield
         return
@@ -87,13 +87,13 @@ def join(
 
 @contextmanager
 def _evenness(loaders: Sequence[Any], even_batches: Any) -> Iterator[None]:
-    """Let map-style loaders deal their batches so, for a while."""
+    """A context in which map-style loaders have another `even_batches`."""
     changed = []
     for loader in loaders if even_batches is not None else ():
-        dealer: Any = getattr(loader._crosstrain.feed, "index_sampler", None)
-        if hasattr(dealer, "batches") and hasattr(dealer, "how"):
-            changed.append((dealer, dealer.how))
-            dealer.how = replace(dealer.how, even=even_batches)
+        index_sampler: Any = getattr(loader._crosstrain.feed, "index_sampler", None)
+        if hasattr(index_sampler, "batches") and hasattr(index_sampler, "how"):
+            changed.append((index_sampler, index_sampler.how))
+            index_sampler.how = replace(index_sampler.how, even=even_batches)
         else:
             warnings.warn(
                 "join_uneven_inputs: changing even_batches is only supported for map-style datasets; a loader "
@@ -103,5 +103,5 @@ def _evenness(loaders: Sequence[Any], even_batches: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        for dealer, how in changed:
-            dealer.how = how
+        for index_sampler, how in changed:
+            index_sampler.how = how

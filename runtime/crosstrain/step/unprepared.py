@@ -1,4 +1,4 @@
-"""What was not given to `prepare`, noticed where the training would go wrong without a word."""
+"""Checks for objects that were not given to `prepare`, where the training would go wrong without an error."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _watching: Any = None
 
 
 def watch_steps() -> None:
-    """From now on an optimizer that was not prepared may not step where it would take gradients for what they are
-    not: inside an accumulation window, or scaled for fp16."""
+    """Check the steps of all optimizers from now on: one that was not prepared may not step inside an accumulation
+    window, or on gradients that are scaled for fp16."""
     global _watching
     if _watching is None:
         _watching = register_optimizer_step_pre_hook(_check_step)
@@ -31,7 +31,7 @@ def _check_step(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
     window = not RUN.gradients.sync_gradients
     if gate_of(optimizer) is not None or not (window or RUN.mixed_precision == "fp16"):
         return
-    if RUN.gradients.stepping:  # an optimizer inside of a prepared one
+    if RUN.gradients.stepping:  # an optimizer inside a prepared one
         return
     trained = models.prepared_parameters()
     if not any(id(param) in trained for group in optimizer.param_groups for param in group["params"]):
@@ -48,9 +48,9 @@ def _check_step(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
 
 
 def refuse_plain_backward(loss_reduction: str) -> None:
-    """A ``loss.backward()`` has reached a prepared model: RuntimeError where `Accelerator.backward` scales the loss.
+    """Raise RuntimeError for a ``loss.backward()`` that reached a prepared model, where the loss must be scaled.
 
-    All ranks run the same line of the script, in the same window and loop: all raise or none does.
+    All ranks run the same line of the script, in the same window and loop, so that all raise or none does.
     """
     if not RUN.gradients.sync_gradients:
         why = "inside an accumulation window, where the loss must be divided by the number of micro-batches"
@@ -67,28 +67,33 @@ def refuse_plain_backward(loss_reduction: str) -> None:
 
 
 class FirstStep:
-    """Looks once at what the ranks are about to step with, because it could differ where it must not, or not
-    differ where it should."""
+    """Compares the ranks before each optimizer's first step: gradients that nothing averages must be equal on all
+    ranks, and losses on different batches must not be."""
 
     def __init__(self, comm: Comm) -> None:
         self._comm = comm
-        self._looked_at: set[tuple[int, int]] = set()  # optimizers, and of how many parameters
+        self._looked_at: set[tuple[int, int]] = set()  # ids of optimizers, and their numbers of parameters
         self._loss: Tensor | None = None
         self._place = checks.UNKNOWN
         self.wants_loss = True
-        self.fed_at: checks.Place | None = (
-            None  # the `prepare` through which something passed that feeds batches
-        )
+        self.fed_at: checks.Place | None = None  # the `prepare` that returned an iterable of batches as it is
 
     def loss(self, loss: Tensor, from_prepared: bool) -> None:
-        """The first loss of the training; ``from_prepared``: in a loop over a prepared loader."""
+        """Record the first loss of the training.
+
+        ``from_prepared``: whether it was made in a loop over a prepared loader.
+        """
         self.wants_loss = False
         self._loss = None if from_prepared or loss.dim() else loss.detach()
         self._place = checks.here()
 
     def before(self, optimizer: Optimizer) -> None:
-        """Before each step. RuntimeError on all ranks if the optimizer trains loose parameters apart, or if all ranks
-        do the same work on what passed through `prepare`; a warning if they do so on something else."""
+        """Called before each step; collective where there is something to compare.
+
+        Raises RuntimeError on all ranks where parameters that nothing averages have different gradients, and where all
+        ranks have the same first loss on batches of an iterable that `prepare` returned as it is. Warns about the same
+        first loss on other batches.
+        """
         key = (id(optimizer), sum(len(group["params"]) for group in optimizer.param_groups))
         if key in self._looked_at:
             return
@@ -119,7 +124,7 @@ class FirstStep:
         raise RuntimeError(message)
 
     def _check_first(self, loss: float, alike: bool) -> None:
-        """The first loss, of no prepared loader's batch."""
+        """Compare the first loss, which comes from no prepared loader's batch."""
         if not alike:
             checks.held("loader", self.fed_at or self._place)
             return
@@ -141,7 +146,7 @@ class FirstStep:
 
 
 def _loose(optimizer: Optimizer) -> Sequence[Tensor]:
-    """The parameters whose gradients nobody averages."""
+    """The trainable parameters of the optimizer whose gradients nothing averages."""
     averaged = models.averaged_parameters()
     held = [param for group in optimizer.param_groups for param in group["params"]]
     return [param for param in held if param.requires_grad and id(param) not in averaged]

@@ -1,4 +1,4 @@
-"""Where a run stands in its accumulation window."""
+"""The run's position in its accumulation window."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ if TYPE_CHECKING:
 
 
 class Gradients:
-    """Where the run stands in its accumulation window, and which loaders are being iterated."""
+    """The run's accumulation options and its position in the window, and the loaders that are being iterated.
+
+    The options are those of `GradientAccumulationPlugin`; ``steps`` is its num_steps.
+    """
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """No accumulation; loaders that are being iterated stay known (they leave by themselves)."""
+        """Set everything to no accumulation. Loaders that are being iterated stay known until their loops end."""
         self.sync_gradients = True
-        self.stepping = False  # the gradient scaler makes a prepared optimizer's step
+        self.stepping = False  # whether the gradient scaler is making a prepared optimizer's step
         self.steps = 1
         self.adjust_scheduler = True
         self.sync_with_dataloader = True
@@ -30,12 +33,12 @@ class Gradients:
     def active(self) -> ActiveLoaders:
         from crosstrain.data.active_loaders import (
             ActiveLoaders,
-        )  # a run without loaders needs none of the room
+        )  # a run without loaders does not import the data package
 
         return ActiveLoaders()
 
     def configure(self, plugin: GradientAccumulationPlugin) -> None:
-        """Take over the accumulation options of a new Accelerator."""
+        """Take the accumulation options of a new Accelerator."""
         self.steps = plugin.num_steps
         self.adjust_scheduler = plugin.adjust_scheduler
         self.sync_with_dataloader = plugin.sync_with_dataloader

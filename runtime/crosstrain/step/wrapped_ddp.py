@@ -1,4 +1,4 @@
-"""Models that the script has already wrapped into DistributedDataParallel: it averages their gradients, not we."""
+"""Models that the script has wrapped in DistributedDataParallel, which averages their gradients itself."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 class WrappedSync:
-    """Lets one DistributedDataParallel do its work, and tells it when gradients are to stay local.
+    """The `ModelSync` of a DistributedDataParallel, which it tells when gradients are to stay local.
 
-    It averages at the end of a backward pass, what was local before included, and sends its buffers in its forward
-    pass. So nothing is left to do before and after a step.
+    The wrapper averages gradients, with what was local before, in each backward pass, and sends buffers in its forward
+    pass, so that nothing remains to be done before and after a step.
     """
 
     def __init__(self, wrapper: DistributedDataParallel, plain_backward: Callable[[], None] | None) -> None:
-        self._wrapper = weakref.ref(wrapper)  # the registry that maps models to us must not keep them
+        self._wrapper = weakref.ref(
+            wrapper
+        )  # weak: the registry that maps models to this object must not keep them alive
         self.averagings = 0
         self._managed = False
         self._handles: list[Any] = []
@@ -42,7 +44,7 @@ class WrappedSync:
         return self.wrapper
 
     @property
-    def apart(self) -> bool:
+    def may_differ(self) -> bool:
         wrapper = self.wrapper
         return not wrapper.require_backward_grad_sync or wrapper._join_config.enable
 
@@ -55,7 +57,7 @@ class WrappedSync:
 
     def expect(self) -> None:
         self._managed = True
-        self.averagings += 1  # at least where it matters: in every pass that trains
+        self.averagings += 1  # counts every backward pass, which is enough to see that the pass trains
 
     def finish(self) -> None:
         self._managed = False
@@ -68,7 +70,7 @@ class WrappedSync:
 
     @contextmanager
     def sync(self) -> Iterator[None]:
-        """Backward passes of losses that are made inside average."""
+        """A context in which losses are made whose backward passes average."""
         wrapper = self.wrapper
         before, wrapper.require_backward_grad_sync = wrapper.require_backward_grad_sync, True
         try:
@@ -76,17 +78,17 @@ class WrappedSync:
         finally:
             wrapper.require_backward_grad_sync = before
 
-    def settle(self) -> None:
-        """DistributedDataParallel has averaged."""
+    def average_local(self) -> None:
+        """Do nothing: DistributedDataParallel has averaged."""
 
     def mark_local(self) -> None:
-        """Its next averaging takes what is there."""
+        """Do nothing: its next averaging includes what is local."""
 
     def discard(self) -> None:
-        """It keeps no account of what is local."""
+        """Do nothing: it does not record what is local."""
 
     def send_buffers(self) -> None:
-        """It sends them itself."""
+        """Do nothing: it sends its buffers itself."""
 
     def close(self) -> None:
         for handle in self._handles:

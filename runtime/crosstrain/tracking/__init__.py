@@ -1,9 +1,12 @@
-"""Experiment trackers: what `Accelerator(log_with=...)` knows, and what a tracker of your own derives from.
+"""Experiment trackers: those that `Accelerator(log_with=...)` knows, and the base class for one of your own.
 
-In: names or objects, and what a script logs. Out: TensorBoard, Weights & Biases, MLflow, Comet, ClearML, Aim, DVCLive,
-Trackio, SwanLab and JSON-lines files. `base` has what all derive from, `trackers` and `libraries` the kinds, `registry` their
-names; adding one means a class and a line in `LOGGER_TYPE_TO_CLASS`, or a script's call of `register_tracker`. `members`
-is the Accelerator's part.
+In: names or objects, and the values that a script logs. Out: TensorBoard, Weights & Biases, MLflow, Comet, ClearML, Aim,
+DVCLive, Trackio and SwanLab runs, and JSON-lines files.
+
+- `base`: the base classes. `trackers`, `libraries`: one class per tracker. `registry`: the trackers' names.
+- `members`: the Accelerator's methods.
+
+A new tracker is a class and a line in `LOGGER_TYPE_TO_CLASS`, or a script's call of `register_tracker`.
 
 Imports the state, the configuration and `utils`. Imported by the Accelerator.
 """

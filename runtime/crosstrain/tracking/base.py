@@ -1,8 +1,9 @@
-"""What every tracker derives from."""
+"""The base classes of trackers, and how values become numbers."""
 
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -14,11 +15,11 @@ R = TypeVar("R")
 
 
 class GeneralTracker:
-    """What a tracker of your own derives from.
+    """The base class of trackers.
 
-    Set ``name`` and ``requires_logging_directory``, give a ``tracker`` property, and override
-    `store_init_configuration`, `log` and, where needed, `finish`. It is called on the main process only, unless
-    ``main_process_only`` is False.
+    A subclass sets ``name`` and ``requires_logging_directory``, defines the property ``tracker``, and overrides
+    `store_init_configuration`, `log` and, where needed, `start` and `finish`. Only the main process makes and calls a
+    tracker, unless ``main_process_only`` is False.
     """
 
     name: str = "tracker"
@@ -34,20 +35,20 @@ class GeneralTracker:
         return None
 
     def start(self) -> None:
-        """Called once, by `init_trackers`, when the process group exists."""
+        """Start the run. `init_trackers` calls it once; the process group exists by then."""
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
-        """Keep the hyper-parameters."""
+        """Record the hyper-parameters of the run, by name."""
 
     def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        """Record numbers."""
+        """Record values by name, at ``step`` if it is given; ``kwargs`` are the library's own options."""
 
     def finish(self) -> None:
-        """Flush and close."""
+        """Write what is pending and close the run."""
 
 
 def on_main_process(function: Callable[P, R]) -> Callable[P, R | None]:
-    """Decorator for a tracker's methods: run on the main process; None elsewhere.
+    """Decorator for a tracker's methods: call the method on the main process only; elsewhere it returns None.
 
     The methods of a tracker whose ``main_process_only`` is False run on every process.
     """
@@ -61,7 +62,7 @@ def on_main_process(function: Callable[P, R]) -> Callable[P, R | None]:
 
 
 def library(name: str, package: str | None = None) -> Any:
-    """The module ``name``; ImportError with the command that installs its ``package`` where it is missing."""
+    """Import the module ``name``; where it is missing, ImportError with the command that installs its ``package``."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -71,7 +72,7 @@ def library(name: str, package: str | None = None) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A number out of a tensor or a numpy scalar; text for everything else that JSON does not know."""
+    """The number in a tensor or numpy scalar of one element; a number as it is; the text of any other value."""
     try:
         return value.item()
     except (AttributeError, RuntimeError, ValueError):
@@ -79,7 +80,7 @@ def plain(value: Any) -> Any:
 
 
 def numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers among ``values``, with those of nested dictionaries as ``key/inner key``."""
+    """The numbers among ``values``; those in nested dictionaries have names such as ``key/inner``."""
     found: dict[str, float] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
@@ -87,3 +88,30 @@ def numbers(values: Mapping[str, Any]) -> dict[str, float]:
         elif isinstance(number := plain(value), (int, float)):
             found[key] = number
     return found
+
+
+class LibraryTracker(GeneralTracker):
+    """The base class of trackers that hold a run object of a library."""
+
+    def __init__(self, run_name: str | None = None, **options: Any) -> None:
+        super().__init__()
+        self._run_name = run_name
+        self._options = options
+        self.run: Any = None
+        self._left_out: set[str] = set()
+
+    @property
+    def tracker(self) -> Any:
+        return self.run
+
+    def _numbers(self, values: Mapping[str, Any]) -> dict[str, float]:
+        """The numbers among ``values``; warns once for each key whose value is not one."""
+        found = numbers(values)
+        for key, value in values.items():
+            if key in found or key in self._left_out or isinstance(value, Mapping):
+                continue
+            self._left_out.add(key)
+            warnings.warn(
+                f"{self.name} records numbers: {key!r}, a {type(value).__name__}, is left out", stacklevel=4
+            )
+        return found

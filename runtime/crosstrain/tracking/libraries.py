@@ -1,7 +1,7 @@
 """MLflow, Comet, ClearML, Aim, DVCLive, Trackio and SwanLab: each library is imported when its tracker starts.
 
-The options in ``init_kwargs`` go to the call that starts the library's run. Numbers may be tensors; what a library
-cannot hold is left out with a warning.
+The options in ``init_kwargs`` go to the call that starts the library's run. Numbers may be tensors of one element;
+values that a library cannot record are left out with a warning.
 """
 
 from __future__ import annotations
@@ -14,42 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from crosstrain.config import parse_flag
-from crosstrain.tracking.base import GeneralTracker, library, numbers, plain
+from crosstrain.tracking.base import LibraryTracker, library, numbers, plain
 
 
-class _LibraryTracker(GeneralTracker):
-    """A tracker that holds a library's run."""
-
-    def __init__(self, run_name: str | None = None, **options: Any) -> None:
-        super().__init__()
-        self._run_name = run_name
-        self._options = options
-        self.run: Any = None
-        self._left_out: set[str] = set()
-
-    @property
-    def tracker(self) -> Any:
-        return self.run
-
-    def _numbers(self, values: Mapping[str, Any]) -> dict[str, float]:
-        """The numbers among ``values``; warns once for each key that has none."""
-        found = numbers(values)
-        for key, value in values.items():
-            if key in found or key in self._left_out or isinstance(value, Mapping):
-                continue
-            self._left_out.add(key)
-            warnings.warn(
-                f"{self.name} records numbers: {key!r}, a {type(value).__name__}, is left out", stacklevel=4
-            )
-        return found
-
-
-class MLflowTracker(_LibraryTracker):
-    """An MLflow run in the experiment of the project's name, at the tracking URI that MLflow is set to.
+class MLflowTracker(LibraryTracker):
+    """An MLflow run, in the experiment with the project's name and at MLflow's own tracking URI.
 
     ``init_kwargs`` may have ``run_id``, ``run_name``, ``tags`` (a dictionary, or its JSON), ``nested_run``,
-    ``description``, and ``logging_dir`` for the artifacts of a new experiment. The variables MLFLOW_EXPERIMENT_NAME,
-    MLFLOW_RUN_ID, MLFLOW_TAGS and MLFLOW_NESTED_RUN have priority.
+    ``description``, and ``logging_dir`` for the artifacts of a new experiment. The environment variables
+    MLFLOW_EXPERIMENT_NAME, MLFLOW_RUN_ID, MLFLOW_TAGS and MLFLOW_NESTED_RUN have priority.
     """
 
     name = "mlflow"
@@ -93,7 +66,7 @@ class MLflowTracker(_LibraryTracker):
         return created
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
-        """Parameters, as many at a time as MLflow takes; warns of those whose text is too long for it."""
+        """Record parameters in requests of MLflow's largest size; warns about values that are too long for it."""
         limits = library("mlflow.utils.validation")
         fitting = {}
         for key, value in values.items():
@@ -112,23 +85,26 @@ class MLflowTracker(_LibraryTracker):
         self._mlflow.log_metrics(self._numbers(values), step=step, **kwargs)
 
     def log_figure(self, figure: Any, artifact_file: str, **kwargs: Any) -> None:
-        """A matplotlib or plotly figure."""
+        """Record a figure of matplotlib or plotly."""
         self._mlflow.log_figure(figure, artifact_file, **kwargs)
 
     def log_artifact(self, local_path: str, artifact_path: str | None = None) -> None:
-        """A file."""
+        """Record a file."""
         self._mlflow.log_artifact(local_path, artifact_path)
 
     def log_artifacts(self, local_dir: str, artifact_path: str | None = None) -> None:
-        """All files of a directory."""
+        """Record all files of a directory."""
         self._mlflow.log_artifacts(local_dir, artifact_path)
 
     def finish(self) -> None:
         self._mlflow.end_run()
 
 
-class CometMLTracker(_LibraryTracker):
-    """A Comet experiment in the project of that name; ``init_kwargs`` go to `comet_ml.start`, such as ``online=False``."""
+class CometMLTracker(LibraryTracker):
+    """A Comet experiment in the project of that name.
+
+    ``init_kwargs``: of `comet_ml.start`, such as ``online=False``.
+    """
 
     name = "comet_ml"
 
@@ -154,11 +130,12 @@ class CometMLTracker(_LibraryTracker):
         self.run.end()
 
 
-class ClearMLTracker(_LibraryTracker):
-    """A ClearML task; one that the script has initialised is used, and stays open.
+class ClearMLTracker(LibraryTracker):
+    """A ClearML task. A task that the script has initialised itself is used, and stays open.
 
-    The project and the task have the project's name, unless ``init_kwargs`` or CLEARML_PROJECT and CLEARML_TASK name
-    them. A key that starts with ``train_``, ``eval_`` or ``test_`` is that series of the rest of the key.
+    The ClearML project and task have the project's name, unless ``init_kwargs`` or the environment variables
+    CLEARML_PROJECT and CLEARML_TASK name them. A key such as ``eval_loss`` becomes the series "eval" of the title
+    "loss"; the same goes for ``train_`` and ``test_``.
     """
 
     name = "clearml"
@@ -186,7 +163,7 @@ class ClearMLTracker(_LibraryTracker):
                 report.report_scalar(title=title, series=series, value=number, iteration=step, **kwargs)
 
     def log_images(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        """Images, each an array or of PIL."""
+        """Record images by name, each an array or a PIL image."""
         report = self.run.get_logger()
         for key, image in values.items():
             title, series = _title_and_series(key)
@@ -196,7 +173,7 @@ class ClearMLTracker(_LibraryTracker):
         self, table_name: str, columns: list[str] | None = None, data: Any = None, dataframe: Any = None,
         step: int | None = None, **kwargs: Any,
     ) -> None:  # fmt: skip
-        """A table from rows or a data frame."""
+        """Record a table from rows or a data frame; ValueError where neither is given."""
         if dataframe is None and data is None:
             raise ValueError("log_table needs data or a dataframe")
         table = dataframe if dataframe is not None else [columns, *data] if columns else data
@@ -210,8 +187,8 @@ class ClearMLTracker(_LibraryTracker):
             self.run.close()
 
 
-class AimTracker(_LibraryTracker):
-    """An Aim run of the project's name, in the repository in the logging directory."""
+class AimTracker(LibraryTracker):
+    """An Aim run with the project's name, in the repository in the logging directory."""
 
     name = "aim"
     requires_logging_directory = True
@@ -235,9 +212,9 @@ class AimTracker(_LibraryTracker):
     def log_images(
         self, values: dict[str, Any], step: int | None = None, kwargs: Mapping[str, Any] | None = None
     ) -> None:
-        """Images, or pairs of an image and its caption.
+        """Record images by name, or pairs of an image and its caption.
 
-        ``kwargs``: options of aim.Image under "aim_image", of Run.track under "track".
+        ``kwargs`` has options of aim.Image under "aim_image", and of Run.track under "track".
         """
         options = kwargs or {}
         for key, value in values.items():
@@ -249,8 +226,11 @@ class AimTracker(_LibraryTracker):
         self.run.close()
 
 
-class DVCLiveTracker(_LibraryTracker):
-    """A `dvclive.Live`: one given as ``live``, or one made with ``init_kwargs``. The project's name is not used."""
+class DVCLiveTracker(LibraryTracker):
+    """A `dvclive.Live` object: the one in ``init_kwargs["live"]``, or one made with the other options there.
+
+    The project's name is not used.
+    """
 
     name = "dvclive"
 
@@ -264,14 +244,14 @@ class DVCLiveTracker(_LibraryTracker):
 
     @property
     def live(self) -> Any:
-        """The Live object."""
+        """The `dvclive.Live` object."""
         return self.run
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
         self.run.log_params(values)
 
     def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        """Numbers and texts; then the step ends."""
+        """Record numbers and texts, and end the step."""
         if step is not None:
             self.run.step = step
         texts = {key: value for key, value in values.items() if isinstance(value, str)}
@@ -284,8 +264,8 @@ class DVCLiveTracker(_LibraryTracker):
         self.run.end()
 
 
-class TrackioTracker(_LibraryTracker):
-    """A Trackio run in the project of that name; ``init_kwargs`` go to `trackio.init`."""
+class TrackioTracker(LibraryTracker):
+    """A Trackio run in the project of that name. ``init_kwargs``: of `trackio.init`."""
 
     name = "trackio"
 
@@ -302,8 +282,8 @@ class TrackioTracker(_LibraryTracker):
         self.run.finish()
 
 
-class SwanLabTracker(_LibraryTracker):
-    """A SwanLab run in the project of that name; ``init_kwargs`` go to `swanlab.init`, such as ``mode="offline"``."""
+class SwanLabTracker(LibraryTracker):
+    """A SwanLab run in the project of that name. ``init_kwargs``: of `swanlab.init`, such as ``mode="offline"``."""
 
     name = "swanlab"
 
@@ -316,7 +296,7 @@ class SwanLabTracker(_LibraryTracker):
         self._swanlab.config.update(values)
 
     def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        """Numbers, texts, and objects of SwanLab's own."""
+        """Record numbers, texts, and objects of SwanLab's own types."""
         known = {
             key: self._swanlab.Text(value) if isinstance(value, str) else _loggable(value)
             for key, value in values.items()
@@ -324,7 +304,7 @@ class SwanLabTracker(_LibraryTracker):
         self.run.log(known, step=step, **kwargs)
 
     def log_images(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        """Lists of images."""
+        """Record lists of images by name."""
         for key, images in values.items():
             self.log({key: [self._swanlab.Image(image) for image in images]}, step=step, **kwargs)
 
@@ -333,7 +313,7 @@ class SwanLabTracker(_LibraryTracker):
 
 
 def _loggable(value: Any) -> Any:
-    """Numbers out of tensors, in dictionaries too; what the library has types for stays."""
+    """The value with tensors of one element as numbers, also in dictionaries; any other value as it is."""
     if isinstance(value, Mapping):
         return {key: _loggable(inner) for key, inner in value.items()}
     return plain(value) if getattr(value, "ndim", None) == 0 else value

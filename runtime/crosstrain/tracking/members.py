@@ -1,4 +1,4 @@
-"""Starting the trackers of a run, and telling them what is logged."""
+"""The members of an Accelerator that start trackers and log to them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from crosstrain.utils.dataclasses import ProjectConfiguration
 
 
 class Trackers:
-    """The trackers that an Accelerator was asked for (``wanted``), and those that are started."""
+    """The trackers of one Accelerator: those of its ``log_with`` (``wanted``), and those that were started."""
 
     def __init__(self, wanted: Sequence[str | GeneralTracker], project: ProjectConfiguration) -> None:
         self.started: list[GeneralTracker] = []
@@ -101,14 +101,14 @@ class Trackers:
         self.started = []
 
 
-class Tracking:
-    """The part of an Accelerator that talks to trackers."""
+class TrackingMembers:
+    """Starting, using and closing trackers."""
 
     _trackers: Trackers
 
     @property
     def trackers(self) -> list[GeneralTracker]:
-        """Those that are started."""
+        """The trackers that were started; empty before `init_trackers`, and for most trackers on other processes."""
         return self._trackers.started
 
     @trackers.setter
@@ -121,15 +121,20 @@ class Tracking:
         config: dict[str, Any] | None = None,
         init_kwargs: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """Start the trackers of ``log_with`` and give them the hyper-parameters.
+        """Start the trackers of ``log_with`` and record the hyper-parameters ``config``.
 
-        ``init_kwargs`` has further options by tracker name. Runs on the main process, except for trackers that
-        want every process.
+        ``init_kwargs`` has further options by tracker name. Only the main process starts a tracker, unless the
+        tracker's ``main_process_only`` is False. Raises ValueError where a tracker needs a logging directory and the
+        Accelerator has none, ImportError where its library is missing.
         """
         self._trackers.start(project_name, config, init_kwargs)
 
     def get_tracker(self, name: str, unwrap: bool = False) -> Any:
-        """A started tracker (``unwrap``: the library's object); on other processes one that does nothing."""
+        """The started tracker of that name, or with ``unwrap`` its library's object.
+
+        On other processes than the main one this is a tracker that does nothing. Raises ValueError for a tracker that
+        was not started.
+        """
         return self._trackers.get(name, unwrap)
 
     def log(
@@ -138,7 +143,10 @@ class Tracking:
         step: int | None = None,
         log_kwargs: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """Record ``values`` with every tracker."""
+        """Record ``values`` by name with every started tracker.
+
+        ``log_kwargs`` has options of the libraries by tracker name. Warns where no tracker was started.
+        """
         self._trackers.log(values, step, log_kwargs)
 
     def log_images(
@@ -147,10 +155,10 @@ class Tracking:
         step: int | None = None,
         log_kwargs: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """Record images with the trackers that can."""
+        """Record images by name with every started tracker that can; ``log_kwargs`` as in `log`."""
         self._trackers.log_images(values, step, log_kwargs)
 
     def end_training(self) -> None:
-        """Close the trackers, wait for a checkpoint that is being written, and leave the process group."""
+        """Close the trackers, wait for a checkpoint that is being written, and leave the process group (collective)."""
         self._trackers.finish()
         RUN.end()

@@ -1,4 +1,4 @@
-"""Trackers by name: those that come with crosstrain, and those that a script registers."""
+"""Trackers by name: Crosstrain's own, and those that a script registers."""
 
 from __future__ import annotations
 
@@ -31,28 +31,29 @@ LOGGER_TYPE_TO_CLASS: dict[str, type[GeneralTracker]] = {
     "swanlab": SwanLabTracker,
     "trackio": TrackioTracker,
 }
-# Each one's library: the module has the tracker's name.
+# Trackers that need a library, whose module has the tracker's name.
 _LIBRARIES = frozenset(LOGGER_TYPE_TO_CLASS) - {"jsonl"}
 
 
 def is_available(name: str) -> bool:
-    """Whether the library behind a tracker is installed."""
+    """Whether the library that a tracker needs is installed."""
     return name not in _LIBRARIES or importlib.util.find_spec(name) is not None
 
 
 def get_available_trackers() -> list[str]:
-    """The names of the trackers whose libraries are installed, and of those that are registered."""
+    """The names of the trackers whose libraries are installed, and of those that a script has registered."""
     return [name for name in LOGGER_TYPE_TO_CLASS if is_available(name)]
 
 
 def register_tracker(name: str, tracker_class: type[GeneralTracker]) -> None:
-    """Make ``Accelerator(log_with=name)`` start a tracker of your own.
+    """Make a tracker of your own known, for ``Accelerator(log_with=name)``; call this before that.
 
-    Call it before the Accelerator is made. `init_trackers` makes the tracker with the project's name, the logging
-    directory where the class says ``requires_logging_directory``, and the options for ``name`` in ``init_kwargs``.
-    An instance can be given to ``log_with`` without being registered.
+    `init_trackers` calls ``tracker_class`` with the project's name, the logging directory if the class has
+    ``requires_logging_directory``, and the options for ``name`` in ``init_kwargs``. An instance needs no registration:
+    give it to ``log_with``.
 
-    Raises TypeError for what is not a subclass of `GeneralTracker`; warns when it replaces a tracker.
+    Raises TypeError for anything but a subclass of `GeneralTracker`, ValueError for an empty name or "all"; warns where
+    it replaces another tracker.
     """
     if not (isinstance(tracker_class, type) and issubclass(tracker_class, GeneralTracker)):
         raise TypeError(
@@ -69,14 +70,14 @@ def register_tracker(name: str, tracker_class: type[GeneralTracker]) -> None:
 
 
 def register_tracker_class(tracker_class: type[GeneralTracker]) -> None:
-    """`register_tracker` under the class's own ``name``."""
+    """Register a tracker under its class's ``name``: see `register_tracker`."""
     register_tracker(getattr(tracker_class, "name", ""), tracker_class)
 
 
 def choose(log_with: Any) -> list[str | GeneralTracker]:
-    """Names and objects of ``log_with`` (one or several), each once; "all" means every installed one.
+    """The trackers in ``log_with`` (None, one or several names or objects), each once; "all" is every installed one.
 
-    Raises ValueError for an unknown name, ImportError for one that is not installed.
+    Raises ValueError for an unknown name, ImportError for a tracker whose library is not installed.
     """
     wanted = log_with if isinstance(log_with, (list, tuple)) else [log_with]
     chosen: list[str | GeneralTracker] = []
@@ -98,7 +99,7 @@ def _names(one: Any) -> list[str] | list[GeneralTracker]:
     if name not in LOGGER_TYPE_TO_CLASS:
         known = ", ".join(sorted(LOGGER_TYPE_TO_CLASS))
         raise ValueError(
-            f"log_with={name!r} is unknown; choose of {known}, pass a GeneralTracker, or register_tracker one."
+            f"log_with={name!r} is unknown; choose one of {known}, pass a GeneralTracker, or call register_tracker."
         )
     if not is_available(name):
         raise ImportError(f"log_with={name!r} needs its library: pip install {name}")
@@ -106,5 +107,5 @@ def _names(one: Any) -> list[str] | list[GeneralTracker]:
 
 
 def filter_trackers(log_with: Any, logging_dir: Any = None) -> list[str | GeneralTracker]:
-    """`choose`, under Accelerate's name."""
+    """The same as `choose`: kept for compatibility with Accelerate."""
     return choose(log_with)

@@ -8,11 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from crosstrain.tracking.base import GeneralTracker, library, plain
+from crosstrain.tracking.base import GeneralTracker, LibraryTracker, library, plain
 
 
 class JSONLTracker(GeneralTracker):
-    """One JSON object per line in ``<logging_dir>/<run_name>.jsonl``: needs no library, survives a crash."""
+    """Writes one JSON object per line to ``<logging_dir>/<run_name>.jsonl``; it needs no library.
+
+    Each call adds a line: ``{"time": ..., "config": {...}}`` first, then ``{"time": ..., "step": ..., ...values}``, with
+    the time in seconds since the epoch. After a crash the file has every line until then.
+    """
 
     name = "jsonl"
     requires_logging_directory = True
@@ -41,7 +45,7 @@ class JSONLTracker(GeneralTracker):
 
 
 class TensorBoardTracker(GeneralTracker):
-    """torch.utils.tensorboard's SummaryWriter in ``<logging_dir>/<run_name>``."""
+    """A `torch.utils.tensorboard.SummaryWriter` in ``<logging_dir>/<run_name>``."""
 
     name = "tensorboard"
     requires_logging_directory = True
@@ -77,7 +81,7 @@ class TensorBoardTracker(GeneralTracker):
         self.writer.flush()
 
     def log_images(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        """Batches of images."""
+        """Record batches of images by name, tensors or arrays of shape (N, C, H, W)."""
         for key, value in values.items():
             self.writer.add_images(key, value, global_step=step, **kwargs)
 
@@ -85,24 +89,13 @@ class TensorBoardTracker(GeneralTracker):
         self.writer.close()
 
 
-class WandBTracker(GeneralTracker):
-    """A Weights & Biases run."""
+class WandBTracker(LibraryTracker):
+    """A Weights & Biases run in the project of that name. ``init_kwargs``: of `wandb.init`."""
 
     name = "wandb"
 
-    def __init__(self, run_name: str, **kwargs: Any) -> None:
-        super().__init__()
-        self._run_name = run_name
-        self._options = kwargs
-        self.run: Any = None
-
     def start(self) -> None:
-        wandb = library("wandb")
-        self.run = wandb.init(project=self._run_name, **self._options)
-
-    @property
-    def tracker(self) -> Any:
-        return self.run
+        self.run = library("wandb").init(project=self._run_name, **self._options)
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
         self.run.config.update(values, allow_val_change=True)
@@ -111,7 +104,7 @@ class WandBTracker(GeneralTracker):
         self.run.log(values, step=step, **kwargs)
 
     def log_images(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        """Lists of images."""
+        """Record lists of images by name."""
         image = library("wandb").Image
         for key, images in values.items():
             self.log({key: [image(each) for each in images]}, step=step, **kwargs)
@@ -120,7 +113,7 @@ class WandBTracker(GeneralTracker):
         self, table_name: str, columns: list[str] | None = None, data: Any = None, dataframe: Any = None,
         step: int | None = None, **kwargs: Any,
     ) -> None:  # fmt: skip
-        """A table from rows or a data frame."""
+        """Record a table from rows or a data frame."""
         table = library("wandb").Table(columns=columns, data=data, dataframe=dataframe)
         self.log({table_name: table}, step=step, **kwargs)
 

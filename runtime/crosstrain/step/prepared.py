@@ -1,0 +1,68 @@
+"""What an Accelerator has prepared: one object that its parts share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader
+
+from crosstrain.step import model as models
+from crosstrain.step.optimizer import Gate
+
+
+class PreparedObjects:
+    """The objects that `prepare` has seen, each kind in the order of its preparation.
+
+    ``syncs`` average the gradients of ``models``; a model that needs no averaging has none. ``gates`` has one entry for
+    each of ``optimizers``.
+    """
+
+    def __init__(self) -> None:
+        self.models: list[nn.Module] = []
+        self.syncs: list[models.ModelSync] = []
+        self.optimizers: list[Optimizer] = []
+        self.gates: list[Gate] = []
+        self.schedulers: list[LRScheduler] = []
+        self.loaders: list[DataLoader[Any]] = []
+
+    def forget(self) -> None:
+        """Undo the preparation of the models and empty every list."""
+        for model in self.models:
+            models.forget(model)
+        for known in (self.models, self.syncs, self.optimizers, self.gates, self.schedulers, self.loaders):
+            known.clear()
+
+
+class PreparedMembers:
+    """The members of an Accelerator that give prepared objects; the lists have their names in Accelerate."""
+
+    _prepared: PreparedObjects
+
+    def unwrap_model(
+        self, model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
+    ) -> nn.Module:
+        """The user's own module, without the wrappers of torch's DataParallel and DistributedDataParallel.
+
+        ``keep_fp32_wrapper=False`` also removes mixed precision from its forward; ``keep_torch_compile=False`` also
+        unwraps a compiled module.
+        """
+        return models.unwrap(model, keep_fp32_wrapper, keep_torch_compile)
+
+    @property
+    def _models(self) -> list[nn.Module]:
+        return self._prepared.models
+
+    @property
+    def _optimizers(self) -> list[Optimizer]:
+        return self._prepared.optimizers
+
+    @property
+    def _schedulers(self) -> list[LRScheduler]:
+        return self._prepared.schedulers
+
+    @property
+    def _dataloaders(self) -> list[DataLoader[Any]]:
+        return self._prepared.loaders

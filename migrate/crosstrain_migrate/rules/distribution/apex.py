@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
@@ -51,12 +50,8 @@ def plan(stage: Stage) -> None:
         return
     for call in calls:
         if not stage.facts.paths(call.func) & REPLACED:
-            raise refuse(
-                RULE,
-                call,
-                f"`{ast.unparse(call.func)}` works on what apex keeps, which goes with apex",
-                "take it out and run migrate again",
-            )
+            reason = f"`{ast.unparse(call.func)}` works on what apex keeps, which goes with apex"
+            raise refuse(RULE, call, reason, "take it out and run migrate again")
     started = stage.facts.calls_to(INITIALIZE)
     if len(started) != 1:
         raise refuse(RULE, calls[0], "apex is not initialised in one place", "call amp.initialize once")
@@ -87,14 +82,11 @@ def _initialize(stage: Stage, call: ast.Call) -> None:
     condition = _condition(stage, call, given.get("opt_level"))
     stage.requested.precision = Precision("fp16", condition, True, False)
     stage.remove(statement, RULE, "prepare sets mixed precision up")
-    stage.note(
-        RULE,
-        call,
+    reason = (
         "apex chose the operations that run in half precision by its own lists, and O2 kept the weights in it; "
-        "torch's autocast has lists of its own and keeps weights in full precision",
-        "compare the first epochs on a GPU",
-        Severity.NOTE,
+        "torch's autocast has lists of its own and keeps weights in full precision"
     )
+    stage.note(RULE, call, reason, "compare the first epochs on a GPU")
 
 
 def _condition(stage: Stage, call: ast.Call, level: ast.expr | None) -> str | None:
@@ -129,23 +121,15 @@ def _scale(stage: Stage, call: ast.Call) -> None:
         or len(call.args) != 2
         or call.keywords
     ):
-        raise refuse(
-            RULE,
-            call,
-            "the scaled loss is used for more than going backward: without apex it is the loss itself, of another size",
-            "use it as apex's manual shows",
-        )
+        reason = "the scaled loss is used for more than going backward: without apex it is the loss itself, of another size"
+        raise refuse(RULE, call, reason, "use it as apex's manual shows")
     name = item.optional_vars.id
     for node in walk(statement):
         if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
             parent = stage.parent(node)
             if not isinstance(parent, ast.Attribute) or parent.attr != "backward":
-                raise refuse(
-                    RULE,
-                    node,
-                    "a scaled loss is used for something else than backward",
-                    "use the loss itself",
-                )
+                reason = "a scaled loss is used for something else than backward"
+                raise refuse(RULE, node, reason, "use the loss itself")
             simple = isinstance(call.args[0], ast.Name | ast.Attribute | ast.Call | ast.Subscript)
             text = stage.source(call.args[0])
             stage.edits.append(
@@ -162,12 +146,8 @@ def _parameters(stage: Stage, call: ast.Call, started: ast.Call) -> None:
     if not isinstance(model, ast.Name) or scope.resolve(model.id) is not stage.facts.table.of_node[
         model
     ].resolve(model.id):
-        raise refuse(
-            RULE,
-            call,
-            "apex hands out the parameters of a model that has no name here, and goes",
-            "use model.parameters()",
-        )
+        reason = "apex hands out the parameters of a model that has no name here, and goes"
+        raise refuse(RULE, call, reason, "use model.parameters()")
     stage.edits.append(
         e.Replace(
             call, RULE, "there are no other parameters than the model's", template=f"{model.id}.parameters()"

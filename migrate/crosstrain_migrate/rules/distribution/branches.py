@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts.values import FromBatch, Function, Method
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax import edits as e
@@ -184,13 +183,8 @@ def _gives_up(stage: Stage, body: list[ast.stmt]) -> bool:
 
 
 def _demands(stage: Stage, node: ast.If) -> None:
-    stage.note(
-        RULE,
-        node,
-        "the script stopped here when it found too few devices or processes; now it runs on as many as it is given",
-        "choose the number with `crosstrain launch --num-processes`",
-        Severity.NOTE,
-    )
+    reason = "the script stopped here when it found too few devices or processes; now it runs on as many as it is given"
+    stage.note(RULE, node, reason, "choose the number with `crosstrain launch --num-processes`")
 
 
 def _only_warns(stage: Stage, test: ast.expr, body: list[ast.stmt]) -> bool:

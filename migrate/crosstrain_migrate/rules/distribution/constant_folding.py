@@ -21,8 +21,6 @@ class KnownValues:
 
 
 PENDING = KnownValues("pending")
-
-
 BINARY: dict[type[ast.operator], Callable[..., object]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -31,8 +29,6 @@ BINARY: dict[type[ast.operator], Callable[..., object]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-
-
 COMPARE: dict[type[ast.cmpop], Callable[..., object]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -45,8 +41,6 @@ COMPARE: dict[type[ast.cmpop], Callable[..., object]] = {
     ast.In: lambda a, b: a in b,
     ast.NotIn: lambda a, b: a not in b,
 }
-
-
 PURE: dict[str, Callable[..., object]] = {
     "int": int,
     "str": str,

@@ -74,12 +74,11 @@ def check_dispensable(stage: Stage, body: list[ast.stmt], at: ast.If, taken: lis
         if not _is_dispensable(stage, statement):
             if isinstance(statement, ast.Assign | ast.AugAssign) and _shares_out(stage, statement):
                 raise shared_out(statement)
-            raise refuse(
-                RULE,
-                statement,
-                "this runs only when several processes train, and the tool cannot tell what it becomes",
-                "move it out of the branch, or take the hand-written distribution out, and run migrate again",
+            reason = "this runs only when several processes train, and the tool cannot tell what it becomes"
+            remedy = (
+                "move it out of the branch, or take the hand-written distribution out, and run migrate again"
             )
+            raise refuse(RULE, statement, reason, remedy)
 
 
 def _shares_out(stage: Stage, statement: ast.Assign | ast.AugAssign) -> bool:

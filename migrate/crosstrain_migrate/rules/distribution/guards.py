@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from crosstrain_migrate.facts.torch_api import HOST_METHODS
 from crosstrain_migrate.facts.values import External, FromBatch, Function, Member, Method, code_of
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.output.files import WRITERS, WRITING_METHODS
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.scopes import Scope
@@ -19,11 +18,7 @@ from .requested_options import MARK
 
 RULE = "CT303"
 LOGS = ("logging.", "torch.utils.tensorboard", "tensorboardX", "wandb.", "mlflow.", "loguru.", "visdom.")
-
-
 UNTOLD = object()  # what a process finds where it cannot be told
-
-
 SPEAKING = frozenset(
     {"builtins.print", "torch.save", "os.makedirs", "os.mkdir", "os.path.join", "os.path.exists"}
 )
@@ -234,13 +229,9 @@ def free_name(scope: Scope, root: str) -> str:
 
 def _report(stage: Stage, calls: list[ast.Call]) -> None:
     if calls:
-        stage.note(
-            RULE,
-            calls[0],
-            f"`{ast.unparse(calls[0].func)}` was called by one process alone, beside work that all processes must do",
-            "see that it stands under `if accelerator.is_main_process:` in the result",
-            Severity.NOTE,
-        )
+        reason = f"`{ast.unparse(calls[0].func)}` was called by one process alone, beside work that all processes must do"
+        remedy = "see that it stands under `if accelerator.is_main_process:` in the result"
+        stage.note(RULE, calls[0], reason, remedy)
 
 
 def _needs_all(stage: Stage, call: ast.Call) -> bool:

@@ -9,22 +9,15 @@ from dataclasses import dataclass
 from crosstrain_migrate.facts.facts import Facts
 
 DIST = "torch.distributed."
-
-
 RANKS = frozenset(
     {"RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"}
 )
-
-
 LOCAL_RANKS = frozenset({"LOCAL_RANK", "SLURM_LOCALID"})
 NODE_RANKS = frozenset({"NODE_RANK", "GROUP_RANK", "SLURM_NODEID"})
 MACHINES = frozenset({"SLURM_NNODES", "SLURM_JOB_NUM_NODES"})
 SIZES = MACHINES | frozenset({"WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_NTASKS"})
-
-
 LAUNCHED = RANKS | SIZES | {"MASTER_ADDR", "MASTER_PORT"}
 ENVIRONMENT = frozenset({"os.environ", "environ"})
-
 
 # Command-line options that say how to distribute; without them on the command line their defaults hold.
 OPTION = re.compile(
@@ -32,14 +25,8 @@ OPTION = re.compile(
     r"|(node_|local_)?rank|nr|world_?size|dist_(url|backend)|backend|init_method|n?nodes|nproc_per_node"
     r"|(n|n_|num_)?gpus?(_per_node)?|gpu_ids?|device_ids?|master_(addr|port)|n_?gpus?)$"
 )
-
-
 SWITCH = re.compile(r"ddp|dp|dist|parallel|multi")
-
-
 SIZE_OPTION = re.compile(r"^(world_?size|n?nodes|nproc_per_node|(n|n_|num_)gpus?(_per_node)?|gpus)$")
-
-
 WRAPPERS = frozenset(
     {
         "torch.nn.DataParallel",
@@ -51,12 +38,9 @@ WRAPPERS = frozenset(
     }
 )
 
-
 # What mp.spawn passes first, once the started function is called like any other. It never reaches the result: where a
 # use of it has no counterpart, the name is bound nowhere, which is refused.
 SPAWNED_RANK = "__spawned_rank__"
-
-
 SPAWN = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"})
 SETUP = frozenset(
     {

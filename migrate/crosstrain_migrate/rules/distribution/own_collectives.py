@@ -62,13 +62,12 @@ def _no_parts_of_a_model(facts: Facts) -> None:
         made = facts.interp.method(cls, "__init__") if facts.interp.inherits(cls, api.MODULE_BASES) else None
         for name in walk(made) if made is not None else ():
             if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load) and differing.asks(name) == RANK:
-                raise refuse(
-                    RULE,
-                    name,
+                reason = (
                     f"`{cls.name}` is made by the rank: each process holds a part of the model, and `prepare` would give "
-                    f"all of them the part of the first",
-                    "keep this script as it is: tensor parallelism stays as it is written",
+                    f"all of them the part of the first"
                 )
+                remedy = "keep this script as it is: tensor parallelism stays as it is written"
+                raise refuse(RULE, name, reason, remedy)
 
 
 def _is_of_torch(facts: Facts, cls: ast.ClassDef, call: ast.Call) -> bool:
@@ -120,7 +119,6 @@ def _say(stage: Stage, call: ast.Call) -> None:
         call,
         f"`{shown}` is part of the loss, and stays as it is with all of the code around it",
         "nothing to do: it acts on the processes of the run",
-        Severity.NOTE,
     )
 
 

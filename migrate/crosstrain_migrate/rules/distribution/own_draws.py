@@ -82,10 +82,9 @@ def _is_size(stage: Stage, node: ast.expr) -> bool:
 
 def note(stage: Stage) -> None:
     """What is to be said of the numbers that such a script prints."""
-    stage.note(
-        RULE,
-        stage.facts.backward_calls[0][0],
+    reason = (
         "each process trains on what it draws itself, because its seed is its own, and gradients are averaged; what is "
-        "printed is the main process's own loss, as before",
-        'print `accelerator.reduce(loss, reduction="mean")` on all processes, if you want the mean of their losses',
+        "printed is the main process's own loss, as before"
     )
+    remedy = 'print `accelerator.reduce(loss, reduction="mean")` on all processes, if you want the mean of their losses'
+    stage.note(RULE, stage.facts.backward_calls[0][0], reason, remedy)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.syntax import edits as e
 
@@ -48,12 +47,9 @@ def plan(context: Context) -> None:
             if found[1] in MAIN and not _is_guard(context, node):
                 _said_by_all(context, node)
                 continue
-            raise refuse(
-                RULE,
-                node,
-                f"`accelerator.{found[1]}` is needed here, where the accelerator cannot be brought",
-                "move this behind the place where the model is made, into a function that its callers call directly",
-            )
+            reason = f"`accelerator.{found[1]}` is needed here, where the accelerator cannot be brought"
+            remedy = "move this behind the place where the model is made, into a function that its callers call directly"
+            raise refuse(RULE, node, reason, remedy)
         context.edits.append(e.Replace(node, RULE, template=f"{context.accelerator(node)}.{found[1]}"))
         if found[1] in COLLECTIVE:
             context.collective.add(statement)
@@ -73,10 +69,5 @@ def _is_guard(context: Context, node: ast.AST) -> bool:
 
 def _said_by_all(context: Context, node: ast.expr) -> None:
     context.edits.append(e.Replace(node, RULE, template="True"))
-    context.note(
-        RULE,
-        node,
-        "every process counts as the main process here, because the accelerator is not available",
-        "move this behind the place where the Accelerator is made",
-        Severity.NOTE,
-    )
+    reason = "every process counts as the main process here, because the accelerator is not available"
+    context.note(RULE, node, reason, "move this behind the place where the Accelerator is made")

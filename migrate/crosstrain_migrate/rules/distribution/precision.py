@@ -42,7 +42,6 @@ import ast
 from dataclasses import dataclass
 
 from crosstrain_migrate.facts import torch_api as api
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
@@ -165,21 +164,14 @@ def _agree(stage: Stage, regions: list[Region], scaler: Scaler | None) -> None:
             if outside is not None
             else "they differ, or stand where no accelerator is"
         )
-        stage.note(
-            RULE,
-            outside or regions[0].call,
-            f"the script's autocast regions stay as they are, because {why}: prepared models add none of their own",
-            "put every forward pass into one kind of region to have `mixed_precision=` do it",
-            Severity.NOTE,
-        )
+        reason = f"the script's autocast regions stay as they are, because {why}: prepared models add none of their own"
+        remedy = "put every forward pass into one kind of region to have `mixed_precision=` do it"
+        stage.note(RULE, outside or regions[0].call, reason, remedy)
     if scaler is not None and scaler.live:
         if stage.runtime == "accelerate":
-            raise refuse(
-                RULE,
-                outside or scaler.created,
-                "the model runs inside and outside autocast, and Accelerate has one precision for all its forward passes",
-                "put every forward pass into an autocast region, or migrate with --runtime crosstrain",
-            )
+            reason = "the model runs inside and outside autocast, and Accelerate has one precision for all its forward passes"
+            remedy = "put every forward pass into an autocast region, or migrate with --runtime crosstrain"
+            raise refuse(RULE, outside or scaler.created, reason, remedy)
         stage.requested.precision = Precision(
             "fp16",
             _text(stage, scaler.switch),

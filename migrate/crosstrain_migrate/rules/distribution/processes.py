@@ -41,7 +41,6 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.arguments import spawn_arguments
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.rules.side_effects import effectless
@@ -116,13 +115,12 @@ def _own_data(stage: Stage) -> None:
     if stage.requested.draws_apart:
         own_draws.note(stage)
         return
-    stage.note(
-        GROUP,
-        facts.backward_calls[0][0],
-        "each process drew its own training data, and gradients were averaged; now all processes draw the same data",
+    reason = "each process drew its own training data, and gradients were averaged; now all processes draw the same data"
+    remedy = (
         f"call `set_seed(seed, device_specific=True)` of {stage.runtime}.utils after prepare, or give the data to a "
-        "DataLoader",
+        "DataLoader"
     )
+    stage.note(GROUP, facts.backward_calls[0][0], reason, remedy)
 
 
 # -- processes that the script starts ------------------------------------------------------------------------
@@ -132,12 +130,10 @@ def _spawn(stage: Stage, call: ast.Call) -> None:
     statement = stage.statement(call)
     given = spawn_arguments(call)
     if not isinstance(statement, ast.Expr) or statement.value is not call or given is None or not call.args:
-        raise refuse(
-            PROCESSES,
-            call,
-            "what the started processes are given is put together elsewhere, and a call needs each argument",
-            "write mp.spawn(f, args=(...), nprocs=n)",
+        reason = (
+            "what the started processes are given is put together elsewhere, and a call needs each argument"
         )
+        raise refuse(PROCESSES, call, reason, "write mp.spawn(f, args=(...), nprocs=n)")
     holes: dict[str, ast.expr] = {"f": call.args[0], **{f"a{i}": a for i, a in enumerate(given)}}
     arguments = "".join(f", {{a{i}}}" for i in range(len(given)))
     stage.replace(
@@ -266,12 +262,9 @@ def _names_launched(call: ast.Call) -> bool:
 def _barrier(stage: Stage, node: ast.Expr, call: ast.Call) -> None:
     for around in stage.facts.table.ancestors(node):
         if isinstance(around, ast.If) and asks_rank(stage, around.test):
-            raise refuse(
-                GROUP,
-                call,
-                "only some processes reach this barrier (the others wait elsewhere), which decides who goes first",
-                "do it under `with accelerator.main_process_first():` after migrating, and take the barriers out now",
-            )
+            reason = "only some processes reach this barrier (the others wait elsewhere), which decides who goes first"
+            remedy = "do it under `with accelerator.main_process_first():` after migrating, and take the barriers out now"
+            raise refuse(GROUP, call, reason, remedy)
     stage.replace(call, GROUP, "the accelerator waits", MARK.format("wait_for_everyone") + "()")
 
 
@@ -281,10 +274,6 @@ def _barrier(stage: Stage, node: ast.Expr, call: ast.Call) -> None:
 def _options(stage: Stage) -> None:
     idle = [(n, c) for n, c in stage.alone.sources.options.items() if OPTION.match(n)]
     for name, call in idle:
-        stage.note(
-            GROUP,
-            call,
-            f"the option `{name}` has no effect any more: the launcher decides how to distribute",
-            "use `crosstrain launch --num-processes`, `--gpu-ids` and its other options",
-            Severity.NOTE,
-        )
+        reason = f"the option `{name}` has no effect any more: the launcher decides how to distribute"
+        remedy = "use `crosstrain launch --num-processes`, `--gpu-ids` and its other options"
+        stage.note(GROUP, call, reason, remedy)

@@ -12,11 +12,7 @@ from crosstrain_migrate.syntax.walks import walk
 from .plain import Stage
 
 GROUP = "CT303"
-
-
 SIZE_WORDS = re.compile(r"world|n_?gpus?|nprocs|num_proc|replicas", re.IGNORECASE)
-
-
 REDUCERS = frozenset({"torch.distributed.all_reduce", "torch.distributed.reduce"})
 
 
@@ -44,13 +40,11 @@ def _no_unknown_size(stage: Stage, node: ast.Expr) -> None:
             isinstance(n, ast.Name | ast.Attribute | ast.Subscript | ast.Call) and stage.alone.by_hand(n)
             for n in walk(divisor)
         ):
-            raise refuse(
-                GROUP,
-                divisor,
+            reason = (
                 f"`{ast.unparse(divisor)}` divides what all processes add up: as the number of processes it would divide twice, "
-                "as any other it has to stay, and its value comes from outside of this script",
-                "write `dist.get_world_size()` here and run migrate again",
+                "as any other it has to stay, and its value comes from outside of this script"
             )
+            raise refuse(GROUP, divisor, reason, "write `dist.get_world_size()` here and run migrate again")
 
 
 def check_reduction(stage: Stage, call: ast.Call) -> None:
@@ -59,29 +53,23 @@ def check_reduction(stage: Stage, call: ast.Call) -> None:
     name = ast.unparse(operation).rsplit(".", 1)[-1] if operation is not None else "SUM"
     tensor = given(call, "tensor", 0)
     if name not in {"SUM", "AVG"} or tensor is None:
-        raise refuse(
-            GROUP,
-            call,
-            f"each process would keep its own number here: the accelerator reduces to sums and means, and this is {name}",
-            "compute it from gathered values (`accelerator.gather_for_metrics`) after migrating, and take it out now",
-        )
+        reason = f"each process would keep its own number here: the accelerator reduces to sums and means, and this is {name}"
+        remedy = "compute it from gathered values (`accelerator.gather_for_metrics`) after migrating, and take it out now"
+        raise refuse(GROUP, call, reason, remedy)
     if isinstance(tensor, ast.Attribute) and tensor.attr == "data":
         inner = tensor.value
         if not (isinstance(inner, ast.Attribute) and inner.attr == "grad"):
-            raise refuse(
-                GROUP,
-                call,
-                "this may average weights, which is another algorithm than averaging gradients in every step",
-                "take it out and run migrate again, if gradients averaged in every step are what you want",
+            reason = (
+                "this may average weights, which is another algorithm than averaging gradients in every step"
             )
+            remedy = (
+                "take it out and run migrate again, if gradients averaged in every step are what you want"
+            )
+            raise refuse(GROUP, call, reason, remedy)
     gradient = any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in walk(tensor))
     if gradient and name == "SUM" and not _divided(stage, tensor):
-        raise refuse(
-            GROUP,
-            call,
-            "gradients are summed over the processes here, and prepare averages them",
-            "average them",
-        )
+        reason = "gradients are summed over the processes here, and prepare averages them"
+        raise refuse(GROUP, call, reason, "average them")
 
 
 def _divided(stage: Stage, tensor: ast.expr) -> bool:

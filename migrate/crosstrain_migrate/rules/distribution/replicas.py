@@ -39,7 +39,6 @@ import ast
 from crosstrain_migrate.facts.arguments import given
 from crosstrain_migrate.facts.torch_api import FACTORIES, last
 from crosstrain_migrate.facts.values import External
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
@@ -107,12 +106,10 @@ def _unwrap(stage: Stage, call: ast.Call) -> None:
     model = given(call, "module", 0)
     if unknown or model is None:
         names = ", ".join(sorted(str(n) for n in unknown)) or "no module"
-        raise refuse(
-            rule,
-            call,
-            f"the wrapper is made with {names}: the prepared model would average its gradients without that",
-            "leave it out",
+        reason = (
+            f"the wrapper is made with {names}: the prepared model would average its gradients without that"
         )
+        raise refuse(rule, call, reason, "leave it out")
     _same_name(stage, call, model, rule)
     stage.replace(call, rule, "prepare does it", "{m}" if _simple(model) else "({m})", m=model)
 
@@ -123,12 +120,8 @@ def _same_name(stage: Stage, call: ast.Call, model: ast.expr, rule: str) -> None
     if stage.runtime != "accelerate" or not isinstance(model, ast.Name | ast.Attribute):
         return
     if isinstance(parent, ast.Assign) and any(ast.unparse(t) != ast.unparse(model) for t in parent.targets):
-        raise refuse(
-            rule,
-            call,
-            f"the wrapped model has a name of its own beside `{ast.unparse(model)}`, and Accelerate prepares one of them",
-            "use one name for the model, or migrate with --runtime crosstrain",
-        )
+        reason = f"the wrapped model has a name of its own beside `{ast.unparse(model)}`, and Accelerate prepares one of them"
+        raise refuse(rule, call, reason, "use one name for the model, or migrate with --runtime crosstrain")
 
 
 def _simple(node: ast.expr) -> bool:
@@ -161,12 +154,10 @@ def _methods(stage: Stage) -> None:
                 m=call.func.value,
             )
         elif name in {"register_comm_hook", "join"}:
-            raise refuse(
-                PROCESSES,
-                call,
-                f"`{name}` changes how the wrapper averages gradients, and the prepared model would not do so",
-                "take it out and run migrate again",
+            reason = (
+                f"`{name}` changes how the wrapper averages gradients, and the prepared model would not do so"
             )
+            raise refuse(PROCESSES, call, reason, "take it out and run migrate again")
         elif name in {"state_dict", "load_state_dict"}:
             _prefix(stage, call, name)
 
@@ -182,13 +173,8 @@ def _prefix(stage: Stage, call: ast.Call, name: str) -> None:
     ):
         return  # it was taken out of the wrapper
     if name == "state_dict":
-        stage.note(
-            _rule(stage, owner),
-            call,
-            "with the wrapper, the names in the state saved here began with `module.`; now they never do",
-            "update other programs that read these files",
-            Severity.NOTE,
-        )
+        reason = "with the wrapper, the names in the state saved here began with `module.`; now they never do"
+        stage.note(_rule(stage, owner), call, reason, "update other programs that read these files")
     elif call.args and not _saves_inner_state(stage) and _was_saved(stage, call.args[0]):
         _without_prefix(stage, call, call.args[0])
 
@@ -283,13 +269,8 @@ def _batches(stage: Stage, wrapped: list[ast.Call]) -> None:
     if stage.requested.split_batches or _multiplied(stage):
         return
     stage.requested.split_batches = True
-    stage.note(
-        THREADS,
-        wrapped[0],
-        "DataParallel split every batch across the GPUs; split_batches=True splits it across the processes in the same way",
-        "choose a batch size divisible by the number of processes",
-        Severity.NOTE,
-    )
+    reason = "DataParallel split every batch across the GPUs; split_batches=True splits it across the processes in the same way"
+    stage.note(THREADS, wrapped[0], reason, "choose a batch size divisible by the number of processes")
 
 
 def _multiplied(stage: Stage) -> bool:

@@ -214,10 +214,11 @@ def _state_is_made(context: Context, node: ast.AST) -> bool:
 
 def _refusal(node: ast.AST, why: str, at: ast.AST) -> Exception:
     shown = ast.unparse(at).split("\n", 1)[0]
-    return refuse(
-        RULE,
-        node,
+    reason = (
         f"{why}, and under it stands what all processes take part in (line {line_of(at)}: `{shown}`): "
-        "those that do not come there leave the others waiting",
-        "compute it outside of the test, on all processes, and leave only what is printed or written under it",
+        "those that do not come there leave the others waiting"
     )
+    remedy = (
+        "compute it outside of the test, on all processes, and leave only what is printed or written under it"
+    )
+    return refuse(RULE, node, reason, remedy)

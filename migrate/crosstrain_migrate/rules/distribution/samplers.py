@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts import torch_api as api
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
@@ -13,8 +12,6 @@ from crosstrain_migrate.syntax.walks import walk
 from .plain import Stage
 
 SAMPLER = "CT304"
-
-
 SAMPLERS = frozenset(
     {
         "torch.utils.data.distributed.DistributedSampler",
@@ -86,12 +83,8 @@ def _sampler_made(stage: Stage, node: ast.expr) -> ast.Call | None:
     if not found:
         return None
     if len(values) != 1 or len(found) != 1:
-        raise refuse(
-            SAMPLER,
-            node,
-            "one of several samplers may be meant: with the wrong one, the loader would give other rows",
-            "give each loader one sampler",
-        )
+        reason = "one of several samplers may be meant: with the wrong one, the loader would give other rows"
+        raise refuse(SAMPLER, node, reason, "give each loader one sampler")
     return found[0]
 
 
@@ -132,10 +125,10 @@ def _restore_order(
     if isinstance(statement, ast.Assign) and statement.value is made:
         stage.remove(statement, SAMPLER, "prepare shards the loader")
     if shuffles:
-        stage.note(
-            SAMPLER,
-            made,
-            "the sampler ordered the samples by its own seed and the epoch; now torch's random state does",
-            "expect an order that differs from the original's and is the same for any number of processes",
-            Severity.NOTE,
+        reason = (
+            "the sampler ordered the samples by its own seed and the epoch; now torch's random state does"
         )
+        remedy = (
+            "expect an order that differs from the original's and is the same for any number of processes"
+        )
+        stage.note(SAMPLER, made, reason, remedy)

@@ -20,8 +20,6 @@ RULE = "CT306"
 CUDA_AUTOCAST = frozenset({"torch.cuda.amp.autocast", "torch.cuda.amp.autocast_mode.autocast"})
 ANY_AUTOCAST = frozenset({"torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast"})
 AUTOCAST = CUDA_AUTOCAST | ANY_AUTOCAST
-
-
 SCALERS = frozenset(
     {
         "torch.cuda.amp.GradScaler",
@@ -31,8 +29,6 @@ SCALERS = frozenset(
         "torch.GradScaler",
     }
 )
-
-
 SCALING = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
 
 
@@ -41,12 +37,8 @@ class Scaler:
 
     def __init__(self, stage: Stage, created: list[ast.Call]) -> None:
         if len(created) > 1:
-            raise refuse(
-                RULE,
-                created[1],
-                "the script has two gradient scalers, the accelerator has one",
-                "use one scaler for all optimizers",
-            )
+            reason = "the script has two gradient scalers, the accelerator has one"
+            raise refuse(RULE, created[1], reason, "use one scaler for all optimizers")
         self.stage = stage
         self.facts = stage.facts
         self.created = created[0]
@@ -68,12 +60,8 @@ class Scaler:
         self.scaling = ", ".join(f"{n}={stage.source(given[n])}" for n in SCALING if n in given)
         unknown = set(given) - {"device", "enabled", *SCALING}
         if unknown:
-            raise refuse(
-                RULE,
-                self.created,
-                f"GradScaler with {', '.join(map(str, unknown))}",
-                "leave that argument out",
-            )
+            reason = f"GradScaler with {', '.join(map(str, unknown))}"
+            raise refuse(RULE, self.created, reason, "leave that argument out")
         self.used: set[ast.AST] = set()
         self._spread()
 
@@ -175,12 +163,9 @@ class Scaler:
                 guard = e.Guard(statement, RULE, last=statement, test=f"{scaler} is not None")
                 self.stage.edits.append(guard)
         else:
-            raise refuse(
-                RULE,
-                call,
-                f"`{ast.unparse(call)}`: the loss scale is the accelerator's own, and nobody else may read or set it like this",
-                "take it out and run migrate again (`accelerator.optimizer_step_was_skipped` tells of skipped steps)",
-            )
+            reason = f"`{ast.unparse(call)}`: the loss scale is the accelerator's own, and nobody else may read or set it like this"
+            remedy = "take it out and run migrate again (`accelerator.optimizer_step_was_skipped` tells of skipped steps)"
+            raise refuse(RULE, call, reason, remedy)
 
     def _asked_before(self, node: ast.AST) -> bool:
         """Whether `node` stands in an `if` that asks for the scaler: the accelerator is asked there, too."""
@@ -196,12 +181,8 @@ class Scaler:
         parent = self.stage.parent(call)
         backward = isinstance(parent, ast.Attribute) and parent.attr == "backward"
         if not backward and not (isinstance(parent, ast.Assign) and self._only_backward(parent)):
-            raise refuse(
-                RULE,
-                call,
-                "a scaled loss is used for something else than backward",
-                "scale it where backward is called",
-            )
+            reason = "a scaled loss is used for something else than backward"
+            raise refuse(RULE, call, reason, "scale it where backward is called")
         simple = isinstance(loss, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
         self.stage.replace(
             call, RULE, "the accelerator scales the loss", "{x}" if simple else "({x})", x=loss
@@ -252,13 +233,11 @@ class Scaler:
             return
         for clip in self.facts.calls_to(*CLIPPERS):
             if self.facts.enclosing_function(clip) in asked["step"]:
-                self.stage.note(
-                    RULE,
-                    clip,
+                reason = (
                     "the gradients were clipped while they were scaled (`unscale_` was not called before); now they are "
-                    "unscaled first, and the limit is the one that is written here",
-                    "choose the limit for gradients that are not scaled",
+                    "unscaled first, and the limit is the one that is written here"
                 )
+                self.stage.note(RULE, clip, reason, "choose the limit for gradients that are not scaled")
                 return
 
     # -- branches that differ in the scaler alone ------------------------------------------------------------
@@ -283,12 +262,8 @@ class Scaler:
                 )
                 self._take(node.test)
             elif self.tests(node.test) is not None:
-                raise refuse(
-                    RULE,
-                    node,
-                    "the branches with and without a scaler do different things",
-                    "make them differ in scaling alone",
-                )
+                reason = "the branches with and without a scaler do different things"
+                raise refuse(RULE, node, reason, "make them differ in scaling alone")
 
     def _about(self, body: list[ast.stmt]) -> bool:
         return any(isinstance(n, ast.Attribute) and self.holds(n.value) for s in body for n in walk(s))
@@ -395,12 +370,8 @@ class Scaler:
             if argument is None:
                 continue
             if function in self.facts.interp.escaped:
-                raise refuse(
-                    RULE,
-                    function,
-                    f"`{function.name}` gets the scaler from callers that cannot all be seen",
-                    "call it directly",
-                )
+                reason = f"`{function.name}` gets the scaler from callers that cannot all be seen"
+                raise refuse(RULE, function, reason, "call it directly")
             self.stage.edits.append(
                 e.ReplaceParameter(function, RULE, "nothing in it needs a scaler any more", name=name)
             )
@@ -408,12 +379,10 @@ class Scaler:
                 value = passed(self.facts, site, function, name)
                 if value is None:
                     if default_of(function, argument) is None:
-                        raise refuse(
-                            RULE,
-                            site,
-                            "this call may pass the scaler among other things, and the parameter for it goes",
-                            "pass it by name",
+                        reason = (
+                            "this call may pass the scaler among other things, and the parameter for it goes"
                         )
+                        raise refuse(RULE, site, reason, "pass it by name")
                     continue
                 self._take(value)
                 self.stage.edits.append(e.RemoveArgument(site, RULE, argument=value))
@@ -425,12 +394,8 @@ class Scaler:
                 continue
             if node in self.used or self.stage.is_settled(node) or not self.holds(node):
                 continue
-            raise refuse(
-                RULE,
-                node,
-                f"`{ast.unparse(node)}` (the gradient scaler) is used here for more than scaling, stepping and updating, and it goes",
-                "take this use out and run migrate again",
-            )
+            reason = f"`{ast.unparse(node)}` (the gradient scaler) is used here for more than scaling, stepping and updating, and it goes"
+            raise refuse(RULE, node, reason, "take this use out and run migrate again")
         if self.created not in self.used and not self.stage.is_settled(self.created):
             raise refuse(RULE, self.created, "this scaler is held by no variable", "give it a name")
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.arguments import given
 from crosstrain_migrate.facts.values import FromBatch, Function, Method
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Refusal, refuse
 from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.walks import walk
@@ -97,14 +96,15 @@ def _is_local(stage: Stage, node: ast.expr) -> bool:
 
 def shared_out(statement: ast.stmt) -> Refusal:
     """The refusal of a number that is divided among processes, where nothing gives each of them its own data."""
-    return refuse(
-        GROUP,
-        statement,
+    reason = (
         f"`{ast.unparse(statement)}` shares something out among the processes; the Accelerator shares the batches of "
-        "DataLoaders, and nothing else",
-        "take the division out; where there is no DataLoader, seed each process by its rank (`torch.manual_seed(seed + "
-        "rank)`), or give the data to a DataLoader, whose Dataset may draw at random",
+        "DataLoaders, and nothing else"
     )
+    remedy = (
+        "take the division out; where there is no DataLoader, seed each process by its rank (`torch.manual_seed(seed + "
+        "rank)`), or give the data to a DataLoader, whose Dataset may draw at random"
+    )
+    return refuse(GROUP, statement, reason, remedy)
 
 
 def accumulates(stage: Stage, target: ast.expr) -> bool:
@@ -134,13 +134,8 @@ def share_batches(stage: Stage, node: ast.AST, what: str = "the batch size") -> 
     """The author divides the batch by the number of processes: it is the global batch that the script is given."""
     if not stage.requested.split_batches:
         stage.requested.split_batches = True
-        stage.note(
-            GROUP,
-            node,
-            f"{what} was divided by the number of processes; split_batches=True splits the batch in the same way",
-            "choose a batch size divisible by the number of processes",
-            Severity.NOTE,
-        )
+        reason = f"{what} was divided by the number of processes; split_batches=True splits the batch in the same way"
+        stage.note(GROUP, node, reason, "choose a batch size divisible by the number of processes")
 
 
 def is_batch_size(stage: Stage, target: ast.expr) -> bool:

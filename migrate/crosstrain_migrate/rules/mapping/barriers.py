@@ -31,12 +31,9 @@ def check(stage: Stage) -> None:
         halves = [s for s in suite if s in guarded.values()]
         between = suite[suite.index(halves[0]) : suite.index(halves[-1]) + 1]
         if len(halves) < 2 or any(_reaches(stage, s, ours, frozenset()) for s in between):
-            raise refuse(
-                RULE,
-                call,
-                "only some processes reach this barrier (the others wait elsewhere), which decides who goes first",
-                "do it under `with accelerator.main_process_first():` after migrating, and take the barriers out now",
-            )
+            reason = "only some processes reach this barrier (the others wait elsewhere), which decides who goes first"
+            remedy = "do it under `with accelerator.main_process_first():` after migrating, and take the barriers out now"
+            raise refuse(RULE, call, reason, remedy)
 
 
 def _guard(stage: Stage, call: ast.Call) -> ast.If | None:

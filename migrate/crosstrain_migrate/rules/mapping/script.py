@@ -13,7 +13,6 @@ import ast
 
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Parameters
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.distribution import launcher_settings, replicas
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.syntax.walks import walk
@@ -23,8 +22,6 @@ from .rank_sources import WRAPPERS
 
 RULE = "CT303"
 MAPPED = "torch.distributed"  # what is settled once a script is mapped
-
-
 COLLECTIVES = frozenset({"all_reduce", "reduce", "all_gather", "reduce_scatter"})
 
 
@@ -118,10 +115,5 @@ def plan(stage: Stage) -> None:
     if not stage.requested.in_place:  # otherwise no rule makes the accelerator's device of it
         ordinals.plan(stage)
     first = next(iter(stage.facts.calls_to(group.INIT, *WRAPPERS)))
-    stage.note(
-        RULE,
-        first,
-        "this script distributes its work itself, and still does: samplers, rank checks and torch.distributed calls are unchanged. They run on CPUs and GPUs, not on TPUs",
-        "for a TPU, prepare the loaders and use accelerator.reduce",
-        Severity.NOTE,
-    )
+    reason = "this script distributes its work itself, and still does: samplers, rank checks and torch.distributed calls are unchanged. They run on CPUs and GPUs, not on TPUs"
+    stage.note(RULE, first, reason, "for a TPU, prepare the loaders and use accelerator.reduce")

@@ -34,19 +34,15 @@ def plan(stage: Stage) -> None:
 def _call_instead(stage: Stage, call: ast.Call) -> None:
     statement, arguments = stage.statement(call), spawn_arguments(call)
     if not isinstance(statement, ast.Expr) or statement.value is not call or not call.args:
-        raise refuse(
-            RULE,
-            call,
-            "the processes that mp.spawn starts are waited for elsewhere, and the launcher starts its own",
-            "write mp.spawn(f, args=(...), nprocs=n) as a statement of its own",
+        reason = (
+            "the processes that mp.spawn starts are waited for elsewhere, and the launcher starts its own"
         )
+        raise refuse(RULE, call, reason, "write mp.spawn(f, args=(...), nprocs=n) as a statement of its own")
     if arguments is None:
-        raise refuse(
-            RULE,
-            call,
-            "the arguments of the started processes are put together elsewhere, and a call needs each of them",
-            "write mp.spawn(f, args=(...), nprocs=n)",
+        reason = (
+            "the arguments of the started processes are put together elsewhere, and a call needs each of them"
         )
+        raise refuse(RULE, call, reason, "write mp.spawn(f, args=(...), nprocs=n)")
     number = "process_index" if _is_rank(stage) else "local_process_index"
     holes: dict[str, ast.expr] = {"f": call.args[0], **{f"a{i}": a for i, a in enumerate(arguments)}}
     rest = "".join(f", {{a{i}}}" for i in range(len(arguments)))

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain, pairwise
 
 from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.observed import Sightings
 from crosstrain_migrate.results import Change, Finding, Severity
 from crosstrain_migrate.rules.base import Refusal, finding, refuse
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import last_name
 from crosstrain_migrate.syntax.places import Places
 from crosstrain_migrate.syntax.program import path_of
 from crosstrain_migrate.syntax.walks import walk
@@ -24,8 +27,10 @@ from crosstrain_migrate.syntax.walks import walk
 from .launcher_settings import ELSEWHERE, FIRST, SECOND
 from .requested_options import Requested
 from .single_process import EveryProcess, SingleProcess
+from .unused_code import sweep
 
 MAX_PASSES = 8
+_NEEDS_NO_PARENTHESES = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.JoinedStr)
 
 
 @dataclass
@@ -63,6 +68,16 @@ class Stage:
     def replace(self, node: ast.expr, rule: str, reason: str, template: str, **holes: ast.expr) -> None:
         self.edits.append(e.Replace(node, rule, reason, template=template, holes=holes))
 
+    def replace_whole(self, node: ast.AST, rule: str, reason: str, text: str) -> None:
+        """Like `replace`, for a text that keeps nothing of `node`: no other edit is made inside it."""
+        self.gone.update(walk(node))
+        self.edits.append(e.Replace(node, rule, reason, template=text))
+
+    def keep_only(self, node: ast.expr, rule: str, reason: str, part: ast.expr, bare: bool = False) -> None:
+        """Replaces an expression by a part of it, in parentheses where it may need them (never if `bare`)."""
+        bare = bare or isinstance(part, _NEEDS_NO_PARENTHESES)
+        self.replace(node, rule, reason, "{x}" if bare else "({x})", x=part)
+
     def remove(self, node: ast.stmt, rule: str, reason: str = "") -> None:
         if not self.is_settled(node):
             self.edits.append(e.RemoveStatement(node, rule, reason))
@@ -70,15 +85,11 @@ class Stage:
 
     def is_settled(self, node: ast.AST) -> bool:
         """Whether an edit takes `node`, or what is around it, away, or it stays as it is: nothing more to plan."""
-        settled = self.gone | self.kept if self.kept else self.gone
-        return node in settled or any(a in settled for a in self.facts.table.ancestors(node))
+        around = chain((node,), self.facts.table.ancestors(node))
+        return any(a in self.gone or a in self.kept for a in around)
 
-    def note(
-        self, rule: str, node: ast.AST, reason: str, remedy: str, severity: Severity = Severity.NOTE
-    ) -> None:
-        found = finding(rule, node, reason, remedy, severity)
-        if found not in self.findings:
-            self.findings.append(found)
+    def note(self, rule: str, node: ast.AST, reason: str, remedy: str) -> None:
+        self.findings.append(finding(rule, node, reason, remedy, Severity.NOTE))
 
     def lose(self, comments: list[str], line: int) -> None:
         """Comments that go with the code they are about."""
@@ -91,6 +102,16 @@ class Stage:
 
     def parent(self, node: ast.AST) -> ast.AST | None:
         return self.facts.table.parents.get(node)
+
+    def outward(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+        """`node` with its parent, the parent with its own, and so on up to the module."""
+        return pairwise(chain((node,), self.facts.table.ancestors(node)))
+
+    def is_elif(self, node: ast.AST) -> bool:
+        """Whether an `if` is the `elif` of another one."""
+        return (
+            isinstance(node, ast.If) and self.facts.table.is_whole_else(node) and self._places.is_elif(node)
+        )
 
 
 @dataclass(frozen=True)
@@ -120,23 +141,22 @@ class Lines:
         self._last = len(old)
 
     def __call__(self, line: int) -> int:
-        if not 1 <= line <= len(self._old):
-            return min(line, self._last)
-        return min(self._old[line - 1] + 1, self._last)
+        known = 1 <= line <= len(self._old)
+        return min(self._old[line - 1] + 1 if known else line, self._last)
 
 
 Planner = Callable[[Stage], None]
+
+
+def nodes_in(body: Iterable[ast.AST]) -> list[ast.AST]:
+    """Every node of several statements."""
+    return [node for statement in body for node in walk(statement)]
 
 
 def unwind(
     facts: Facts, text: str, runtime: str, planners: Iterable[Planner], requested: Requested | None = None
 ) -> Plain:
     """Runs the planners until nothing more follows. Raises Refusal when what a part computes cannot be told."""
-    from crosstrain_migrate.syntax.edit_plan import EditNotApplied
-    from crosstrain_migrate.syntax.rewrite import rewrite
-
-    from .unused_code import sweep
-
     requested = requested or Requested()
     current, now = text, facts
     changes: list[Change] = []
@@ -147,39 +167,19 @@ def unwind(
         stage = Stage(now, current, runtime, requested)
         lines = Lines(text, current)
         try:
-            _pass(stage, planners)
+            edits = _planned(stage, planners)
         except Refusal as refusal:
             raise Refusal(_moved(refusal.finding, lines)) from refusal
         findings += [_moved(f, lines) for f in stage.findings]
         lost.update(stage.lost)
-        edits = [
-            edit for edit in stage.edits if isinstance(edit, e.AddImport) or not _inside_gone(stage, edit)
-        ]
         if not edits:
             break
         first = first or tuple(edits)
-        for edit in edits:
-            line = lines(edit.line)
-            if edit.reason:
-                changes.append(Change(edit.rule, line, edit.reason, edit.confidence))
-        try:
-            files = {
-                path_of(now.table.of_node[edit.node].file) for edit in edits if edit.node in now.table.of_node
-            }
-            mine = frozenset(files) if requested.mapped else None
-            current, now = sweep(current, rewrite(current, edits), kept_names(requested), mine, facts.seen)
-        except EditNotApplied as error:
-            raise refuse("CT001", error.edit.node, str(error), "report this script to us") from error
-        except SyntaxError as error:
-            reason = f"taking the hand-written distribution out gave a text that does not parse ({error.msg})"
-            raise refuse("CT001", stage.facts.tree, reason, "report this script to us") from error
+        changes += [Change(x.rule, lines(x.line), x.reason, x.confidence) for x in edits if x.reason]
+        current, now = _applied(stage, edits, facts.seen)
     else:
-        raise refuse(
-            "CT303",
-            facts.tree,
-            "each part of the hand-written distribution that goes leaves another one: what remains is no plain script",
-            "take it out by hand",
-        )
+        reason = "each part of the hand-written distribution that goes leaves another one: what remains is no plain script"
+        raise refuse("CT303", facts.tree, reason, "take it out by hand")
     return Plain(
         current,
         now,
@@ -192,11 +192,31 @@ def unwind(
     )
 
 
-def _pass(stage: Stage, planners: Iterable[Planner]) -> None:
+def _planned(stage: Stage, planners: Iterable[Planner]) -> list[e.Edit]:
+    """The edits of the first planner that has some: what comes next is planned on the result."""
     for planner in planners:
         planner(stage)
         if stage.edits:
-            break  # what comes next is planned on the result
+            break
+    return [x for x in stage.edits if isinstance(x, e.AddImport) or not _inside_gone(stage, x)]
+
+
+def _applied(stage: Stage, edits: list[e.Edit], seen: Sightings | None) -> tuple[str, Facts]:
+    """The text after one pass, without what nothing uses any more, and what is known of it."""
+    from crosstrain_migrate.syntax.edit_plan import EditNotApplied
+    from crosstrain_migrate.syntax.rewrite import rewrite
+
+    of_node = stage.facts.table.of_node
+    files = frozenset(path_of(of_node[edit.node].file) for edit in edits if edit.node in of_node)
+    mapped = files if stage.requested.mapped else None
+    try:
+        return sweep(stage.text, rewrite(stage.text, edits), kept_names(stage.requested), mapped, seen)
+    except EditNotApplied as error:
+        node, reason = error.edit.node, str(error)
+    except SyntaxError as error:
+        reason = f"taking the hand-written distribution out gave a text that does not parse ({error.msg})"
+        node = stage.facts.tree
+    raise refuse("CT001", node, reason, "report this script to us")
 
 
 def gone_with_code(comments: Iterable[str], line: int) -> Finding:
@@ -210,11 +230,8 @@ def kept_names(requested: Requested) -> frozenset[str]:
     flag = requested.precision.flag if requested.precision is not None else None
     if flag is None:
         return frozenset()
-    nodes = list(walk(ast.parse(flag)))
-    names = {n.id for n in nodes if isinstance(n, ast.Name)} | {
-        n.attr for n in nodes if isinstance(n, ast.Attribute)
-    }
-    return frozenset(names)
+    nodes = walk(ast.parse(flag))
+    return frozenset(last_name(n) for n in nodes if isinstance(n, ast.Name | ast.Attribute))
 
 
 def _inside_gone(stage: Stage, edit: e.Edit) -> bool:

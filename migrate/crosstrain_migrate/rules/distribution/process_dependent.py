@@ -11,6 +11,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .launcher_settings import DIST, ENVIRONMENT, RANKS, SPAWNED_RANK
 
+EXITS = frozenset({"sys.exit", "builtins.exit", "builtins.quit", "os._exit"})
 RANK, FILES, CLOCK, MACHINE = "its own rank", "the file system", "the clock", "the machine's name"
 
 _ASKS_FILES = frozenset(

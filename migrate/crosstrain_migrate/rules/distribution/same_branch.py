@@ -35,13 +35,12 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import line_of, place_of
 from crosstrain_migrate.syntax.scopes import suites
 
-from .process_dependent import RANK, ProcessDependent
+from .process_dependent import EXITS, RANK, ProcessDependent
 
 RULE = "CT310"
 Asking = ast.If | ast.While | ast.IfExp
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-_EXITS = frozenset({"sys.exit", "builtins.exit", "builtins.quit", "os._exit"})
 # What an accelerator does with all processes, in the code of an edit.
 _TOGETHER = re.compile(
     r"\.(gather\w*|reduce|broadcast\w*|prepare\w*|backward|wait_for_everyone|save_state|load_state|clip_grad\w*"
@@ -142,7 +141,7 @@ def _leaving(context: Context, node: ast.If | ast.While) -> list[ast.stmt]:
         if isinstance(part, ast.Return | ast.Break | ast.Continue):
             found.append(part)
         elif exits and isinstance(part, ast.Expr) and isinstance(part.value, ast.Call):
-            found += [part] if context.facts.paths(part.value.func) & _EXITS else []
+            found += [part] if context.facts.paths(part.value.func) & EXITS else []
     return found
 
 

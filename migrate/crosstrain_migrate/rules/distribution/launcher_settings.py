@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.syntax.nodes import written
 
 DIST = "torch.distributed."
 RANKS = frozenset(
@@ -18,6 +19,7 @@ MACHINES = frozenset({"SLURM_NNODES", "SLURM_JOB_NUM_NODES"})
 SIZES = MACHINES | frozenset({"WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_NTASKS"})
 LAUNCHED = RANKS | SIZES | {"MASTER_ADDR", "MASTER_PORT"}
 ENVIRONMENT = frozenset({"os.environ", "environ"})
+ENVIRONMENT_CALLS = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
 
 # Command-line options that say how to distribute; without them on the command line their defaults hold.
 OPTION = re.compile(
@@ -60,16 +62,25 @@ def asks_launcher(facts: Facts) -> bool:
     return any(text in RANKS for text in texts)
 
 
+def asked_variable(node: ast.expr) -> str | None:
+    """The environment variable that an expression names: `os.environ["RANK"]`, `os.getenv("RANK", 0)`."""
+    key: ast.expr | None = None
+    if isinstance(node, ast.Subscript) and written(node.value) in ENVIRONMENT:
+        key = node.slice
+    elif isinstance(node, ast.Call) and node.args and written(node.func) in ENVIRONMENT_CALLS:
+        key = node.args[0]
+    return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else None
+
+
 def copied_variables(node: ast.DictComp) -> frozenset[str]:
     """The variables that `{key: os.environ[key] for key in ("RANK", "WORLD_SIZE")}` copies, each under its own name."""
-    loop = node.generators[0]
+    loop, value = node.generators[0], node.value
     names = loop.iter.elts if isinstance(loop.iter, ast.Tuple | ast.List | ast.Set) else []
-    value = node.value
     if len(node.generators) > 1 or loop.ifs or not isinstance(loop.target, ast.Name):
         return frozenset()
-    if not isinstance(value, ast.Subscript) or ast.unparse(value.value) not in ENVIRONMENT:
-        return frozenset()
-    if any(not isinstance(part, ast.Name) or part.id != loop.target.id for part in (node.key, value.slice)):
+    copies = isinstance(value, ast.Subscript) and written(value.value) in ENVIRONMENT
+    parts = (node.key, value.slice) if copies and isinstance(value, ast.Subscript) else ()
+    if not parts or any(not isinstance(part, ast.Name) or part.id != loop.target.id for part in parts):
         return frozenset()
     return frozenset(str(n.value) for n in names if isinstance(n, ast.Constant))
 

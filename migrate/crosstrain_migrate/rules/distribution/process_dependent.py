@@ -7,9 +7,9 @@ import ast
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.rules.sources import sources_of
 from crosstrain_migrate.syntax.nodes import FunctionNode, last_name, written
-from crosstrain_migrate.syntax.walks import walk
 
-from .launcher_settings import DIST, ENVIRONMENT, RANKS, SPAWNED_RANK
+from .launcher_settings import DIST, RANKS, SPAWNED_RANK, asked_variable
+from .single_process import returns_of
 
 EXITS = frozenset({"sys.exit", "builtins.exit", "builtins.quit", "os._exit"})
 RANK, FILES, CLOCK, MACHINE = "its own rank", "the file system", "the clock", "the machine's name"
@@ -72,8 +72,8 @@ class ProcessDependent:
     def _itself(self, node: ast.expr) -> str | None:
         if isinstance(node, ast.Name):
             return RANK if node.id == SPAWNED_RANK or _is_mark(node.id) else None
-        if isinstance(node, ast.Subscript) and written(node.value) in ENVIRONMENT:
-            return RANK if isinstance(node.slice, ast.Constant) and node.slice.value in RANKS else None
+        if (name := asked_variable(node)) is not None:
+            return RANK if name in RANKS else None
         if isinstance(node, ast.Attribute) and node.attr in _OF_ACCELERATOR:
             return RANK if not self.sources.definitions(node) else None
         return self._library(node) if isinstance(node, ast.Call) else None
@@ -82,8 +82,6 @@ class ProcessDependent:
         paths = self.facts.paths(call.func)
         if any(p.startswith(DIST) and p.rsplit(".", 1)[-1] in _ASKS_RANK for p in paths):
             return RANK
-        if written(call.func) in {"os.environ.get", "os.getenv", "environ.get", "getenv"} and call.args:
-            return RANK if isinstance(call.args[0], ast.Constant) and call.args[0].value in RANKS else None
         if paths & _ASKS_FILES or self._asks_path(call, paths):
             return FILES
         if paths & _CLOCKS or any(p.startswith(_NOW) for p in paths):
@@ -107,17 +105,10 @@ class ProcessDependent:
         """What a function of the script returns, and under which tests it does."""
         if isinstance(function, ast.Lambda):
             return None
-        returns = [
-            n
-            for n in walk(function)
-            if isinstance(n, ast.Return) and self.facts.enclosing_function(n) is function
-        ]
-        found = self._first([r.value for r in returns if r.value is not None])
-        if found is not None:
-            return found
+        returns = returns_of(self.facts, function)
         around = [a for r in returns for a in self.facts.table.ancestors(r) if isinstance(a, ast.If)]
         tests = [a.test for a in around if self.facts.enclosing_function(a) is function]
-        return self._first(tests)
+        return self._first([*(r.value for r in returns if r.value is not None), *tests])
 
     def _entry(self, node: ast.Subscript) -> str | None:
         """`options["rank"]` of a dictionary: what the script stores there."""

@@ -16,7 +16,7 @@ from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Function, Instance, Method, Symbol
 from crosstrain_migrate.rules.arguments import default_of, passed, spawn_arguments, spreads
 from crosstrain_migrate.rules.sources import sources_of
-from crosstrain_migrate.syntax.nodes import FunctionNode, written
+from crosstrain_migrate.syntax.nodes import FunctionNode
 from crosstrain_migrate.syntax.walks import walk
 
 from .constant_folding import BINARY, COMPARE, PENDING, PURE, KnownValues, apply, join
@@ -32,11 +32,18 @@ from .launcher_settings import (
     SPAWNED_RANK,
     WRAPPERS,
     World,
+    asked_variable,
     copied_variables,
 )
 from .options import option
 
 MANY = 16  # combinations of alternatives that are tried
+
+
+def returns_of(facts: Facts, function: FunctionNode) -> list[ast.Return]:
+    """The `return` statements of a function itself, those of nested functions apart."""
+    found = [n for n in walk(function) if isinstance(n, ast.Return)]
+    return [n for n in found if facts.enclosing_function(n) is function]
 
 
 class SingleProcess:
@@ -81,16 +88,8 @@ class SingleProcess:
         return KnownValues(node.value)
 
     def _value_Tuple(self, node: ast.Tuple | ast.List) -> KnownValues | None:
-        parts = [self._value(e) for e in node.elts]
-        if any(p is None for p in parts):
-            return None
-        if any(p is PENDING for p in parts):
-            return PENDING
-        known = [p for p in parts if p is not None]
-        values = [p.value for p in known]
-        return KnownValues(
-            tuple(values) if isinstance(node, ast.Tuple) else values, any(p.hand for p in known)
-        )
+        kind = tuple if isinstance(node, ast.Tuple) else list
+        return self._pure(lambda *parts: kind(parts), node.elts)
 
     _value_List = _value_Tuple
 
@@ -217,13 +216,10 @@ class SingleProcess:
 
     def _value_Call(self, node: ast.Call) -> KnownValues | None:
         paths = self.facts.paths(node.func)
-        for path in paths:
-            found = self._library(path, node)
-            if found is not None:
-                return found
-        environment = self._environment(node)
-        if environment is not None:
-            return environment
+        library = (self._library(path, node) for path in paths)
+        found = next((value for value in library if value is not None), None) or self._environment(node)
+        if found is not None:
+            return found
         name = next((p[9:] for p in paths if p.startswith("builtins.") and p[9:] in PURE), None)
         if name == "int" and len(node.args) == 1 and (asked := self._needed(node.args[0])) is not None:
             return apply(int, [asked])
@@ -245,12 +241,12 @@ class SingleProcess:
             return KnownValues(self.world.local_size, True)
         if path.startswith("transformers.") and name == "is_main_process" and node.args:
             return self._pure(lambda rank: rank in (-1, 0), node.args[:1])
-        if path == "builtins.hasattr" and len(node.args) == 2 and self._wrapped_maybe(node.args[0]):
-            attribute = node.args[1]
-            if isinstance(attribute, ast.Constant) and attribute.value == "module":
-                return KnownValues(self.world.several, True)
         if path == "builtins.hasattr" and len(node.args) == 2:
-            return self._has_option(node.args[0], node.args[1])
+            owner, attribute = node.args
+            asked = isinstance(attribute, ast.Constant) and attribute.value == "module"
+            if asked and self._may_be_wrapped(owner):
+                return KnownValues(self.world.several, True)
+            return self._has_option(owner, attribute)
         if path == "builtins.isinstance" and len(node.args) == 2:
             classes = node.args[1].elts if isinstance(node.args[1], ast.Tuple) else [node.args[1]]
             if classes and all(self.facts.paths(c) & WRAPPERS for c in classes):
@@ -266,8 +262,8 @@ class SingleProcess:
             return None
         return KnownValues(False, True)
 
-    def _wrapped_maybe(self, node: ast.expr) -> bool:
-        """A module none of whose classes has a `module` of its own."""
+    def _may_be_wrapped(self, node: ast.expr) -> bool:
+        """Whether no class of a module has a `module` of its own."""
         values = self.facts.of(node)
         return not any(
             isinstance(v, Instance) and (v.cls, "module") in self.facts.interp.heap for v in values
@@ -275,13 +271,10 @@ class SingleProcess:
 
     def _environment(self, node: ast.Call) -> KnownValues | None:
         """`os.environ.get("RANK", 0)`, `os.getenv(...)`: nothing launched the script, so the default holds."""
-        name = ast.unparse(node.func)
-        if name not in {"os.environ.get", "os.getenv", "environ.get", "getenv"} or not node.args:
+        name = asked_variable(node)
+        if name not in LAUNCHED:
             return None
-        key = node.args[0]
-        if not isinstance(key, ast.Constant) or key.value not in LAUNCHED:
-            return None
-        launched = self.world.variable(str(key.value))
+        launched = self.world.variable(name)
         if launched is not None or len(node.args) < 2:
             return KnownValues(launched, True)
         default = self._value(node.args[1])
@@ -289,11 +282,8 @@ class SingleProcess:
 
     def _needed(self, node: ast.expr) -> KnownValues | None:
         """`os.getenv("SLURM_NODEID")` where a number is made of it: whoever asks so was launched."""
-        if not isinstance(node, ast.Call) or len(node.args) != 1 or node.keywords:
-            return None
-        asks = written(node.func) in {"os.environ.get", "os.getenv", "environ.get", "getenv"}
-        key = node.args[0]
-        return self._variable(key.value) if asks and isinstance(key, ast.Constant) else None
+        plain = isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords
+        return self._variable(asked_variable(node)) if plain else None
 
     def _pure(self, function: Callable[..., object], nodes: list[ast.expr]) -> KnownValues | None:
         arguments = [self._value(n) for n in nodes]
@@ -344,28 +334,21 @@ class SingleProcess:
         """What a function of the script returns, or the part of it at `index`."""
         if isinstance(function, ast.Lambda):
             return self._value(function.body) if index is None else None
-        everywhere = [
-            n
-            for n in walk(function)
-            if isinstance(n, ast.Return) and self.facts.enclosing_function(n) is function
-        ]
+        everywhere = returns_of(self.facts, function)
         returns = [n for n in everywhere if not self.dead(n)]
         if not returns:
             return KnownValues(None) if index is None else None
+        values = [n.value for n in returns]
         if index is None:
-            found = [self._value(r.value) if r.value is not None else KnownValues(None) for r in returns]
+            found = [self._value(v) if v is not None else KnownValues(None) for v in values]
         else:
-            found = [
-                self._value(r.value.elts[index])
-                if isinstance(r.value, ast.Tuple) and index < len(r.value.elts)
-                else None
-                for r in returns
-            ]
+            tuples = [v.elts if isinstance(v, ast.Tuple) else [] for v in values]
+            found = [self._value(t[index]) if index < len(t) else None for t in tuples]
         return self._beside_dead(join(found), len(returns) < len(everywhere))
 
     def _value_Subscript(self, node: ast.Subscript) -> KnownValues | None:
-        if ast.unparse(node.value) in ENVIRONMENT and isinstance(node.slice, ast.Constant):
-            return self._variable(node.slice.value)
+        if (name := asked_variable(node)) is not None:
+            return self._variable(name)
         if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
             return self._entry(node.value, node.slice.value)
         return self._pure(lambda a, b: a[b], [node.value, node.slice])
@@ -394,15 +377,9 @@ class SingleProcess:
                 for k, v in zip(value.keys, value.values, strict=True)
                 if isinstance(k, ast.Constant) and k.value == key
             ]
-        for node in self.facts.nodes:
-            if isinstance(node, ast.Assign):
-                for target in node.targets:
-                    if (
-                        isinstance(target, ast.Subscript)
-                        and isinstance(target.slice, ast.Constant)
-                        and target.slice.value == key
-                    ):
-                        found.append(self._value(node.value))
+        for node in self.facts.each(ast.Assign):
+            keys = [t.slice for t in node.targets if isinstance(t, ast.Subscript)]
+            found += [self._value(node.value) for k in keys if isinstance(k, ast.Constant) and k.value == key]
         return join(found)
 
     def _value_Compare(self, node: ast.Compare) -> KnownValues | None:
@@ -410,9 +387,10 @@ class SingleProcess:
             return None
         left, op, right = node.left, node.ops[0], node.comparators[0]
         if isinstance(op, ast.In | ast.NotIn) and ast.unparse(right) in ENVIRONMENT:
-            if isinstance(left, ast.Constant) and left.value in LAUNCHED:
-                return KnownValues(isinstance(op, ast.NotIn) is not self.world.several, True)
-            return None
+            launched = isinstance(left, ast.Constant) and left.value in LAUNCHED
+            return (
+                KnownValues(isinstance(op, ast.NotIn) is not self.world.several, True) if launched else None
+            )
         return self._pure(COMPARE[type(op)], [left, right])
 
     def _value_BoolOp(self, node: ast.BoolOp) -> KnownValues | None:

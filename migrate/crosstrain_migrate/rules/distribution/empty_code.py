@@ -7,9 +7,9 @@ import io
 import tokenize
 from collections import Counter
 
-from crosstrain_migrate.rules.side_effects import effectless, idle
+from crosstrain_migrate.rules.side_effects import effectless
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.program import modules_of, parts, read_only
+from crosstrain_migrate.syntax.program import parts, read_only
 from crosstrain_migrate.syntax.walks import walk
 
 from .unused_code import sweep
@@ -45,42 +45,10 @@ def _emptied_out(before: str, text: str) -> str:
             if node not in inner and node not in done and (found := _emptied(node)):
                 edits += found
                 done.update(walk(node))
-        edits = edits or _idle_helper(read_only(before), tree)
         if not edits:
             return text
         text = rewrite(text, edits)
     return text
-
-
-def _idle_helper(before: ast.Module, tree: ast.Module) -> list[e.Edit]:
-    """A function of which nothing but `pass` is left, and the calls of it."""
-    busy = {
-        s.name
-        for m in modules_of(before)
-        for s in m.body
-        if isinstance(s, ast.FunctionDef) and not idle(s.body)
-    }
-    for function in (s for m in modules_of(tree) for s in m.body):
-        if not isinstance(function, ast.FunctionDef) or function.name not in busy or not idle(function.body):
-            continue
-        if any(isinstance(n, ast.alias | ast.Attribute) and _named(n) == function.name for n in walk(tree)):
-            continue  # other files of the program know it
-        uses = [n for n in walk(tree) if isinstance(n, ast.Name) and n.id == function.name]
-        calls = [
-            s
-            for s in walk(tree)
-            if isinstance(s, ast.Expr)
-            and isinstance(s.value, ast.Call)
-            and s.value.func in uses
-            and all(effectless(a) for a in (*s.value.args, *(k.value for k in s.value.keywords)))
-        ]
-        if len(calls) == len(uses) and not function.decorator_list:
-            return [e.RemoveStatement(s, RULE) for s in (function, *calls)]
-    return []
-
-
-def _named(node: ast.alias | ast.Attribute) -> str:
-    return node.name if isinstance(node, ast.alias) else node.attr
 
 
 def _emptied(node: ast.If) -> list[e.Edit]:

@@ -1,4 +1,4 @@
-"""What the conversion leaves with nothing to do: branches and functions that hold nothing but `pass`."""
+"""Branches that the conversion leaves with nothing to do: they hold nothing but `pass`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ MAX_ROUNDS = 8
 
 
 def tidy(before: str, text: str, mapped: bool = False) -> str:
-    """The converted script without branches, functions and variables that have nothing to do any more,
-    but had `before`. mapped: it goes on to distribute itself (`sweep`)."""
+    """The converted script without the branches, functions and variables that have nothing to do any more, but had
+    `before`. mapped: it goes on to distribute itself (`sweep`)."""
     files = frozenset(part.path for part in parts(text)) if mapped else None
-    swept, _ = sweep(before, _emptied_out(before, text), mapped=files)
+    swept, _ = sweep(before, _without_empty_branches(text), mapped=files)
     return swept
 
 
@@ -32,46 +32,40 @@ def comments(text: str) -> Counter[str]:
     return Counter(token.string.rstrip() for token in tokens if token.type == tokenize.COMMENT)
 
 
-def _emptied_out(before: str, text: str) -> str:
+def _without_empty_branches(text: str) -> str:
     from crosstrain_migrate.syntax.rewrite import rewrite
 
     for _ in range(MAX_ROUNDS):
-        tree = read_only(text)
-        branches = [node for node in walk(tree) if isinstance(node, ast.If)]
+        branches = [node for node in walk(read_only(text)) if isinstance(node, ast.If)]
         inner = {following for node in branches if (following := _elif(node)) is not None}
         edits: list[e.Edit] = []
         done: set[ast.AST] = set()  # what stands in a branch that an edit names: that is looked at again
         for node in branches:
-            if node not in inner and node not in done and (found := _emptied(node)):
-                edits += found
+            if node not in inner and node not in done and (edit := _emptied(node)) is not None:
+                edits.append(edit)
                 done.update(walk(node))
         if not edits:
-            return text
+            break
         text = rewrite(text, edits)
     return text
 
 
-def _emptied(node: ast.If) -> list[e.Edit]:
-    """Trailing branches of an `if` that are nothing but `pass`; the whole of it when none is left."""
-    arms: list[list[ast.stmt]] = []
-    tests: list[ast.expr] = []
-    current: ast.If | None = node
-    while current is not None:
-        arms.append(current.body)
-        tests.append(current.test)
-        following, current = current.orelse, _elif(current)
-        if current is None and following:
-            arms.append(following)
+def _emptied(node: ast.If) -> e.Edit | None:
+    """Drops the last branches of an `if` where they are nothing but `pass`, and the whole of it when none is left."""
+    chain = [node]
+    while (following := _elif(chain[-1])) is not None:
+        chain.append(following)
+    last = chain[-1].orelse
+    arms = [*(arm.body for arm in chain), *([last] if last else [])]
     kept = len(arms)
     while kept and all(isinstance(s, ast.Pass) for s in arms[kept - 1]):
-        if kept <= len(tests) and not effectless(tests[kept - 1]):
+        if kept <= len(chain) and not effectless(chain[kept - 1].test):
             break
         kept -= 1
     if kept == len(arms):
-        return []
-    if not kept:
-        return [e.RemoveStatement(node, RULE)]
-    return [e.Fold(node, RULE, arms=("keep",) * kept + ("drop",) * (len(arms) - kept))]
+        return None
+    fates = ("keep",) * kept + ("drop",) * (len(arms) - kept)
+    return e.Fold(node, RULE, arms=fates) if kept else e.RemoveStatement(node, RULE)
 
 
 def _elif(node: ast.If) -> ast.If | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.arguments import given, keyword_of
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
@@ -12,52 +13,40 @@ from crosstrain_migrate.syntax.walks import walk
 from .plain import Stage
 
 SAMPLER = "CT304"
+SHARDS = "prepare shards the loader"
 SAMPLERS = frozenset(
-    {
-        "torch.utils.data.distributed.DistributedSampler",
-        "torch.utils.data.DistributedSampler",
-    }
+    {"torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler"}
 )
 
 
 def is_sampler(stage: Stage, node: ast.expr) -> bool:
-    if made_samplers(stage, node):
-        return True
-    return isinstance(node, ast.Attribute) and node.attr in {"sampler", "batch_sampler"}
+    by_name = isinstance(node, ast.Attribute) and node.attr in {"sampler", "batch_sampler"}
+    return by_name or bool(made_samplers(stage, node))
 
 
 def plan(stage: Stage) -> None:
     for call in stage.facts.calls_to(*api.LOADERS):
         if stage.alone.dead(call) or stage.is_settled(call):
             continue
-        sampler = next((k for k in call.keywords if k.arg == "sampler"), None)
-        shuffle = next((k for k in call.keywords if k.arg == "shuffle"), None)
-        made = _sampler_made(stage, sampler.value) if sampler is not None else None
-        known = stage.alone.known(sampler.value) if sampler is not None else None
+        sampler, shuffle = keyword_of(call, "sampler"), keyword_of(call, "shuffle")
+        made = _sampler_made(stage, sampler) if sampler is not None else None
         if sampler is not None and made is not None:
             _restore_order(stage, call, sampler, shuffle, made)
             continue
-        if (
-            sampler is not None
-            and known is not None
-            and known.value is None
-            and _was_sampler(stage, sampler.value)
-        ):
-            stage.edits.append(
-                e.RemoveArgument(call, SAMPLER, "prepare shards the loader", argument=sampler.value)
-            )
-            stage.gone.update(walk(sampler.value))
-        if shuffle is not None and not isinstance(shuffle.value, ast.Constant):
-            value = stage.alone.by_hand(shuffle.value)
-            if value is not None:
-                stage.replace(
-                    shuffle.value, SAMPLER, "the order the loader has without a sampler", str(value.truth)
-                )
-                stage.gone.update(walk(shuffle.value))
+        if sampler is not None and _is_none_alone(stage, sampler):
+            stage.edits.append(e.RemoveArgument(call, SAMPLER, SHARDS, argument=sampler))
+            stage.gone.update(walk(sampler))
+        value = stage.alone.by_hand(shuffle) if shuffle is not None else None
+        if shuffle is not None and value is not None:
+            reason = "the order the loader has without a sampler"
+            stage.replace_whole(shuffle, SAMPLER, reason, str(value.truth))
 
 
-def _was_sampler(stage: Stage, node: ast.expr) -> bool:
-    return stage.alone.by_hand(node) is not None or bool(made_samplers(stage, node))
+def _is_none_alone(stage: Stage, node: ast.expr) -> bool:
+    """Whether what several processes have for a sampler is None on one."""
+    known = stage.alone.known(node)
+    is_none = known is not None and known.value is None
+    return is_none and (stage.alone.by_hand(node) is not None or bool(made_samplers(stage, node)))
 
 
 def made_samplers(stage: Stage, node: ast.expr, depth: int = 5) -> list[ast.Call]:
@@ -78,8 +67,7 @@ def _sampler_made(stage: Stage, node: ast.expr) -> ast.Call | None:
     values: list[ast.expr] = [node] if isinstance(node, ast.Call | ast.IfExp) else []
     if isinstance(node, ast.Name | ast.Attribute):
         values = [v for v in stage.alone.sources.of(node) if not stage.alone.dead(v)]
-    values = [_taken(stage, v) for v in values]
-    found = [c for value in values for c in made_samplers(stage, value)]
+    found = [c for value in values for c in made_samplers(stage, _taken(stage, value))]
     if not found:
         return None
     if len(values) != 1 or len(found) != 1:
@@ -97,33 +85,22 @@ def _taken(stage: Stage, value: ast.expr) -> ast.expr:
 
 
 def _restore_order(
-    stage: Stage, call: ast.Call, sampler: ast.keyword, shuffle: ast.keyword | None, made: ast.Call
+    stage: Stage, call: ast.Call, sampler: ast.expr, shuffle: ast.expr | None, made: ast.Call
 ) -> None:
-    given = next(
-        (k.value for k in made.keywords if k.arg == "shuffle"), made.args[3] if len(made.args) > 3 else None
-    )
-    if given is not None and not isinstance(given, ast.Constant):
-        raise refuse(
-            SAMPLER, made, "whether this sampler shuffles is decided elsewhere", "say shuffle=True or False"
-        )
-    shuffles = given is None or bool(given.value)
-    code = f"shuffle={shuffles}"
-    stage.gone.update(walk(sampler.value))
-    if not shuffles and shuffle is not None:
-        stage.edits.append(
-            e.RemoveArgument(call, SAMPLER, "prepare shards the loader", argument=sampler.value)
-        )
-    else:
-        if shuffle is not None:
-            stage.edits.append(e.RemoveArgument(call, SAMPLER, argument=shuffle.value))
-        stage.edits.append(
-            e.RemoveArgument(call, SAMPLER, "prepare shards the loader", argument=sampler.value)
-        )
-        if shuffles:
-            stage.edits.append(e.InsertArgument(call, SAMPLER, position=-1, code=code))
+    order = given(made, "shuffle", 3)
+    if order is not None and not isinstance(order, ast.Constant):
+        reason = "whether this sampler shuffles is decided elsewhere"
+        raise refuse(SAMPLER, made, reason, "say shuffle=True or False")
+    shuffles = order is None or bool(order.value)
+    stage.gone.update(walk(sampler))
+    if shuffles and shuffle is not None:
+        stage.edits.append(e.RemoveArgument(call, SAMPLER, argument=shuffle))
+    stage.edits.append(e.RemoveArgument(call, SAMPLER, SHARDS, argument=sampler))
+    if shuffles:
+        stage.edits.append(e.InsertArgument(call, SAMPLER, position=-1, code="shuffle=True"))
     statement = stage.statement(made)
     if isinstance(statement, ast.Assign) and statement.value is made:
-        stage.remove(statement, SAMPLER, "prepare shards the loader")
+        stage.remove(statement, SAMPLER, SHARDS)
     if shuffles:
         reason = (
             "the sampler ordered the samples by its own seed and the epoch; now torch's random state does"

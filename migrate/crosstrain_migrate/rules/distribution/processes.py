@@ -59,22 +59,51 @@ from . import (
     world_size,
 )
 from .dispensable import shares_weights
-from .guards import asks_rank
-from .launcher_settings import DIST, ENVIRONMENT, LAUNCHED, OPTION, SETUP, SPAWN, SPAWNED_RANK, asks_launcher
+from .guards import guard_of, one_sided_barrier
+from .launcher_settings import (
+    DIST,
+    LAUNCHED,
+    OPTION,
+    SETUP,
+    SPAWN,
+    SPAWNED_RANK,
+    asked_variable,
+    asks_launcher,
+)
 from .plain import Stage
 from .reductions import REDUCERS, reduction
 from .requested_options import MARK
 from .samplers import SAMPLERS, is_sampler
 
+PACKAGES = (DIST, "torch.nn.parallel.", "torch.nn.DataParallel", "torch.utils.data.distributed.", "apex.")
 RANK_NUMBERS = frozenset({"process_index", "local_process_index"})
 GROUP, SAMPLER, PROCESSES, DEVICE = "CT303", "CT304", "CT305", "CT308"
 
 
 def started(stage: Stage) -> None:
     """Functions that the script starts in processes of their own are called: what they compute is known only then."""
-    for spawn in stage.alone.spawns:
-        if not stage.alone.dead(spawn):
-            _spawn(stage, spawn)
+    for call in stage.alone.spawns:
+        if not stage.alone.dead(call):
+            call_directly(stage, call, SPAWNED_RANK)
+
+
+def call_directly(stage: Stage, spawn: ast.Call, number: str) -> None:
+    """`mp.spawn(f, args=(a, b))` becomes `f(number, a, b)`."""
+    statement, arguments = stage.statement(spawn), spawn_arguments(spawn)
+    if not isinstance(statement, ast.Expr) or statement.value is not spawn or not spawn.args:
+        reason = (
+            "the processes that mp.spawn starts are waited for elsewhere, and the launcher starts its own"
+        )
+        remedy = "write mp.spawn(f, args=(...), nprocs=n) as a statement of its own"
+        raise refuse(PROCESSES, spawn, reason, remedy)
+    if arguments is None:
+        reason = (
+            "the arguments of the started processes are put together elsewhere, and a call needs each of them"
+        )
+        raise refuse(PROCESSES, spawn, reason, "write mp.spawn(f, args=(...), nprocs=n)")
+    holes = {f"a{index}": argument for index, argument in enumerate(arguments)}
+    template = "{f}(" + ", ".join([number, *(f"{{{name}}}" for name in holes)]) + ")"
+    stage.replace(spawn, PROCESSES, "the launcher starts the processes", template, f=spawn.args[0], **holes)
 
 
 def plan(stage: Stage) -> None:
@@ -96,14 +125,7 @@ def plan(stage: Stage) -> None:
 
 def _distributes(stage: Stage) -> bool:
     used = {p for c in stage.facts.calls for p in stage.facts.paths(c.func)}
-    wanted = (
-        DIST,
-        "torch.nn.parallel.",
-        "torch.nn.DataParallel",
-        "torch.utils.data.distributed.",
-        "apex.",
-    )
-    found = any(p.startswith(wanted) or p in SAMPLERS | SPAWN | {"torch.cuda.set_device"} for p in used)
+    found = any(p.startswith(PACKAGES) or p in SAMPLERS | SPAWN | {"torch.cuda.set_device"} for p in used)
     return found or asks_launcher(stage.facts)
 
 
@@ -121,24 +143,6 @@ def _own_data(stage: Stage) -> None:
         "DataLoader"
     )
     stage.note(GROUP, facts.backward_calls[0][0], reason, remedy)
-
-
-# -- processes that the script starts ------------------------------------------------------------------------
-
-
-def _spawn(stage: Stage, call: ast.Call) -> None:
-    statement = stage.statement(call)
-    given = spawn_arguments(call)
-    if not isinstance(statement, ast.Expr) or statement.value is not call or given is None or not call.args:
-        reason = (
-            "what the started processes are given is put together elsewhere, and a call needs each argument"
-        )
-        raise refuse(PROCESSES, call, reason, "write mp.spawn(f, args=(...), nprocs=n)")
-    holes: dict[str, ast.expr] = {"f": call.args[0], **{f"a{i}": a for i, a in enumerate(given)}}
-    arguments = "".join(f", {{a{i}}}" for i in range(len(given)))
-    stage.replace(
-        call, PROCESSES, "the launcher starts the processes", "{f}(" + SPAWNED_RANK + arguments + ")", **holes
-    )
 
 
 # -- statements that go --------------------------------------------------------------------------------------
@@ -163,48 +167,29 @@ def _statements(stage: Stage) -> None:
 def devices(stage: Stage) -> None:
     """A device chosen by `if` and `else` is one choice, as the rules about devices know it."""
     for node in stage.facts.each(ast.If):
-        if len(node.body) != 1 or len(node.orelse) != 1:
-            continue
-        first, second = node.body[0], node.orelse[0]
-        if not isinstance(first, ast.Assign) or not isinstance(second, ast.Assign):
-            continue
-        if len(first.targets) != 1 or ast.unparse(first.targets[0]) != ast.unparse(second.targets[0]):
-            continue
-        names = [_device_name(stage, s.value) for s in (first, second)]
-        if None in names:
-            continue
-        target, test = stage.source(first.targets[0]), stage.source(node.test)
-        code = f'{target} = torch.device("{names[0]}" if {test} else "{names[1]}")'
-        stage.edits.append(e.InsertBefore(node, DEVICE, code=code))
-        stage.remove(node, DEVICE)
+        match node.body, node.orelse:
+            case [ast.Assign(targets=[target]) as first], [ast.Assign() as second]:
+                names = [_device_name(stage, s.value) for s in (first, second)]
+                if None not in names and ast.unparse(target) == ast.unparse(second.targets[0]):
+                    chosen = f'torch.device("{names[0]}" if {stage.source(node.test)} else "{names[1]}")'
+                    code = f"{stage.source(target)} = {chosen}"
+                    stage.edits.append(e.InsertBefore(node, DEVICE, code=code))
+                    stage.remove(node, DEVICE)
 
 
 def _device_name(stage: Stage, node: ast.expr) -> str | None:
     """`cuda` or `cpu` of `torch.device("cuda")`."""
-    if (
-        not isinstance(node, ast.Call)
-        or "torch.device" not in stage.facts.paths(node.func)
-        or len(node.args) != 1
-    ):
+    if not isinstance(node, ast.Call) or "torch.device" not in stage.facts.paths(node.func):
         return None
-    name = node.args[0]
-    if (
-        isinstance(name, ast.Constant)
-        and name.value in {"cuda", "cpu"}
-        and "torch" in stage.facts.table.of_node[node].module.names
-    ):
-        return str(name.value)
+    named = "torch" in stage.facts.table.of_node[node].module.names
+    match node.args:
+        case [ast.Constant(value="cuda" | "cpu" as name)] if named:
+            return name
     return None
 
 
 def sets_environment(node: ast.Assign) -> bool:
-    return any(
-        isinstance(t, ast.Subscript)
-        and ast.unparse(t.value) in ENVIRONMENT
-        and isinstance(t.slice, ast.Constant)
-        and t.slice.value in LAUNCHED
-        for t in node.targets
-    )
+    return any(isinstance(t, ast.Subscript) and asked_variable(t) in LAUNCHED for t in node.targets)
 
 
 def _counts_rank(stage: Stage, node: ast.AugAssign) -> bool:
@@ -223,57 +208,44 @@ def _unread_rank(stage: Stage, node: ast.Assign) -> bool:
     scope = stage.facts.table.of_node[target].resolve(target.id)
     if scope is None or scope.parent is None or stage.alone.by_hand(node.value) is None:
         return False
-    return not any(
-        isinstance(n, ast.Name) and n.id == target.id and isinstance(n.ctx, ast.Load)
-        for n in walk(scope.node)
-    )
+    named = (n for n in walk(scope.node) if isinstance(n, ast.Name) and n.id == target.id)
+    return not any(isinstance(n.ctx, ast.Load) for n in named)
 
 
 def _call_statement(stage: Stage, node: ast.Expr, call: ast.Call) -> None:
     paths = stage.facts.paths(call.func)
-    if paths & SETUP:
-        device = any(p.startswith(("torch.cuda", "torch.accelerator")) for p in paths)
-        rule, reason = (
-            (DEVICE, "the launcher gives each process its device")
-            if device
-            else (GROUP, "the launcher sets the processes up")
-        )
-        stage.remove(node, rule, reason)
+    if paths & SETUP and any(p.startswith(("torch.cuda", "torch.accelerator")) for p in paths):
+        stage.remove(node, DEVICE, "the launcher gives each process its device")
+    elif paths & SETUP:
+        stage.remove(node, GROUP, "the launcher sets the processes up")
     elif ast.unparse(call.func) in {"os.environ.setdefault", "os.putenv"} and _names_launched(call):
         stage.remove(node, GROUP, "the launcher sets it")
     elif "torch.distributed.barrier" in paths:
-        _barrier(stage, node, call)
+        if guard_of(stage, node) is not None:
+            raise one_sided_barrier(call)
+        stage.replace(call, GROUP, "the accelerator waits", MARK.format("wait_for_everyone") + "()")
     elif paths & REDUCERS:
         reduction(stage, node, call)
     elif shares_weights(stage, call):
         stage.remove(node, GROUP, "prepare gives all processes the same weights")
-    elif (
-        isinstance(call.func, ast.Attribute)
-        and call.func.attr == "set_epoch"
-        and is_sampler(stage, call.func.value)
-    ):
+    elif _sets_epoch(stage, call):
         stage.remove(node, SAMPLER, "prepared loaders draw a new order every epoch")
+
+
+def _sets_epoch(stage: Stage, call: ast.Call) -> bool:
+    method = call.func
+    return (
+        isinstance(method, ast.Attribute) and method.attr == "set_epoch" and is_sampler(stage, method.value)
+    )
 
 
 def _names_launched(call: ast.Call) -> bool:
     return bool(call.args) and isinstance(call.args[0], ast.Constant) and call.args[0].value in LAUNCHED
 
 
-def _barrier(stage: Stage, node: ast.Expr, call: ast.Call) -> None:
-    for around in stage.facts.table.ancestors(node):
-        if isinstance(around, ast.If) and asks_rank(stage, around.test):
-            reason = "only some processes reach this barrier (the others wait elsewhere), which decides who goes first"
-            remedy = "do it under `with accelerator.main_process_first():` after migrating, and take the barriers out now"
-            raise refuse(GROUP, call, reason, remedy)
-    stage.replace(call, GROUP, "the accelerator waits", MARK.format("wait_for_everyone") + "()")
-
-
-# -- options that do nothing any more ------------------------------------------------------------------------
-
-
 def _options(stage: Stage) -> None:
-    idle = [(n, c) for n, c in stage.alone.sources.options.items() if OPTION.match(n)]
-    for name, call in idle:
-        reason = f"the option `{name}` has no effect any more: the launcher decides how to distribute"
-        remedy = "use `crosstrain launch --num-processes`, `--gpu-ids` and its other options"
-        stage.note(GROUP, call, reason, remedy)
+    for name, call in stage.alone.sources.options.items():
+        if OPTION.match(name):
+            reason = f"the option `{name}` has no effect any more: the launcher decides how to distribute"
+            remedy = "use `crosstrain launch --num-processes`, `--gpu-ids` and its other options"
+            stage.note(GROUP, call, reason, remedy)

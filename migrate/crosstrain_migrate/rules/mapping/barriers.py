@@ -9,37 +9,26 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts.values import made_at
-from crosstrain_migrate.rules.base import refuse
-from crosstrain_migrate.rules.distribution.guards import asks_rank
+from crosstrain_migrate.rules.distribution.guards import guard_of, one_sided_barrier
 from crosstrain_migrate.rules.distribution.launcher_settings import DIST
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax.walks import walk
 
-RULE = "CT303"
 BARRIERS = (f"{DIST}barrier", f"{DIST}monitored_barrier")
 
 
 def check(stage: Stage) -> None:
     """Raises Refusal at a barrier that could meet one of the Accelerator's collectives."""
-    guarded = {
-        call: guard for call in stage.facts.calls_to(*BARRIERS) if (guard := _guard(stage, call)) is not None
-    }
+    calls = stage.facts.calls_to(*BARRIERS)
+    guarded = {call: guard for call in calls if (guard := guard_of(stage, call)) is not None}
     ours = _ours(stage)
     for call, guard in guarded.items():
         suite = suite_of(stage.facts, guard)
         halves = [s for s in suite if s in guarded.values()]
         between = suite[suite.index(halves[0]) : suite.index(halves[-1]) + 1]
         if len(halves) < 2 or any(_reaches(stage, s, ours, frozenset()) for s in between):
-            reason = "only some processes reach this barrier (the others wait elsewhere), which decides who goes first"
-            remedy = "do it under `with accelerator.main_process_first():` after migrating, and take the barriers out now"
-            raise refuse(RULE, call, reason, remedy)
-
-
-def _guard(stage: Stage, call: ast.Call) -> ast.If | None:
-    """The test of the rank around a barrier."""
-    around = (a for a in stage.facts.table.ancestors(call) if isinstance(a, ast.If))
-    return next((a for a in around if asks_rank(stage, a.test)), None)
+            raise one_sided_barrier(call)
 
 
 def _ours(stage: Stage) -> set[ast.AST]:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts.arguments import given
-from crosstrain_migrate.rules.arguments import spawn_arguments
-from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.rules.distribution.launcher_settings import DIST
 from crosstrain_migrate.rules.distribution.plain import Stage
+from crosstrain_migrate.rules.distribution.processes import call_directly
 from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 
 from .group import only_computes
@@ -32,25 +31,11 @@ def plan(stage: Stage) -> None:
 
 
 def _call_instead(stage: Stage, call: ast.Call) -> None:
-    statement, arguments = stage.statement(call), spawn_arguments(call)
-    if not isinstance(statement, ast.Expr) or statement.value is not call or not call.args:
-        reason = (
-            "the processes that mp.spawn starts are waited for elsewhere, and the launcher starts its own"
-        )
-        raise refuse(RULE, call, reason, "write mp.spawn(f, args=(...), nprocs=n) as a statement of its own")
-    if arguments is None:
-        reason = (
-            "the arguments of the started processes are put together elsewhere, and a call needs each of them"
-        )
-        raise refuse(RULE, call, reason, "write mp.spawn(f, args=(...), nprocs=n)")
     number = "process_index" if _is_rank(stage) else "local_process_index"
-    holes: dict[str, ast.expr] = {"f": call.args[0], **{f"a{i}": a for i, a in enumerate(arguments)}}
-    rest = "".join(f", {{a{i}}}" for i in range(len(arguments)))
-    template = "{f}(" + f"{STATE}().{number}" + rest + ")"
-    stage.replace(call, RULE, "the launcher starts the processes", template, **holes)
+    call_directly(stage, call, f"{STATE}().{number}")
     add_import(stage, call, STATE)
+    statement, count = stage.statement(call), given(call, "nprocs", 2)
     _drop_what_is_set_again(stage, statement)
-    count = given(call, "nprocs", 2)
     if isinstance(count, ast.Attribute) and set_option(stage, count, statement, _size(stage)):
         add_import(stage, call, "os" if _size(stage) == LOCAL_SIZE else STATE)
 

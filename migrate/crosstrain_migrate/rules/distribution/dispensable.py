@@ -15,7 +15,7 @@ from .launcher_settings import DIST, LAUNCHED, SETUP, SPAWN, WRAPPERS, asked_var
 from .layers import SYNC_BATCH_NORM, keep_synchronised
 from .own_draws import keep_share
 from .plain import Stage
-from .reductions import REDUCERS, check_reduction, reduced
+from .reductions import REDUCERS, check_reduction, division, reduced
 from .samplers import SAMPLERS
 from .world_size import ACCUMULATED, accumulates, is_batch_size, is_workers, share_batches, shared_out
 from .written_back import WrittenBack
@@ -90,11 +90,11 @@ def check_dispensable(stage: Stage, body: list[ast.stmt], at: ast.If, taken: lis
 
 def _shares_out(stage: Stage, statement: ast.Assign | ast.AugAssign) -> bool:
     """`accumulation_steps //= world_size`: a number is divided by that of the processes."""
-    if not isinstance(statement, ast.AugAssign):
+    if isinstance(statement, ast.Assign):
         return _divides(stage, statement.value)
     processes = (stage.alone, *stage.several)
-    divides = isinstance(statement.op, ast.Div | ast.FloorDiv)
-    return divides and any(process.by_hand(statement.value) is not None for process in processes)
+    known = (process.by_hand(statement.value) for process in processes)
+    return division(statement) is not None and any(value is not None for value in known)
 
 
 def _bindings(stage: Stage, statement: ast.stmt) -> set[str]:
@@ -305,23 +305,21 @@ def _about_ranks(stage: Stage, value: ast.expr, depth: int = 4) -> bool:
 
 
 def _divides(stage: Stage, value: ast.expr) -> bool:
-    return any(
-        isinstance(n, ast.BinOp)
-        and isinstance(n.op, ast.Div | ast.FloorDiv)
-        and stage.alone.by_hand(n.right) is not None
-        for n in walk(value)
-    )
+    """Whether a part of an expression is divided by the number of processes."""
+    divided = (found for n in walk(value) if (found := division(n)) is not None)
+    return any(stage.alone.by_hand(divisor) is not None for _, divisor in divided)
 
 
 def _dispensable_update(stage: Stage, node: ast.AugAssign) -> bool:
-    if stage.alone.by_hand(node.value) is None or not isinstance(node.op, ast.Div | ast.FloorDiv | ast.Mult):
+    divides = division(node) is not None
+    if stage.alone.by_hand(node.value) is None or not (divides or isinstance(node.op, ast.Mult)):
         return False
     if is_workers(stage, node.target):
         return True
-    if is_batch_size(stage, node.target) and not isinstance(node.op, ast.Mult):
+    if divides and is_batch_size(stage, node.target):
         share_batches(stage, node)
         return True
-    if not isinstance(node.op, ast.Mult) and accumulates(stage, node.target):
+    if divides and accumulates(stage, node.target):
         share_batches(stage, node, ACCUMULATED)
         return True
     return ast.unparse(node.target) in reduced(stage)

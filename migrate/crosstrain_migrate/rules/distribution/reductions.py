@@ -16,12 +16,18 @@ SIZE_WORDS = re.compile(r"world|n_?gpus?|nprocs|num_proc|replicas", re.IGNORECAS
 REDUCERS = frozenset({"torch.distributed.all_reduce", "torch.distributed.reduce"})
 
 
+def division(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+    """What a `/`, `//`, `/=` or `//=` divides, and by what."""
+    if not isinstance(node, ast.BinOp | ast.AugAssign) or not isinstance(node.op, ast.Div | ast.FloorDiv):
+        return None
+    return (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
+
+
 def reduction(stage: Stage, node: ast.Expr, call: ast.Call) -> None:
     known = {"tensor", "op", "dst", "async_op"}
     if any(k.arg not in known for k in call.keywords) or len(call.args) > 2:
-        raise refuse(
-            GROUP, call, "this reduction is among some of the processes only", "reduce over all processes"
-        )
+        reason = "this reduction is among some of the processes only"
+        raise refuse(GROUP, call, reason, "reduce over all processes")
     check_reduction(stage, call)
     _no_unknown_size(stage, node)
     stage.remove(node, GROUP, "every number is made global where it is computed")
@@ -29,17 +35,15 @@ def reduction(stage: Stage, node: ast.Expr, call: ast.Call) -> None:
 
 def _no_unknown_size(stage: Stage, node: ast.Expr) -> None:
     """A sum over processes is often divided by their number. Where that number cannot be followed, nothing is done."""
-    function = stage.facts.enclosing_function(node) or stage.facts.tree
-    for other in walk(function):
-        divisor: ast.expr | None = None
-        if isinstance(other, ast.BinOp | ast.AugAssign) and isinstance(other.op, ast.Div | ast.FloorDiv):
-            divisor = other.right if isinstance(other, ast.BinOp) else other.value
-        if divisor is None or stage.alone.known(divisor) is not None:
+    for _, divisor in filter(
+        None, map(division, walk(stage.facts.enclosing_function(node) or stage.facts.tree))
+    ):
+        if stage.alone.known(divisor) is not None or not SIZE_WORDS.search(ast.unparse(divisor)):
             continue
-        if SIZE_WORDS.search(ast.unparse(divisor)) and not any(
-            isinstance(n, ast.Name | ast.Attribute | ast.Subscript | ast.Call) and stage.alone.by_hand(n)
-            for n in walk(divisor)
-        ):
+        parts = (
+            n for n in walk(divisor) if isinstance(n, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
+        )
+        if not any(stage.alone.by_hand(part) for part in parts):
             reason = (
                 f"`{ast.unparse(divisor)}` divides what all processes add up: as the number of processes it would divide twice, "
                 "as any other it has to stay, and its value comes from outside of this script"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from itertools import chain, pairwise
 
 from crosstrain_migrate.syntax.scopes import ScopeTable
 from crosstrain_migrate.syntax.walks import walk
@@ -44,34 +45,28 @@ class DeadCode:
         return found if found is not None and found.hand else None
 
     def _is_dead(self, node: ast.AST) -> bool:
-        child = node
-        for around in self.table.ancestors(node):
+        for child, around in pairwise(chain((node,), self.table.ancestors(node))):
             if isinstance(around, ast.If | ast.IfExp) and child is not around.test:
                 test = self._decided(around.test)
                 body = child is around.body if isinstance(around, ast.IfExp) else child in around.body
                 if test is not None and test.truth is not body:
                     return True
-            if (
-                isinstance(around, ast.Try)
-                and isinstance(child, ast.ExceptHandler)
-                and self._imports_apex(around)
-            ):
+            handles = isinstance(around, ast.Try) and isinstance(child, ast.ExceptHandler)
+            if handles and self._imports_apex(around):
                 return True
             if isinstance(child, ast.stmt) and self._behind_exit(child, around):
                 return True
             if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-                return False
-            child = around
+                break
         return False
 
     @staticmethod
-    def _imports_apex(node: ast.Try) -> bool:
+    def _imports_apex(node: ast.AST) -> bool:
         """What stands in for apex where it is not installed is needed no more than apex."""
-        return any(
-            (isinstance(s, ast.ImportFrom) and (s.module or "").split(".")[0] == "apex")
-            or (isinstance(s, ast.Import) and any(a.name.split(".")[0] == "apex" for a in s.names))
-            for s in node.body
-        )
+        body = getattr(node, "body", ())
+        names = [s.module or "" for s in body if isinstance(s, ast.ImportFrom)]
+        names += [alias.name for s in body if isinstance(s, ast.Import) for alias in s.names]
+        return any(name.split(".")[0] == "apex" for name in names)
 
     def _behind_exit(self, statement: ast.stmt, around: ast.AST) -> bool:
         """An earlier statement of the same suite is one that a single process always leaves by."""

@@ -13,16 +13,8 @@ INIT = "torch.distributed.init_process_group"
 SAYS = ("builtins.print", "warnings.", "logging.")
 QUESTIONS = (
     *(DIST, "torch.device", "torch.accelerator.current_accelerator", "torch.cuda.is_available"),
-    *(
-        "os.path.",
-        "os.getcwd",
-        "os.getenv",
-        "os.environ.get",
-        "os.environ.keys",
-        "tempfile.gettempdir",
-        "urllib.parse.urlparse",
-    ),
-    *("builtins.int", "builtins.str"),
+    *("os.path.", "os.getcwd", "os.getenv", "os.environ.get", "os.environ.keys", "tempfile.gettempdir"),
+    *("urllib.parse.urlparse", "builtins.int", "builtins.str"),
 )
 ASKED_OF_TEXT = frozenset({"lower", "upper", "strip", "startswith", "endswith", "format", "keys", "get"})
 
@@ -59,17 +51,10 @@ def _about_the_group(stage: Stage, statement: ast.stmt, inside: set[ast.AST]) ->
 def _stays_inside(stage: Stage, target: ast.Name, inside: set[ast.AST]) -> bool:
     """Whether a variable is read nowhere but in the branches that go."""
     scope = stage.facts.table.of_node[target].resolve(target.id)
-    return (
-        scope is not None
-        and scope.parent is not None
-        and all(
-            n in inside
-            for n in stage.facts.each(ast.Name)
-            if n.id == target.id
-            and isinstance(n.ctx, ast.Load)
-            and stage.facts.table.of_node[n].resolve(n.id) is scope
-        )
-    )
+    if scope is None or scope.parent is None:
+        return False
+    mentions = stage.facts.mentions(scope, target.id)
+    return all(n in inside for n in mentions if isinstance(n.ctx, ast.Load))
 
 
 def _only_asks(stage: Stage, node: ast.expr) -> bool:

@@ -12,13 +12,14 @@ from dataclasses import replace
 from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.arguments import keyword_of
 from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.torch_api import last
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import finding, refuse
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
 
 from .launcher_settings import DIST
-from .plain import Stage
+from .plain import Stage, nodes_in
 from .process_dependent import RANK, ProcessDependent
 
 RULE = "CT303"
@@ -76,15 +77,14 @@ def _is_of_torch(facts: Facts, cls: ast.ClassDef, call: ast.Call) -> bool:
 
 
 def _collectives(facts: Facts) -> list[ast.Call]:
+    """The collectives of all processes. Among some of them, parameters may be parts of one model, which `prepare` would
+    make alike."""
     return [
-        c
-        for c in facts.calls
-        if any(
-            p.startswith(DIST) and p.rsplit(".", 1)[-1].startswith(COLLECTIVES) for p in facts.paths(c.func)
-        )
-        # Among some of the processes: their parameters may be parts of one model, which `prepare` would make alike.
-        and keyword_of(c, "group") is None
-        and len(c.args) < 3
+        call
+        for call in facts.calls
+        if any(p.startswith(DIST) and last(p).startswith(COLLECTIVES) for p in facts.paths(call.func))
+        and keyword_of(call, "group") is None
+        and len(call.args) < 3
     ]
 
 
@@ -106,29 +106,20 @@ def _say(stage: Stage, call: ast.Call) -> None:
         whole = isinstance(statement, ast.Expr) and statement.value is call
         if whole and stage.facts.paths(call.func) & IN_PLACE and isinstance(call.func, ast.Attribute):
             test = f"{stage.source(call.func.value)}.is_initialized()"
-            reason = "one process that nothing launched has no group, and nothing to add up"
-            stage.edits.append(e.Guard(statement, RULE, reason, last=statement, test=test))
+            why = "one process that nothing launched has no group, and nothing to add up"
+            stage.edits.append(e.Guard(statement, RULE, why, last=statement, test=test))
         else:
             claim = f"`{shown}` finds the run's process group: the script is launched, on one process too"
             assumed = finding(
                 RULE, call, claim, "start it with `crosstrain launch --num-processes 1`", Severity.ASSUMED
             )
             stage.findings.append(replace(assumed, kind="group"))
-    stage.note(
-        RULE,
-        call,
-        f"`{shown}` is part of the loss, and stays as it is with all of the code around it",
-        "nothing to do: it acts on the processes of the run",
-    )
+    reason = f"`{shown}` is part of the loss, and stays as it is with all of the code around it"
+    stage.note(RULE, call, reason, "nothing to do: it acts on the processes of the run")
 
 
 def _is_unguarded(stage: Stage, call: ast.Call) -> bool:
     """Whether no test around it, or above it, asks about distribution."""
     tests = [a.test for a in stage.facts.table.ancestors(call) if isinstance(a, ast.If | ast.IfExp)]
-    return not any(
-        p.startswith(DIST)
-        for test in tests
-        for n in walk(test)
-        if isinstance(n, ast.Call)
-        for p in stage.facts.paths(n.func)
-    )
+    asked = (n for n in nodes_in(tests) if isinstance(n, ast.Call))
+    return not any(p.startswith(DIST) for n in asked for p in stage.facts.paths(n.func))

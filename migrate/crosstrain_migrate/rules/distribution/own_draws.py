@@ -56,20 +56,16 @@ def keep_share(stage: Stage, statement: ast.stmt, at: ast.If) -> bool:
     if not stage.requested.draws_apart:
         return False
     size = MARK.format("num_processes")
-    if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.FloorDiv):
-        if not _is_size(stage, statement.value):
+    match statement:
+        case ast.AugAssign(op=ast.FloorDiv()) if _is_size(stage, statement.value):
+            code = f"{stage.source(statement.target)} //= {size}"
+        case ast.Assert(test=ast.Compare(left=ast.BinOp(op=ast.Mod()) as shared, comparators=[zero, *_])):
+            if not _is_size(stage, shared.right) or ast.unparse(zero) != "0":
+                return False
+            said = f", {stage.source(statement.msg)}" if statement.msg is not None else ""
+            code = f"assert {stage.source(shared.left)} % {size} == 0{said}"
+        case _:
             return False
-        code = f"{stage.source(statement.target)} //= {size}"
-    elif isinstance(statement, ast.Assert) and isinstance(statement.test, ast.Compare):
-        shared = statement.test.left
-        if not isinstance(shared, ast.BinOp) or not isinstance(shared.op, ast.Mod):
-            return False
-        if not _is_size(stage, shared.right) or ast.unparse(statement.test.comparators[0]) != "0":
-            return False
-        said = f", {stage.source(statement.msg)}" if statement.msg is not None else ""
-        code = f"assert {stage.source(shared.left)} % {size} == 0{said}"
-    else:
-        return False
     stage.edits.append(e.InsertBefore(at, RULE, "each process does its part, as before", code=code))
     return True
 

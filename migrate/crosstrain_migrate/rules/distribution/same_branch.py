@@ -137,11 +137,11 @@ def _leaving(context: Context, node: ast.If | ast.While) -> list[ast.stmt]:
     """What ends a loop, a function or the script under the test."""
     found: list[ast.stmt] = []
     for part in (p for s in (*node.body, *node.orelse) for p in _run(s)):
-        exits = isinstance(part, ast.Expr) and isinstance(part.value, ast.Call)
-        if isinstance(part, ast.Return | ast.Break | ast.Continue):
-            found.append(part)
-        elif exits and isinstance(part, ast.Expr) and isinstance(part.value, ast.Call):
-            found += [part] if context.facts.paths(part.value.func) & EXITS else []
+        match part:
+            case ast.Return() | ast.Break() | ast.Continue():
+                found.append(part)
+            case ast.Expr(value=ast.Call(func=called)) if context.facts.paths(called) & EXITS:
+                found.append(part)
     return found
 
 
@@ -181,11 +181,9 @@ def _answer_once(context: Context, node: Asking, what: str, at: ast.AST) -> None
     if any(edit.node is node.test for edit in context.edits):
         return  # another rule has made it one answer for all
     if not _state_is_made(context, node):
+        said = f"each process asks {what} here, and what follows they do together (line {line_of(at)})"
         context.note(
-            RULE,
-            node,
-            f"each process asks {what} here, and what follows they do together (line {line_of(at)})",
-            "see that all processes find the same: a directory that all machines share",
+            RULE, node, said, "see that all processes find the same: a directory that all machines share"
         )
         return
     answer = "{x}" if _is_answer(context, node.test) else "bool({x})"

@@ -40,14 +40,10 @@ def switch_of(stage: Stage, enabled: ast.expr | None, call: ast.Call) -> ast.exp
     """The switch of an autocast or a scaler: `enabled=`, the `x if flag else y` or the `if flag:` around it."""
     if enabled is not None and not (isinstance(enabled, ast.Constant) and enabled.value is True):
         return resolve(stage, enabled)
-    for around in stage.facts.table.ancestors(call):
-        if isinstance(around, ast.IfExp) and stage.facts.table.is_inside(call, around.body):
+    for child, around in stage.outward(call):
+        if isinstance(around, ast.IfExp) and child is around.body:
             return resolve(stage, around.test)
-        if (
-            isinstance(around, ast.If)
-            and may_be_switch(stage, around.test)
-            and any(stage.facts.table.is_inside(call, s) for s in around.body)
-        ):
+        if isinstance(around, ast.If) and child in around.body and may_be_switch(stage, around.test):
             return resolve(stage, around.test)
         if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.For | ast.While):
             break
@@ -71,24 +67,15 @@ def from_outside(stage: Stage, switch: ast.expr | None) -> str | None:
     `Trainer(config)` for `self.config.use_amp`."""
     if switch is None:
         return None
-    held = next(
-        (
-            n
-            for n in walk(switch)
-            if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "self"
-        ),
-        None,
-    )
+    attributes = (n for n in walk(switch) if isinstance(n, ast.Attribute))
+    held = next((n for n in attributes if isinstance(n.value, ast.Name) and n.value.id == "self"), None)
     cls = next((a for a in stage.facts.table.ancestors(switch) if isinstance(a, ast.ClassDef)), None)
     init = stage.facts.interp.method(cls, "__init__") if cls is not None and held is not None else None
     if not isinstance(init, ast.FunctionDef) or held is None:
         return None
     text = ast.unparse(held)
-    kept = [
-        n.value
-        for n in walk(init)
-        if isinstance(n, ast.Assign) and any(ast.unparse(t) == text for t in n.targets)
-    ]
+    stored = (n for n in walk(init) if isinstance(n, ast.Assign))
+    kept = [n.value for n in stored if any(ast.unparse(t) == text for t in n.targets)]
     sites = stage.alone.sources.sites(init)
     if len(kept) != 1 or not isinstance(kept[0], ast.Name) or len(sites) != 1:
         return None

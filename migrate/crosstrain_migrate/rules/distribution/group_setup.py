@@ -6,10 +6,9 @@ import ast
 
 from crosstrain_migrate.syntax.walks import walk
 
-from .launcher_settings import DIST, SETUP
+from .launcher_settings import DIST, INIT, SETUP
 from .plain import Stage
 
-INIT = "torch.distributed.init_process_group"
 SAYS = ("builtins.print", "warnings.", "logging.")
 QUESTIONS = (
     *(DIST, "torch.device", "torch.accelerator.current_accelerator", "torch.cuda.is_available"),

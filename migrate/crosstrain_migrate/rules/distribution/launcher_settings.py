@@ -10,6 +10,7 @@ from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.syntax.nodes import written
 
 DIST = "torch.distributed."
+INIT = f"{DIST}init_process_group"
 RANKS = frozenset(
     {"RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"}
 )
@@ -46,7 +47,7 @@ SPAWNED_RANK = "__spawned_rank__"
 SPAWN = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"})
 SETUP = frozenset(
     {
-        "torch.distributed.init_process_group",
+        INIT,
         "torch.distributed.destroy_process_group",
         "torch.cuda.set_device",
         "torch.accelerator.set_device_index",

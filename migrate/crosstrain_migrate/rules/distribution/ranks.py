@@ -28,7 +28,7 @@ def plan(stage: Stage) -> None:
         if stage.alone.dead(node) or stage.is_settled(node):
             continue
         known = stage.alone.by_hand(node)
-        if known is None or not _is_number(known):
+        if known is None or not is_number(known):
             continue
         parent = stage.parent(node)
         if isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and parent.func is node):
@@ -58,7 +58,7 @@ def _backend(stage: Stage, call: ast.Call) -> None:
         stage.replace_whole(call, GROUP, "the accelerator knows it", MARK.format("state") + ".backend")
 
 
-def _is_number(known: KnownValues) -> bool:
+def is_number(known: KnownValues) -> bool:
     return isinstance(known.value, int) and not isinstance(known.value, bool)
 
 
@@ -134,7 +134,7 @@ def _is_ordinal(stage: Stage, text: ast.JoinedStr) -> bool:
 def _has_name(stage: Stage, value: ast.expr) -> bool:
     """Whether the uses of what a value is bound to say what it is: no number that is computed from a size."""
     known = stage.alone.by_hand(value)
-    return known is not None and (not _is_number(known) or number(stage, value, known) is not None)
+    return known is not None and (not is_number(known) or number(stage, value, known) is not None)
 
 
 def _carried_on(stage: Stage, node: ast.expr) -> bool:

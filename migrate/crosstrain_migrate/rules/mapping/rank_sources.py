@@ -5,7 +5,12 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts.values import Function
-from crosstrain_migrate.rules.distribution.launcher_settings import DIST, ENVIRONMENT, LAUNCHED
+from crosstrain_migrate.rules.distribution.launcher_settings import (
+    DIST,
+    ENVIRONMENT,
+    ENVIRONMENT_CALLS,
+    LAUNCHED,
+)
 from crosstrain_migrate.rules.distribution.launcher_settings import WRAPPERS as ALL_WRAPPERS
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.syntax import edits as e
@@ -16,7 +21,6 @@ from crosstrain_migrate.syntax.walks import walk
 WRAPPERS = frozenset(w for w in ALL_WRAPPERS if w.endswith("DistributedDataParallel"))
 STATE, ACCELERATOR = "PartialState", "Accelerator"
 LOCAL_SIZE = 'int(os.environ.get("LOCAL_WORLD_SIZE", 1))'
-ASKING = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
 DEPTH = 6
 
 
@@ -30,11 +34,11 @@ def add_import(stage: Stage, node: ast.AST, name: str) -> None:
 
 def reads_environment(node: ast.AST) -> bool:
     """Whether an expression asks the launcher: `os.environ["RANK"]`, `"RANK" in os.environ`, `os.getenv("LOCAL_RANK")`."""
-    inner = list(walk(node))
+    inner = walk(node)
     names = {n.value for n in inner if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     asks = any(
         (isinstance(n, ast.Attribute | ast.Name) and written(n) in ENVIRONMENT)
-        or (isinstance(n, ast.Call) and written(n.func) in ASKING)
+        or (isinstance(n, ast.Call) and written(n.func) in ENVIRONMENT_CALLS)
         for n in inner
     )
     return asks and bool(names & LAUNCHED)

@@ -13,7 +13,8 @@ import ast
 
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Parameters
-from crosstrain_migrate.rules.distribution import launcher_settings, replicas
+from crosstrain_migrate.rules.distribution import replicas
+from crosstrain_migrate.rules.distribution.launcher_settings import DIST, INIT
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.syntax.walks import walk
 
@@ -32,20 +33,13 @@ def has_wrapper(facts: Facts) -> bool:
 
 def starts(facts: Facts) -> bool:
     """Whether the script makes its processes a group."""
-    return bool(facts.calls_to(group.INIT))
+    return bool(facts.calls_to(INIT))
 
 
 def averages_by_hand(facts: Facts) -> bool:
     """Whether a collective goes over gradients or weights: beside `prepare`, they would be averaged twice."""
-    for call in facts.calls:
-        names = {
-            p.removeprefix(launcher_settings.DIST)
-            for p in facts.paths(call.func)
-            if p.startswith(launcher_settings.DIST)
-        }
-        if names & COLLECTIVES and any(_of_weights(facts, a) for a in call.args):
-            return True
-    return False
+    collectives = facts.calls_to(*(f"{DIST}{name}" for name in COLLECTIVES))
+    return any(_of_weights(facts, argument) for call in collectives for argument in call.args)
 
 
 def _of_weights(facts: Facts, node: ast.expr) -> bool:
@@ -73,15 +67,10 @@ def _said_before(stage: Stage) -> None:
         if not isinstance(value, ast.Attribute) or value.attr != "module" or len(node.targets) > 1:
             continue
         target, function = ast.unparse(node.targets[0]), stage.facts.enclosing_function(node)
-        others = [
-            s
-            for s in stage.facts.each(ast.Assign)
-            if s is not node and stage.facts.enclosing_function(s) is function
-            if target in [ast.unparse(t) for t in s.targets]
-        ]
-        same = [
-            s for s in others if ast.unparse(s.value) == ast.unparse(value.value) and s.lineno < node.lineno
-        ]
+        within = (s for s in stage.facts.each(ast.Assign) if stage.facts.enclosing_function(s) is function)
+        others = [s for s in within if s is not node and target in map(ast.unparse, s.targets)]
+        inner = ast.unparse(value.value)
+        same = [s for s in others if ast.unparse(s.value) == inner and s.lineno < node.lineno]
         if same and same == others and any(x.node is value for x in stage.edits):
             stage.edits[:] = [x for x in stage.edits if x.node is not value]
             stage.remove(node, "CT302", "the prepared model is the model itself")
@@ -114,6 +103,6 @@ def plan(stage: Stage) -> None:
     _every_backward_averages(stage)
     if not stage.requested.in_place:  # otherwise no rule makes the accelerator's device of it
         ordinals.plan(stage)
-    first = next(iter(stage.facts.calls_to(group.INIT, *WRAPPERS)))
+    first = next(iter(stage.facts.calls_to(INIT, *WRAPPERS)))
     reason = "this script distributes its work itself, and still does: samplers, rank checks and torch.distributed calls are unchanged. They run on CPUs and GPUs, not on TPUs"
     stage.note(RULE, first, reason, "for a TPU, prepare the loaders and use accelerator.reduce")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts.arguments import given
-from crosstrain_migrate.rules.distribution.launcher_settings import DIST
+from crosstrain_migrate.rules.distribution.launcher_settings import INIT
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.rules.distribution.processes import call_directly
 from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
@@ -42,20 +42,18 @@ def _call_instead(stage: Stage, call: ast.Call) -> None:
 
 def _drop_what_is_set_again(stage: Stage, spawning: ast.stmt) -> None:
     """`args.world_size = ngpus * args.world_size` above the call, where the group's size is set before anybody reads it."""
-    for init in stage.facts.calls_to(f"{DIST}init_process_group"):
+    for init in stage.facts.calls_to(INIT):
         size, joining = given(init, "world_size", 3), stage.facts.enclosing_function(init)
         if not isinstance(size, ast.Attribute) or joining is stage.facts.enclosing_function(spawning):
             continue
         text, suite = ast.unparse(size), suite_of(stage.facts, spawning)
         above = next((s for s in suite[: suite.index(spawning)] if only_computes(s, text)), None)
-        uses = [
-            n
-            for n in stage.facts.each(ast.Attribute)
-            if n.attr == size.attr and isinstance(n.ctx, ast.Load) and n.lineno >= spawning.lineno
-        ]
-        if above is not None and all(
-            stage.facts.enclosing_function(use) is joining and use.lineno >= init.lineno for use in uses
-        ):
+        named = (
+            n for n in stage.facts.each(ast.Attribute) if n.attr == size.attr and isinstance(n.ctx, ast.Load)
+        )
+        uses = [n for n in named if n.lineno >= spawning.lineno]
+        again = all(stage.facts.enclosing_function(n) is joining and n.lineno >= init.lineno for n in uses)
+        if above is not None and again:
             stage.remove(above, RULE, "the launcher knows it")
 
 
@@ -65,7 +63,7 @@ def _size(stage: Stage) -> str:
 
 def _is_rank(stage: Stage) -> bool:
     """Whether the group gets the number of a started process as the rank itself: all run on one machine."""
-    inits = stage.facts.calls_to(f"{DIST}init_process_group")
+    inits = stage.facts.calls_to(INIT)
     ranks = [given(call, "rank", 4) for call in inits]
     return bool(ranks) and all(r is not None and _is_number(stage, r, DEPTH) for r in ranks)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts.arguments import keyword_of
-from crosstrain_migrate.rules.distribution.launcher_settings import DIST, ENVIRONMENT, SPAWN
+from crosstrain_migrate.rules.distribution.launcher_settings import INIT, SPAWN, asked_variable
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax import edits as e
@@ -42,7 +42,7 @@ def plan(stage: Stage) -> None:
     _local_ranks(stage)
     _other_launchers(stage)
     done: set[str] = set()
-    starts = (*stage.facts.calls_to(*SPAWN), *stage.facts.calls_to(f"{DIST}init_process_group"))
+    starts = (*stage.facts.calls_to(*SPAWN), *stage.facts.calls_to(INIT))
     for call in starts:  # in the order in which they run
         for test in _tests_around(stage, call, frozenset()):
             for part in _parts(test):
@@ -52,16 +52,13 @@ def plan(stage: Stage) -> None:
 def _tests_around(stage: Stage, node: ast.AST, seen: frozenset[ast.AST]) -> list[ast.expr]:
     """The tests that must hold where `node` runs, in its function and around the calls of that."""
     found: list[ast.expr] = []
-    child = node
-    for around in stage.facts.table.ancestors(node):
+    for child, around in stage.outward(node):
         if isinstance(around, ast.If) and child in around.body:
             found.append(around.test)
         if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef):
-            if around not in seen:
-                for site in stage.alone.sources.sites(around):
-                    found += _tests_around(stage, site, seen | {around})
+            for site in stage.alone.sources.sites(around) if around not in seen else ():
+                found += _tests_around(stage, site, seen | {around})
             break
-        child = around
     return found
 
 
@@ -87,19 +84,19 @@ def _decide(stage: Stage, part: ast.expr, done: set[str]) -> None:
 
 
 def _flag(stage: Stage, flag: ast.Name | ast.Attribute) -> None:
-    if told_by_launcher(stage, flag) and stage.alone.sources.of(flag) and _asks_somewhere(stage, flag):
-        return
+    sources = stage.alone.sources.of(flag)
+    if told_by_launcher(stage, flag) and not all(isinstance(source, ast.Constant) for source in sources):
+        return  # the launcher is asked for it
     stores = [stage.statement(d) for d in stage.alone.sources.definitions(flag) if not isinstance(d, ast.arg)]
     set_here = [s for s in stores if isinstance(s, ast.Assign) and not reads_environment(s.value)]
     for statement in set_here:
         if statement.value not in stage.gone:
-            stage.gone.update(walk(statement.value))
-            stage.replace(statement.value, RULE, REASON, SWITCH)
+            stage.replace_whole(statement.value, RULE, REASON, SWITCH)
             add_import(stage, statement, "os")
     if not stores and isinstance(flag, ast.Attribute):
         set_option(stage, flag, stage.statement(flag), SWITCH)
     if not stores and isinstance(flag, ast.Name):
-        for origin in stage.alone.sources.of(flag):
+        for origin in sources:
             if isinstance(origin, ast.Name | ast.Attribute):
                 _flag(stage, origin)
 
@@ -113,11 +110,6 @@ def switches(stage: Stage) -> set[str]:
             found.update(ast.unparse(target) for target in statement.targets)
     lines = (x.code for x in stage.edits if isinstance(x, e.InsertBefore))
     return found | {line.removesuffix(f" = {SWITCH}") for line in lines if line.endswith(f" = {SWITCH}")}
-
-
-def _asks_somewhere(stage: Stage, flag: ast.Name | ast.Attribute) -> bool:
-    """Whether the launcher is asked for it, and it is not a constant everywhere."""
-    return any(not isinstance(source, ast.Constant) for source in stage.alone.sources.of(flag))
 
 
 def _counts(stage: Stage, test: ast.Compare) -> bool:
@@ -164,13 +156,10 @@ def _reads(statement: ast.stmt, name: str) -> bool:
 def _other_launchers(stage: Stage) -> None:
     """`os.environ["OMPI_COMM_WORLD_RANK"]`, where no test has asked whether mpirun started the script."""
     for node in stage.facts.each(ast.Subscript):
-        key = node.slice
-        if ast.unparse(node.value) not in ENVIRONMENT or not isinstance(key, ast.Constant):
-            continue
-        name = str(key.value)
+        name = asked_variable(node) or ""
         tests = [ast.unparse(a.test) for a in stage.facts.table.ancestors(node) if isinstance(a, ast.If)]
         if name in VARIABLES and not any(name in test for test in tests):
-            stage.replace(key, RULE, "as the launcher calls it", f'"{VARIABLES[name]}"')
+            stage.replace(node.slice, RULE, "as the launcher calls it", f'"{VARIABLES[name]}"')
 
 
 def _local_ranks(stage: Stage) -> None:
@@ -178,17 +167,16 @@ def _local_ranks(stage: Stage) -> None:
     call = stage.alone.sources.options.get(LOCAL_RANK)
     if call is None:
         return
-    default = keyword_of(call, "default")
-    known = stage.source(default) if default is not None else "0"
-    code = f'int(os.environ.get("LOCAL_RANK", {known}))'
+    default, required = keyword_of(call, "default"), keyword_of(call, "required")
     if default is not None and reads_environment(default):
         return
+    known = stage.source(default) if default is not None else "0"
+    code = f'int(os.environ.get("LOCAL_RANK", {known}))'
+    reason = "the launcher says it in the environment"
     if default is not None:
-        stage.replace(default, RULE, "the launcher says it in the environment", code)
+        stage.replace(default, RULE, reason, code)
     else:
-        reason = "the launcher says it in the environment"
         stage.edits.append(e.InsertArgument(call, RULE, reason, position=-1, code=f"default={code}"))
-    required = keyword_of(call, "required")
     if required is not None:
         stage.edits.append(e.RemoveArgument(call, RULE, argument=required))
     add_import(stage, call, "os")

@@ -23,7 +23,6 @@ class Uses:
         for module in modules_of(tree):
             own = self.by_file[path_of(module)] = set()
             self._visit(module, path_of(module), [self.by_scope[""], own])
-        self.names: set[str] = set().union(*self.by_file.values())
 
     @cached_property
     def assignments(self) -> Counter[str]:

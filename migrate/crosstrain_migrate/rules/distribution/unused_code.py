@@ -9,6 +9,7 @@ import ast
 from collections import defaultdict
 from functools import cached_property
 
+from crosstrain_migrate.facts.arguments import arguments_of
 from crosstrain_migrate.facts.facts import Facts, understand
 from crosstrain_migrate.facts.observed import Sightings
 from crosstrain_migrate.facts.values import Class, Function, Instance, Method
@@ -27,6 +28,11 @@ from .reduced_facts import only_takes_away, without
 
 RULE = "CT303"
 MAX_ROUNDS = 8
+# What may be imported beside its package, and goes when it is not mentioned.
+SUBMODULES = (
+    *("torch.distributed", "torch.multiprocessing", "torch.utils.data.distributed", "torch.nn.parallel"),
+    "torch.cuda.amp",
+)
 
 
 def sweep(
@@ -77,6 +83,8 @@ def _edits(facts: Facts, text: str, old: Uses, keep: frozenset[str], lines: int 
 
 
 class _Sweeper:
+    """What of a text nothing uses any more, and `old`, what the text before used. lines: see `one_name`."""
+
     def __init__(
         self, facts: Facts, text: str, old: Uses, keep: frozenset[str], lines: int | None = None
     ) -> None:
@@ -84,7 +92,7 @@ class _Sweeper:
         self.text = text
         self.old = old
         self.keep = keep
-        self.lines = lines  # in which a second name may be replaced by the first
+        self.lines = lines
         self.places = Places(text)
         self.now = Uses(facts.tree)
         self.found: list[e.Edit] = []
@@ -92,7 +100,7 @@ class _Sweeper:
         self.importers = _importers(facts.tree)
 
     def edits(self) -> list[e.Edit]:
-        """What can go at once. Statements first, then parameters, then imports: each makes room for the next."""
+        """What can go at once. Statements first, then second names, parameters and imports: each makes room for the next."""
         for step in (
             self._empty_blocks,
             self._empty_functions,
@@ -102,15 +110,13 @@ class _Sweeper:
             self._variables,
         ):
             step()
-        if not self.found:
-            self.found += one_name(self.facts, self.old.assignments, self._stays, self.lines)
-        if not self.found:
-            self._parameters()
-        if not self.found:
-            self._circles()
-        if not self.found:
-            self._imports()
+        for later in (self._second_names, self._parameters, self._circles, self._imports):
+            if not self.found:
+                later()
         return [x for x in self.found if not any(a in self.gone for a in self.facts.table.ancestors(x.node))]
+
+    def _second_names(self) -> None:
+        self.found += one_name(self.facts, self.old.assignments, self._stays, self.lines)
 
     def _remove(self, node: ast.stmt) -> None:
         if node not in self.gone and not any(a in self.gone for a in self.facts.table.ancestors(node)):
@@ -145,26 +151,20 @@ class _Sweeper:
         return (*("keep" for _ in chain[:-1]), "drop", "keep")
 
     def _is_elif(self, node: ast.If) -> bool:
-        if not self.facts.table.is_whole_else(node):
-            return False
-        return self.places.is_elif(node)
+        return self.facts.table.is_whole_else(node) and self.places.is_elif(node)
 
     def _empty_functions(self) -> None:
         for node in self.facts.each(ast.FunctionDef):
-            if node.decorator_list or not idle(node.body):
+            if node.decorator_list or not idle(node.body) or node in self.facts.interp.escaped:
                 continue
-            path = self._path(node)
-            if not self.old.by_scope.get(path) or node in self.facts.interp.escaped:
+            if not self.old.by_scope.get(self._path(node)):
                 continue
             sites = self.facts.callers.get(node, [])
-            statements = [self.facts.table.statement_of(s) for s in sites]
-            whole = all(
-                isinstance(s, ast.Expr) and s.value is c for s, c in zip(statements, sites, strict=True)
-            )
-            if whole and isinstance(self.facts.table.parents.get(node), ast.Module):
-                for statement in statements:
+            parents = [self.facts.table.parents.get(site) for site in sites]
+            statements = [parent for parent in parents if isinstance(parent, ast.Expr)]
+            if len(statements) == len(sites) and isinstance(self.facts.table.parents.get(node), ast.Module):
+                for statement in (*statements, node):
                     self._remove(statement)
-                self._remove(node)
 
     def _path(self, node: ast.AST) -> str:
         names = [
@@ -180,24 +180,23 @@ class _Sweeper:
         """Helpers that nothing calls any more."""
         for node in (s for module in modules_of(self.facts.tree) for s in module.body):
             if isinstance(node, ast.FunctionDef) and not node.decorator_list:
-                path = self._path(node)
-                used = (p for p in self.old.read_in.get(node.name, ()) if not f"{p}.".startswith(f"{path}."))
-                if self._shared(node, node.name) or not any(True for _ in used):
+                path = f"{self._path(node)}."
+                readers = self.old.read_in.get(node.name, ())
+                if self._shared(node, node.name) or all(f"{p}.".startswith(path) for p in readers):
                     continue
                 uses = self.facts.names.get(node.name, ())
                 if all(self.facts.table.is_inside(use, node) for use in uses):
                     self._remove(node)
-
         for cls in self.facts.each(ast.ClassDef):
-            self._methods(cls)
+            for node in cls.body if len(cls.body) > 1 else ():
+                if isinstance(node, ast.FunctionDef) and self._is_forgotten_method(node):
+                    self._remove(node)
 
-    def _methods(self, cls: ast.ClassDef) -> None:
-        """Methods that were called by name before and are not any more."""
-        for node in cls.body:
-            if not isinstance(node, ast.FunctionDef) or node.decorator_list or node.name.startswith("__"):
-                continue
-            if node.name in self.old.attributes and not self._attribute_read(node.name) and len(cls.body) > 1:
-                self._remove(node)
+    def _is_forgotten_method(self, node: ast.FunctionDef) -> bool:
+        """Whether a method was called by name before and is not any more."""
+        if node.decorator_list or node.name.startswith("__"):
+            return False
+        return self._attribute_forgotten(node.name)
 
     # -- variables -------------------------------------------------------------------------------------------
 
@@ -229,18 +228,11 @@ class _Sweeper:
         """Without effects, helpers of the script that only return something included."""
         if effectless(node):
             return True
-        if not isinstance(node, ast.Call) or not all(
-            effectless(a) for a in (*node.args, *(k.value for k in node.keywords))
-        ):
+        if not isinstance(node, ast.Call) or not all(map(effectless, arguments_of(node))):
             return False
         functions = [v.node for v in self.facts.of(node.func) if isinstance(v, Function)]
         return bool(functions) and all(
-            isinstance(f, ast.FunctionDef)
-            and all(
-                idle([s]) or (isinstance(s, ast.Return) and (s.value is None or effectless(s.value)))
-                for s in f.body
-            )
-            for f in functions
+            isinstance(f, ast.FunctionDef) and all(map(_only_returns, f.body)) for f in functions
         )
 
     def _shorten(
@@ -258,20 +250,19 @@ class _Sweeper:
     def _forgotten(self, target: ast.expr) -> bool:
         if written(target).split(".")[-1] in self.keep:
             return False
-        if isinstance(target, ast.Name):
-            scope = self.facts.table.of_node[target].resolve(target.id)
-            if scope is None or (scope.parent is None and self._shared(target, target.id)):
-                return False
-            if isinstance(scope.node, ast.ClassDef) and (
-                target.id not in self.old.attributes or self._attribute_read(target.id)
-            ):
-                return False  # read as an attribute, of the class or of its objects
-            return self._was_read(scope, target.id) and not self._is_read(scope, target.id)
         if isinstance(target, ast.Attribute):
-            if target.attr not in self.old.attributes or self._attribute_read(target.attr):
-                return False
-            return not self._shown_whole(target.value)
-        return False
+            return self._attribute_forgotten(target.attr) and not self._shown_whole(target.value)
+        if not isinstance(target, ast.Name):
+            return False
+        scope = self.facts.table.of_node[target].resolve(target.id)
+        if scope is None or (scope.parent is None and self._shared(target, target.id)):
+            return False
+        if isinstance(scope.node, ast.ClassDef) and not self._attribute_forgotten(target.id):
+            return False  # read as an attribute, of the class or of its objects
+        return self._was_read(scope, target.id) and not self._is_read(scope, target.id)
+
+    def _attribute_forgotten(self, name: str) -> bool:
+        return name in self.old.attributes and not self._attribute_read(name)
 
     def _shown_whole(self, owner: ast.expr) -> bool:
         """`print(args)`: what the object holds is seen without its attributes being named."""
@@ -295,8 +286,7 @@ class _Sweeper:
         return found
 
     def _was_read(self, scope: Scope, name: str) -> bool:
-        path = self._path(scope.node)
-        return name in self.old.by_scope.get(path, set())
+        return name in self.old.by_scope.get(self._path(scope.node), set())
 
     def _is_read(self, scope: Scope, name: str) -> bool:
         return any(isinstance(n.ctx, ast.Load) for n in self.facts.mentions(scope, name))
@@ -323,9 +313,8 @@ class _Sweeper:
     def _repeated_in(self, suite: list[ast.stmt]) -> None:
         since: set[str] = set()  # plain assignments that nothing has touched since
         for statement in suite:
-            if not isinstance(statement, ast.Assign) or not isinstance(
-                statement.value, ast.Name | ast.Attribute
-            ):
+            value = statement.value if isinstance(statement, ast.Assign) else None
+            if not isinstance(statement, ast.Assign) or not isinstance(value, ast.Name | ast.Attribute):
                 since.clear()
                 continue
             text = ast.unparse(statement)
@@ -338,25 +327,29 @@ class _Sweeper:
 
     def _parameters(self) -> None:
         """Parameters that the function read and does not read now; their arguments must have no effect."""
-        for function, scope in self._functions_in_place():
-            for argument in all_arguments(function):
-                if (
-                    argument.arg in {"self", "cls"}
-                    or argument in (function.args.vararg, function.args.kwarg)
-                    or not self._was_read(scope, argument.arg)
-                    or self._is_read(scope, argument.arg)
-                    or function in self.facts.interp.escaped
-                ):
-                    continue
+        for function in self._functions_in_place():
+            scope = self.facts.table.scopes[function]
+            stars = (function.args.vararg, function.args.kwarg)
+            unread = (
+                argument
+                for argument in all_arguments(function)
+                if argument.arg not in {"self", "cls"}
+                and argument not in stars
+                and self._was_read(scope, argument.arg)
+                and not self._is_read(scope, argument.arg)
+            )
+            for argument in unread:
                 if self._drop(function, argument):
                     break  # one of each function at a time
 
-    def _functions_in_place(self) -> list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, Scope]]:
-        """The functions that nothing has taken away yet, with their scopes."""
+    def _functions_in_place(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+        """The functions that nothing has taken away yet, and all of whose calls are seen."""
         return [
-            (node, scope)
-            for node, scope in self.facts.table.scopes.items()
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node in self._in_place
+            node
+            for node in self.facts.table.scopes
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and node in self._in_place
+            and node not in self.facts.interp.escaped
         ]
 
     @cached_property
@@ -382,14 +375,12 @@ class _Sweeper:
 
     def _circles(self) -> None:
         """A parameter that only fills an attribute which only fills that parameter: `args.gpu = gpu`."""
-        for function, _ in self._functions_in_place():
+        for function in self._functions_in_place():
             for argument in function.args.args:
                 stores = self._kept_in(function, argument.arg)
                 reads = self._only_given_on(stores)
-                if not reads or function in self.facts.interp.escaped:
-                    continue
                 given = {passed(self.facts, s, function, argument.arg) for s in self._sites(function)}
-                if given == set(reads):
+                if reads and given == set(reads):
                     for store in stores:
                         self._remove(store)
                     self._drop(function, argument)
@@ -420,35 +411,22 @@ class _Sweeper:
         target = stores[0].targets[0] if stores else None
         if not isinstance(target, ast.Attribute):
             return []
-        reads: list[ast.AST] = [
-            n for n in self.facts.each(ast.Attribute) if n.attr == target.attr and isinstance(n.ctx, ast.Load)
-        ]
+        named = (n for n in self.facts.each(ast.Attribute) if n.attr == target.attr)
+        reads: list[ast.AST] = [n for n in named if isinstance(n.ctx, ast.Load)]
         if not all(isinstance(self.facts.table.parents[r], ast.Call | ast.keyword) for r in reads):
             return []
         return [] if target.attr in self._texts or self._shown_whole(target.value) else reads
 
     def _sites(self, function: FunctionNode) -> list[ast.Call]:
-        return [site for site in self._all_sites(function) if site in self._in_place]
-
-    def _all_sites(self, function: FunctionNode) -> list[ast.Call]:
-        parent = self.facts.table.parents.get(function)
-        if not isinstance(parent, ast.ClassDef):
-            return self.facts.callers.get(function, [])
-        if getattr(function, "name", "") != "__init__":
-            return self.facts.callers.get(function, [])
-        subclassed = any(
-            isinstance(n, ast.ClassDef)
-            and any(isinstance(v, Class) and v.node is parent for b in n.bases for v in self.facts.of(b))
-            for n in self.facts.nodes
-        )
-        if subclassed:
-            return []
-        made = {
-            v.site
-            for v in self.facts.all_values
-            if isinstance(v, Instance) and v.cls is parent and isinstance(v.site, ast.Call)
-        }
-        return sorted(made, key=place_of)
+        """The calls of a function that nothing has taken away yet; of a constructor, where its objects are made."""
+        cls, sites = self.facts.table.parents.get(function), self.facts.callers.get(function, [])
+        if isinstance(cls, ast.ClassDef) and getattr(function, "name", "") == "__init__":
+            bases = (v for c in self.facts.each(ast.ClassDef) for b in c.bases for v in self.facts.of(b))
+            if any(isinstance(v, Class) and v.node is cls for v in bases):
+                return []
+            instances = (v for v in self.facts.all_values if isinstance(v, Instance) and v.cls is cls)
+            sites = sorted({v.site for v in instances if isinstance(v.site, ast.Call)}, key=place_of)
+        return [site for site in sites if site in self._in_place]
 
     # -- imports ---------------------------------------------------------------------------------------------
 
@@ -481,27 +459,19 @@ class _Sweeper:
 
     def _submodule_unused(self, name: str) -> bool:
         """`import torch.distributed` beside `import torch`, when `torch.distributed` is mentioned nowhere."""
-        others = [
-            a.name
-            for n in self.facts.each(ast.Import)
-            for a in n.names
-            if a.name != name and not a.asname and a.name.split(".")[0] == name.split(".")[0]
-        ]
-        if (
-            name.count(".") < 1
-            or not others
-            or not name.startswith(
-                (
-                    "torch.distributed",
-                    "torch.multiprocessing",
-                    "torch.utils.data.distributed",
-                    "torch.nn.parallel",
-                    "torch.cuda.amp",
-                )
-            )
-        ):
+        package = name.split(".")[0]
+        aliases = (alias for node in self.facts.each(ast.Import) for alias in node.names)
+        others = [a for a in aliases if a.name != name and not a.asname and a.name.split(".")[0] == package]
+        if not others or not name.startswith(SUBMODULES):
             return False
         return not any(written(n).startswith(name) for n in self.facts.each(ast.Attribute))
+
+
+def _only_returns(statement: ast.stmt) -> bool:
+    """Whether a statement does nothing, or returns what has no effect."""
+    if isinstance(statement, ast.Return):
+        return statement.value is None or effectless(statement.value)
+    return idle([statement])
 
 
 def _importers(tree: ast.Module) -> dict[str, set[str]]:

@@ -17,7 +17,7 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import FunctionNode
 from crosstrain_migrate.syntax.walks import walk
 
-from .dispensable import check_dispensable, lose_comments
+from .dispensable import check_dispensable, report_lost_comments
 from .group_setup import only_sets_up
 from .guards import ask_accelerator, asks_rank, main_process, run_on_all
 from .launcher_settings import DIST, WRAPPERS
@@ -30,19 +30,19 @@ RULE = "CT303"
 
 def plan(stage: Stage) -> None:
     for node in stage.facts.each(ast.If, ast.IfExp, ast.Assert):
-        if stage.alone.dead(node) or stage.is_settled(node):
+        if stage.single.dead(node) or stage.is_settled(node):
             continue
         if isinstance(node, ast.IfExp):
             _choice(stage, node)
         elif isinstance(node, ast.Assert):
-            if stage.alone.by_hand(node.test) is not None:
+            if stage.single.launch_value(node.test) is not None:
                 stage.remove(node, RULE, "it asks how the script distributes itself")
         elif not stage.is_elif(node):
             _chain(stage, node)
 
 
 def _choice(stage: Stage, node: ast.IfExp) -> None:
-    test = stage.alone.by_hand(node.test)
+    test = stage.single.launch_value(node.test)
     if test is None:
         return
     chosen, other = (node.body, node.orelse) if test.truth else (node.orelse, node.body)
@@ -81,7 +81,7 @@ def _distributes(stage: Stage, node: ast.expr) -> bool:
 def _is_size(stage: Stage, chosen: ast.expr, other: ast.expr) -> bool:
     """`dist.get_world_size() if distributed else 1`: the same question, which the accelerator answers."""
     asked = isinstance(other, ast.Call) and any(p.startswith(DIST) for p in stage.facts.paths(other.func))
-    known = stage.alone.by_hand(other) if asked else None
+    known = stage.single.launch_value(other) if asked else None
     return known is not None and isinstance(chosen, ast.Constant) and chosen.value == known.value
 
 
@@ -124,7 +124,11 @@ def _chain(stage: Stage, node: ast.If) -> None:
         return
     taken = [s for arm, fate in zip(arms, fates, strict=True) if fate != "drop" for s in arm.body]
     for (test, body), fate in zip(arms, fates, strict=True):
-        if fate == "drop" and not (test is not None and _left_out(test)) and not _gives_up(stage, body):
+        if (
+            fate == "drop"
+            and not (test is not None and _is_about_left_out_rows(test))
+            and not _gives_up(stage, body)
+        ):
             check_dispensable(stage, body, node, taken)
     if fates == ["always"] and asks_rank(stage, node.test) and not run_on_all(stage, node, node.body):
         ask_accelerator(stage, node.test)
@@ -134,7 +138,7 @@ def _chain(stage: Stage, node: ast.If) -> None:
 
 def _fate(stage: Stage, node: ast.If, arm: Arm, alone: bool) -> str:
     """What becomes of a branch, none before which is always taken: "drop", "always" or "keep" (`edits.Fold`)."""
-    known = stage.alone.by_hand(arm.test) if arm.test is not None else None
+    known = stage.single.launch_value(arm.test) if arm.test is not None else None
     if arm.test is None or known is None:
         if arm.test is not None:
             _shorten(stage, arm.test, arm.body)
@@ -166,7 +170,7 @@ def _only_warns(stage: Stage, test: ast.expr, body: list[ast.stmt]) -> bool:
     )
 
 
-def _left_out(test: ast.expr) -> bool:
+def _is_about_left_out_rows(test: ast.expr) -> bool:
     """`len(loader.sampler) * world_size < len(loader.dataset)`: the rows that a sampler with drop_last gives to nobody.
 
     A prepared loader leaves none out, so what is done for them is not done any more.
@@ -186,10 +190,10 @@ def _drop(stage: Stage, node: ast.If, arms: list[Arm], fates: list[str]) -> None
             stage.gone.update(walk(test))
         if fate == "drop":
             stage.gone.update(body)
-            lose_comments(stage, body, test if number else None)
+            report_lost_comments(stage, body, test if number else None)
     reason = "what one process does, prepare does on all"
     stage.edits.append(e.Fold(node, RULE, reason, arms=tuple(fates)))
-    if stage.alone.leaves(node):
+    if stage.single.leaves(node):
         _never_reached(stage, node)
 
 
@@ -200,7 +204,7 @@ def _never_reached(stage: Stage, node: ast.If) -> None:
     if not behind:
         return
     check_dispensable(stage, behind, node, [])
-    lose_comments(stage, behind)
+    report_lost_comments(stage, behind)
     for statement in behind:
         stage.edits.append(e.RemoveStatement(statement, RULE))
     stage.gone.update(behind)
@@ -210,7 +214,7 @@ def _shorten(stage: Stage, test: ast.expr, body: list[ast.stmt]) -> None:
     """`rank == 0 and epoch % 5 == 0`: the part about the rank goes, or becomes the accelerator's."""
     if not isinstance(test, ast.BoolOp):
         return
-    known = [part for part in test.values if stage.alone.by_hand(part) is not None]
+    known = [part for part in test.values if stage.single.launch_value(part) is not None]
     if not known:
         for part in test.values:
             _shorten(stage, part, body)

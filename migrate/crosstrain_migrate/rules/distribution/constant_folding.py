@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class KnownValues:
+class KnownValue:
     """A value; `hand`: it would be another one if the script ran on several processes."""
 
     value: object
-    hand: bool = False
+    from_launch: bool = False
 
     @property
     def truth(self) -> bool:
         return bool(self.value)
 
 
-PENDING = KnownValues("pending")
+PENDING = KnownValue("pending")
 BINARY: dict[type[ast.operator], Callable[..., object]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -55,7 +55,7 @@ PURE: dict[str, Callable[..., object]] = {
 }
 
 
-def join(found: list[KnownValues | None]) -> KnownValues | None:
+def join(found: list[KnownValue | None]) -> KnownValue | None:
     settled = [k for k in found if k is not PENDING]
     if not settled:
         return PENDING if found else None
@@ -64,13 +64,13 @@ def join(found: list[KnownValues | None]) -> KnownValues | None:
     values = [k for k in settled if k is not None]
     first = values[0]
     if all(type(k.value) is type(first.value) and k.value == first.value for k in values):
-        return KnownValues(first.value, any(k.hand for k in values))
+        return KnownValue(first.value, any(k.from_launch for k in values))
     return None
 
 
-def apply(function: Callable[..., object], arguments: list[KnownValues]) -> KnownValues | None:
+def apply(function: Callable[..., object], arguments: list[KnownValue]) -> KnownValue | None:
     """What a pure function returns, if it takes these values."""
     try:
-        return KnownValues(function(*(a.value for a in arguments)), any(a.hand for a in arguments))
+        return KnownValue(function(*(a.value for a in arguments)), any(a.from_launch for a in arguments))
     except (TypeError, ValueError, ZeroDivisionError, OverflowError, IndexError, KeyError):
         return None

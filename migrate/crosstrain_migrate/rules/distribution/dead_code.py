@@ -9,13 +9,13 @@ from itertools import chain, pairwise
 from crosstrain_migrate.syntax.scopes import ScopeTable
 from crosstrain_migrate.syntax.walks import walk
 
-from .constant_folding import PENDING, KnownValues
+from .constant_folding import PENDING, KnownValue
 
 
 class DeadCode:
     """`value` says what an expression is, where that is certain; only values that are so `by hand` decide here."""
 
-    def __init__(self, table: ScopeTable, value: Callable[[ast.expr], KnownValues | None]) -> None:
+    def __init__(self, table: ScopeTable, value: Callable[[ast.expr], KnownValue | None]) -> None:
         self.table = table
         self.value = value
         self._dead: dict[ast.AST, bool] = {}
@@ -36,13 +36,13 @@ class DeadCode:
         self._unsettled = before or (self._unsettled and not result)
         return result
 
-    def _decided(self, test: ast.expr) -> KnownValues | None:
-        """`by_hand`, noting where the answer may still change."""
+    def _decided(self, test: ast.expr) -> KnownValue | None:
+        """`launch_value`, noting where the answer may still change."""
         found = self.value(test)
         if found is PENDING:
             self._unsettled = True
             return None
-        return found if found is not None and found.hand else None
+        return found if found is not None and found.from_launch else None
 
     def _is_dead(self, node: ast.AST) -> bool:
         for child, around in pairwise(chain((node,), self.table.ancestors(node))):

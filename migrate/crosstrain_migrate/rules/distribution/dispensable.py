@@ -34,7 +34,7 @@ OF_MODELS = frozenset({"parameters", "named_parameters", "buffers"})
 OF_NUMBERS = frozenset({"tolist", "item", "clone", "detach", "to"})
 
 
-def lose_comments(stage: Stage, body: list[ast.stmt], elif_test: ast.expr | None = None) -> None:
+def report_lost_comments(stage: Stage, body: list[ast.stmt], elif_test: ast.expr | None = None) -> None:
     """Reports the comments of a branch that goes: they go with the code that they describe."""
     lines = stage.text.split("\n")
     # What stands above an `elif` belongs to it.
@@ -48,7 +48,7 @@ def lose_comments(stage: Stage, body: list[ast.stmt], elif_test: ast.expr | None
     while last < len(lines) and lines[last].strip().startswith("#") and lines[last].find("#") >= indent:
         last += 1
     found = (_comment(line) for line in lines[max(first - 2, 0) : last])
-    stage.lose([comment for comment in found if comment], first)
+    stage.report_lost([comment for comment in found if comment], first)
 
 
 def _comment(line: str) -> str:
@@ -68,7 +68,7 @@ def check_dispensable(stage: Stage, body: list[ast.stmt], at: ast.If, taken: lis
     instead = {ast.dump(s) for s in taken} | {text for s in taken for text in _bindings(stage, s)}
     numbers = WrittenBack(stage)
     for statement in () if puts_print(stage, body) else body:
-        if numbers.goes(statement):
+        if numbers.has_no_effect(statement):
             continue
         bound = _bindings(stage, statement)
         if ast.dump(statement) in instead or (bound and bound <= instead) or keep_share(stage, statement, at):
@@ -92,8 +92,8 @@ def _shares_out(stage: Stage, statement: ast.Assign | ast.AugAssign) -> bool:
     """`accumulation_steps //= world_size`: a number is divided by that of the processes."""
     if isinstance(statement, ast.Assign):
         return _divides(stage, statement.value)
-    processes = (stage.alone, *stage.several)
-    known = (process.by_hand(statement.value) for process in processes)
+    processes = (stage.single, *stage.several)
+    known = (process.launch_value(statement.value) for process in processes)
     return division(statement) is not None and any(value is not None for value in known)
 
 
@@ -217,7 +217,7 @@ def _reduces_only(stage: Stage, function: ast.FunctionDef) -> bool:
 def _dispensable_value(stage: Stage, targets: list[ast.expr], value: ast.expr) -> bool:
     if all(_is_environment(t) or _says_when_to_exchange(t) for t in targets):
         return True
-    if stage.alone.by_hand(value) is not None:
+    if stage.single.launch_value(value) is not None:
         return True
     for target in targets:
         if is_batch_size(stage, target) and _divides(stage, value):
@@ -267,7 +267,7 @@ def _is_rank_variable(stage: Stage, target: ast.Name | ast.Attribute) -> bool:
     if any(not _is_constant(v) and _about_ranks(stage, v) for v in values):
         return True
     loads = [n for n in same if isinstance(n.ctx, ast.Load)]
-    return bool(loads) and all(stage.alone.dead(n) or _decides_or_sets_up(stage, n) for n in loads)
+    return bool(loads) and all(stage.single.dead(n) or _decides_or_sets_up(stage, n) for n in loads)
 
 
 def _decides_or_sets_up(stage: Stage, node: ast.AST) -> bool:
@@ -284,7 +284,7 @@ def _decides_or_sets_up(stage: Stage, node: ast.AST) -> bool:
 
 def _about_ranks(stage: Stage, value: ast.expr, depth: int = 4) -> bool:
     """Built from ranks, sizes, devices, constants and what the machine has."""
-    if stage.several[0].by_hand(value) is not None or stage.alone.by_hand(value) is not None:
+    if stage.several[0].launch_value(value) is not None or stage.single.launch_value(value) is not None:
         return True
     if isinstance(value, ast.Constant):
         return True
@@ -292,7 +292,7 @@ def _about_ranks(stage: Stage, value: ast.expr, depth: int = 4) -> bool:
         held = {value, value.value} if isinstance(value, ast.Attribute) else {value}
         if any(isinstance(v, External) and v.path == "torch.device" for n in held for v in stage.facts.of(n)):
             return True
-        sources = stage.alone.sources.of(value) if depth else []
+        sources = stage.single.sources.of(value) if depth else []
         return bool(sources) and all(_about_ranks(stage, s, depth - 1) for s in sources)
     if isinstance(value, ast.Call):
         formats = isinstance(value.func, ast.Attribute) and value.func.attr == "format"
@@ -307,12 +307,12 @@ def _about_ranks(stage: Stage, value: ast.expr, depth: int = 4) -> bool:
 def _divides(stage: Stage, value: ast.expr) -> bool:
     """Whether a part of an expression is divided by the number of processes."""
     divided = (found for n in walk(value) if (found := division(n)) is not None)
-    return any(stage.alone.by_hand(divisor) is not None for _, divisor in divided)
+    return any(stage.single.launch_value(divisor) is not None for _, divisor in divided)
 
 
 def _dispensable_update(stage: Stage, node: ast.AugAssign) -> bool:
     divides = division(node) is not None
-    if stage.alone.by_hand(node.value) is None or not (divides or isinstance(node.op, ast.Mult)):
+    if stage.single.launch_value(node.value) is None or not (divides or isinstance(node.op, ast.Mult)):
         return False
     if is_workers(stage, node.target):
         return True

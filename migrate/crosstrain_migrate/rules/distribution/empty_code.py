@@ -12,17 +12,17 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.program import parts, read_only
 from crosstrain_migrate.syntax.walks import walk
 
-from .unused_code import sweep
+from .unused_code import remove_unused
 
 RULE = "CT303"
 MAX_ROUNDS = 8
 
 
-def tidy(before: str, text: str, mapped: bool = False) -> str:
+def remove_dead_code(before: str, text: str, mapped: bool = False) -> str:
     """The converted script without the branches, functions and variables that have nothing to do any more, but had
-    `before`. mapped: it goes on to distribute itself (`sweep`)."""
+    `before`. mapped: it goes on to distribute itself (`remove_unused`)."""
     files = frozenset(part.path for part in parts(text)) if mapped else None
-    swept, _ = sweep(before, _without_empty_branches(text), mapped=files)
+    swept, _ = remove_unused(before, _without_empty_branches(text), mapped=files)
     return swept
 
 

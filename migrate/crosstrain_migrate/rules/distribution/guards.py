@@ -41,7 +41,7 @@ def asks_local(stage: Stage, test: ast.expr) -> bool:
 
 def _by_process(stage: Stage, test: ast.expr) -> list[tuple[object, ...]]:
     """The values of a test on several processes; where they are not certain, those of its parts."""
-    known = [process.known(test) for process in stage.several]
+    known = [process.value_of(test) for process in stage.several]
     certain = [k.value for k in known if k is not None]
     if len(certain) == len(known):
         try:
@@ -165,7 +165,7 @@ def _only_logs(stage: Stage, call: ast.Call) -> bool:
 
 def _only_here(stage: Stage, owner: ast.Name | ast.Attribute) -> bool:
     """Whether a variable is bound under tests of the rank, and outside of what all processes run."""
-    guards = [guard_of(stage, store) for store in stage.alone.sources.definitions(owner)]
+    guards = [guard_of(stage, store) for store in stage.single.sources.definitions(owner)]
     return bool(guards) and all(guards) and not any(guard_of(stage, owner) is g for g in guards)
 
 

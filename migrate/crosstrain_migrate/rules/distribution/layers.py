@@ -48,7 +48,7 @@ def _conditions(stage: Stage, node: ast.stmt, outermost: ast.stmt) -> list[str]:
             chosen, parts = child in around.body, [around.test]
             if chosen and isinstance(around.test, ast.BoolOp) and isinstance(around.test.op, ast.And):
                 parts = around.test.values
-            texts = [_in_parentheses(stage, p) for p in parts if stage.alone.by_hand(p) is None]
+            texts = [_in_parentheses(stage, p) for p in parts if stage.single.launch_value(p) is None]
             found = [*(text if chosen else f"not {text}" for text in texts), *found]
         if around is outermost:
             break

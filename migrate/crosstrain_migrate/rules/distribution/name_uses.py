@@ -30,13 +30,13 @@ class Uses:
         return Counter(ast.unparse(n) for n in statements(self._tree) if isinstance(n, ast.Assign))
 
     @cached_property
-    def _twins(self) -> set[str]:
+    def _equal_branches(self) -> set[str]:
         branches = (n for n in statements(self._tree) if isinstance(n, ast.If))
         return {ast.dump(n) for n in branches if n.orelse and dumps(n.body) == dumps(n.orelse)}
 
     def has_same_branches(self, node: ast.If) -> bool:
         """Whether the author wrote two equal branches."""
-        return ast.dump(node) in self._twins
+        return ast.dump(node) in self._equal_branches
 
     def _visit(self, node: ast.AST, path: str, around: list[set[str]]) -> None:
         for child in children(node):

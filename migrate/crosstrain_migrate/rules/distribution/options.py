@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 from crosstrain_migrate.facts.arguments import keyword_of
 
-from .constant_folding import PENDING, KnownValues
+from .constant_folding import PENDING, KnownValue
 from .launcher_settings import OPTION, SIZE_OPTION, SWITCH, World
 
 
 def option(
-    call: ast.Call | None, name: str, world: World, value: Callable[[ast.expr], KnownValues | None]
-) -> KnownValues | None:
+    call: ast.Call | None, name: str, world: World, value: Callable[[ast.expr], KnownValue | None]
+) -> KnownValue | None:
     """What `args.NAME` holds, where `call` is its `add_argument`; None when the option is the author's business."""
     if call is None:
-        return KnownValues(world.local_rank, True) if name == "local_rank" else PENDING
+        return KnownValue(world.local_rank, True) if name == "local_rank" else PENDING
     if not OPTION.match(name):
         return None
     switch = _switch(call)
@@ -35,7 +35,7 @@ def option(
         held = not switch
     if SIZE_OPTION.match(name) and (held is None or (isinstance(held, int) and held > 1)):
         held = 1
-    return KnownValues(held, True)
+    return KnownValue(held, True)
 
 
 def _switch(call: ast.Call) -> bool | None:
@@ -46,10 +46,10 @@ def _switch(call: ast.Call) -> bool | None:
     return None
 
 
-def _launched(name: str, world: World, switch: bool) -> KnownValues | None:
+def _launched(name: str, world: World, switch: bool) -> KnownValue | None:
     """What an option says where the script was started on several processes."""
     if name.endswith("rank") or name in {"nr", "gpu"}:
-        return KnownValues(world.local_rank if name in {"local_rank", "gpu"} else world.rank, True)
+        return KnownValue(world.local_rank if name in {"local_rank", "gpu"} else world.rank, True)
     if SIZE_OPTION.match(name):
-        return KnownValues(world.size if "world" in name else world.local_size, True)
-    return KnownValues(True, True) if switch and SWITCH.search(name) else None
+        return KnownValue(world.size if "world" in name else world.local_size, True)
+    return KnownValue(True, True) if switch and SWITCH.search(name) else None

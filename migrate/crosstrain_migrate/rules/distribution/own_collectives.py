@@ -38,7 +38,7 @@ def plan(stage: Stage) -> None:
     said, stage.requested.keeps_collectives = stage.requested.keeps_collectives, True
     for call in [] if said else _collectives(stage.facts):
         if any(a in kept for a in stage.facts.table.ancestors(call)):
-            _say(stage, call)
+            _report(stage, call)
 
 
 def left_alone(facts: Facts) -> set[ast.AST]:
@@ -99,10 +99,10 @@ def _callers_in_modules(facts: Facts, kept: set[ast.AST]) -> set[ast.AST]:
     return {cls for cls in classes if not _trains(facts, cls)}
 
 
-def _say(stage: Stage, call: ast.Call) -> None:
+def _report(stage: Stage, call: ast.Call) -> None:
     statement = stage.statement(call)
     shown = ast.unparse(call.func)
-    if not stage.alone.dead(call) and _is_unguarded(stage, call):
+    if not stage.single.dead(call) and _is_unguarded(stage, call):
         whole = isinstance(statement, ast.Expr) and statement.value is call
         if whole and stage.facts.paths(call.func) & IN_PLACE and isinstance(call.func, ast.Attribute):
             test = f"{stage.source(call.func.value)}.is_initialized()"

@@ -31,7 +31,7 @@ def find(stage: Stage) -> None:
     facts = stage.facts
     if facts.train_loaders or not facts.backward_calls or stage.requested.draws_apart:
         return
-    seeds = (c for c in facts.calls_to(*SEEDS) if not stage.alone.dead(c))
+    seeds = (c for c in facts.calls_to(*SEEDS) if not stage.single.dead(c))
     stage.requested.draws_apart = any(_holds_rank(stage, argument) for c in seeds for argument in c.args)
 
 
@@ -42,11 +42,11 @@ def _holds_rank(stage: Stage, value: ast.expr, depth: int = 3) -> bool:
     for part in walk(value):
         if not isinstance(part, ast.Name | ast.Attribute | ast.Call):
             continue
-        known = stage.alone.by_hand(part)
+        known = stage.single.launch_value(part)
         if known is not None and number(stage, part, known) in {"process_index", "local_process_index"}:
             return True
-        given = stage.alone.sources.of(part) if depth and not isinstance(part, ast.Call) else []
-        if any(_holds_rank(stage, s, depth - 1) for s in given if not stage.alone.dead(s)):
+        given = stage.single.sources.of(part) if depth and not isinstance(part, ast.Call) else []
+        if any(_holds_rank(stage, s, depth - 1) for s in given if not stage.single.dead(s)):
             return True
     return False
 
@@ -72,7 +72,7 @@ def keep_share(stage: Stage, statement: ast.stmt, at: ast.If) -> bool:
 
 def _is_size(stage: Stage, node: ast.expr) -> bool:
     """Whether an expression is the number of processes on each of several."""
-    known = [(alone.known(node), alone.world.size) for alone in stage.several]
+    known = [(alone.value_of(node), alone.world.size) for alone in stage.several]
     return all(k is not None and k.value == size for k, size in known)
 
 

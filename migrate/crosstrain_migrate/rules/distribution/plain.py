@@ -27,7 +27,7 @@ from crosstrain_migrate.syntax.walks import walk
 from .launcher_settings import ELSEWHERE, FIRST, SECOND
 from .requested_options import Requested
 from .single_process import EveryProcess, SingleProcess
-from .unused_code import sweep
+from .unused_code import remove_unused
 
 MAX_PASSES = 8
 _NEEDS_NO_PARENTHESES = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.JoinedStr)
@@ -49,7 +49,7 @@ class Stage:
     unused: set[str] = field(default_factory=set)  # names that may have become useless
 
     @cached_property
-    def alone(self) -> SingleProcess:
+    def single(self) -> SingleProcess:
         return EveryProcess(self.facts) if self.requested.mapped else SingleProcess(self.facts)
 
     @cached_property
@@ -91,7 +91,7 @@ class Stage:
     def note(self, rule: str, node: ast.AST, reason: str, remedy: str) -> None:
         self.findings.append(finding(rule, node, reason, remedy, Severity.NOTE))
 
-    def lose(self, comments: list[str], line: int) -> None:
+    def report_lost(self, comments: list[str], line: int) -> None:
         """Comments that go with the code they are about."""
         if comments:
             self.findings.append(gone_with_code(comments, line))
@@ -210,7 +210,9 @@ def _applied(stage: Stage, edits: list[e.Edit], seen: Sightings | None) -> tuple
     files = frozenset(path_of(of_node[edit.node].file) for edit in edits if edit.node in of_node)
     mapped = files if stage.requested.mapped else None
     try:
-        return sweep(stage.text, rewrite(stage.text, edits), kept_names(stage.requested), mapped, seen)
+        return remove_unused(
+            stage.text, rewrite(stage.text, edits), kept_names(stage.requested), mapped, seen
+        )
     except EditNotApplied as error:
         node, reason = error.edit.node, str(error)
     except SyntaxError as error:

@@ -82,8 +82,8 @@ GROUP, SAMPLER, PROCESSES, DEVICE = "CT303", "CT304", "CT305", "CT308"
 
 def started(stage: Stage) -> None:
     """Functions that the script starts in processes of their own are called: what they compute is known only then."""
-    for call in stage.alone.spawns:
-        if not stage.alone.dead(call):
+    for call in stage.single.spawns:
+        if not stage.single.dead(call):
             call_directly(stage, call, SPAWNED_RANK)
 
 
@@ -150,7 +150,7 @@ def _own_data(stage: Stage) -> None:
 
 def _statements(stage: Stage) -> None:
     for node in stage.facts.each(ast.stmt):
-        if stage.alone.dead(node) or stage.is_settled(node):
+        if stage.single.dead(node) or stage.is_settled(node):
             continue
         if isinstance(node, ast.Assign) and sets_environment(node):
             stage.remove(node, GROUP, "the launcher sets it")
@@ -196,7 +196,7 @@ def _counts_rank(stage: Stage, node: ast.AugAssign) -> bool:
     """`args.rank += gpu`: from the machine's first process to this one; whoever reads it asks the accelerator."""
     if not isinstance(node.op, ast.Add) or not isinstance(node.target, ast.Name | ast.Attribute):
         return False
-    by, target = stage.alone.by_hand(node.value), stage.alone.by_hand(node.target)
+    by, target = stage.single.launch_value(node.value), stage.single.launch_value(node.target)
     return by is not None and target is not None and ranks.number(stage, node.value, by) in RANK_NUMBERS
 
 
@@ -206,7 +206,7 @@ def _unread_rank(stage: Stage, node: ast.Assign) -> bool:
     if len(node.targets) > 1 or not isinstance(target, ast.Name) or not effectless(node.value):
         return False
     scope = stage.facts.table.of_node[target].resolve(target.id)
-    if scope is None or scope.parent is None or stage.alone.by_hand(node.value) is None:
+    if scope is None or scope.parent is None or stage.single.launch_value(node.value) is None:
         return False
     named = (n for n in walk(scope.node) if isinstance(n, ast.Name) and n.id == target.id)
     return not any(isinstance(n.ctx, ast.Load) for n in named)
@@ -244,7 +244,7 @@ def _names_launched(call: ast.Call) -> bool:
 
 
 def _options(stage: Stage) -> None:
-    for name, call in stage.alone.sources.options.items():
+    for name, call in stage.single.sources.options.items():
         if OPTION.match(name):
             reason = f"the option `{name}` has no effect any more: the launcher decides how to distribute"
             remedy = "use `crosstrain launch --num-processes`, `--gpu-ids` and its other options"

@@ -7,7 +7,7 @@ import ast
 from crosstrain_migrate.facts.arguments import arguments_of
 from crosstrain_migrate.facts.values import Class, Function, Method
 
-from .constant_folding import KnownValues
+from .constant_folding import KnownValue
 from .guards import ask_accelerator, asks_local, asks_rank
 from .launcher_settings import DIST, SPAWN
 from .plain import Stage
@@ -19,15 +19,15 @@ GROUP, DEVICE = "CT303", "CT308"
 def plan(stage: Stage) -> None:
     """Plans the devices and numbers that stand for each use."""
     for call in stage.facts.each(ast.Call):
-        if not stage.alone.dead(call) and not stage.is_settled(call):
+        if not stage.single.dead(call) and not stage.is_settled(call):
             _told_to_others(stage, call)
             _backend(stage, call)
     for node in stage.facts.each(ast.Name, ast.Attribute, ast.Call):
         if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
             continue
-        if stage.alone.dead(node) or stage.is_settled(node):
+        if stage.single.dead(node) or stage.is_settled(node):
             continue
-        known = stage.alone.by_hand(node)
+        known = stage.single.launch_value(node)
         if known is None or not is_number(known):
             continue
         parent = stage.parent(node)
@@ -43,7 +43,7 @@ def _told_to_others(stage: Stage, call: ast.Call) -> None:
     if any(isinstance(v, Function | Method | Class) for v in values):
         return  # the script's own code is read with what it is given
     for argument in arguments_of(call):
-        known = stage.alone.by_hand(argument)
+        known = stage.single.launch_value(argument)
         if known is not None and isinstance(known.value, bool) and asks_rank(stage, argument):
             ask_accelerator(stage, argument, known.value)
 
@@ -58,7 +58,7 @@ def _backend(stage: Stage, call: ast.Call) -> None:
         stage.replace_whole(call, GROUP, "the accelerator knows it", MARK.format("state") + ".backend")
 
 
-def is_number(known: KnownValues) -> bool:
+def is_number(known: KnownValue) -> bool:
     return isinstance(known.value, int) and not isinstance(known.value, bool)
 
 
@@ -66,7 +66,7 @@ def _asks_group(stage: Stage, call: ast.Call) -> bool:
     return any(p.startswith(DIST) for p in stage.facts.paths(call.func))
 
 
-def _rank(stage: Stage, node: ast.expr, known: KnownValues) -> None:
+def _rank(stage: Stage, node: ast.expr, known: KnownValue) -> None:
     device = _device_around(stage, node)
     if device is not None:
         if not stage.is_settled(device):
@@ -80,12 +80,12 @@ def _rank(stage: Stage, node: ast.expr, known: KnownValues) -> None:
         stage.replace(node, GROUP, "the accelerator knows it", MARK.format(name))
 
 
-def number(stage: Stage, node: ast.expr, known: KnownValues) -> str | None:
+def number(stage: Stage, node: ast.expr, known: KnownValue) -> str | None:
     """What the accelerator calls a rank or a size; None of what is only computed from one: `rank + 1`."""
     if known.value not in (0, 1):
         return None
     for process in stage.several:
-        told, world = process.known(node), process.world
+        told, world = process.value_of(node), process.world
         own = {world.size, world.local_size} if known.value else {world.rank, world.local_rank}
         if told is not None and told.value not in own:
             return None
@@ -133,7 +133,7 @@ def _is_ordinal(stage: Stage, text: ast.JoinedStr) -> bool:
 
 def _has_name(stage: Stage, value: ast.expr) -> bool:
     """Whether the uses of what a value is bound to say what it is: no number that is computed from a size."""
-    known = stage.alone.by_hand(value)
+    known = stage.single.launch_value(value)
     return known is not None and (not is_number(known) or number(stage, value, known) is not None)
 
 
@@ -153,7 +153,7 @@ def _carried_on(stage: Stage, node: ast.expr) -> bool:
         if isinstance(around, ast.Assign | ast.AnnAssign | ast.Return):
             return not isinstance(child, ast.expr) or _has_name(stage, child)
         if isinstance(around, ast.If | ast.While) and child is around.test:
-            return stage.alone.by_hand(around.test) is not None
+            return stage.single.launch_value(around.test) is not None
         if isinstance(around, ast.stmt):
             break
     return False

@@ -38,12 +38,12 @@ def _no_unknown_size(stage: Stage, node: ast.Expr) -> None:
     for _, divisor in filter(
         None, map(division, walk(stage.facts.enclosing_function(node) or stage.facts.tree))
     ):
-        if stage.alone.known(divisor) is not None or not SIZE_WORDS.search(ast.unparse(divisor)):
+        if stage.single.value_of(divisor) is not None or not SIZE_WORDS.search(ast.unparse(divisor)):
             continue
         parts = (
             n for n in walk(divisor) if isinstance(n, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
         )
-        if not any(stage.alone.by_hand(part) for part in parts):
+        if not any(stage.single.launch_value(part) for part in parts):
             reason = (
                 f"`{ast.unparse(divisor)}` divides what all processes add up: as the number of processes it would divide twice, "
                 "as any other it has to stay, and its value comes from outside of this script"
@@ -82,7 +82,7 @@ def _divided(stage: Stage, tensor: ast.expr) -> bool:
         isinstance(n, ast.AugAssign)
         and isinstance(n.op, ast.Div)
         and ast.unparse(n.target).removesuffix(".data") == text
-        and stage.alone.by_hand(n.value) is not None
+        and stage.single.launch_value(n.value) is not None
         for n in stage.facts.nodes
     )
 

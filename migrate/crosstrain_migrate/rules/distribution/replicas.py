@@ -89,7 +89,7 @@ def plan(stage: Stage) -> None:
 
 def _is_open(stage: Stage, node: ast.AST) -> bool:
     """Whether a single process comes to `node`, and nothing is planned for it yet."""
-    return not stage.alone.dead(node) and not stage.is_settled(node)
+    return not stage.single.dead(node) and not stage.is_settled(node)
 
 
 def _unwrap(stage: Stage, call: ast.Call) -> None:
@@ -151,7 +151,7 @@ def _method(stage: Stage, call: ast.Call, method: ast.Attribute) -> None:
 
 def _was_inside(stage: Stage, model: ast.expr) -> bool:
     """Whether a variable holds what was taken out of the wrapper."""
-    sources = stage.alone.sources.of(model) if isinstance(model, ast.Name | ast.Attribute) else []
+    sources = stage.single.sources.of(model) if isinstance(model, ast.Name | ast.Attribute) else []
     return any(isinstance(n, ast.Attribute) and n.attr == "module" for n in nodes_in(sources))
 
 
@@ -183,7 +183,7 @@ def _was_saved(stage: Stage, state: ast.expr, depth: int = 5) -> bool:
         copied = "copy.deepcopy" in stage.facts.paths(state.func) and len(state.args) == 1
         return _was_saved(stage, state.args[0], depth) if copied else True
     if isinstance(state, ast.Name | ast.Attribute) and depth:
-        sources = stage.alone.sources.of(state)
+        sources = stage.single.sources.of(state)
         return not sources or any(_was_saved(stage, s, depth - 1) for s in sources)
     return True
 
@@ -215,7 +215,7 @@ def _inputs(stage: Stage) -> None:
 
 def _made_on_the_cpu(stage: Stage, node: ast.expr) -> bool:
     """`torch.randn(20, 10)`, here or where the variable was assigned."""
-    made = [o for o in stage.alone.sources.origins(node) if isinstance(o, ast.Call)]
+    made = [o for o in stage.single.sources.origins(node) if isinstance(o, ast.Call)]
     return bool(made) and all(
         not any(k.arg in {"device", None} for k in call.keywords)
         and any(p.startswith("torch.") and last(p) in FACTORIES for p in stage.facts.paths(call.func))
@@ -267,7 +267,7 @@ def _multiplies(stage: Stage, node: ast.AST) -> bool:
     """`batch_size * torch.cuda.device_count()`"""
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
         return False
-    return any(stage.alone.by_hand(side) is not None for side in (node.left, node.right))
+    return any(stage.single.launch_value(side) is not None for side in (node.left, node.right))
 
 
 def _is_scaled(stage: Stage, name: ast.expr) -> bool:
@@ -275,7 +275,7 @@ def _is_scaled(stage: Stage, name: ast.expr) -> bool:
     for node in stage.facts.each(ast.Assign, ast.AugAssign):
         if isinstance(node, ast.AugAssign):
             if isinstance(node.op, ast.Mult) and ast.unparse(node.target) == text:
-                return stage.alone.by_hand(node.value) is not None
+                return stage.single.launch_value(node.value) is not None
         elif any(ast.unparse(t) == text for t in node.targets) and any(
             _multiplies(stage, inner) for inner in walk(node.value)
         ):

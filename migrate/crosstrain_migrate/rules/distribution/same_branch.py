@@ -58,7 +58,9 @@ def plan(context: Context) -> None:
     _no_guard_around(context, together)
     done: set[ast.AST] = set()
     while True:
-        met = {node: at for node in asking if node not in done and (at := _met(context, node, together))}
+        met = {
+            node: at for node in asking if node not in done and (at := _common_work(context, node, together))
+        }
         if not met:
             return
         for node, at in met.items():
@@ -96,7 +98,7 @@ def _from_to(context: Context, first: ast.stmt, last: ast.stmt) -> list[ast.AST]
 # -- what a test decides -------------------------------------------------------------------------------------
 
 
-def _met(context: Context, node: Asking, together: set[ast.AST]) -> ast.AST | None:
+def _common_work(context: Context, node: Asking, together: set[ast.AST]) -> ast.AST | None:
     """What all processes take part in that the test decides about."""
     if isinstance(node, ast.IfExp):
         return _first_in(context, [node.body, node.orelse], together)

@@ -26,7 +26,7 @@ def is_sampler(stage: Stage, node: ast.expr) -> bool:
 
 def plan(stage: Stage) -> None:
     for call in stage.facts.calls_to(*api.LOADERS):
-        if stage.alone.dead(call) or stage.is_settled(call):
+        if stage.single.dead(call) or stage.is_settled(call):
             continue
         sampler, shuffle = keyword_of(call, "sampler"), keyword_of(call, "shuffle")
         made = _sampler_made(stage, sampler) if sampler is not None else None
@@ -36,7 +36,7 @@ def plan(stage: Stage) -> None:
         if sampler is not None and _is_none_alone(stage, sampler):
             stage.edits.append(e.RemoveArgument(call, SAMPLER, SHARDS, argument=sampler))
             stage.gone.update(walk(sampler))
-        value = stage.alone.by_hand(shuffle) if shuffle is not None else None
+        value = stage.single.launch_value(shuffle) if shuffle is not None else None
         if shuffle is not None and value is not None:
             reason = "the order the loader has without a sampler"
             stage.replace_whole(shuffle, SAMPLER, reason, str(value.truth))
@@ -44,9 +44,9 @@ def plan(stage: Stage) -> None:
 
 def _is_none_alone(stage: Stage, node: ast.expr) -> bool:
     """Whether what several processes have for a sampler is None on one."""
-    known = stage.alone.known(node)
+    known = stage.single.value_of(node)
     is_none = known is not None and known.value is None
-    return is_none and (stage.alone.by_hand(node) is not None or bool(made_samplers(stage, node)))
+    return is_none and (stage.single.launch_value(node) is not None or bool(made_samplers(stage, node)))
 
 
 def made_samplers(stage: Stage, node: ast.expr, depth: int = 5) -> list[ast.Call]:
@@ -57,16 +57,16 @@ def made_samplers(stage: Stage, node: ast.expr, depth: int = 5) -> list[ast.Call
         return [*made_samplers(stage, node.body, depth), *made_samplers(stage, node.orelse, depth)]
     if not isinstance(node, ast.Name | ast.Attribute) or not depth:
         return []
-    return [c for value in stage.alone.sources.of(node) for c in made_samplers(stage, value, depth - 1)]
+    return [c for value in stage.single.sources.of(node) for c in made_samplers(stage, value, depth - 1)]
 
 
 def _sampler_made(stage: Stage, node: ast.expr) -> ast.Call | None:
     """The DistributedSampler(...) that surely is the sampler, also when one process trains."""
-    if stage.alone.known(node) is not None:
+    if stage.single.value_of(node) is not None:
         return None
     values: list[ast.expr] = [node] if isinstance(node, ast.Call | ast.IfExp) else []
     if isinstance(node, ast.Name | ast.Attribute):
-        values = [v for v in stage.alone.sources.of(node) if not stage.alone.dead(v)]
+        values = [v for v in stage.single.sources.of(node) if not stage.single.dead(v)]
     found = [c for value in values for c in made_samplers(stage, _taken(stage, value))]
     if not found:
         return None
@@ -78,7 +78,7 @@ def _sampler_made(stage: Stage, node: ast.expr) -> ast.Call | None:
 
 def _taken(stage: Stage, value: ast.expr) -> ast.expr:
     """The arm of a choice that one process takes."""
-    test = stage.alone.by_hand(value.test) if isinstance(value, ast.IfExp) else None
+    test = stage.single.launch_value(value.test) if isinstance(value, ast.IfExp) else None
     if test is None or not isinstance(value, ast.IfExp):
         return value
     return _taken(stage, value.body if test.truth else value.orelse)

@@ -12,7 +12,7 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of
 from crosstrain_migrate.syntax.scopes import Scope
 from crosstrain_migrate.syntax.walks import walk
 
-from .dispensable import lose_comments
+from .dispensable import report_lost_comments
 from .plain import Stage, nodes_in
 from .requested_options import MARK
 from .switches import canonical, device_kind, may_be_switch, switch_of
@@ -97,7 +97,7 @@ class Scaler:
 
     def plan(self) -> None:
         self._clips_scaled()
-        self._twins()
+        self._fold_equal_branches()
         for call in self._method_calls():
             if not self.stage.is_settled(call):
                 self._method(call)
@@ -109,12 +109,12 @@ class Scaler:
     def _method_calls(self) -> list[ast.Call]:
         return [c for c in self.facts.calls if isinstance(c.func, ast.Attribute) and self.holds(c.func.value)]
 
-    def _take(self, node: ast.AST) -> None:
+    def _mark_used(self, node: ast.AST) -> None:
         self.used.update(walk(node))
 
     def _method(self, call: ast.Call) -> None:
         assert isinstance(call.func, ast.Attribute)
-        self._take(call.func)
+        self._mark_used(call.func)
         statement = self.stage.statement(call)
         alone = isinstance(statement, ast.Expr) and statement.value is call
         match call.func.attr, call.args:
@@ -210,7 +210,7 @@ class Scaler:
 
     # -- branches that differ in the scaler alone ------------------------------------------------------------
 
-    def _twins(self) -> None:
+    def _fold_equal_branches(self) -> None:
         """`if use_amp: (scaled) else: (the same, plain)`: one of them is enough."""
         for node in self.facts.each(ast.If):
             if not node.orelse or self.stage.is_settled(node):
@@ -223,10 +223,10 @@ class Scaler:
             if same and (asked or may_be_switch(self.stage, node.test)):
                 gone, arms = (node.orelse, ("always", "drop")) if scaled else (node.body, ("drop", "always"))
                 self.stage.gone.update(gone)
-                lose_comments(self.stage, gone)
+                report_lost_comments(self.stage, gone)
                 reason = "with and without mixed precision are one now"
                 self.stage.edits.append(e.Fold(node, RULE, reason, arms=arms))
-                self._take(node.test)
+                self._mark_used(node.test)
             elif asked:
                 reason = "the branches with and without a scaler do different things"
                 raise refuse(RULE, node, reason, "make them differ in scaling alone")
@@ -263,7 +263,7 @@ class Scaler:
                 continue
             if all(self.stage.is_settled(s) for s in node.body) and not node.orelse:
                 self.stage.remove(node, RULE)
-                self._take(node.test)
+                self._mark_used(node.test)
             else:
                 self._ask(node.test, asked)
         for test in self.facts.each(ast.Compare):  # `enabled=scaler is not None`
@@ -274,7 +274,7 @@ class Scaler:
     def _ask(self, test: ast.expr, asked: bool) -> None:
         template = f"{SCALER} {'is not' if asked else 'is'} None"
         self.stage.replace(test, RULE, "the accelerator's scaler", template)
-        self._take(test)
+        self._mark_used(test)
 
     # -- definitions and parameters --------------------------------------------------------------------------
 
@@ -288,7 +288,7 @@ class Scaler:
                 if len(node.targets) != 1 or not isinstance(target, ast.Name | ast.Attribute):
                     reason = "the scaler is held by more than a variable"
                     raise refuse(RULE, node, reason, "give it a name of its own")
-                self._take(node.value)
+                self._mark_used(node.value)
                 self.stage.remove(node, RULE, "the accelerator holds the scaler")
             elif is_none and self._holder(target) in self.holders:
                 self.stage.remove(node, RULE)
@@ -318,10 +318,10 @@ class Scaler:
             raise refuse(RULE, function, reason, "call it directly")
         reason = "nothing in it needs a scaler any more"
         self.stage.edits.append(e.ReplaceParameter(function, RULE, reason, name=name))
-        for site in self.stage.alone.sources.sites(function):
+        for site in self.stage.single.sources.sites(function):
             value = passed(self.facts, site, function, name)
             if value is not None:
-                self._take(value)
+                self._mark_used(value)
                 self.stage.edits.append(e.RemoveArgument(site, RULE, argument=value))
             elif default_of(function, argument) is None:
                 reason = "this call may pass the scaler among other things, and the parameter for it goes"

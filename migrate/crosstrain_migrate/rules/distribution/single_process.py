@@ -19,7 +19,7 @@ from crosstrain_migrate.rules.sources import sources_of
 from crosstrain_migrate.syntax.nodes import FunctionNode
 from crosstrain_migrate.syntax.walks import walk
 
-from .constant_folding import BINARY, COMPARE, PENDING, PURE, KnownValues, apply, join
+from .constant_folding import BINARY, COMPARE, PENDING, PURE, KnownValue, apply, join
 from .dead_code import DeadCode
 from .launcher_settings import (
     DIST,
@@ -54,27 +54,27 @@ class SingleProcess:
         self.facts = facts
         self.sources = sources_of(facts)
         self.world = world
-        self._memo: dict[ast.AST, KnownValues | None] = {}
+        self._memo: dict[ast.AST, KnownValue | None] = {}
         self._unreached = DeadCode(facts.table, self._value)
         self.spawns = facts.calls_to(*SPAWN)
 
     # -- values ----------------------------------------------------------------------------------------------
 
-    def known(self, node: ast.expr) -> KnownValues | None:
+    def value_of(self, node: ast.expr) -> KnownValue | None:
         """The value of an expression, if it is certain."""
         found = self._value(node)
         return None if found is PENDING else found
 
-    def by_hand(self, node: ast.expr) -> KnownValues | None:
+    def launch_value(self, node: ast.expr) -> KnownValue | None:
         """The value of an expression that is certain because the script runs as one process."""
-        found = self.known(node)
-        return found if found is not None and found.hand else None
+        found = self.value_of(node)
+        return found if found is not None and found.from_launch else None
 
-    def _value(self, node: ast.expr) -> KnownValues | None:
+    def _value(self, node: ast.expr) -> KnownValue | None:
         if node in self._memo:
             return self._memo[node]
         self._memo[node] = PENDING
-        handler: Callable[[ast.expr], KnownValues | None] | None = getattr(
+        handler: Callable[[ast.expr], KnownValue | None] | None = getattr(
             self, f"_value_{type(node).__name__}", None
         )
         found = handler(node) if handler is not None else None
@@ -84,30 +84,30 @@ class SingleProcess:
             self._memo[node] = found
         return found
 
-    def _value_Constant(self, node: ast.Constant) -> KnownValues:
-        return KnownValues(node.value)
+    def _value_Constant(self, node: ast.Constant) -> KnownValue:
+        return KnownValue(node.value)
 
-    def _value_Tuple(self, node: ast.Tuple | ast.List) -> KnownValues | None:
+    def _value_Tuple(self, node: ast.Tuple | ast.List) -> KnownValue | None:
         kind = tuple if isinstance(node, ast.Tuple) else list
         return self._pure(lambda *parts: kind(parts), node.elts)
 
     _value_List = _value_Tuple
 
-    def _value_Name(self, node: ast.Name) -> KnownValues | None:
+    def _value_Name(self, node: ast.Name) -> KnownValue | None:
         if node.id == SPAWNED_RANK:
-            return KnownValues(self.world.rank, True)
+            return KnownValue(self.world.rank, True)
         definitions = self.sources.definitions(node)
         alive = [d for d in definitions if not self.dead(d)]
         return self._beside_dead(join([self._definition(d) for d in alive]), len(alive) < len(definitions))
 
     @staticmethod
-    def _beside_dead(found: KnownValues | None, beside: bool) -> KnownValues | None:
+    def _beside_dead(found: KnownValue | None, beside: bool) -> KnownValue | None:
         """Several processes take the branch that is left out here, so they may have another value."""
         if found is None or found is PENDING or not beside:
             return found
-        return KnownValues(found.value, True)
+        return KnownValue(found.value, True)
 
-    def _definition(self, node: ast.AST) -> KnownValues | None:
+    def _definition(self, node: ast.AST) -> KnownValue | None:
         if isinstance(node, ast.arg):
             return self._argument(node)
         if not isinstance(node, ast.Name | ast.Attribute):
@@ -126,7 +126,7 @@ class SingleProcess:
                 return self._element(statement.value, target.elts.index(node), len(target.elts))
         return None
 
-    def _augmented(self, statement: ast.AugAssign) -> KnownValues | None:
+    def _augmented(self, statement: ast.AugAssign) -> KnownValue | None:
         """`args.rank += gpu`: from what it was assigned before."""
         target, function = statement.target, BINARY.get(type(statement.op))
         if function is None or not isinstance(target, ast.Name | ast.Attribute):
@@ -141,7 +141,7 @@ class SingleProcess:
         statement = self.facts.table.statement_of(definition)
         return isinstance(statement, ast.AugAssign) and statement.target is definition
 
-    def _element(self, value: ast.expr, index: int, length: int) -> KnownValues | None:
+    def _element(self, value: ast.expr, index: int, length: int) -> KnownValue | None:
         if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == length:
             return self._value(value.elts[index])
         if isinstance(value, ast.Call):
@@ -152,14 +152,14 @@ class SingleProcess:
         if found is None or found is PENDING:
             return found
         if isinstance(found.value, tuple | list) and len(found.value) == length:
-            return KnownValues(found.value[index], found.hand)
+            return KnownValue(found.value[index], found.from_launch)
         return None
 
-    def _argument(self, argument: ast.arg) -> KnownValues | None:
+    def _argument(self, argument: ast.arg) -> KnownValue | None:
         function = self.facts.table.of_node[argument].node
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             return None
-        found: list[KnownValues | None] = [
+        found: list[KnownValue | None] = [
             self._passed(site, function, argument)
             for site in self.sources.sites(function)
             if not self.dead(site)
@@ -169,11 +169,11 @@ class SingleProcess:
         result = join(found)
         if result is None or result is PENDING or not spawns:
             return result
-        return KnownValues(result.value, True)  # started processes get other values
+        return KnownValue(result.value, True)  # started processes get other values
 
     def _passed(
         self, site: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDef, argument: ast.arg
-    ) -> KnownValues | None:
+    ) -> KnownValue | None:
         expression = passed(self.facts, site, function, argument.arg)
         if expression is not None:
             return self._value(expression)
@@ -185,17 +185,17 @@ class SingleProcess:
 
     def _spawned_argument(
         self, spawn: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDef, argument: ast.arg
-    ) -> KnownValues | None:
+    ) -> KnownValue | None:
         names = [a.arg for a in function.args.args]
         index = names.index(argument.arg) if argument.arg in names else -1
         if index == 0:
-            return KnownValues(self.world.rank, True)
+            return KnownValue(self.world.rank, True)
         given = spawn_arguments(spawn)
         if given is None or not 0 <= index - 1 < len(given):
             return None
         return self._value(given[index - 1])
 
-    def _value_Attribute(self, node: ast.Attribute) -> KnownValues | None:
+    def _value_Attribute(self, node: ast.Attribute) -> KnownValue | None:
         stores = self.sources.definitions(node)
         alive = [a for a in stores if not self.dead(a)]
         if self.world.several:  # one of them has the number that was added up in the end
@@ -207,14 +207,14 @@ class SingleProcess:
             found += self._fields(node)
         return self._beside_dead(join(found), len(alive) < len(stores))
 
-    def _fields(self, node: ast.Attribute) -> list[KnownValues | None]:
+    def _fields(self, node: ast.Attribute) -> list[KnownValue | None]:
         """`config.world_size` of a `Config(world_size=...)` whose class has no constructor of its own."""
         if not isinstance(node.value, ast.Name | ast.Attribute):
             return []
         made = [o for o in self.sources.origins(node.value) if isinstance(o, ast.Call)]
         return [self._value(k.value) for c in made for k in c.keywords if k.arg == node.attr]
 
-    def _value_Call(self, node: ast.Call) -> KnownValues | None:
+    def _value_Call(self, node: ast.Call) -> KnownValue | None:
         paths = self.facts.paths(node.func)
         library = (self._library(path, node) for path in paths)
         found = next((value for value in library if value is not None), None) or self._environment(node)
@@ -228,39 +228,39 @@ class SingleProcess:
         targets = self._local(node)
         return join([self._returned(f) for f in targets]) if targets else None
 
-    def _library(self, path: str, node: ast.Call) -> KnownValues | None:
+    def _library(self, path: str, node: ast.Call) -> KnownValue | None:
         name = path.rsplit(".", 1)[-1]
         if path.startswith(DIST):
             if name in {"get_rank", "get_node_local_rank"}:
-                return KnownValues(self.world.rank if name == "get_rank" else self.world.local_rank, True)
+                return KnownValue(self.world.rank if name == "get_rank" else self.world.local_rank, True)
             if name == "get_world_size":
-                return KnownValues(self.world.size, True)
+                return KnownValue(self.world.size, True)
             if name in {"is_initialized", "is_torchelastic_launched"}:
-                return KnownValues(self.world.several, True)
+                return KnownValue(self.world.several, True)
         if path == "torch.cuda.device_count" or path == "torch.accelerator.device_count":
-            return KnownValues(self.world.local_size, True)
+            return KnownValue(self.world.local_size, True)
         if path.startswith("transformers.") and name == "is_main_process" and node.args:
             return self._pure(lambda rank: rank in (-1, 0), node.args[:1])
         if path == "builtins.hasattr" and len(node.args) == 2:
             owner, attribute = node.args
             asked = isinstance(attribute, ast.Constant) and attribute.value == "module"
             if asked and self._may_be_wrapped(owner):
-                return KnownValues(self.world.several, True)
+                return KnownValue(self.world.several, True)
             return self._has_option(owner, attribute)
         if path == "builtins.isinstance" and len(node.args) == 2:
             classes = node.args[1].elts if isinstance(node.args[1], ast.Tuple) else [node.args[1]]
             if classes and all(self.facts.paths(c) & WRAPPERS for c in classes):
-                return KnownValues(self.world.several, True)
+                return KnownValue(self.world.several, True)
         return None
 
-    def _has_option(self, owner: ast.expr, name: ast.expr) -> KnownValues | None:
+    def _has_option(self, owner: ast.expr, name: ast.expr) -> KnownValue | None:
         """`hasattr(args, "rank")` of an attribute that only the branches of several processes set."""
         if not self.sources.is_namespace(owner) or not isinstance(name, ast.Constant):
             return None
         stored = self.sources.definitions(ast.Attribute(owner, str(name.value), ast.Load()))
         if name.value in self.sources.options or not stored or not all(map(self.dead, stored)):
             return None
-        return KnownValues(False, True)
+        return KnownValue(False, True)
 
     def _may_be_wrapped(self, node: ast.expr) -> bool:
         """Whether no class of a module has a `module` of its own."""
@@ -269,23 +269,23 @@ class SingleProcess:
             isinstance(v, Instance) and (v.cls, "module") in self.facts.interp.heap for v in values
         )
 
-    def _environment(self, node: ast.Call) -> KnownValues | None:
+    def _environment(self, node: ast.Call) -> KnownValue | None:
         """`os.environ.get("RANK", 0)`, `os.getenv(...)`: nothing launched the script, so the default holds."""
         name = asked_variable(node)
         if name not in LAUNCHED:
             return None
         launched = self.world.variable(name)
         if launched is not None or len(node.args) < 2:
-            return KnownValues(launched, True)
+            return KnownValue(launched, True)
         default = self._value(node.args[1])
-        return default if default is None or default is PENDING else KnownValues(default.value, True)
+        return default if default is None or default is PENDING else KnownValue(default.value, True)
 
-    def _needed(self, node: ast.expr) -> KnownValues | None:
+    def _needed(self, node: ast.expr) -> KnownValue | None:
         """`os.getenv("SLURM_NODEID")` where a number is made of it: whoever asks so was launched."""
         plain = isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords
         return self._variable(asked_variable(node)) if plain else None
 
-    def _pure(self, function: Callable[..., object], nodes: list[ast.expr]) -> KnownValues | None:
+    def _pure(self, function: Callable[..., object], nodes: list[ast.expr]) -> KnownValue | None:
         arguments = [self._value(n) for n in nodes]
         if any(a is PENDING for a in arguments):
             return PENDING
@@ -296,7 +296,7 @@ class SingleProcess:
             return None
         return join([apply(function, list(one)) for one in itertools.product(*several)])
 
-    def _alternatives(self, node: ast.expr, depth: int = 4) -> list[KnownValues]:
+    def _alternatives(self, node: ast.expr, depth: int = 4) -> list[KnownValue]:
         """The few values that an expression may have, where not one is certain: `0 if args.no_cuda else 1`."""
         found = self._value(node)
         if found is PENDING or not depth:
@@ -310,7 +310,7 @@ class SingleProcess:
         every = [self._defines(d, depth - 1) for d in self.sources.definitions(node) if not self.dead(d)]
         return _all(every)
 
-    def _defines(self, definition: ast.AST, depth: int) -> list[KnownValues]:
+    def _defines(self, definition: ast.AST, depth: int) -> list[KnownValue]:
         found = self._definition(definition)
         if found is not None:
             return [] if found is PENDING else [found]
@@ -330,42 +330,42 @@ class SingleProcess:
                 return []
         return found
 
-    def _returned(self, function: FunctionNode, index: int | None = None) -> KnownValues | None:
+    def _returned(self, function: FunctionNode, index: int | None = None) -> KnownValue | None:
         """What a function of the script returns, or the part of it at `index`."""
         if isinstance(function, ast.Lambda):
             return self._value(function.body) if index is None else None
         everywhere = returns_of(self.facts, function)
         returns = [n for n in everywhere if not self.dead(n)]
         if not returns:
-            return KnownValues(None) if index is None else None
+            return KnownValue(None) if index is None else None
         values = [n.value for n in returns]
         if index is None:
-            found = [self._value(v) if v is not None else KnownValues(None) for v in values]
+            found = [self._value(v) if v is not None else KnownValue(None) for v in values]
         else:
             tuples = [v.elts if isinstance(v, ast.Tuple) else [] for v in values]
             found = [self._value(t[index]) if index < len(t) else None for t in tuples]
         return self._beside_dead(join(found), len(returns) < len(everywhere))
 
-    def _value_Subscript(self, node: ast.Subscript) -> KnownValues | None:
+    def _value_Subscript(self, node: ast.Subscript) -> KnownValue | None:
         if (name := asked_variable(node)) is not None:
             return self._variable(name)
         if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
             return self._entry(node.value, node.slice.value)
         return self._pure(lambda a, b: a[b], [node.value, node.slice])
 
-    def _variable(self, name: object) -> KnownValues | None:
+    def _variable(self, name: object) -> KnownValue | None:
         """`os.environ["RANK"]`, which a script that nothing launched would not find: it is read as the launched one's."""
         if name not in RANKS | SIZES:
             return None
         launched = self.world.variable(str(name))
-        return KnownValues(launched if launched is not None else "0" if name in RANKS else "1", True)
+        return KnownValue(launched if launched is not None else "0" if name in RANKS else "1", True)
 
-    def _entry(self, owner: ast.expr, key: str) -> KnownValues | None:
+    def _entry(self, owner: ast.expr, key: str) -> KnownValue | None:
         """`options["world_size"]` of a dictionary that the script writes out."""
         written: list[ast.expr] = [owner] if isinstance(owner, ast.Dict) else []
         if isinstance(owner, ast.Name | ast.Attribute):
             written = self.sources.origins(owner)
-        found: list[KnownValues | None] = []
+        found: list[KnownValue | None] = []
         for value in written:
             if isinstance(value, ast.DictComp):
                 found.append(self._variable(key) if key in copied_variables(value) else None)
@@ -382,39 +382,37 @@ class SingleProcess:
             found += [self._value(node.value) for k in keys if isinstance(k, ast.Constant) and k.value == key]
         return join(found)
 
-    def _value_Compare(self, node: ast.Compare) -> KnownValues | None:
+    def _value_Compare(self, node: ast.Compare) -> KnownValue | None:
         if len(node.ops) != 1:
             return None
         left, op, right = node.left, node.ops[0], node.comparators[0]
         if isinstance(op, ast.In | ast.NotIn) and ast.unparse(right) in ENVIRONMENT:
             launched = isinstance(left, ast.Constant) and left.value in LAUNCHED
-            return (
-                KnownValues(isinstance(op, ast.NotIn) is not self.world.several, True) if launched else None
-            )
+            return KnownValue(isinstance(op, ast.NotIn) is not self.world.several, True) if launched else None
         return self._pure(COMPARE[type(op)], [left, right])
 
-    def _value_BoolOp(self, node: ast.BoolOp) -> KnownValues | None:
+    def _value_BoolOp(self, node: ast.BoolOp) -> KnownValue | None:
         parts = [self._value(v) for v in node.values]
         settles = isinstance(node.op, ast.Or)
         for part in parts:
             if part is not None and part is not PENDING and part.truth is settles:
-                return KnownValues(settles, part.hand)
+                return KnownValue(settles, part.from_launch)
         if any(p is None for p in parts):
             return None
         if any(p is PENDING for p in parts):
             return PENDING
-        return KnownValues(not settles, any(p.hand for p in parts if p is not None))
+        return KnownValue(not settles, any(p.from_launch for p in parts if p is not None))
 
-    def _value_UnaryOp(self, node: ast.UnaryOp) -> KnownValues | None:
+    def _value_UnaryOp(self, node: ast.UnaryOp) -> KnownValue | None:
         if isinstance(node.op, ast.Not):
             return self._pure(operator.not_, [node.operand])
         return self._pure(operator.neg, [node.operand]) if isinstance(node.op, ast.USub) else None
 
-    def _value_BinOp(self, node: ast.BinOp) -> KnownValues | None:
+    def _value_BinOp(self, node: ast.BinOp) -> KnownValue | None:
         function = BINARY.get(type(node.op))
         return self._pure(function, [node.left, node.right]) if function is not None else None
 
-    def _value_IfExp(self, node: ast.IfExp) -> KnownValues | None:
+    def _value_IfExp(self, node: ast.IfExp) -> KnownValue | None:
         test = self._value(node.test)
         if test is PENDING:
             return PENDING
@@ -422,7 +420,9 @@ class SingleProcess:
             return join([self._value(node.body), self._value(node.orelse)])
         found = self._value(node.body if test.truth else node.orelse)
         return (
-            found if found is None or found is PENDING else KnownValues(found.value, found.hand or test.hand)
+            found
+            if found is None or found is PENDING
+            else KnownValue(found.value, found.from_launch or test.from_launch)
         )
 
     # -- code that one process never runs --------------------------------------------------------------------
@@ -446,6 +446,6 @@ class EveryProcess(SingleProcess):
         return False
 
 
-def _all(parts: list[list[KnownValues]]) -> list[KnownValues]:
+def _all(parts: list[list[KnownValue]]) -> list[KnownValue]:
     """All alternatives together, if each part has some."""
     return [k for part in parts for k in part] if parts and all(parts) else []

@@ -21,7 +21,7 @@ def resolve(stage: Stage, node: ast.expr, depth: int = 6) -> ast.expr:
     function = stage.facts.table.of_node[definition].node
     if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
         return node
-    given = [passed(stage.facts, s, function, definition.arg) for s in stage.alone.sources.sites(function)]
+    given = [passed(stage.facts, s, function, definition.arg) for s in stage.single.sources.sites(function)]
     known = [g for g in given if g is not None]
     if not known or len(known) != len(given):
         return node
@@ -31,7 +31,7 @@ def resolve(stage: Stage, node: ast.expr, depth: int = 6) -> ast.expr:
 
 def canonical(stage: Stage, node: ast.expr) -> str:
     """A text that is the same for the same option, however the namespace is called where it is read."""
-    if isinstance(node, ast.Attribute) and stage.alone.sources.is_namespace(node.value):
+    if isinstance(node, ast.Attribute) and stage.single.sources.is_namespace(node.value):
         return f"args.{node.attr}"
     return ast.unparse(node)
 
@@ -76,7 +76,7 @@ def from_outside(stage: Stage, switch: ast.expr | None) -> str | None:
     text = ast.unparse(held)
     stored = (n for n in walk(init) if isinstance(n, ast.Assign))
     kept = [n.value for n in stored if any(ast.unparse(t) == text for t in n.targets)]
-    sites = stage.alone.sources.sites(init)
+    sites = stage.single.sources.sites(init)
     if len(kept) != 1 or not isinstance(kept[0], ast.Name) or len(sites) != 1:
         return None
     given = passed(stage.facts, sites[0], init, kept[0].id)

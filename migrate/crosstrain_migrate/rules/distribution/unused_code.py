@@ -35,7 +35,7 @@ SUBMODULES = (
 )
 
 
-def sweep(
+def remove_unused(
     before: str,
     after: str,
     keep: frozenset[str] = frozenset(),
@@ -71,7 +71,7 @@ def _edits(facts: Facts, text: str, old: Uses, keep: frozenset[str], lines: int 
     found: list[e.Edit] = []
     ancestors = facts.table.ancestors
     for _ in range(MAX_ROUNDS):
-        more = _Sweeper(facts, text, old, keep, lines).edits()
+        more = _UnusedCode(facts, text, old, keep, lines).edits()
         if found and any(isinstance(edit.node, ast.Import | ast.ImportFrom) for edit in more):
             break  # the blank lines below imports are only right when the text above them is done
         found += more
@@ -82,7 +82,7 @@ def _edits(facts: Facts, text: str, old: Uses, keep: frozenset[str], lines: int 
     return [edit for edit in found if not any(a in gone for a in ancestors(edit.node))]
 
 
-class _Sweeper:
+class _UnusedCode:
     """What of a text nothing uses any more, and `old`, what the text before used. lines: see `one_name`."""
 
     def __init__(
@@ -110,7 +110,7 @@ class _Sweeper:
             self._variables,
         ):
             step()
-        for later in (self._second_names, self._parameters, self._circles, self._imports):
+        for later in (self._second_names, self._parameters, self._circular_parameters, self._imports):
             if not self.found:
                 later()
         return [x for x in self.found if not any(a in self.gone for a in self.facts.table.ancestors(x.node))]
@@ -189,14 +189,14 @@ class _Sweeper:
                     self._remove(node)
         for cls in self.facts.each(ast.ClassDef):
             for node in cls.body if len(cls.body) > 1 else ():
-                if isinstance(node, ast.FunctionDef) and self._is_forgotten_method(node):
+                if isinstance(node, ast.FunctionDef) and self._is_unused_method(node):
                     self._remove(node)
 
-    def _is_forgotten_method(self, node: ast.FunctionDef) -> bool:
+    def _is_unused_method(self, node: ast.FunctionDef) -> bool:
         """Whether a method was called by name before and is not any more."""
         if node.decorator_list or node.name.startswith("__"):
             return False
-        return self._attribute_forgotten(node.name)
+        return self._is_unused_attribute(node.name)
 
     # -- variables -------------------------------------------------------------------------------------------
 
@@ -216,15 +216,15 @@ class _Sweeper:
                 continue
             target = node.targets[0]
             parts = target.elts if isinstance(target, ast.Tuple) else [target]
-            forgotten = [part for part in parts if self._forgotten(part)]
-            if not forgotten or not self._calm(node.value):
+            forgotten = [part for part in parts if self._is_unused_now(part)]
+            if not forgotten or not self._has_no_effect(node.value):
                 continue
             if len(forgotten) == len(parts):
                 self._remove(node)
             elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
                 self._shorten(node, target, node.value, forgotten)
 
-    def _calm(self, node: ast.expr) -> bool:
+    def _has_no_effect(self, node: ast.expr) -> bool:
         """Without effects, helpers of the script that only return something included."""
         if effectless(node):
             return True
@@ -247,24 +247,24 @@ class _Sweeper:
     def _stays(self, name: ast.Name) -> bool:
         return name.id in self.keep or self._shared(name, name.id)
 
-    def _forgotten(self, target: ast.expr) -> bool:
+    def _is_unused_now(self, target: ast.expr) -> bool:
         if written(target).split(".")[-1] in self.keep:
             return False
         if isinstance(target, ast.Attribute):
-            return self._attribute_forgotten(target.attr) and not self._shown_whole(target.value)
+            return self._is_unused_attribute(target.attr) and not self._is_shown_whole(target.value)
         if not isinstance(target, ast.Name):
             return False
         scope = self.facts.table.of_node[target].resolve(target.id)
         if scope is None or (scope.parent is None and self._shared(target, target.id)):
             return False
-        if isinstance(scope.node, ast.ClassDef) and not self._attribute_forgotten(target.id):
+        if isinstance(scope.node, ast.ClassDef) and not self._is_unused_attribute(target.id):
             return False  # read as an attribute, of the class or of its objects
         return self._was_read(scope, target.id) and not self._is_read(scope, target.id)
 
-    def _attribute_forgotten(self, name: str) -> bool:
+    def _is_unused_attribute(self, name: str) -> bool:
         return name in self.old.attributes and not self._attribute_read(name)
 
-    def _shown_whole(self, owner: ast.expr) -> bool:
+    def _is_shown_whole(self, owner: ast.expr) -> bool:
         """`print(args)`: what the object holds is seen without its attributes being named."""
         for node in self._mentions.get(written(owner), ()):
             parent = self.facts.table.parents.get(node)
@@ -373,7 +373,7 @@ class _Sweeper:
         self.found.extend(edits)
         return True
 
-    def _circles(self) -> None:
+    def _circular_parameters(self) -> None:
         """A parameter that only fills an attribute which only fills that parameter: `args.gpu = gpu`."""
         for function in self._functions_in_place():
             for argument in function.args.args:
@@ -415,7 +415,7 @@ class _Sweeper:
         reads: list[ast.AST] = [n for n in named if isinstance(n.ctx, ast.Load)]
         if not all(isinstance(self.facts.table.parents[r], ast.Call | ast.keyword) for r in reads):
             return []
-        return [] if target.attr in self._texts or self._shown_whole(target.value) else reads
+        return [] if target.attr in self._texts or self._is_shown_whole(target.value) else reads
 
     def _sites(self, function: FunctionNode) -> list[ast.Call]:
         """The calls of a function that nothing has taken away yet; of a constructor, where its objects are made."""

@@ -12,7 +12,7 @@ from crosstrain_migrate.rules.base import Refusal, refuse
 from crosstrain_migrate.syntax.nodes import FunctionNode, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .constant_folding import KnownValues
+from .constant_folding import KnownValue
 from .plain import Stage
 from .reductions import division, reduced
 from .requested_options import MARK
@@ -25,11 +25,11 @@ DIVIDED = "the loader's batch is divided as the launcher says"
 
 def plan(stage: Stage) -> None:
     for node in stage.facts.each(ast.AugAssign, ast.BinOp):
-        if stage.alone.dead(node) or stage.is_settled(node):
+        if stage.single.dead(node) or stage.is_settled(node):
             continue
         scales = isinstance(node.op, ast.Mult) or division(node) is not None
         if isinstance(node, ast.AugAssign):
-            if scales and _is_one(stage.alone.by_hand(node.value)):
+            if scales and _is_one(stage.single.launch_value(node.value)):
                 _augmented(stage, node)
         elif scales:
             _scaled(stage, node)
@@ -37,7 +37,7 @@ def plan(stage: Stage) -> None:
             _added(stage, node)
 
 
-def _is_one(known: KnownValues | None) -> bool:
+def _is_one(known: KnownValue | None) -> bool:
     return known is not None and known.value == 1
 
 
@@ -59,7 +59,7 @@ def _augmented(stage: Stage, node: ast.AugAssign) -> None:
 
 
 def _scaled(stage: Stage, node: ast.BinOp) -> None:
-    right, left = stage.alone.by_hand(node.right), stage.alone.by_hand(node.left)
+    right, left = stage.single.launch_value(node.right), stage.single.launch_value(node.left)
     multiplies = isinstance(node.op, ast.Mult)
     if _is_one(right) and left is None:
         other, size = node.left, node.right
@@ -81,7 +81,7 @@ def _scaled(stage: Stage, node: ast.BinOp) -> None:
 
 def _added(stage: Stage, node: ast.BinOp) -> None:
     """`len(loader) + (distributed and ...)`: a test that counts as nothing."""
-    test = stage.alone.by_hand(node.right)
+    test = stage.single.launch_value(node.right)
     if isinstance(node.right, ast.BoolOp | ast.Compare) and test is not None and not test.truth:
         stage.gone.update(walk(node.right))
         stage.replace(node, GROUP, "what one process does, prepare does on all", "{x}", x=node.left)

@@ -22,7 +22,7 @@ class WrittenBack:
         self.stage = stage
         self.held: dict[str, list[str] | str] = {}  # variables: the expressions in their tensors, by source
 
-    def goes(self, statement: ast.stmt) -> bool:
+    def has_no_effect(self, statement: ast.stmt) -> bool:
         """Whether `statement` fills such a tensor, or writes a number of one back to where it came from."""
         if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
             return False

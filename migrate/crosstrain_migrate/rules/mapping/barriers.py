@@ -22,7 +22,7 @@ def check(stage: Stage) -> None:
     """Raises Refusal at a barrier that could meet one of the Accelerator's collectives."""
     calls = stage.facts.calls_to(*BARRIERS)
     guarded = {call: guard for call in calls if (guard := guard_of(stage, call)) is not None}
-    ours = _ours(stage)
+    ours = _own_collectives(stage)
     for call, guard in guarded.items():
         suite = suite_of(stage.facts, guard)
         halves = [s for s in suite if s in guarded.values()]
@@ -31,7 +31,7 @@ def check(stage: Stage) -> None:
             raise one_sided_barrier(call)
 
 
-def _ours(stage: Stage) -> set[ast.AST]:
+def _own_collectives(stage: Stage) -> set[ast.AST]:
     """What a collective of the Accelerator's comes to stand at: backward passes, and where the last thing that `prepare`
     is given is made."""
     made = [made_at(optimizer) for optimizer in stage.facts.optimizers]

@@ -76,7 +76,7 @@ def _runs_unlaunched(stage: Stage, node: ast.AST, seen: frozenset[ast.AST]) -> b
             if any(_leaves_the_others(stage, s) for s in suite[: suite.index(child)]):
                 return False
         if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef):
-            sites = [*stage.alone.sources.sites(around), *starts_of(stage, around)]
+            sites = [*stage.single.sources.sites(around), *starts_of(stage, around)]
             return around not in seen and any(_runs_unlaunched(stage, s, seen | {around}) for s in sites)
     return True
 

@@ -53,7 +53,7 @@ def _place_by_number(stage: Stage, call: ast.Call) -> ast.expr | None:
     number = call.args[0] if moves else keyword_of(call, "device") if makes else None
     if not isinstance(number, ast.Name | ast.Attribute):
         return None
-    known = [process.known(number) for process in stage.several[:2]]
+    known = [process.value_of(number) for process in stage.several[:2]]
     return number if all(k is not None and is_number(k) for k in known) else None
 
 

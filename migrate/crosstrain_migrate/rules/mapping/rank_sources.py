@@ -63,7 +63,7 @@ def told_by_launcher(stage: Stage, node: ast.expr, depth: int = DEPTH) -> bool:
         return True
     if not isinstance(node, ast.Name | ast.Attribute) or not depth:
         return False
-    definitions = stage.alone.sources.definitions(node)
+    definitions = stage.single.sources.definitions(node)
     return bool(definitions) and all(_told(stage, d, depth) for d in definitions)
 
 
@@ -74,7 +74,7 @@ def _told(stage: Stage, definition: ast.AST, depth: int) -> bool:
             return False
         if is_process_number(stage, definition):
             return True
-        sites = stage.alone.sources.sites(function)
+        sites = stage.single.sources.sites(function)
         given = [stage.facts.passed(site, function, definition.arg) for site in sites]
         return bool(given) and all(g is not None and told_by_launcher(stage, g, depth - 1) for g in given)
     statement = stage.facts.table.statement_of(definition)
@@ -93,4 +93,4 @@ def is_process_number(stage: Stage, argument: ast.arg) -> bool:
 
 def starts_of(stage: Stage, function: FunctionNode) -> list[ast.Call]:
     """The calls of mp.spawn that start `function`."""
-    return [s for s in stage.alone.spawns if s.args and Function(function) in stage.facts.of(s.args[0])]
+    return [s for s in stage.single.spawns if s.args and Function(function) in stage.facts.of(s.args[0])]

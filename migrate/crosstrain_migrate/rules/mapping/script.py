@@ -49,7 +49,7 @@ def _of_weights(facts: Facts, node: ast.expr) -> bool:
     )
 
 
-def _same_either_way(stage: Stage) -> None:
+def _unwrap_choices(stage: Stage) -> None:
     """`model.module if ddp else model`: the prepared model is the model itself."""
     for node in stage.facts.each(ast.IfExp):
         for arm, other in ((node.body, node.orelse), (node.orelse, node.body)):
@@ -60,7 +60,7 @@ def _same_either_way(stage: Stage) -> None:
                 stage.replace(node, "CT302", "the prepared model is the model itself", "{m}", m=other)
 
 
-def _said_before(stage: Stage) -> None:
+def _drop_repeated_unwrapping(stage: Stage) -> None:
     """`inner = model.module` where `inner = model` stands above: the wrapper was between the two."""
     for node in stage.facts.each(ast.Assign):
         value = node.value
@@ -76,7 +76,7 @@ def _said_before(stage: Stage) -> None:
             stage.remove(node, "CT302", "the prepared model is the model itself")
 
 
-def _every_backward_averages(stage: Stage) -> None:
+def _drop_sync_switches(stage: Stage) -> None:
     """`model.require_backward_grad_sync = last`: gradients that are averaged each time add up the same."""
     for node in stage.facts.each(ast.Assign):
         target = node.targets[0]
@@ -98,9 +98,9 @@ def plan(stage: Stage) -> None:
         in_place.plan(stage)
     else:
         replicas.plan(stage)
-    _same_either_way(stage)
-    _said_before(stage)
-    _every_backward_averages(stage)
+    _unwrap_choices(stage)
+    _drop_repeated_unwrapping(stage)
+    _drop_sync_switches(stage)
     if not stage.requested.in_place:  # otherwise no rule makes the accelerator's device of it
         ordinals.plan(stage)
     first = next(iter(stage.facts.calls_to(INIT, *WRAPPERS)))

@@ -23,7 +23,7 @@ COUNTS = frozenset({"torch.cuda.device_count", "torch.accelerator.device_count"}
 
 
 def plan(stage: Stage) -> None:
-    for call in stage.alone.spawns:
+    for call in stage.single.spawns:
         _call_instead(stage, call)
     for call in stage.facts.calls_to(*COUNTS):
         if isinstance(stage.parent(call), ast.Assign) and not _asks_the_machine(stage, call):
@@ -71,10 +71,10 @@ def _is_rank(stage: Stage) -> bool:
 def _is_number(stage: Stage, node: ast.expr, depth: int) -> bool:
     if not isinstance(node, ast.Name | ast.Attribute) or not depth:
         return False
-    definitions = stage.alone.sources.definitions(node)
+    definitions = stage.single.sources.definitions(node)
     if any(isinstance(d, ast.arg) and is_process_number(stage, d) for d in definitions):
         return True
-    sources = stage.alone.sources.of(node)
+    sources = stage.single.sources.of(node)
     return bool(sources) and all(_is_number(stage, s, depth - 1) for s in sources)
 
 
@@ -83,7 +83,7 @@ def _asks_the_machine(stage: Stage, call: ast.Call) -> bool:
     statement = stage.statement(call)
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
     scope = stage.facts.table.of_node[target].resolve(target.id) if isinstance(target, ast.Name) else None
-    if stage.alone.spawns or scope is None or not isinstance(target, ast.Name):
+    if stage.single.spawns or scope is None or not isinstance(target, ast.Name):
         return False
     uses = [n for n in stage.facts.mentions(scope, target.id) if isinstance(n.ctx, ast.Load)]
     return all(isinstance(stage.parent(use), ast.Compare) for use in uses)
@@ -91,6 +91,6 @@ def _asks_the_machine(stage: Stage, call: ast.Call) -> bool:
 
 def _processes_here(stage: Stage, call: ast.Call) -> None:
     """`ngpus = torch.cuda.device_count()`: one process for each device, as many as the launcher starts here."""
-    code = _size(stage) if stage.alone.spawns else LOCAL_SIZE
+    code = _size(stage) if stage.single.spawns else LOCAL_SIZE
     stage.replace(call, RULE, "the launcher starts a process for each device", code)
     add_import(stage, call, "os" if code == LOCAL_SIZE else STATE)

@@ -56,7 +56,7 @@ def _tests_around(stage: Stage, node: ast.AST, seen: frozenset[ast.AST]) -> list
         if isinstance(around, ast.If) and child in around.body:
             found.append(around.test)
         if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef):
-            for site in stage.alone.sources.sites(around) if around not in seen else ():
+            for site in stage.single.sources.sites(around) if around not in seen else ():
                 found += _tests_around(stage, site, seen | {around})
             break
     return found
@@ -84,10 +84,12 @@ def _decide(stage: Stage, part: ast.expr, done: set[str]) -> None:
 
 
 def _flag(stage: Stage, flag: ast.Name | ast.Attribute) -> None:
-    sources = stage.alone.sources.of(flag)
+    sources = stage.single.sources.of(flag)
     if told_by_launcher(stage, flag) and not all(isinstance(source, ast.Constant) for source in sources):
         return  # the launcher is asked for it
-    stores = [stage.statement(d) for d in stage.alone.sources.definitions(flag) if not isinstance(d, ast.arg)]
+    stores = [
+        stage.statement(d) for d in stage.single.sources.definitions(flag) if not isinstance(d, ast.arg)
+    ]
     set_here = [s for s in stores if isinstance(s, ast.Assign) and not reads_environment(s.value)]
     for statement in set_here:
         if statement.value not in stage.gone:
@@ -132,7 +134,7 @@ def _is_number(node: ast.expr) -> bool:
 
 def set_option(stage: Stage, option: ast.Attribute, before: ast.stmt, code: str) -> bool:
     """Sets an option above the first statement, around or above `before` in its function, that reads it."""
-    sources = stage.alone.sources
+    sources = stage.single.sources
     if not sources.is_namespace(option.value) or option.attr not in sources.options:
         return False
     suite = suite_of(stage.facts, before)
@@ -164,7 +166,7 @@ def _other_launchers(stage: Stage) -> None:
 
 def _local_ranks(stage: Stage) -> None:
     """`--local_rank`, which older launchers put on the command line: today's say it in the environment."""
-    call = stage.alone.sources.options.get(LOCAL_RANK)
+    call = stage.single.sources.options.get(LOCAL_RANK)
     if call is None:
         return
     default, required = keyword_of(call, "default"), keyword_of(call, "required")

@@ -272,7 +272,7 @@ class Placement(RemovedMoves):
         edits.insert(place, strip)
 
     def _numbered(self, device: ast.expr) -> None:
-        known = self.devices.alone.known(device)
+        known = self.devices.alone.value_of(device)
         if known is None or known.value == 0:
             return  # the first one, as everybody writes it
         reason = (

@@ -51,7 +51,9 @@ def plan(stage: Stage) -> None:
         return
     for call in calls:
         if not stage.facts.paths(call.func) & REPLACED:
-            reason = f"`{ast.unparse(call.func)}` works on what apex keeps, which goes with apex"
+            reason = (
+                f"`{ast.unparse(call.func)}` works on apex's own state, which is gone once apex is removed"
+            )
             raise refuse(RULE, call, reason, "take it out and run migrate again")
     started = stage.facts.calls_to(INITIALIZE)
     if len(started) != 1:
@@ -111,13 +113,13 @@ def _scale(stage: Stage, call: ast.Call) -> None:
         ):
             pass
         case _:
-            reason = "the scaled loss is used for more than going backward: without apex it is the loss itself, of another size"
+            reason = "the scaled loss is used for more than backward(): without apex it would be the loss itself, on another scale"
             raise refuse(RULE, call, reason, "use it as apex's manual shows")
     for node in walk(statement):
         if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
             parent = stage.parent(node)
             if not isinstance(parent, ast.Attribute) or parent.attr != "backward":
-                reason = "a scaled loss is used for something else than backward"
+                reason = "a scaled loss is used for something other than backward()"
                 raise refuse(RULE, node, reason, "use the loss itself")
             simple = isinstance(loss, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
             text = stage.source(loss)
@@ -130,7 +132,7 @@ def _parameters(stage: Stage, call: ast.Call, started: ast.Call) -> None:
     if not isinstance(model, ast.Name) or of_node[call].resolve(model.id) is not of_node[model].resolve(
         model.id
     ):
-        reason = "apex hands out the parameters of a model that has no name here, and goes"
+        reason = "this asks apex for the parameters of a model that no variable holds here"
         raise refuse(RULE, call, reason, "use model.parameters()")
     reason = "there are no other parameters than the model's"
     stage.replace(call, RULE, reason, f"{model.id}.parameters()")

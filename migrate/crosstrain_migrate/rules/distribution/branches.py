@@ -144,7 +144,7 @@ def _fate(stage: Stage, node: ast.If, arm: Arm, alone: bool) -> str:
             _shorten(stage, arm.test, arm.body)
         return "keep"
     if known.truth and _gives_up(stage, arm.body):
-        reason = "the script stopped here when it found too few devices or processes; now it runs on as many as it is given"
+        reason = "the script stopped here if there were too few devices or processes; now it runs on any number of them"
         stage.note(RULE, node, reason, "choose the number with `crosstrain launch --num-processes`")
         return "drop"
     if not known.truth or (alone and _only_warns(stage, arm.test, arm.body)):

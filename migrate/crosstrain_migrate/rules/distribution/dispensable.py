@@ -81,9 +81,9 @@ def check_dispensable(stage: Stage, body: list[ast.stmt], at: ast.If, taken: lis
         if not _is_dispensable(stage, statement):
             if isinstance(statement, ast.Assign | ast.AugAssign) and _shares_out(stage, statement):
                 raise shared_out(statement)
-            reason = "this runs only when several processes train, and the tool cannot tell what it becomes"
+            reason = "this runs only when several processes train, and the tool does not know what it should become"
             remedy = (
-                "move it out of the branch, or take the hand-written distribution out, and run migrate again"
+                "move it out of the branch, or remove the hand-written distribution, and run migrate again"
             )
             raise refuse(RULE, statement, reason, remedy)
 

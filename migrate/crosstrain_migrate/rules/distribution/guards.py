@@ -63,11 +63,9 @@ def guard_of(stage: Stage, node: ast.AST) -> ast.If | None:
 
 def one_sided_barrier(call: ast.Call) -> Refusal:
     """The refusal of a barrier under a test of the rank."""
-    reason = (
-        "only some processes reach this barrier (the others wait elsewhere), which decides who goes first"
-    )
+    reason = "only some processes reach this barrier, and the others wait elsewhere: this decides which of them goes first"
     remedy = (
-        "do it under `with accelerator.main_process_first():` after migrating, and take the barriers out now"
+        "do it under `with accelerator.main_process_first():` after migrating, and remove the barriers now"
     )
     return refuse(RULE, call, reason, remedy)
 
@@ -147,8 +145,8 @@ def _guard_each(stage: Stage, test: ast.expr, calls: list[ast.Call]) -> None:
         stage.edits.append(e.Guard(statement, RULE, reason, last=statement, test=main_process(stage, test)))
     if left:
         called = ast.unparse(left[0].func)
-        reason = f"`{called}` was called by one process alone, beside work that all processes must do"
-        remedy = "see that it stands under `if accelerator.is_main_process:` in the result"
+        reason = f"`{called}` was called by one process only, next to work that all processes must do"
+        remedy = "make sure that it stands under `if accelerator.is_main_process:` in the result"
         stage.note(RULE, left[0], reason, remedy)
 
 

@@ -64,10 +64,10 @@ def _no_parts_of_a_model(facts: Facts) -> None:
         for name in walk(made) if made is not None else ():
             if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load) and differing.asks(name) == RANK:
                 reason = (
-                    f"`{cls.name}` is made by the rank: each process holds a part of the model, and `prepare` would give "
-                    f"all of them the part of the first"
+                    f"`{cls.name}` depends on the rank: each process holds a part of the model, and `prepare` would give "
+                    "all of them the first one's part"
                 )
-                remedy = "keep this script as it is: tensor parallelism stays as it is written"
+                remedy = "keep this script as it is: the tool does not convert tensor parallelism"
                 raise refuse(RULE, name, reason, remedy)
 
 
@@ -114,7 +114,7 @@ def _report(stage: Stage, call: ast.Call) -> None:
                 RULE, call, claim, "start it with `crosstrain launch --num-processes 1`", Severity.ASSUMED
             )
             stage.findings.append(replace(assumed, kind="group"))
-    reason = f"`{shown}` is part of the loss, and stays as it is with all of the code around it"
+    reason = f"`{shown}` is part of the loss, so it stays as it is, with the code around it"
     stage.note(RULE, call, reason, "nothing to do: it acts on the processes of the run")
 
 

@@ -46,13 +46,13 @@ def plan(context: Context) -> None:
                 continue
             if found[1] in MAIN and not _is_guard(context, node):
                 context.edits.append(e.Replace(node, RULE, template="True"))
-                reason = (
-                    "every process counts as the main process here, because the accelerator is not available"
-                )
-                context.note(RULE, node, reason, "move this behind the place where the Accelerator is made")
+                reason = "every process counts as the main process here, because the accelerator is not available to this code"
+                context.note(RULE, node, reason, "move it below the place where the Accelerator is made")
                 continue
-            reason = f"`accelerator.{found[1]}` is needed here, where the accelerator cannot be brought"
-            remedy = "move this behind the place where the model is made, into a function that its callers call directly"
+            reason = f"this code needs `accelerator.{found[1]}`, and nothing can hand it the accelerator"
+            remedy = (
+                "move it below the place where the model is made, into a function that is called directly"
+            )
             raise refuse(RULE, node, reason, remedy)
         context.edits.append(e.Replace(node, RULE, template=f"{context.accelerator(node)}.{found[1]}"))
         if found[1] in COLLECTIVE:

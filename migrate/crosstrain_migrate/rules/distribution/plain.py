@@ -178,8 +178,8 @@ def unwind(
         changes += [Change(x.rule, lines(x.line), x.reason, x.confidence) for x in edits if x.reason]
         current, now = _applied(stage, edits, facts.seen)
     else:
-        reason = "each part of the hand-written distribution that goes leaves another one: what remains is no plain script"
-        raise refuse("CT303", facts.tree, reason, "take it out by hand")
+        reason = "removing the hand-written distribution does not come to an end: each removal makes another one necessary"
+        raise refuse("CT303", facts.tree, reason, "remove it yourself")
     return Plain(
         current,
         now,
@@ -224,7 +224,7 @@ def _applied(stage: Stage, edits: list[e.Edit], seen: Sightings | None) -> tuple
 def gone_with_code(comments: Iterable[str], line: int) -> Finding:
     """What the report says of comments whose subject is gone."""
     reason = f"comments were removed with the code they describe: {' '.join(comments)}"
-    return Finding("CT303", line, 1, reason, "move them elsewhere if they say more than that", Severity.NOTE)
+    return Finding("CT303", line, 1, reason, "keep them elsewhere if they say more than that", Severity.NOTE)
 
 
 def kept_names(requested: Requested) -> frozenset[str]:

@@ -121,10 +121,12 @@ def _agree(stage: Stage, regions: list[Region], scaler: Scaler | None) -> None:
         why = (
             "the model also runs outside them"
             if outside is not None
-            else "they differ, or stand where no accelerator is"
+            else "they differ, or stand where the accelerator is not available"
         )
         reason = f"the script's autocast regions stay as they are, because {why}: prepared models add none of their own"
-        remedy = "put every forward pass into one kind of region to have `mixed_precision=` do it"
+        remedy = (
+            "put every forward pass into the same kind of region, so that `mixed_precision=` can replace them"
+        )
         stage.note(RULE, outside or regions[0].call, reason, remedy)
     if scaler is not None and scaler.live:
         if stage.runtime == "accelerate":

@@ -98,7 +98,7 @@ def call_directly(stage: Stage, spawn: ast.Call, number: str) -> None:
         raise refuse(PROCESSES, spawn, reason, remedy)
     if arguments is None:
         reason = (
-            "the arguments of the started processes are put together elsewhere, and a call needs each of them"
+            "the arguments of the started processes are built elsewhere, and a direct call needs each of them"
         )
         raise refuse(PROCESSES, spawn, reason, "write mp.spawn(f, args=(...), nprocs=n)")
     holes = {f"a{index}": argument for index, argument in enumerate(arguments)}

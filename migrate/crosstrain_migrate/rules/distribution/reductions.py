@@ -26,7 +26,7 @@ def division(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
 def reduction(stage: Stage, node: ast.Expr, call: ast.Call) -> None:
     known = {"tensor", "op", "dst", "async_op"}
     if any(k.arg not in known for k in call.keywords) or len(call.args) > 2:
-        reason = "this reduction is among some of the processes only"
+        reason = "only some of the processes take part in this reduction"
         raise refuse(GROUP, call, reason, "reduce over all processes")
     check_reduction(stage, call)
     _no_unknown_size(stage, node)
@@ -45,8 +45,8 @@ def _no_unknown_size(stage: Stage, node: ast.Expr) -> None:
         )
         if not any(stage.single.launch_value(part) for part in parts):
             reason = (
-                f"`{ast.unparse(divisor)}` divides what all processes add up: as the number of processes it would divide twice, "
-                "as any other it has to stay, and its value comes from outside of this script"
+                f"`{ast.unparse(divisor)}` divides what all processes add up, and its value is not set in this script: if it is "
+                "the number of processes, the division has to go; otherwise it has to stay"
             )
             raise refuse(GROUP, divisor, reason, "write `dist.get_world_size()` here and run migrate again")
 
@@ -57,15 +57,13 @@ def check_reduction(stage: Stage, call: ast.Call) -> None:
     name = ast.unparse(operation).rsplit(".", 1)[-1] if operation is not None else "SUM"
     tensor = given(call, "tensor", 0)
     if name not in {"SUM", "AVG"} or tensor is None:
-        reason = f"each process would keep its own number here: the accelerator reduces to sums and means, and this is {name}"
-        remedy = "compute it from gathered values (`accelerator.gather_for_metrics`) after migrating, and take it out now"
+        reason = f"each process would keep its own number here: the accelerator reduces to sums and means, not to {name}"
+        remedy = "compute it from gathered values (`accelerator.gather_for_metrics`) after migrating, and remove it now"
         raise refuse(GROUP, call, reason, remedy)
     if isinstance(tensor, ast.Attribute) and tensor.attr == "data":
         inner = tensor.value
         if not (isinstance(inner, ast.Attribute) and inner.attr == "grad"):
-            reason = (
-                "this may average weights, which is another algorithm than averaging gradients in every step"
-            )
+            reason = "this may average weights, which is a different algorithm from averaging gradients in every step"
             remedy = (
                 "take it out and run migrate again, if gradients averaged in every step are what you want"
             )

@@ -100,7 +100,7 @@ def _unwrap(stage: Stage, call: ast.Call) -> None:
         text = ast.unparse(model)
         if isinstance(parent, ast.Assign) and any(ast.unparse(t) != text for t in parent.targets):
             # Its `prepare` makes another object, which a second name for the model would not be.
-            reason = f"the wrapped model has a name of its own beside `{text}`, and Accelerate prepares one of them"
+            reason = f"the wrapped model has another name than `{text}`, and Accelerate's prepare() replaces only one of the two"
             remedy = "use one name for the model, or migrate with --runtime crosstrain"
             raise refuse(rule, call, reason, remedy)
     stage.keep_only(call, rule, "prepare does it", model)

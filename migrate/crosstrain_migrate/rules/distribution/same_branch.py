@@ -86,7 +86,7 @@ def _no_guard_around(context: Context, together: set[ast.AST]) -> None:
             continue
         at = _first_in(context, _from_to(context, edit.node, edit.last or edit.node), together)
         if at is not None and not (isinstance(at, ast.stmt) and at is edit.node):
-            raise _refusal(edit.node, "the main process alone would do this", at)
+            raise _refusal(edit.node, "only the main process would run this", at)
 
 
 def _from_to(context: Context, first: ast.stmt, last: ast.stmt) -> list[ast.AST]:
@@ -183,9 +183,12 @@ def _answer_once(context: Context, node: Asking, what: str, at: ast.AST) -> None
     if any(edit.node is node.test for edit in context.edits):
         return  # another rule has made it one answer for all
     if not _state_is_made(context, node):
-        said = f"each process asks {what} here, and what follows they do together (line {line_of(at)})"
+        said = f"each process asks {what} here, and all of them have to take part in what follows (line {line_of(at)})"
         context.note(
-            RULE, node, said, "see that all processes find the same: a directory that all machines share"
+            RULE,
+            node,
+            said,
+            "make sure that all processes get the same answer, for example by a directory that all machines share",
         )
         return
     answer = "{x}" if _is_answer(context, node.test) else "bool({x})"
@@ -214,10 +217,8 @@ def _state_is_made(context: Context, node: ast.AST) -> bool:
 def _refusal(node: ast.AST, why: str, at: ast.AST) -> Exception:
     shown = ast.unparse(at).split("\n", 1)[0]
     reason = (
-        f"{why}, and under it stands what all processes take part in (line {line_of(at)}: `{shown}`): "
-        "those that do not come there leave the others waiting"
+        f"{why}, but all processes have to take part in line {line_of(at)} (`{shown}`): "
+        "those that skip it leave the others waiting"
     )
-    remedy = (
-        "compute it outside of the test, on all processes, and leave only what is printed or written under it"
-    )
+    remedy = "move it out of the test, so that all processes run it, and leave only printing and writing under the test"
     return refuse(RULE, node, reason, remedy)

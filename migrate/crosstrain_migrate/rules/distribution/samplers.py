@@ -71,7 +71,9 @@ def _sampler_made(stage: Stage, node: ast.expr) -> ast.Call | None:
     if not found:
         return None
     if len(values) != 1 or len(found) != 1:
-        reason = "one of several samplers may be meant: with the wrong one, the loader would give other rows"
+        reason = (
+            "this may be one of several samplers, and with the wrong one the loader would give other rows"
+        )
         raise refuse(SAMPLER, node, reason, "give each loader one sampler")
     return found[0]
 
@@ -89,8 +91,8 @@ def _restore_order(
 ) -> None:
     order = given(made, "shuffle", 3)
     if order is not None and not isinstance(order, ast.Constant):
-        reason = "whether this sampler shuffles is decided elsewhere"
-        raise refuse(SAMPLER, made, reason, "say shuffle=True or False")
+        reason = "the tool cannot tell whether this sampler shuffles"
+        raise refuse(SAMPLER, made, reason, "pass shuffle=True or shuffle=False")
     shuffles = order is None or bool(order.value)
     stage.gone.update(walk(sampler))
     if shuffles and shuffle is not None:
@@ -102,9 +104,7 @@ def _restore_order(
     if isinstance(statement, ast.Assign) and statement.value is made:
         stage.remove(statement, SAMPLER, SHARDS)
     if shuffles:
-        reason = (
-            "the sampler ordered the samples by its own seed and the epoch; now torch's random state does"
-        )
+        reason = "the sampler shuffled with its own seed and the epoch; the loader now shuffles with torch's random state"
         remedy = (
             "expect an order that differs from the original's and is the same for any number of processes"
         )

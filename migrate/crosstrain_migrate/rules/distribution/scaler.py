@@ -135,7 +135,7 @@ class Scaler:
                     test = f"{SCALER} is not None"
                     self.stage.edits.append(e.Guard(statement, RULE, last=statement, test=test))
             case _:
-                reason = f"`{ast.unparse(call)}`: the loss scale is the accelerator's own, and nobody else may read or set it like this"
+                reason = f"`{ast.unparse(call)}`: the accelerator keeps the loss scale, and other code cannot read or set it like this"
                 remedy = "take it out and run migrate again (`accelerator.optimizer_step_was_skipped` tells of skipped steps)"
                 raise refuse(RULE, call, reason, remedy)
 
@@ -159,7 +159,7 @@ class Scaler:
         parent = self.stage.parent(call)
         backward = isinstance(parent, ast.Attribute) and parent.attr == "backward"
         if not backward and not (isinstance(parent, ast.Assign) and self._only_backward(parent)):
-            reason = "a scaled loss is used for something else than backward"
+            reason = "a scaled loss is used for something other than backward()"
             raise refuse(RULE, call, reason, "scale it where backward is called")
         self.stage.keep_only(call, RULE, "the accelerator scales the loss", loss)
 
@@ -228,8 +228,8 @@ class Scaler:
                 self.stage.edits.append(e.Fold(node, RULE, reason, arms=arms))
                 self._mark_used(node.test)
             elif asked:
-                reason = "the branches with and without a scaler do different things"
-                raise refuse(RULE, node, reason, "make them differ in scaling alone")
+                reason = "the branches with and without a scaler differ in more than scaling"
+                raise refuse(RULE, node, reason, "make them the same except for scaling")
 
     def _about(self, body: list[ast.stmt]) -> bool:
         return any(isinstance(n, ast.Attribute) and self.holds(n.value) for n in nodes_in(body))
@@ -286,7 +286,7 @@ class Scaler:
             is_none = isinstance(node.value, ast.Constant) and node.value.value is None
             if self.holds(node.value):
                 if len(node.targets) != 1 or not isinstance(target, ast.Name | ast.Attribute):
-                    reason = "the scaler is held by more than a variable"
+                    reason = "the scaler is stored in more than one variable or attribute at once"
                     raise refuse(RULE, node, reason, "give it a name of its own")
                 self._mark_used(node.value)
                 self.stage.remove(node, RULE, "the accelerator holds the scaler")
@@ -314,7 +314,7 @@ class Scaler:
     def _drop_parameter(self, function: ast.FunctionDef | ast.AsyncFunctionDef, argument: ast.arg) -> None:
         name = argument.arg
         if function in self.facts.interp.escaped:
-            reason = f"`{function.name}` gets the scaler from callers that cannot all be seen"
+            reason = f"`{function.name}` gets the scaler from callers that the tool cannot all see"
             raise refuse(RULE, function, reason, "call it directly")
         reason = "nothing in it needs a scaler any more"
         self.stage.edits.append(e.ReplaceParameter(function, RULE, reason, name=name))
@@ -324,7 +324,7 @@ class Scaler:
                 self._mark_used(value)
                 self.stage.edits.append(e.RemoveArgument(site, RULE, argument=value))
             elif default_of(function, argument) is None:
-                reason = "this call may pass the scaler among other things, and the parameter for it goes"
+                reason = "this call may pass the scaler through * or **, and the parameter for it is removed"
                 raise refuse(RULE, site, reason, "pass it by name")
 
     def _rest(self) -> None:
@@ -333,10 +333,10 @@ class Scaler:
             if not isinstance(node.ctx, ast.Load) or not self.holds(node):
                 continue
             if node not in self.used and not self.stage.is_settled(node):
-                reason = f"`{ast.unparse(node)}` (the gradient scaler) is used here for more than scaling, stepping and updating, and it goes"
+                reason = f"`{ast.unparse(node)}` (the gradient scaler) is used here for more than scaling, stepping and updating, and the conversion removes it"
                 raise refuse(RULE, node, reason, "take this use out and run migrate again")
         if self.created not in self.used and not self.stage.is_settled(self.created):
-            raise refuse(RULE, self.created, "this scaler is held by no variable", "give it a name")
+            raise refuse(RULE, self.created, "no variable holds this scaler", "give it a name")
 
 
 class _Strip(ast.NodeTransformer):

@@ -99,11 +99,11 @@ def _is_local(stage: Stage, node: ast.expr) -> bool:
 def shared_out(statement: ast.stmt) -> Refusal:
     """The refusal of a number that is divided among processes, where nothing gives each of them its own data."""
     reason = (
-        f"`{ast.unparse(statement)}` shares something out among the processes; the Accelerator shares the batches of "
-        "DataLoaders, and nothing else"
+        f"`{ast.unparse(statement)}` divides work among the processes; the Accelerator divides only the batches of "
+        "DataLoaders"
     )
     remedy = (
-        "take the division out; where there is no DataLoader, seed each process by its rank (`torch.manual_seed(seed + "
+        "remove the division; where there is no DataLoader, seed each process by its rank (`torch.manual_seed(seed + "
         "rank)`), or give the data to a DataLoader, whose Dataset may draw at random"
     )
     return refuse(GROUP, statement, reason, remedy)

@@ -1,4 +1,4 @@
-"""Branches whose test is about distribution: one process takes one of them, and the others must be dispensable.
+"""Branches whose test is about distribution. One process takes one of them, and the others must be dispensable.
 
 Which branch a single process takes is for `SingleProcess` to say. A branch it does not take may only hold what
 distribution is made of (the group, the wrapper, samplers, devices, reductions); anything else is refused, because dropping
@@ -69,7 +69,7 @@ def _enters_nothing(stage: Stage, node: ast.expr) -> bool:
 
 
 def _distributes(stage: Stage, node: ast.expr) -> bool:
-    """Whether an arm is made of distribution, or of this process's share of the data."""
+    """Whether an arm uses torch.distributed, or this process's share of the data."""
     return any(
         any(p.startswith(DIST) or p in SAMPLERS | WRAPPERS for p in stage.facts.paths(n))
         or any(isinstance(v, FromBatch) for v in stage.facts.of(n))
@@ -137,7 +137,7 @@ def _chain(stage: Stage, node: ast.If) -> None:
 
 
 def _fate(stage: Stage, node: ast.If, arm: Arm, alone: bool) -> str:
-    """What becomes of a branch, none before which is always taken: "drop", "always" or "keep" (`edits.Fold`)."""
+    """What becomes of a branch when no branch before it is always taken: "drop", "always" or "keep" (`edits.Fold`)."""
     known = stage.single.launch_value(arm.test) if arm.test is not None else None
     if arm.test is None or known is None:
         if arm.test is not None:
@@ -153,7 +153,7 @@ def _fate(stage: Stage, node: ast.If, arm: Arm, alone: bool) -> str:
 
 
 def _gives_up(stage: Stage, body: list[ast.stmt]) -> bool:
-    """Whether a branch ends the script: there are too few devices or processes for it."""
+    """Whether a branch ends the script, because there are too few devices or processes."""
     last = body[-1]
     call = last.value if isinstance(last, ast.Expr) else None
     exits = isinstance(call, ast.Call) and bool(stage.facts.paths(call.func) & EXITS)
@@ -161,7 +161,7 @@ def _gives_up(stage: Stage, body: list[ast.stmt]) -> bool:
 
 
 def _only_warns(stage: Stage, test: ast.expr, body: list[ast.stmt]) -> bool:
-    """A warning about how the script is distributed, which it no longer decides."""
+    """Whether a branch only warns about how the script is distributed, which it no longer decides."""
     return not asks_rank(stage, test) and all(
         isinstance(s, ast.Expr)
         and isinstance(s.value, ast.Call)
@@ -198,7 +198,7 @@ def _drop(stage: Stage, node: ast.If, arms: list[Arm], fates: list[str]) -> None
 
 
 def _never_reached(stage: Stage, node: ast.If) -> None:
-    """What stands behind an `if` that one process always leaves the function by."""
+    """Removes the code below an `if` in which one process always returns."""
     suite = suite_of(stage.facts, node)
     behind = suite[suite.index(node) + 1 :]
     if not behind:
@@ -211,7 +211,7 @@ def _never_reached(stage: Stage, node: ast.If) -> None:
 
 
 def _shorten(stage: Stage, test: ast.expr, body: list[ast.stmt]) -> None:
-    """`rank == 0 and epoch % 5 == 0`: the part about the rank goes, or becomes the accelerator's."""
+    """`rank == 0 and epoch % 5 == 0`: removes the part about the rank, or asks the accelerator instead."""
     if not isinstance(test, ast.BoolOp):
         return
     known = [part for part in test.values if stage.single.launch_value(part) is not None]

@@ -13,7 +13,7 @@ OWN_KEYWORDS = frozenset({"sep", "end", "file", "flush"})
 
 
 def plan(stage: Stage) -> None:
-    """Arguments that only the script's own `print` takes (`force=True`) go with it."""
+    """Removes the arguments that only the script's own `print` takes (`force=True`)."""
     if not any(puts_print(stage, function.body) for function in stage.facts.each(ast.FunctionDef)):
         return
     for call in stage.facts.calls_to("builtins.print"):

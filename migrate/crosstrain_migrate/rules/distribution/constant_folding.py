@@ -1,4 +1,4 @@
-"""Values of expressions that are certain, and the arithmetic that keeps them so."""
+"""Constant folding: the values of expressions, where they are certain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class KnownValue:
-    """A value; `hand`: it would be another one if the script ran on several processes."""
+    """A certain value. from_launch: it would be different if the script ran on several processes."""
 
     value: object
     from_launch: bool = False
@@ -69,7 +69,7 @@ def join(found: list[KnownValue | None]) -> KnownValue | None:
 
 
 def apply(function: Callable[..., object], arguments: list[KnownValue]) -> KnownValue | None:
-    """What a pure function returns, if it takes these values."""
+    """What a pure function returns for these values; None if it raises."""
     try:
         return KnownValue(function(*(a.value for a in arguments)), any(a.from_launch for a in arguments))
     except (TypeError, ValueError, ZeroDivisionError, OverflowError, IndexError, KeyError):

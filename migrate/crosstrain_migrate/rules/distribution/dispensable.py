@@ -1,4 +1,4 @@
-"""Code that only several processes run: what of it is distribution, so that it may go; anything else is refused."""
+"""Code that only several processes run. What is part of the distribution may be removed; anything else is refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OF_NUMBERS = frozenset({"tolist", "item", "clone", "detach", "to"})
 
 
 def report_lost_comments(stage: Stage, body: list[ast.stmt], elif_test: ast.expr | None = None) -> None:
-    """Reports the comments of a branch that goes: they go with the code that they describe."""
+    """Reports the comments of a branch that is removed, because they are removed with it."""
     lines = stage.text.split("\n")
     # What stands above an `elif` belongs to it.
     first = elif_test.lineno if elif_test is not None else body[0].lineno
@@ -89,7 +89,7 @@ def check_dispensable(stage: Stage, body: list[ast.stmt], at: ast.If, taken: lis
 
 
 def _shares_out(stage: Stage, statement: ast.Assign | ast.AugAssign) -> bool:
-    """`accumulation_steps //= world_size`: a number is divided by that of the processes."""
+    """`accumulation_steps //= world_size`: whether a number is divided by the number of processes."""
     if isinstance(statement, ast.Assign):
         return _divides(stage, statement.value)
     processes = (stage.single, *stage.several)
@@ -140,7 +140,7 @@ def _all_dispensable(stage: Stage, body: list[ast.stmt]) -> bool:
 
 
 def _only_asks(stage: Stage, node: ast.expr) -> bool:
-    """Whether all that an expression calls are questions to the machine, the group or a model."""
+    """Whether every call in an expression only asks the machine, the group or a model for something."""
     calls = [n for n in walk(node) if isinstance(n, ast.Call)]
     of_models = (isinstance(c.func, ast.Attribute) and c.func.attr in OF_MODELS for c in calls)
     return all(known or _asks(stage, call) for call, known in zip(calls, of_models, strict=True))
@@ -188,7 +188,7 @@ def _is_module(stage: Stage, node: ast.expr) -> bool:
 
 
 def _own_function(stage: Stage, call: ast.Call) -> bool:
-    """A helper of the script that is made of nothing but distribution, or that reduces what it is given."""
+    """Whether a call runs a helper of the script that only distributes, or that only reduces what it is given."""
     values = [v for v in stage.facts.of(call.func) if not isinstance(v, Unknown)]
     targets = [code_of(v) for v in values if isinstance(v, Function | Method)]
     if not targets or len(targets) < len(values):
@@ -205,7 +205,7 @@ def _own_function(stage: Stage, call: ast.Call) -> bool:
 
 
 def _reduces_only(stage: Stage, function: ast.FunctionDef) -> bool:
-    """Puts numbers into a tensor, reduces it and takes them out again: with one process nothing changes."""
+    """Whether a function puts numbers into a tensor, reduces it and takes them out again: one process leaves them as they are."""
     paths = [(call, stage.facts.paths(call.func)) for call in walk(function) if isinstance(call, ast.Call)]
     return any(own & REDUCERS for _, own in paths) and all(
         any(p.startswith(("torch.", "builtins.")) for p in own)
@@ -271,7 +271,7 @@ def _is_rank_variable(stage: Stage, target: ast.Name | ast.Attribute) -> bool:
 
 
 def _decides_or_sets_up(stage: Stage, node: ast.AST) -> bool:
-    """A use in a test, or in a call of torch.distributed."""
+    """Whether a value is used in a test, or in a call of torch.distributed."""
     for child, around in stage.outward(node):
         if isinstance(around, ast.If | ast.IfExp | ast.While) and child is around.test:
             return True
@@ -283,7 +283,7 @@ def _decides_or_sets_up(stage: Stage, node: ast.AST) -> bool:
 
 
 def _about_ranks(stage: Stage, value: ast.expr, depth: int = 4) -> bool:
-    """Built from ranks, sizes, devices, constants and what the machine has."""
+    """Whether a value is computed only from ranks, sizes, devices, constants and what the machine has."""
     if stage.several[0].launch_value(value) is not None or stage.single.launch_value(value) is not None:
         return True
     if isinstance(value, ast.Constant):
@@ -326,7 +326,7 @@ def _dispensable_update(stage: Stage, node: ast.AugAssign) -> bool:
 
 
 def _says_when_to_exchange(node: ast.expr) -> bool:
-    """DistributedDataParallel's switch for steps that only add gradients up: exchanging them each time adds up the same."""
+    """DistributedDataParallel's switch for accumulation steps. Averaging the gradients in every step gives the same sum."""
     return isinstance(node, ast.Attribute) and node.attr == "require_backward_grad_sync"
 
 

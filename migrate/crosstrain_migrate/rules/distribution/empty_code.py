@@ -1,4 +1,4 @@
-"""Branches that the conversion leaves with nothing to do: they hold nothing but `pass`."""
+"""Branches that the conversion leaves empty: they hold nothing but `pass`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ MAX_ROUNDS = 8
 
 
 def remove_dead_code(before: str, text: str, mapped: bool = False) -> str:
-    """The converted script without the branches, functions and variables that have nothing to do any more, but had
-    `before`. mapped: it goes on to distribute itself (`remove_unused`)."""
+    """The converted script without empty branches, and without the functions and variables that only `before` used.
+
+    mapped: the script goes on to distribute itself (see `remove_unused`).
+    """
     files = frozenset(part.path for part in parts(text)) if mapped else None
     swept, _ = remove_unused(before, _without_empty_branches(text), mapped=files)
     return swept
@@ -51,7 +53,7 @@ def _without_empty_branches(text: str) -> str:
 
 
 def _emptied(node: ast.If) -> e.Edit | None:
-    """Drops the last branches of an `if` where they are nothing but `pass`, and the whole of it when none is left."""
+    """Drops the last branches of an `if` that hold nothing but `pass`, and the whole `if` when none is left."""
     chain = [node]
     while (following := _elif(chain[-1])) is not None:
         chain.append(following)
@@ -69,6 +71,6 @@ def _emptied(node: ast.If) -> e.Edit | None:
 
 
 def _elif(node: ast.If) -> ast.If | None:
-    """The `elif` of an `if`, which an `if` inside its `else` is not."""
+    """The `elif` of an `if`; an `if` inside its `else` is none."""
     following = node.orelse[0] if len(node.orelse) == 1 else None
     return following if isinstance(following, ast.If) and following.col_offset == node.col_offset else None

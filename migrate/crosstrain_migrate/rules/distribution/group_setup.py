@@ -1,4 +1,4 @@
-"""An `if` every branch of which makes the processes one group: one process has none, so all of it goes."""
+"""An `if` whose branches all set the process group up: one process has none, so the whole `if` is removed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ASKED_OF_TEXT = frozenset({"lower", "upper", "strip", "startswith", "endswith", 
 
 
 def only_sets_up(stage: Stage, node: ast.If, arms: list[list[ast.stmt]]) -> bool:
-    """Whether the group is set up in every arm (of which one is taken for sure), and nothing else is done in any."""
+    """Whether every branch sets the group up (one of them is taken for certain) and does nothing else."""
     inside = set(walk(node))
     return len(arms) > 1 and all(
         any(_initialises(stage, s) for s in arm) and all(_about_the_group(stage, s, inside) for s in arm)
@@ -48,7 +48,7 @@ def _about_the_group(stage: Stage, statement: ast.stmt, inside: set[ast.AST]) ->
 
 
 def _stays_inside(stage: Stage, target: ast.Name, inside: set[ast.AST]) -> bool:
-    """Whether a variable is read nowhere but in the branches that go."""
+    """Whether a variable is read only in the branches that are removed."""
     scope = stage.facts.table.of_node[target].resolve(target.id)
     if scope is None or scope.parent is None:
         return False
@@ -57,7 +57,7 @@ def _stays_inside(stage: Stage, target: ast.Name, inside: set[ast.AST]) -> bool:
 
 
 def _only_asks(stage: Stage, node: ast.expr) -> bool:
-    """Evaluating it changes nothing: questions about paths, text, the machine and the group."""
+    """Whether an expression only asks about paths, text, the machine and the group."""
     for call in walk(node):
         if not isinstance(call, ast.Call):
             continue

@@ -1,4 +1,4 @@
-"""How a script learns what its launcher decided: variables, options, and the functions that make processes one group."""
+"""How a script learns what its launcher decided: environment variables, options, and the calls that set the process group up."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SETUP = frozenset(
 
 
 def asks_launcher(facts: Facts) -> bool:
-    """Whether the script asks for a rank that a launcher gives to it."""
+    """Whether the script names an environment variable in which a launcher passes a rank."""
     texts = (n.value for n in facts.each(ast.Constant) if isinstance(n.value, str))
     return any(text in RANKS for text in texts)
 
@@ -88,7 +88,7 @@ def copied_variables(node: ast.DictComp) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class World:
-    """The process that a script is read for: the only one, unlaunched, or one of several."""
+    """The process that a script is evaluated for: the only one, without a launcher, or one of several."""
 
     rank: int = 0
     local_rank: int = 0
@@ -100,7 +100,7 @@ class World:
         return self.size > 1
 
     def variable(self, name: str) -> str | None:
-        """What the launcher puts into an environment variable; None when nothing launched the script."""
+        """The launcher's value of an environment variable; None when nothing launched the script."""
         if not self.several:
             return None
         if name in LOCAL_RANKS:

@@ -1,4 +1,4 @@
-"""Batch statistics over all processes: layers that were synchronised stay so, where the device can."""
+"""SyncBatchNorm: layers that were synchronised stay so on devices that support it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plan_assignment(stage: Stage, node: ast.Assign, call: ast.Call) -> None:
 
 
 def keep_synchronised(stage: Stage, node: ast.Assign, before: ast.stmt) -> None:
-    """Batch statistics over all processes: kept, where layers that can do it exist."""
+    """Keeps the conversion to SyncBatchNorm for several processes on CUDA."""
     wanted = [*_conditions(stage, node, before), f"{MARK.format('num_processes')} > 1"]
     test = " and ".join([*wanted, f'{MARK.format("device")}.type == "cuda"'])
     lines = f"if {test}:\n    {stage.source(node)}"
@@ -41,7 +41,7 @@ def keep_synchronised(stage: Stage, node: ast.Assign, before: ast.stmt) -> None:
 
 
 def _conditions(stage: Stage, node: ast.stmt, outermost: ast.stmt) -> list[str]:
-    """What else the script asks before it synchronises them: `--sync-bn` beside the tests of the distribution."""
+    """The other conditions of the conversion: `--sync-bn` next to the tests of the distribution."""
     found: list[str] = []
     for child, around in stage.outward(node) if node is not outermost else ():
         if isinstance(around, ast.If):

@@ -1,4 +1,4 @@
-"""What a text reads: names by function and by file, and attributes."""
+"""The names that a text reads, by function and by file, and the attributes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Uses:
 
     @cached_property
     def assignments(self) -> Counter[str]:
-        """Every assignment as it is written, with how often it is."""
+        """The number of times that each assignment occurs, by its text."""
         return Counter(ast.unparse(n) for n in statements(self._tree) if isinstance(n, ast.Assign))
 
     @cached_property

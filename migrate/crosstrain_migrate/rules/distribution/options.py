@@ -1,4 +1,4 @@
-"""Command-line options that say how to distribute: what they are when nothing launched the script, or a launcher did."""
+"""Command-line options that say how to distribute, and their values with and without a launcher."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .launcher_settings import OPTION, SIZE_OPTION, SWITCH, World
 def option(
     call: ast.Call | None, name: str, world: World, value: Callable[[ast.expr], KnownValue | None]
 ) -> KnownValue | None:
-    """What `args.NAME` holds, where `call` is its `add_argument`; None when the option is the author's business."""
+    """The value of `args.NAME`, whose `add_argument` is `call`; None when the option does not say how to distribute."""
     if call is None:
         return KnownValue(world.local_rank, True) if name == "local_rank" else PENDING
     if not OPTION.match(name):
@@ -39,7 +39,7 @@ def option(
 
 
 def _switch(call: ast.Call) -> bool | None:
-    """What giving an option without a value sets it to; None for options with values."""
+    """What a flag sets its option to; None for options with values."""
     action = keyword_of(call, "action")
     if isinstance(action, ast.Constant) and action.value in {"store_true", "store_false"}:
         return bool(action.value == "store_true")
@@ -47,7 +47,7 @@ def _switch(call: ast.Call) -> bool | None:
 
 
 def _launched(name: str, world: World, switch: bool) -> KnownValue | None:
-    """What an option says where the script was started on several processes."""
+    """The value of an option when a launcher started several processes."""
     if name.endswith("rank") or name in {"nr", "gpu"}:
         return KnownValue(world.local_rank if name in {"local_rank", "gpu"} else world.rank, True)
     if SIZE_OPTION.match(name):

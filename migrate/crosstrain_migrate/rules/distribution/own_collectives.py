@@ -1,7 +1,7 @@
-"""Collectives of the author's that the loss goes through: the code around them is left as it is.
+"""The author's own collectives in a loss: the code around them stays as it is.
 
-Such a loss is written for several processes already: what it divides by, and what it adds up, belong together. The
-default group is the run's own, so the calls go on meaning what they mean.
+Such a loss is already written for several processes: its sums and its divisors belong together. The default group is that
+of the run, so the calls keep their meaning.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FUNCTIONS = frozenset({"torch.autograd.Function", "torch.autograd.function.Func
 
 
 def plan(stage: Stage) -> None:
-    """Keeps every other planner away from such code, and says so."""
+    """Keeps all other planners away from such code, and reports it."""
     kept = left_alone(stage.facts)
     if not kept:
         return
@@ -57,7 +57,7 @@ def left_alone(facts: Facts) -> set[ast.AST]:
 
 
 def _no_parts_of_a_model(facts: Facts) -> None:
-    """A module made by the rank holds one process's part of a model (tensor parallelism): no copy of the others'."""
+    """Refuses a module that depends on the rank: it holds one process's part of a model (tensor parallelism), not a copy."""
     differing = ProcessDependent(facts)
     for cls in facts.each(ast.ClassDef):
         made = facts.interp.method(cls, "__init__") if facts.interp.inherits(cls, api.MODULE_BASES) else None
@@ -72,7 +72,7 @@ def _no_parts_of_a_model(facts: Facts) -> None:
 
 
 def _is_of_torch(facts: Facts, cls: ast.ClassDef, call: ast.Call) -> bool:
-    """Whether torch calls its methods: a module, or a function with a gradient of its own."""
+    """Whether torch calls the methods of a class: a module, or an autograd function."""
     return facts.in_module(call) or facts.interp.inherits(cls, _FUNCTIONS)
 
 
@@ -93,7 +93,7 @@ def _trains(facts: Facts, code: ast.AST) -> bool:
 
 
 def _callers_in_modules(facts: Facts, kept: set[ast.AST]) -> set[ast.AST]:
-    """A module that calls such a function asks ranks and sizes for it."""
+    """The modules that call such a function: they ask for ranks and sizes on its behalf."""
     sites = [site for function in kept for site in facts.callers.get(function, ()) if facts.in_module(site)]
     classes = (next(a for a in facts.table.ancestors(s) if isinstance(a, ast.ClassDef)) for s in sites)
     return {cls for cls in classes if not _trains(facts, cls)}

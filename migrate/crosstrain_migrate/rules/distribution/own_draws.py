@@ -1,7 +1,7 @@
-"""Processes that each draw their own data: their seeds differ by rank, and no loader shares anything among them.
+"""Processes that each draw their own data: their seeds differ by rank, and there is no loader to shard.
 
-Such a script shares its work by itself, and goes on to: its seeds, its sizes and what it divides by the number of
-processes are the accelerator's numbers, and what the main process alone did stays its own.
+Such a script divides its work itself and goes on doing so. Its seeds, its sizes and its divisions by the number of processes
+use the accelerator's numbers, and what only the main process did stays with the main process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SEEDS = (
 
 
 def find(stage: Stage) -> None:
-    """Sees that the script draws apart, as long as it says so itself: later passes read the accelerator's rank."""
+    """Notes that each process draws its own data. Only the first pass can see it: later ones read the accelerator's rank."""
     facts = stage.facts
     if facts.train_loaders or not facts.backward_calls or stage.requested.draws_apart:
         return
@@ -36,7 +36,7 @@ def find(stage: Stage) -> None:
 
 
 def _holds_rank(stage: Stage, value: ast.expr, depth: int = 3) -> bool:
-    """Whether a rank is a part of a value, in the text or in what its variables are given, and will be the accelerator's."""
+    """Whether a value contains a rank, itself or through its variables, that the accelerator's will replace."""
     if not asks_rank(stage, value):
         return False
     for part in walk(value):
@@ -52,7 +52,7 @@ def _holds_rank(stage: Stage, value: ast.expr, depth: int = 3) -> bool:
 
 
 def keep_share(stage: Stage, statement: ast.stmt, at: ast.If) -> bool:
-    """`steps //= world_size`, and the assertion before it, of a branch that goes: they stay, for any number of processes."""
+    """Keeps `steps //= world_size`, and the assertion before it, of a branch that is removed."""
     if not stage.requested.draws_apart:
         return False
     size = MARK.format("num_processes")
@@ -71,13 +71,13 @@ def keep_share(stage: Stage, statement: ast.stmt, at: ast.If) -> bool:
 
 
 def _is_size(stage: Stage, node: ast.expr) -> bool:
-    """Whether an expression is the number of processes on each of several."""
+    """Whether an expression is the number of processes."""
     known = [(alone.value_of(node), alone.world.size) for alone in stage.several]
     return all(k is not None and k.value == size for k, size in known)
 
 
 def note(stage: Stage) -> None:
-    """What is to be said of the numbers that such a script prints."""
+    """Reports what the numbers that such a script prints stand for."""
     reason = (
         "each process trains on what it draws itself, because its seed is its own, and gradients are averaged; what is "
         "printed is the main process's own loss, as before"

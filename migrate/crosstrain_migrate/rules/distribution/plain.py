@@ -1,8 +1,8 @@
-"""From a script that distributes itself, or chooses its precision by hand, to the plain script inside it.
+"""Reduces a script that distributes itself, or sets its precision up itself, to the plain script inside it.
 
-The plain script computes what the original computes as one process; all other rules then convert it as they convert
-any script. Where it needs the accelerator (a barrier, an autocast region, a rank) it holds a mark such as
-`__crosstrain_wait_for_everyone__()`, which `marks` replaces once it is known how the accelerator is reached there.
+The plain script computes what the original computes as one process. All other rules then convert it as they convert any
+script. Where it needs the accelerator (a barrier, an autocast region, a rank), it holds a mark such as
+`__crosstrain_wait_for_everyone__()`. `placeholders` replaces the marks once it is known how that code gets the accelerator.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NEEDS_NO_PARENTHESES = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.C
 
 @dataclass
 class Stage:
-    """One pass over the script: what is known of it, and what shall become of it."""
+    """One pass over the script: its facts, and the edits and findings planned so far."""
 
     facts: Facts
     text: str
@@ -43,10 +43,10 @@ class Stage:
     requested: Requested
     edits: list[e.Edit] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    gone: set[ast.AST] = field(default_factory=set)  # statements and expressions that leave with an edit
+    gone: set[ast.AST] = field(default_factory=set)  # statements and expressions that an edit removes
     kept: set[ast.AST] = field(default_factory=set)  # functions and classes that stay as the author has them
     lost: list[str] = field(default_factory=list)  # comments in branches that are never taken
-    unused: set[str] = field(default_factory=set)  # names that may have become useless
+    unused: set[str] = field(default_factory=set)  # names that may be unused now
 
     @cached_property
     def single(self) -> SingleProcess:
@@ -54,7 +54,7 @@ class Stage:
 
     @cached_property
     def several(self) -> tuple[SingleProcess, ...]:
-        """The script as three of several processes read it."""
+        """The script as three of several processes run it."""
         return tuple(SingleProcess(self.facts, world) for world in (FIRST, SECOND, ELSEWHERE))
 
     @cached_property
@@ -62,7 +62,7 @@ class Stage:
         return Places(self.text)
 
     def source(self, node: ast.AST) -> str:
-        """What the script says at a node."""
+        """The source text of a node."""
         return self._places.source(node)
 
     def replace(self, node: ast.expr, rule: str, reason: str, template: str, **holes: ast.expr) -> None:
@@ -84,7 +84,7 @@ class Stage:
             self.gone.add(node)
 
     def is_settled(self, node: ast.AST) -> bool:
-        """Whether an edit takes `node`, or what is around it, away, or it stays as it is: nothing more to plan."""
+        """Whether an edit removes `node` or code around it, or that code stays as it is. Then no more edits are planned for it."""
         around = chain((node,), self.facts.table.ancestors(node))
         return any(a in self.gone or a in self.kept for a in around)
 
@@ -92,7 +92,7 @@ class Stage:
         self.findings.append(finding(rule, node, reason, remedy, Severity.NOTE))
 
     def report_lost(self, comments: list[str], line: int) -> None:
-        """Comments that go with the code they are about."""
+        """Reports comments that are removed with the code they describe."""
         if comments:
             self.findings.append(gone_with_code(comments, line))
             self.lost.extend(comments)
@@ -116,7 +116,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plain:
-    """The plain script, and how to speak of it in the original's lines."""
+    """The plain script, with a translation of its line numbers into those of the original."""
 
     text: str
     facts: Facts
@@ -129,7 +129,7 @@ class Plain:
 
 
 class Lines:
-    """Which line of the original a line of a later text was."""
+    """Translates line numbers of a later text into those of the original."""
 
     def __init__(self, before: str, after: str) -> None:
         old, new = before.split("\n"), after.split("\n")
@@ -156,7 +156,7 @@ def nodes_in(body: Iterable[ast.AST]) -> list[ast.AST]:
 def unwind(
     facts: Facts, text: str, runtime: str, planners: Iterable[Planner], requested: Requested | None = None
 ) -> Plain:
-    """Runs the planners until nothing more follows. Raises Refusal when what a part computes cannot be told."""
+    """Runs the planners until none of them has an edit. Raises Refusal where the tool cannot tell what code computes."""
     requested = requested or Requested()
     current, now = text, facts
     changes: list[Change] = []
@@ -193,7 +193,7 @@ def unwind(
 
 
 def _planned(stage: Stage, planners: Iterable[Planner]) -> list[e.Edit]:
-    """The edits of the first planner that has some: what comes next is planned on the result."""
+    """The edits of the first planner that has any. The next planner sees the result of these."""
     for planner in planners:
         planner(stage)
         if stage.edits:
@@ -202,7 +202,7 @@ def _planned(stage: Stage, planners: Iterable[Planner]) -> list[e.Edit]:
 
 
 def _applied(stage: Stage, edits: list[e.Edit], seen: Sightings | None) -> tuple[str, Facts]:
-    """The text after one pass, without what nothing uses any more, and what is known of it."""
+    """The text after one pass, without the code that nothing uses any more, and its facts."""
     from crosstrain_migrate.syntax.edit_plan import EditNotApplied
     from crosstrain_migrate.syntax.rewrite import rewrite
 
@@ -222,13 +222,13 @@ def _applied(stage: Stage, edits: list[e.Edit], seen: Sightings | None) -> tuple
 
 
 def gone_with_code(comments: Iterable[str], line: int) -> Finding:
-    """What the report says of comments whose subject is gone."""
+    """The finding about comments that were removed with the code they describe."""
     reason = f"comments were removed with the code they describe: {' '.join(comments)}"
     return Finding("CT303", line, 1, reason, "keep them elsewhere if they say more than that", Severity.NOTE)
 
 
 def kept_names(requested: Requested) -> frozenset[str]:
-    """Names that the Accelerator's arguments will mention."""
+    """The names that the Accelerator's arguments will use."""
     flag = requested.precision.flag if requested.precision is not None else None
     if flag is None:
         return frozenset()
@@ -237,7 +237,7 @@ def kept_names(requested: Requested) -> frozenset[str]:
 
 
 def _inside_gone(stage: Stage, edit: e.Edit) -> bool:
-    """Edits inside what another edit removes as a whole are not made."""
+    """Whether another edit removes the code around this edit."""
     return any(a in stage.gone for a in stage.facts.table.ancestors(edit.node))
 
 

@@ -1,4 +1,4 @@
-"""Uses of a rank or a size outside tests: devices become the process's own, numbers are asked for."""
+"""Uses of a rank or a size outside tests: devices become the process's own, and numbers come from the accelerator."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a script that distributes itself computes when it runs as one process: ranks are 0, sizes are 1.
 
-`Alone.value` gives an expression's value where that is certain, and says whether it is so because of distribution
-(`hand`): only tests of that kind are folded, all others are the author's business.
+`SingleProcess.value_of` gives an expression's value where that is certain. `launch_value` gives it only where it follows from
+the launch: only tests of that kind are folded, and all others stay as the author has them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class SingleProcess:
         return None if found is PENDING else found
 
     def launch_value(self, node: ast.expr) -> KnownValue | None:
-        """The value of an expression that is certain because the script runs as one process."""
+        """The value of an expression, if it is certain and follows from how the script was launched."""
         found = self.value_of(node)
         return found if found is not None and found.from_launch else None
 
@@ -102,7 +102,7 @@ class SingleProcess:
 
     @staticmethod
     def _beside_dead(found: KnownValue | None, beside: bool) -> KnownValue | None:
-        """Several processes take the branch that is left out here, so they may have another value."""
+        """Marks a value that several processes may not have: they also run the code that is dead here."""
         if found is None or found is PENDING or not beside:
             return found
         return KnownValue(found.value, True)
@@ -281,7 +281,7 @@ class SingleProcess:
         return default if default is None or default is PENDING else KnownValue(default.value, True)
 
     def _needed(self, node: ast.expr) -> KnownValue | None:
-        """`os.getenv("SLURM_NODEID")` where a number is made of it: whoever asks so was launched."""
+        """`int(os.getenv("SLURM_NODEID"))`: without a default, the script expects to be launched."""
         plain = isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords
         return self._variable(asked_variable(node)) if plain else None
 
@@ -297,7 +297,7 @@ class SingleProcess:
         return join([apply(function, list(one)) for one in itertools.product(*several)])
 
     def _alternatives(self, node: ast.expr, depth: int = 4) -> list[KnownValue]:
-        """The few values that an expression may have, where not one is certain: `0 if args.no_cuda else 1`."""
+        """The few values that an expression may have, where no single one is certain: `0 if args.no_cuda else 1`."""
         found = self._value(node)
         if found is PENDING or not depth:
             return []
@@ -331,7 +331,7 @@ class SingleProcess:
         return found
 
     def _returned(self, function: FunctionNode, index: int | None = None) -> KnownValue | None:
-        """What a function of the script returns, or the part of it at `index`."""
+        """What a function of the script returns, or the element at `index` of the tuple it returns."""
         if isinstance(function, ast.Lambda):
             return self._value(function.body) if index is None else None
         everywhere = returns_of(self.facts, function)
@@ -354,7 +354,7 @@ class SingleProcess:
         return self._pure(lambda a, b: a[b], [node.value, node.slice])
 
     def _variable(self, name: object) -> KnownValue | None:
-        """`os.environ["RANK"]`, which a script that nothing launched would not find: it is read as the launched one's."""
+        """`os.environ["RANK"]`: without a launcher it would raise, so it counts as launched on one process."""
         if name not in RANKS | SIZES:
             return None
         launched = self.world.variable(str(name))
@@ -428,16 +428,16 @@ class SingleProcess:
     # -- code that one process never runs --------------------------------------------------------------------
 
     def dead(self, node: ast.AST) -> bool:
-        """Whether `node` stands in a branch that a single process does not take, or behind one it always leaves by."""
+        """Whether `node` stands in a branch that the process does not take, or below one in which it always returns."""
         return self._unreached.dead(node)
 
     def leaves(self, statement: ast.stmt) -> bool:
-        """Whether one process always leaves the function at `statement`, because of how it is distributed."""
+        """Whether the process always returns in `statement`, because of how it was launched."""
         return self._unreached.leaves(statement)
 
 
 class EveryProcess(SingleProcess):
-    """For scripts whose branches all stay: no code counts as left out."""
+    """One process of a script whose branches all stay: no code is dead."""
 
     def dead(self, node: ast.AST) -> bool:
         return False
@@ -447,5 +447,5 @@ class EveryProcess(SingleProcess):
 
 
 def _all(parts: list[list[KnownValue]]) -> list[KnownValue]:
-    """All alternatives together, if each part has some."""
+    """All alternatives together; none if one part has none."""
     return [k for part in parts for k in part] if parts and all(parts) else []

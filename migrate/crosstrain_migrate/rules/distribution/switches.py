@@ -11,7 +11,7 @@ from .plain import Stage
 
 
 def resolve(stage: Stage, node: ast.expr, depth: int = 6) -> ast.expr:
-    """What a parameter is given, where that is one expression."""
+    """The expression that all callers pass for a parameter, if they agree; else the parameter."""
     if not isinstance(node, ast.Name) or not depth:
         return node
     reaching = stage.facts.interp.reaching.get(node, frozenset())
@@ -30,7 +30,7 @@ def resolve(stage: Stage, node: ast.expr, depth: int = 6) -> ast.expr:
 
 
 def canonical(stage: Stage, node: ast.expr) -> str:
-    """A text that is the same for the same option, however the namespace is called where it is read."""
+    """A text that is the same for the same option, whatever the namespace is called there."""
     if isinstance(node, ast.Attribute) and stage.single.sources.is_namespace(node.value):
         return f"args.{node.attr}"
     return ast.unparse(node)
@@ -63,8 +63,8 @@ def device_kind(node: ast.expr | None) -> str:
 
 
 def from_outside(stage: Stage, switch: ast.expr | None) -> str | None:
-    """A switch that a class reads of what it was given, as its maker writes it: `config.use_amp` of
-    `Trainer(config)` for `self.config.use_amp`."""
+    """A class's switch as the code that makes the class spells it: `config.use_amp` of `Trainer(config)` for
+    `self.config.use_amp`."""
     if switch is None:
         return None
     attributes = (n for n in walk(switch) if isinstance(n, ast.Attribute))

@@ -1,6 +1,6 @@
-"""What taking the distribution out leaves behind: imports, helpers, variables and parameters that nothing uses now.
+"""Removes imports, helpers, variables and parameters that nothing uses once the distribution is gone.
 
-Only what the text before used is swept: a name that the author never used stays.
+What the author never used stays: only what the text before used is removed.
 """
 
 from __future__ import annotations
@@ -42,12 +42,10 @@ def remove_unused(
     mapped: frozenset[str] | None = None,
     seen: Sightings | None = None,
 ) -> tuple[str, Facts]:
-    """`after`, without what was used in `before` and is not any more; variables of the names in `keep` stay.
+    """The text `after` without what only `before` used, and the facts of the result.
 
-    mapped: in a script that goes on to distribute itself, the files that change, by their paths in the program. All else
-    stays as it is, and so do second names of the model that are used in several lines.
-
-    With it comes what is known of the new text.
+    keep: the names of variables that stay. mapped: the files that may change, by their paths in the program, in a script
+    that goes on to distribute itself; there, second names of the model that are used in several lines stay, too.
     """
     from crosstrain_migrate.syntax.rewrite import rewrite
 
@@ -67,7 +65,7 @@ def remove_unused(
 
 
 def _edits(facts: Facts, text: str, old: Uses, keep: frozenset[str], lines: int | None) -> list[e.Edit]:
-    """What can go at once, and what has nothing to do without the statements that go."""
+    """What can be removed at once, including what becomes unused by the first removals."""
     found: list[e.Edit] = []
     ancestors = facts.table.ancestors
     for _ in range(MAX_ROUNDS):
@@ -83,7 +81,7 @@ def _edits(facts: Facts, text: str, old: Uses, keep: frozenset[str], lines: int 
 
 
 class _UnusedCode:
-    """What of a text nothing uses any more, and `old`, what the text before used. lines: see `one_name`."""
+    """Finds what a text no longer uses. old: what the text before used. lines: see `one_name`."""
 
     def __init__(
         self, facts: Facts, text: str, old: Uses, keep: frozenset[str], lines: int | None = None
@@ -100,7 +98,7 @@ class _UnusedCode:
         self.importers = _importers(facts.tree)
 
     def edits(self) -> list[e.Edit]:
-        """What can go at once. Statements first, then second names, parameters and imports: each makes room for the next."""
+        """What can be removed at once: statements, else second names, else parameters, else imports."""
         for step in (
             self._empty_blocks,
             self._empty_functions,
@@ -126,7 +124,7 @@ class _UnusedCode:
     # -- blocks and functions that do nothing any more -------------------------------------------------------
 
     def _empty_blocks(self) -> None:
-        """`if verbose: pass` where the author wrote no pass."""
+        """Removes `if verbose: pass`, and merges branches that are equal now."""
         for node in self.facts.each(ast.If, ast.Try, ast.For):
             if idle(node.body) and _nothing_else(node):
                 self._remove(node)
@@ -135,8 +133,8 @@ class _UnusedCode:
                 return
 
     def _same_branches(self, node: ast.If) -> tuple[str, ...]:
-        """What becomes of the branches of a chain of which taking something out made the last two equal, or all (and no
-        comment tells them apart); nothing otherwise."""
+        """The fates of the branches of a chain (see `Fold`), if an earlier removal made the last two or all of them equal
+        and no comment tells them apart; else nothing."""
         chain, last = [node], node.orelse
         while len(last) == 1 and isinstance(last[0], ast.If) and self._is_elif(last[0]):
             chain.append(last[0])
@@ -177,7 +175,7 @@ class _UnusedCode:
         return path_of(self.facts.table.of_node[node].file) + "".join(f".{n}" for n in reversed(names))
 
     def _functions(self) -> None:
-        """Helpers that nothing calls any more."""
+        """Removes helpers and methods that nothing calls any more."""
         for node in (s for module in modules_of(self.facts.tree) for s in module.body):
             if isinstance(node, ast.FunctionDef) and not node.decorator_list:
                 path = f"{self._path(node)}."
@@ -210,7 +208,7 @@ class _UnusedCode:
                     self._remove(node)
 
     def _variables(self) -> None:
-        """Assignments without effects to names and attributes that were read before and are not now."""
+        """Removes assignments without effects to names and attributes that are no longer read."""
         for node in self.facts.each(ast.Assign):
             if len(node.targets) != 1:
                 continue
@@ -225,7 +223,7 @@ class _UnusedCode:
                 self._shorten(node, target, node.value, forgotten)
 
     def _has_no_effect(self, node: ast.expr) -> bool:
-        """Without effects, helpers of the script that only return something included."""
+        """Whether an expression has no effect. Calls of helpers that only return something have none."""
         if effectless(node):
             return True
         if not isinstance(node, ast.Call) or not all(map(effectless, arguments_of(node))):
@@ -265,7 +263,7 @@ class _UnusedCode:
         return name in self.old.attributes and not self._attribute_read(name)
 
     def _is_shown_whole(self, owner: ast.expr) -> bool:
-        """`print(args)`: what the object holds is seen without its attributes being named."""
+        """`print(args)`: whether an object is shown or passed on as a whole, so that all of its attributes count as used."""
         for node in self._mentions.get(written(owner), ()):
             parent = self.facts.table.parents.get(node)
             if isinstance(parent, ast.FormattedValue):
@@ -278,7 +276,7 @@ class _UnusedCode:
 
     @cached_property
     def _mentions(self) -> dict[str, list[ast.AST]]:
-        """Every name and dotted name as it is written, with the places."""
+        """The places of every name and dotted name, by its spelling."""
         found: dict[str, list[ast.AST]] = defaultdict(list)
         for node in self.facts.nodes:
             if isinstance(node, ast.Name | ast.Attribute):
@@ -304,7 +302,7 @@ class _UnusedCode:
         return any(self.facts.names.get(name) for name in ("getattr", "vars", "asdict"))
 
     def _repeated(self) -> None:
-        """`self.model = model` for the second time, where a wrapper stood between the two."""
+        """Removes the second `self.model = model` where a wrapper stood between the two."""
         for node in self.facts.each(ast.stmt, ast.mod, ast.excepthandler, ast.match_case):
             for suite in (getattr(node, "body", None), getattr(node, "orelse", None)):
                 if isinstance(suite, list):
@@ -326,7 +324,7 @@ class _UnusedCode:
     # -- parameters ------------------------------------------------------------------------------------------
 
     def _parameters(self) -> None:
-        """Parameters that the function read and does not read now; their arguments must have no effect."""
+        """Removes parameters that their function no longer reads, if their arguments have no effect."""
         for function in self._functions_in_place():
             scope = self.facts.table.scopes[function]
             stars = (function.args.vararg, function.args.kwarg)
@@ -374,7 +372,7 @@ class _UnusedCode:
         return True
 
     def _circular_parameters(self) -> None:
-        """A parameter that only fills an attribute which only fills that parameter: `args.gpu = gpu`."""
+        """Removes a parameter that only sets an attribute which is only passed to that parameter: `args.gpu = gpu`."""
         for function in self._functions_in_place():
             for argument in function.args.args:
                 stores = self._kept_in(function, argument.arg)

@@ -80,7 +80,7 @@ def _scaled(stage: Stage, node: ast.BinOp) -> None:
 
 
 def _added(stage: Stage, node: ast.BinOp) -> None:
-    """`len(loader) + (distributed and ...)`: a test that counts as nothing."""
+    """`len(loader) + (distributed and ...)`: a test that adds nothing on one process."""
     test = stage.single.launch_value(node.right)
     if isinstance(node.right, ast.BoolOp | ast.Compare) and test is not None and not test.truth:
         stage.gone.update(walk(node.right))
@@ -110,7 +110,7 @@ def shared_out(statement: ast.stmt) -> Refusal:
 
 
 def accumulates(stage: Stage, target: ast.expr) -> bool:
-    """Whether the batches of loaders are added up to one step that many times: their losses are divided by the number."""
+    """Whether a number is that of accumulation steps: a loss is divided by it."""
     name = _last_part(target)
     return any(
         isinstance(node.op, ast.Div) and _last_part(found[1]) == name and _is_loss(stage, found[0])
@@ -125,7 +125,7 @@ def _is_loss(stage: Stage, node: ast.expr) -> bool:
 
 
 def share_batches(stage: Stage, node: ast.AST, what: str = "the batch size") -> None:
-    """The author divides the batch by the number of processes: it is the global batch that the script is given."""
+    """Requests split batches: the author divides the global batch size by the number of processes."""
     if not stage.requested.split_batches:
         stage.requested.split_batches = True
         reason = f"{what} was divided by the number of processes; split_batches=True splits the batch in the same way"
@@ -141,7 +141,7 @@ def is_workers(stage: Stage, target: ast.expr) -> bool:
 
 
 def _last_part(node: ast.expr) -> str:
-    """What is written behind the last dot."""
+    """The part of a dotted name behind the last dot."""
     return written(node).split(".")[-1]
 
 

@@ -1,4 +1,4 @@
-"""Numbers put into a tensor, reduced over the processes and written back: one process leaves them as they are."""
+"""Numbers that are put into a tensor, reduced and written back: one process leaves them as they are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SAME_NUMBERS = frozenset({"tolist", "item", "cpu", "detach", "clone"})
 
 
 class WrittenBack:
-    """Follows the statements of one body in their order.
+    """Follows the statements of a body in order.
 
     `t = torch.tensor([self.count, self.total])`, `t = t.tolist()`, `self.count = int(t[0])`: every number goes back to
     where it came from.

@@ -1,7 +1,7 @@
-"""Barriers that only some processes reach, to go first or to wait until another one has gone.
+"""Barriers under a test of the rank, which let one process run a block before the others.
 
-Two of them around a block let one process through before the others. They stay, unless something in the block becomes the
-Accelerator's: what it does with all processes would then stand between the two halves of one barrier.
+They stay, unless the Accelerator makes a collective of something in the block: that would then be called between the two
+halves of one barrier.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ def check(stage: Stage) -> None:
 
 
 def _own_collectives(stage: Stage) -> set[ast.AST]:
-    """What a collective of the Accelerator's comes to stand at: backward passes, and where the last thing that `prepare`
-    is given is made."""
+    """Where the Accelerator's collectives come to stand: backward passes, and where the optimizers for `prepare` are made."""
     made = [made_at(optimizer) for optimizer in stage.facts.optimizers]
     return {call for call, _ in stage.facts.backward_calls} | set(made)
 

@@ -1,7 +1,7 @@
-"""How the processes become one group: the launcher has started them, and `PartialState()` joins them where the author did.
+"""The process group: the launcher has started the processes, and `PartialState()` joins them where the author did.
 
-The rank and the size that the author computed for the group are, by what they are given to, the process's rank and the
-number of processes: variables that hold them are set from the state.
+What the author passes to `init_process_group` as `rank` and `world_size` is the rank and the number of processes, so the
+variables that hold them are set from the state.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _joins(stage: Stage, statement: ast.Expr, call: ast.Call) -> None:
 
 
 def _runs_unlaunched(stage: Stage, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
-    """Whether a script that nobody launched comes here: then its group was one of one process."""
+    """Whether a script without a launcher reaches this code: its group then had one process."""
     for child, around in stage.outward(node):
         if isinstance(around, ast.If) and child in around.body and _asks_for_launch(stage, around.test):
             return False
@@ -92,7 +92,7 @@ def _leaves_the_others(stage: Stage, statement: ast.stmt) -> bool:
 
 
 def _asks_for_launch(stage: Stage, test: ast.expr) -> bool:
-    """Whether a test asks the environment, or will (`switch`)."""
+    """Whether a test asks the environment, now or after `world_switch`."""
     inner = set(walk(test))
     replaced = (x for x in stage.edits if isinstance(x, e.Replace) and x.node in inner)
     switched = any(x.template in SWITCHES for x in replaced)
@@ -101,7 +101,7 @@ def _asks_for_launch(stage: Stage, test: ast.expr) -> bool:
 
 
 def _drop_arithmetic(stage: Stage, statement: ast.stmt, target: str) -> None:
-    """What computed the number right above goes: it is set from the state."""
+    """Removes the statements right above that compute a number which is now set from the state."""
     suite = suite_of(stage.facts, statement)
     for above in reversed(suite[: suite.index(statement)]):
         if not only_computes(above, target):

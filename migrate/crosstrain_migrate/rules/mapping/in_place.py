@@ -1,7 +1,7 @@
-"""Models are prepared where the author has wrapped them, where the training itself is another library's.
+"""Prepares models where the author wraps them, for scripts whose training loop the tool cannot see.
 
-An optimizer from a factory that cannot be read, a scaler that goes backward inside its call: the prepared model averages
-the gradients of any backward pass, so the wrapper's place is all that is needed.
+The optimizer may come from a factory in another library, or a scaler may run backward inside its call. The prepared model
+averages the gradients of any backward pass, so nothing but the wrapper has to change.
 """
 
 from __future__ import annotations

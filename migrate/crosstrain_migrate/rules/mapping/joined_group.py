@@ -1,4 +1,4 @@
-"""`PartialState()` where the group is joined already, or by the next line: nobody would write it twice."""
+"""Removes `PartialState()` where the group is joined already, or by the next line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _suites(node: ast.AST) -> list[list[ast.stmt]]:
 
 
 def _needless(suite: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements that only join what another one of `suite` joins before them, or right behind them."""
+    """The statements that only join a group that another statement of `suite` has joined, or joins next."""
     found: list[ast.stmt] = []
     joined = False
     for number, statement in enumerate(suite):

@@ -1,4 +1,4 @@
-"""Batch statistics over all processes: torch has them for devices, not for CPUs, where the script now runs as well."""
+"""SyncBatchNorm: torch supports it on devices only, and the script now runs on CPUs as well."""
 
 from __future__ import annotations
 

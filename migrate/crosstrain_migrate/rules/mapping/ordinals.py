@@ -1,6 +1,6 @@
 """For CT308: devices that are chosen by the process's number: `f"cuda:{local_rank}"`, `torch.device("cuda", gpu)`.
 
-The launcher gives each process its device, so the kind is enough here; what it becomes is for the rules about devices.
+The launcher gives each process its device, so the number is dropped; the rules about devices do the rest.
 """
 
 from __future__ import annotations

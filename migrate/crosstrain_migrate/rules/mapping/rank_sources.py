@@ -1,4 +1,4 @@
-"""Where a number of the distribution comes from: the launcher's environment, a started process, or the author's options."""
+"""Where a rank or a size comes from: the launcher's environment, mp.spawn, or the author's options."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def asks_group(stage: Stage, node: ast.AST) -> bool:
 
 
 def told_by_launcher(stage: Stage, node: ast.expr, depth: int = DEPTH) -> bool:
-    """Whether all that `node` may hold is what the launcher says, as it says it: under any launcher it stays right.
+    """Whether every value that `node` may hold comes unchanged from the launcher, so that it is right under any launcher.
 
-    Constants say nothing else: they are for a script that nothing launched.
+    Constants count, too: they are for a script that nothing launched.
     """
     if reads_environment(node) or asks_group(stage, node):
         return True

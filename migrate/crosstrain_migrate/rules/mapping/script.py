@@ -37,7 +37,7 @@ def starts(facts: Facts) -> bool:
 
 
 def averages_by_hand(facts: Facts) -> bool:
-    """Whether a collective goes over gradients or weights: beside `prepare`, they would be averaged twice."""
+    """Whether a collective averages gradients or weights: with `prepare`, they would be averaged twice."""
     collectives = facts.calls_to(*(f"{DIST}{name}" for name in COLLECTIVES))
     return any(_of_weights(facts, argument) for call in collectives for argument in call.args)
 
@@ -85,7 +85,7 @@ def _drop_sync_switches(stage: Stage) -> None:
 
 
 def plan(stage: Stage) -> None:
-    """All of it in one pass: what follows is planned on the result."""
+    """Maps everything in one pass; the other rules then work on the result."""
     if MAPPED in stage.requested.settled:
         return
     stage.requested.settled.add(MAPPED)

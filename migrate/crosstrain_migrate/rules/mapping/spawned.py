@@ -1,7 +1,7 @@
-"""`mp.spawn` becomes a call: the launcher has started the processes, and tells each its number.
+"""`mp.spawn` becomes a call: the launcher has started the processes, and tells each its rank.
 
-By what it is given to, `nprocs` is the number of processes on a machine, and the first parameter of the started function
-the number among them; where the function hands that on as the group's rank, it is the rank.
+`nprocs` is the number of processes on a machine, and the first parameter of the started function is the local rank; where
+the function passes that to the group as the rank, it is the rank.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _is_number(stage: Stage, node: ast.expr, depth: int) -> bool:
 
 
 def _asks_the_machine(stage: Stage, call: ast.Call) -> bool:
-    """`count = device_count()`, `if count < 2: exit()`, in a script that starts no processes: a demand, not a share."""
+    """`count = device_count()`, `if count < 2: exit()` in a script that starts no processes: the machine is checked, nothing shared."""
     statement = stage.statement(call)
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
     scope = stage.facts.table.of_node[target].resolve(target.id) if isinstance(target, ast.Name) else None

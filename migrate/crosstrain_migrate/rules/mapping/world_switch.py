@@ -1,8 +1,8 @@
-"""What tells the script that there are several processes: a flag, an option, a comparison. The launcher decides it.
+"""The switch that tells the script that there are several processes: a flag, an option, a comparison.
 
-Tests that ask the launcher's environment stay: they are right under any launcher. By what stands under it, the test
-around `init_process_group` or `mp.spawn` is the switch; where it follows from options or constants, it asks the
-environment, at the place where the author sets it.
+It is the test around `init_process_group` or `mp.spawn`. Where it follows from options or constants, it is set from the
+launcher's environment instead, where the author sets it. Tests that already ask the environment stay: they are right under
+any launcher.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def switches(stage: Stage) -> set[str]:
 
 
 def _counts(stage: Stage, test: ast.Compare) -> bool:
-    """`args.world_size > 1`, `args.gpus != 1`, `torch.cuda.device_count() > 1`: a number beside a small one."""
+    """`args.world_size > 1`, `args.gpus != 1`, `torch.cuda.device_count() > 1`: whether a test compares a count with a constant."""
     sides = [test.left, *test.comparators]
     numbers = [s for s in sides if isinstance(s, ast.UnaryOp) or _is_number(s)]
     others = [s for s in sides if s not in numbers]
@@ -123,7 +123,7 @@ def _counts(stage: Stage, test: ast.Compare) -> bool:
 
 
 def _wants_several(test: ast.Compare) -> bool:
-    """`n > 1`, `n != 1`, `n >= 2`: one process alone goes the other way, also where a launcher has started it."""
+    """`n > 1`, `n != 1`, `n >= 2`: false for a single process, also where a launcher has started it."""
     asked = (type(test.ops[0]), ast.unparse(test.comparators[0]))
     return asked in {(ast.Gt, "1"), (ast.NotEq, "1"), (ast.GtE, "2")}
 
@@ -133,7 +133,7 @@ def _is_number(node: ast.expr) -> bool:
 
 
 def set_option(stage: Stage, option: ast.Attribute, before: ast.stmt, code: str) -> bool:
-    """Sets an option above the first statement, around or above `before` in its function, that reads it."""
+    """Sets an option above the first statement that reads it, in the suite of `before`."""
     sources = stage.single.sources
     if not sources.is_namespace(option.value) or option.attr not in sources.options:
         return False
@@ -165,7 +165,7 @@ def _other_launchers(stage: Stage) -> None:
 
 
 def _local_ranks(stage: Stage) -> None:
-    """`--local_rank`, which older launchers put on the command line: today's say it in the environment."""
+    """`--local_rank`, which older launchers pass on the command line: newer ones set it in the environment."""
     call = stage.single.sources.options.get(LOCAL_RANK)
     if call is None:
         return

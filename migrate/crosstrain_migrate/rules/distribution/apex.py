@@ -1,8 +1,8 @@
 """CT307: NVIDIA apex
 
-What:   `amp.initialize` goes and `mixed_precision=` follows the switch around it; `amp.scale_loss` and
-        `amp.master_params` go; the branches with and without apex, being one now, are one.
-Why:    apex is no longer developed, and what it did torch and the accelerator do.
+What:   `amp.initialize` is removed, and `mixed_precision=` follows the switch around it. `amp.scale_loss` and
+        `amp.master_params` are removed, and the branches with and without apex are merged.
+Why:    apex is no longer developed; torch and the accelerator do the same.
 Refuses: apex's state in checkpoints, delayed unscaling, several losses, weights kept in half precision (O3).
 
 Example (imports):

@@ -41,7 +41,7 @@ def _without_empty_branches(text: str) -> str:
         branches = [node for node in walk(read_only(text)) if isinstance(node, ast.If)]
         inner = {following for node in branches if (following := _elif(node)) is not None}
         edits: list[e.Edit] = []
-        done: set[ast.AST] = set()  # what stands in a branch that an edit names: that is looked at again
+        done: set[ast.AST] = set()  # nodes in a branch that an edit names: the next round looks at them
         for node in branches:
             if node not in inner and node not in done and (edit := _emptied(node)) is not None:
                 edits.append(edit)

@@ -92,7 +92,7 @@ def run_on_all(stage: Stage, node: ast.If, body: list[ast.stmt]) -> bool:
     shared = any(_runs_model(stage, c) for c in calls)
     decides = any(isinstance(n, ast.If | ast.For | ast.While) for n in inside)
     if stage.requested.draws_apart and (decides or shared):
-        return False  # the others draw something else, and would decide by it
+        return False  # the others draw other data, and would decide by that
     once = [c for c in calls if _has_effect(stage, c)]
     if not shared and not _iterates_loader(stage, inside):
         if not once or _feeds_all(stage, node, inside):
@@ -122,7 +122,7 @@ def _is_run_by_all(stage: Stage, use: ast.AST) -> bool:
     statement = stage.statement(use)
     call = statement.value if isinstance(statement, ast.Expr) else None
     if isinstance(call, ast.Call) and _only_logs(stage, call) and not _local_parts(stage, [statement]):
-        return False  # which is guarded by itself
+        return False  # this call gets a guard of its own
     inside = nodes_in(guard.body)
     runs = any(isinstance(n, ast.Call) and _runs_model(stage, n) for n in inside)
     return runs or _iterates_loader(stage, inside)

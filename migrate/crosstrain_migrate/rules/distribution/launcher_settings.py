@@ -41,8 +41,8 @@ WRAPPERS = frozenset(
     }
 )
 
-# What mp.spawn passes first, once the started function is called like any other. It never reaches the result: where a
-# use of it has no counterpart, the name is bound nowhere, which is refused.
+# The first argument of a function that mp.spawn started, once it is called directly. It never reaches the result: a use of it
+# that nothing replaces is an unbound name, which is refused.
 SPAWNED_RANK = "__spawned_rank__"
 SPAWN = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"})
 SETUP = frozenset(

@@ -31,7 +31,7 @@ def option(
         held = found.value
     elif switch is not None:
         if SWITCH.search(name) is None:
-            return None  # `--gpu` alone asks for a device, not for several processes
+            return None  # `--gpu` without a value asks for a device, not for several processes
         held = not switch
     if SIZE_OPTION.match(name) and (held is None or (isinstance(held, int) and held > 1)):
         held = 1

@@ -46,7 +46,6 @@ class Stage:
     gone: set[ast.AST] = field(default_factory=set)  # statements and expressions that an edit removes
     kept: set[ast.AST] = field(default_factory=set)  # functions and classes that stay as the author has them
     lost: list[str] = field(default_factory=list)  # comments in branches that are never taken
-    unused: set[str] = field(default_factory=set)  # names that may be unused now
 
     @cached_property
     def single(self) -> SingleProcess:

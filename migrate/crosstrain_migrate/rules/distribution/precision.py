@@ -1,12 +1,12 @@
 """CT306: autocast and GradScaler
 
 What:   `Accelerator(mixed_precision=...)` follows the script's own switch; autocast regions become
-        `with accelerator.autocast():`; the scaler goes: `backward`, clipping and `step` scale and unscale by themselves,
+        `with accelerator.autocast():`; the scaler is removed: `backward`, clipping and `step` scale and unscale by themselves,
         and its state in checkpoints is the accelerator's.
 Why:    One loss scale for all processes, and every optimizer skips the same steps.
 Leaves: the author's own autocast regions where the model also runs outside them, or where they differ: then prepared
         models add none (AutocastKwargs(enabled=False)) and every number stays what it was.
-Refuses: several scalers, a scale that the script reads or sets, a scaler given to code that cannot be seen into.
+Refuses: several scalers, a scale that the script reads or sets, a scaler passed to code that the tool cannot see.
 
 Example (setup):
     scaler = torch.amp.GradScaler("cuda")
@@ -56,7 +56,7 @@ CALLED_BY_TORCH = frozenset({"torch.utils.data.Dataset", "torch.autograd.Functio
 
 @dataclass(frozen=True)
 class Region:
-    """One autocast call. flag: the canonical text of its switch; dtype None: not one the Accelerator can be told."""
+    """One autocast call. flag: the canonical text of its switch. dtype: None if the Accelerator has no name for it."""
 
     call: ast.Call
     dtype: str | None
@@ -110,7 +110,7 @@ def _is_plain(stage: Stage, call: ast.Call) -> bool:
 
 
 def _agree(stage: Stage, regions: list[Region], scaler: Scaler | None) -> None:
-    """Either one precision for the whole script, or the author's regions as they are."""
+    """Requests one precision for the whole script, or keeps the author's regions as they are."""
     whole = _is_one_precision(regions, scaler)
     outside = _outside(stage, regions) if whole else None
     if whole and outside is None:
@@ -137,7 +137,7 @@ def _agree(stage: Stage, regions: list[Region], scaler: Scaler | None) -> None:
 
 
 def _is_one_precision(regions: list[Region], scaler: Scaler | None) -> bool:
-    """Whether all regions are alike and belong to the scaler, so that `mixed_precision=` says the same."""
+    """Whether all regions are alike and match the scaler, so that `mixed_precision=` can replace them."""
     first = regions[0] if regions else None
     if first is None or first.dtype is None or first.device == "cpu":
         return False
@@ -171,7 +171,7 @@ def _request(
 
 
 def _outside(stage: Stage, regions: list[Region]) -> ast.Call | None:
-    """A forward pass of a trained model that no region is around, while the switch is on."""
+    """A forward pass of a trained model outside all regions, while the switch is on."""
     calls = {r.call for r in regions}
     models = set(stage.facts.models)
     flag = regions[0].flag

@@ -1,4 +1,4 @@
-"""What a condition asks that processes may answer differently: their rank, a file system, a clock, the machine's name."""
+"""Conditions that may differ between processes: they ask for the rank, a file system, a clock or the machine's name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ASKS_RANK = frozenset({"get_rank", "get_node_local_rank", "get_global_rank"})
 _OF_ACCELERATOR = frozenset(
     {"is_main_process", "is_local_main_process", "is_last_process", "process_index", "local_process_index"}
 )
-# A value that comes out of these still says what was asked.
+# Functions whose result still depends on what their argument depends on.
 _PASSES_ON = frozenset(
     f"builtins.{name}"
     for name in ("len", "bool", "int", "float", "str", "max", "min", "any", "all", "abs", "sorted", "list")
@@ -36,7 +36,7 @@ _PASSES_ON = frozenset(
 
 
 class ProcessDependent:
-    """Answers for one script."""
+    """Finds out which values of a script differ between processes, and why."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -44,7 +44,7 @@ class ProcessDependent:
         self._memo: dict[ast.expr, str | None] = {}
 
     def asks(self, node: ast.expr) -> str | None:
-        """What the value of an expression depends on that differs by process; None where nothing is seen to."""
+        """Why the value of an expression may differ between processes; None where nothing says that it does."""
         if node not in self._memo:
             self._memo[node] = None  # a name that is assigned from itself
             self._memo[node] = self._asks(node)
@@ -89,7 +89,7 @@ class ProcessDependent:
         return MACHINE if paths & _MACHINES else None
 
     def _asks_path(self, call: ast.Call, paths: set[str]) -> bool:
-        """`path.exists()`, where it is no method of the script's own."""
+        """`path.exists()`, where the script has no method of that name."""
         known = all(p.startswith("pathlib.") for p in paths)
         return known and last_name(call.func) in _METHODS_OF_PATHS and not self.facts.targets(call)
 
@@ -102,7 +102,7 @@ class ProcessDependent:
         return next((what for what in found if what is not None), None)
 
     def _returned(self, function: FunctionNode) -> str | None:
-        """What a function of the script returns, and under which tests it does."""
+        """Why the result of a function may differ: the values that it returns, and the tests around its `return`s."""
         if isinstance(function, ast.Lambda):
             return None
         returns = returns_of(self.facts, function)
@@ -111,7 +111,7 @@ class ProcessDependent:
         return self._first([*(r.value for r in returns if r.value is not None), *tests])
 
     def _entry(self, node: ast.Subscript) -> str | None:
-        """`options["rank"]` of a dictionary: what the script stores there."""
+        """`options["rank"]`: what the script stores under that key."""
         if not isinstance(node.slice, ast.Constant):
             return None
         owner, key = written(node.value), node.slice.value

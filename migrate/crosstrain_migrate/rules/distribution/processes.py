@@ -3,13 +3,13 @@ CT304: DistributedSampler
 CT305: processes started by hand
 CT308: a device chosen by hand
 
-What:   The process group, the device each process takes, samplers and `set_epoch`, tests of the rank, barriers,
-        reductions of metrics, `mp.spawn` and its port: the script becomes the plain one it is with a single process.
-        Where it holds more than that (samplers of its own, sums over the processes that no library takes), it is mapped
-        where it stands: the launcher's group, devices, `prepare`; all else stays as it is.
-Why:    One set of calls works on any number of processes and machines, and every number is global by the other rules.
-Refuses: gradients or weights that are averaged by hand beside `prepare`, a barrier that only some processes reach; with
-         `--runtime accelerate`, whose prepared model is another object, whatever would be mapped.
+What:   The process group, the device of each process, samplers and `set_epoch`, tests of the rank, barriers, reductions of
+        metrics, `mp.spawn` and its port. A script that trains with DistributedDataParallel joins the launcher's group,
+        uses the accelerator's device and calls `prepare`; the rest stays as it is. Any other script becomes the plain
+        script that it is on a single process.
+Why:    The same calls work on any number of processes and machines, and the other rules make every number global.
+Refuses: gradients or weights that the script averages itself in addition to `prepare`; a barrier that only some processes
+         reach; with `--runtime accelerate`, whose prepared model is another object, everything that would be mapped.
 
 Example CT303 (imports):
     import torch.distributed as dist
@@ -81,7 +81,7 @@ GROUP, SAMPLER, PROCESSES, DEVICE = "CT303", "CT304", "CT305", "CT308"
 
 
 def started(stage: Stage) -> None:
-    """Functions that the script starts in processes of their own are called: what they compute is known only then."""
+    """Calls the functions that the script starts in processes of their own, so that what they compute becomes known."""
     for call in stage.single.spawns:
         if not stage.single.dead(call):
             call_directly(stage, call, SPAWNED_RANK)
@@ -107,7 +107,7 @@ def call_directly(stage: Stage, spawn: ast.Call, number: str) -> None:
 
 
 def plan(stage: Stage) -> None:
-    """Everything else: the wrappers, branches, statements, samplers and ranks."""
+    """Plans everything else: wrappers, branches, statements, samplers and ranks."""
     if not _distributes(stage):
         return
     own_collectives.plan(stage)
@@ -130,7 +130,7 @@ def _distributes(stage: Stage) -> bool:
 
 
 def _own_data(stage: Stage) -> None:
-    """Without a loader, what one process trained on was what it drew, and no two drew the same."""
+    """Reports training data that each process draws itself, without a loader."""
     facts = stage.facts
     if facts.train_loaders or not facts.backward_calls:
         return
@@ -165,7 +165,7 @@ def _statements(stage: Stage) -> None:
 
 
 def devices(stage: Stage) -> None:
-    """A device chosen by `if` and `else` is one choice, as the rules about devices know it."""
+    """Turns a device chosen by `if` and `else` into a conditional expression, which the rules about devices know."""
     for node in stage.facts.each(ast.If):
         match node.body, node.orelse:
             case [ast.Assign(targets=[target]) as first], [ast.Assign() as second]:
@@ -193,7 +193,7 @@ def sets_environment(node: ast.Assign) -> bool:
 
 
 def _counts_rank(stage: Stage, node: ast.AugAssign) -> bool:
-    """`args.rank += gpu`: from the machine's first process to this one; whoever reads it asks the accelerator."""
+    """`args.rank += gpu`: makes the node's first rank the rank of this process; its readers ask the accelerator instead."""
     if not isinstance(node.op, ast.Add) or not isinstance(node.target, ast.Name | ast.Attribute):
         return False
     by, target = stage.single.launch_value(node.value), stage.single.launch_value(node.target)
@@ -201,7 +201,7 @@ def _counts_rank(stage: Stage, node: ast.AugAssign) -> bool:
 
 
 def _unread_rank(stage: Stage, node: ast.Assign) -> bool:
-    """A rank or a size that a function asks the launcher for, and does nothing with."""
+    """Whether a function asks for a rank or a size that it does not use."""
     target = node.targets[0]
     if len(node.targets) > 1 or not isinstance(target, ast.Name) or not effectless(node.value):
         return False

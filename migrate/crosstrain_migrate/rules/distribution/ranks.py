@@ -17,7 +17,7 @@ GROUP, DEVICE = "CT303", "CT308"
 
 
 def plan(stage: Stage) -> None:
-    """Plans the devices and numbers that stand for each use."""
+    """Plans what replaces each use."""
     for call in stage.facts.each(ast.Call):
         if not stage.single.dead(call) and not stage.is_settled(call):
             _told_to_others(stage, call)
@@ -38,7 +38,7 @@ def plan(stage: Stage) -> None:
 
 
 def _told_to_others(stage: Stage, call: ast.Call) -> None:
-    """`tqdm(loader, disable=rank != 0)`: what code from elsewhere is told about this process."""
+    """`tqdm(loader, disable=rank != 0)`: a test of the rank that is passed to another library."""
     values = stage.facts.of(call.func)
     if any(isinstance(v, Function | Method | Class) for v in values):
         return  # the script's own code is read with what it is given
@@ -49,7 +49,7 @@ def _told_to_others(stage: Stage, call: ast.Call) -> None:
 
 
 def _backend(stage: Stage, call: ast.Call) -> None:
-    """`print(f"... {dist.get_backend()}")`: the backend's name where it is only shown."""
+    """`print(f"... {dist.get_backend()}")`: replaces the backend's name where it is only shown."""
     if "torch.distributed.get_backend" not in stage.facts.paths(call.func) or call.args or call.keywords:
         return
     parent = stage.parent(call)
@@ -81,7 +81,7 @@ def _rank(stage: Stage, node: ast.expr, known: KnownValue) -> None:
 
 
 def number(stage: Stage, node: ast.expr, known: KnownValue) -> str | None:
-    """What the accelerator calls a rank or a size; None of what is only computed from one: `rank + 1`."""
+    """The accelerator's name for a rank or a size; None for what is computed from one: `rank + 1`."""
     if known.value not in (0, 1):
         return None
     for process in stage.several:
@@ -132,13 +132,13 @@ def _is_ordinal(stage: Stage, text: ast.JoinedStr) -> bool:
 
 
 def _has_name(stage: Stage, value: ast.expr) -> bool:
-    """Whether the uses of what a value is bound to say what it is: no number that is computed from a size."""
+    """Whether the uses of a variable with this value can be replaced: it is not a number that is computed from a size."""
     known = stage.single.launch_value(value)
     return known is not None and (not is_number(known) or number(stage, value, known) is not None)
 
 
 def _carried_on(stage: Stage, node: ast.expr) -> bool:
-    """Handed on under another name, where its uses are found: assigned, returned, passed to the script's own code."""
+    """Whether a rank is only assigned, returned or passed to the script's own code, where its uses are found."""
     for child, around in stage.outward(node):
         if isinstance(around, ast.Call):
             if child is around.func:

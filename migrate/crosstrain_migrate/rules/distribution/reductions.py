@@ -1,4 +1,4 @@
-"""Reductions over the processes: sums and means of numbers, and of gradients, are global without them."""
+"""The script's own reductions: sums and means of numbers and of gradients are global without them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def reduction(stage: Stage, node: ast.Expr, call: ast.Call) -> None:
 
 
 def _no_unknown_size(stage: Stage, node: ast.Expr) -> None:
-    """A sum over processes is often divided by their number. Where that number cannot be followed, nothing is done."""
+    """Refuses a sum that may be divided by the number of processes, where the tool cannot follow that number."""
     for _, divisor in filter(
         None, map(division, walk(stage.facts.enclosing_function(node) or stage.facts.tree))
     ):
@@ -52,7 +52,7 @@ def _no_unknown_size(stage: Stage, node: ast.Expr) -> None:
 
 
 def check_reduction(stage: Stage, call: ast.Call) -> None:
-    """Sums and means of numbers are global already; gradients are averaged. What else is reduced is not known."""
+    """Refuses all but sums and means of numbers, which are global already, and averages of gradients."""
     operation = given(call, "op", 1)
     name = ast.unparse(operation).rsplit(".", 1)[-1] if operation is not None else "SUM"
     tensor = given(call, "tensor", 0)
@@ -86,6 +86,6 @@ def _divided(stage: Stage, tensor: ast.expr) -> bool:
 
 
 def reduced(stage: Stage) -> set[str]:
-    """The tensors that the script reduces itself, by source."""
+    """The source texts of the tensors that the script reduces itself."""
     found = {ast.unparse(c.args[0]) for c in stage.facts.calls_to(*REDUCERS) if c.args}
     return found | {t.removesuffix(".data") for t in found} | {f"{t}.data" for t in found}

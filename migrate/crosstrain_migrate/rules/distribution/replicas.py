@@ -1,9 +1,9 @@
 """CT301: DataParallel
 CT302: DistributedDataParallel
 
-What:   `nn.DataParallel(model)` and `DistributedDataParallel(model, ...)` become the model itself, and `.module` goes
-        wherever it reached through them.
-Why:    The prepared model averages gradients and stays the author's own object, so nothing has to be reached through.
+What:   `nn.DataParallel(model)` and `DistributedDataParallel(model, ...)` become the model itself, and `.module` on
+        them is removed.
+Why:    The prepared model averages gradients and is still the author's own object, so `.module` is not needed.
 Refuses: a process group of its own, communication hooks.
 
 Example CT301 (setup):
@@ -88,7 +88,7 @@ def plan(stage: Stage) -> None:
 
 
 def _is_open(stage: Stage, node: ast.AST) -> bool:
-    """Whether a single process comes to `node`, and nothing is planned for it yet."""
+    """Whether a single process runs `node`, and nothing is planned for it yet."""
     return not stage.single.dead(node) and not stage.is_settled(node)
 
 
@@ -107,9 +107,9 @@ def _unwrap(stage: Stage, call: ast.Call) -> None:
 
 
 def wrapped_model(call: ast.Call, rule: str, otherwise: str) -> ast.expr:
-    """What a wrapper is made of. Raises Refusal where it is made with an argument that `prepare` has no counterpart of.
+    """The model in a wrapper. Raises Refusal for arguments of the wrapper that have no counterpart in `prepare`.
 
-    otherwise: what the reason says of that.
+    otherwise: the second half of the reason.
     """
     unknown = {k.arg for k in call.keywords} - IGNORED
     model = given(call, "module", 0)
@@ -128,14 +128,14 @@ def _wrappers(stage: Stage, node: ast.expr) -> set[str]:
 
 
 def _rule(stage: Stage, node: ast.expr) -> str:
-    """The rule about the wrapper that a value, or a call that makes one, is."""
+    """The rule about the kind of wrapper that a value is, or that a call makes."""
     paths = stage.facts.paths(node.func) & WRAPPERS if isinstance(node, ast.Call) else set()
     paths = paths or _wrappers(stage, node)
     return THREADS if paths and all("Distributed" not in p for p in paths) else PROCESSES
 
 
 def _method(stage: Stage, call: ast.Call, method: ast.Attribute) -> None:
-    """What a script asks of the wrapper itself."""
+    """Plans a method call on the wrapper itself."""
     name, model = method.attr, method.value
     if name == "no_sync":
         template = MARK.format("no_sync") + "({m})"
@@ -150,13 +150,13 @@ def _method(stage: Stage, call: ast.Call, method: ast.Attribute) -> None:
 
 
 def _was_inside(stage: Stage, model: ast.expr) -> bool:
-    """Whether a variable holds what was taken out of the wrapper."""
+    """Whether a variable holds the model that `.module` took out of the wrapper."""
     sources = stage.single.sources.of(model) if isinstance(model, ast.Name | ast.Attribute) else []
     return any(isinstance(n, ast.Attribute) and n.attr == "module" for n in nodes_in(sources))
 
 
 def _prefix(stage: Stage, call: ast.Call, owner: ast.expr, name: str) -> None:
-    """The wrapper's own state had `module.` before every name: older files still load, and new ones do without."""
+    """The wrapper's state had `module.` before every name: older files still load, and new ones have no prefix."""
     if name == "state_dict":
         reason = "with the wrapper, the names in the state saved here began with `module.`; now they never do"
         stage.note(_rule(stage, owner), call, reason, "update other programs that read these files")
@@ -165,7 +165,7 @@ def _prefix(stage: Stage, call: ast.Call, owner: ast.expr, name: str) -> None:
 
 
 def _saves_inner_state(stage: Stage) -> bool:
-    """Whether the script's own files hold the names of the model inside: `model.module.state_dict()`."""
+    """Whether the script saves the state of the inner model: `model.module.state_dict()`."""
     asked = [
         c.func.value for c in stage.facts.method_calls("state_dict") if isinstance(c.func, ast.Attribute)
     ]
@@ -174,7 +174,7 @@ def _saves_inner_state(stage: Stage) -> bool:
 
 
 def _was_saved(stage: Stage, state: ast.expr, depth: int = 5) -> bool:
-    """Whether a state may have been read from a file: it is not one that a model of this run has just given."""
+    """Whether a state may come from a file, and not from a model of this run."""
     if isinstance(state, ast.Subscript):
         return _was_saved(stage, state.value, depth)
     if isinstance(state, ast.Call):
@@ -204,7 +204,7 @@ def _without_prefix(stage: Stage, call: ast.Call, owner: ast.expr, state: ast.ex
 
 
 def _inputs(stage: Stage) -> None:
-    """The wrapper moves what it is called with; the model itself does not, and prepared loaders move batches only."""
+    """Moves the wrapper's arguments to the device: the model itself does not, and prepared loaders move batches only."""
     for call in stage.facts.calls:
         if is_wrapped(stage, call.func) and _is_open(stage, call):
             for value in arguments_of(call):
@@ -214,7 +214,7 @@ def _inputs(stage: Stage) -> None:
 
 
 def _made_on_the_cpu(stage: Stage, node: ast.expr) -> bool:
-    """`torch.randn(20, 10)`, here or where the variable was assigned."""
+    """Whether a tensor is made on the CPU, here or where its variable is assigned: `torch.randn(20, 10)`."""
     made = [o for o in stage.single.sources.origins(node) if isinstance(o, ast.Call)]
     return bool(made) and all(
         not any(k.arg in {"device", None} for k in call.keywords)
@@ -224,7 +224,7 @@ def _made_on_the_cpu(stage: Stage, node: ast.expr) -> bool:
 
 
 def _as_loaded(stage: Stage, node: ast.expr, depth: int = 3) -> bool:
-    """Whether this is what a loop over a loader binds, and nothing has moved it since: `for images, labels in loader`."""
+    """Whether a loop over a loader binds this, and nothing moves it: `for images, labels in loader`."""
     if isinstance(node, ast.Call) and stage.facts.paths(node.func) & VARIABLE:
         return bool(node.args) and _as_loaded(stage, node.args[0], depth)
     if not isinstance(node, ast.Name) or not depth:
@@ -243,7 +243,7 @@ def _is_loaded_as(stage: Stage, name: ast.AST, depth: int) -> bool:
 
 
 def _batches(stage: Stage, wrapped: list[ast.Call]) -> None:
-    """DataParallel splits the loader's batch over the devices: the author's batch size is the global one."""
+    """Requests split batches for DataParallel, which splits each batch over the devices."""
     if not wrapped or any(_rule(stage, call) == PROCESSES for call in wrapped):
         return
     if not stage.requested.split_batches and not _multiplied(stage):
@@ -253,7 +253,7 @@ def _batches(stage: Stage, wrapped: list[ast.Call]) -> None:
 
 
 def _multiplied(stage: Stage) -> bool:
-    """Whether the batch size grows with the number of devices, so that it is one device's that the author chose."""
+    """Whether the script multiplies the batch size by the number of devices: the author chose that of one device."""
     sizes = (given(c, "batch_size", 1) for c in stage.facts.calls_to("torch.utils.data.DataLoader"))
     return any(
         _multiplies(stage, node) or (isinstance(node, ast.Name | ast.Attribute) and _is_scaled(stage, node))

@@ -1,4 +1,4 @@
-"""Distributed samplers go: prepared loaders shard themselves, in the order the sampler had."""
+"""Removes distributed samplers: prepared loaders shard themselves."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def plan(stage: Stage) -> None:
 
 
 def _is_none_alone(stage: Stage, node: ast.expr) -> bool:
-    """Whether what several processes have for a sampler is None on one."""
+    """Whether a sampler that several processes have is None on one process."""
     known = stage.single.value_of(node)
     is_none = known is not None and known.value is None
     return is_none and (stage.single.launch_value(node) is not None or bool(made_samplers(stage, node)))
@@ -61,7 +61,7 @@ def made_samplers(stage: Stage, node: ast.expr, depth: int = 5) -> list[ast.Call
 
 
 def _sampler_made(stage: Stage, node: ast.expr) -> ast.Call | None:
-    """The DistributedSampler(...) that surely is the sampler, also when one process trains."""
+    """The DistributedSampler(...) that is certain to be the sampler, also when one process trains."""
     if stage.single.value_of(node) is not None:
         return None
     values: list[ast.expr] = [node] if isinstance(node, ast.Call | ast.IfExp) else []

@@ -1,4 +1,4 @@
-"""The script's GradScaler goes: the accelerator scales the loss, unscales, skips and keeps the scale's state."""
+"""Removes the script's GradScaler: the accelerator scales, unscales, skips steps and keeps the scale's state."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def bound(call: ast.Call, names: tuple[str, ...]) -> dict[str | None, ast.expr]:
 
 
 class Scaler:
-    """The script's GradScaler: where it is held, and what becomes of each use."""
+    """The script's GradScaler: the variables that hold it, and the edits of each use."""
 
     def __init__(self, stage: Stage, created: list[ast.Call]) -> None:
         if len(created) > 1:
@@ -64,7 +64,7 @@ class Scaler:
             pass
 
     def _found_more(self) -> bool:
-        """Whether the script hands the scaler on to a variable, attribute or parameter that was not known to hold it."""
+        """Whether another variable, attribute or parameter is found that holds the scaler."""
         before = len(self.holders)
         for node in self.facts.each(ast.Assign, ast.Call):
             if isinstance(node, ast.Call):
@@ -149,7 +149,7 @@ class Scaler:
         self.stage.replace(call, RULE, OWN_SCALE, state)
 
     def _asked_before(self, node: ast.AST) -> bool:
-        """Whether `node` stands in an `if` that asks for the scaler: the accelerator is asked there, too."""
+        """Whether an `if` around `node` already tests whether there is a scaler."""
         return any(
             isinstance(around, ast.If) and child in around.body and self.tests(around.test)
             for child, around in self.stage.outward(node)
@@ -174,7 +174,7 @@ class Scaler:
         return all(isinstance(use, ast.Attribute) and use.attr == "backward" for use in uses)
 
     def _unscale(self, call: ast.Call, statement: ast.stmt, optimizer: ast.expr) -> None:
-        """Clipping by the accelerator unscales first; other code that reads gradients needs them unscaled all the same."""
+        """Removes `unscale_` where the accelerator clips, which unscales first, unless other code reads the gradients."""
         from crosstrain_migrate.rules.preparing.clipping import CLIPPERS
 
         function = self.facts.enclosing_function(call)
@@ -190,7 +190,7 @@ class Scaler:
         self.stage.replace(call, RULE, "the accelerator unscales", template, o=optimizer)
 
     def _clips_scaled(self) -> None:
-        """Clipping without `unscale_` before it held the scaled gradients below the threshold; ours unscales first."""
+        """Reports clipping without `unscale_`: it clipped the scaled gradients, and the accelerator unscales them first."""
         from crosstrain_migrate.rules.preparing.clipping import CLIPPERS
 
         called = [
@@ -211,7 +211,7 @@ class Scaler:
     # -- branches that differ in the scaler alone ------------------------------------------------------------
 
     def _fold_equal_branches(self) -> None:
-        """`if use_amp: (scaled) else: (the same, plain)`: one of them is enough."""
+        """Merges `if use_amp: (scaled) else: (the same, unscaled)`."""
         for node in self.facts.each(ast.If):
             if not node.orelse or self.stage.is_settled(node):
                 continue
@@ -302,7 +302,7 @@ class Scaler:
                 self.stage.remove(choice, RULE)
 
     def _parameters(self) -> None:
-        """Functions no longer get the scaler."""
+        """Removes the parameters that pass the scaler."""
         for scope, name in self.holders:
             function = scope.node if scope is not None else None
             if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -328,7 +328,7 @@ class Scaler:
                 raise refuse(RULE, site, reason, "pass it by name")
 
     def _rest(self) -> None:
-        """Every use must have been dealt with."""
+        """Refuses a use of the scaler that nothing has replaced."""
         for node in self.facts.each(ast.Name, ast.Attribute):
             if not isinstance(node.ctx, ast.Load) or not self.holds(node):
                 continue
@@ -340,7 +340,7 @@ class Scaler:
 
 
 class _Strip(ast.NodeTransformer):
-    """Takes autocast and scaler out of a copied statement; both are known by where they stand."""
+    """Removes autocast and the scaler from a copied statement; both are recognised by their positions."""
 
     def __init__(self, scalers: set[tuple[int, int]], regions: set[tuple[int, int]]) -> None:
         self.scalers = scalers

@@ -198,7 +198,7 @@ class SingleProcess:
     def _value_Attribute(self, node: ast.Attribute) -> KnownValue | None:
         stores = self.sources.definitions(node)
         alive = [a for a in stores if not self.dead(a)]
-        if self.world.several:  # one of them has the number that was added up in the end
+        if self.world.several:  # the last value is the one after `+=`
             alive = [a for a in alive if self._augments(a)] or alive
         found = [self._definition(a) for a in alive]
         if self.sources.is_namespace(node.value):

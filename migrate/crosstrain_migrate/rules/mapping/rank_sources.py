@@ -17,7 +17,7 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import FunctionNode, written
 from crosstrain_migrate.syntax.walks import walk
 
-# What averages gradients over processes, which `prepare` takes the place of: not DataParallel.
+# The wrappers that average gradients over processes, as `prepare` does: not DataParallel.
 WRAPPERS = frozenset(w for w in ALL_WRAPPERS if w.endswith("DistributedDataParallel"))
 STATE, ACCELERATOR = "PartialState", "Accelerator"
 LOCAL_SIZE = 'int(os.environ.get("LOCAL_WORLD_SIZE", 1))'

@@ -22,7 +22,7 @@ from . import barriers, group, in_place, layers, ordinals, spawned, world_switch
 from .rank_sources import WRAPPERS
 
 RULE = "CT303"
-MAPPED = "torch.distributed"  # what is settled once a script is mapped
+MAPPED = "torch.distributed"  # a mapped script may keep it
 COLLECTIVES = frozenset({"all_reduce", "reduce", "all_gather", "reduce_scatter"})
 
 
@@ -101,7 +101,7 @@ def plan(stage: Stage) -> None:
     _unwrap_choices(stage)
     _drop_repeated_unwrapping(stage)
     _drop_sync_switches(stage)
-    if not stage.requested.in_place:  # otherwise no rule makes the accelerator's device of it
+    if not stage.requested.in_place:  # otherwise no rule replaces these devices by the accelerator's
         ordinals.plan(stage)
     first = next(iter(stage.facts.calls_to(INIT, *WRAPPERS)))
     reason = "this script distributes its work itself, and still does: samplers, rank checks and torch.distributed calls are unchanged. They run on CPUs and GPUs, not on TPUs"

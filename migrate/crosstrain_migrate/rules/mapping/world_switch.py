@@ -26,7 +26,7 @@ MORE_THAN_ONE = 'int(os.environ.get("WORLD_SIZE", 1)) > 1'
 SWITCHES = (SWITCH, MORE_THAN_ONE)
 LOCAL_RANK = "local_rank"  # what torch's launchers have always called it
 
-# What other launchers call it, and ours.
+# The variables of other launchers, and their names under ours.
 VARIABLES = {
     "OMPI_COMM_WORLD_RANK": "RANK",
     "OMPI_COMM_WORLD_SIZE": "WORLD_SIZE",

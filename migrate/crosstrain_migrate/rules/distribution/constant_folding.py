@@ -68,6 +68,13 @@ def join(found: list[KnownValue | None]) -> KnownValue | None:
     return None
 
 
+def marked(found: KnownValue | None, from_launch: bool) -> KnownValue | None:
+    """A value that, if `from_launch`, would be different on several processes."""
+    if found is None or found is PENDING or not from_launch:
+        return found
+    return KnownValue(found.value, True)
+
+
 def apply(function: Callable[..., object], arguments: list[KnownValue]) -> KnownValue | None:
     """What a pure function returns for these values; None if it raises."""
     try:

@@ -19,7 +19,7 @@ from crosstrain_migrate.rules.sources import sources_of
 from crosstrain_migrate.syntax.nodes import FunctionNode
 from crosstrain_migrate.syntax.walks import walk
 
-from .constant_folding import BINARY, COMPARE, PENDING, PURE, KnownValue, apply, join
+from .constant_folding import BINARY, COMPARE, PENDING, PURE, KnownValue, apply, join, marked
 from .dead_code import DeadCode
 from .launcher_settings import (
     DIST,
@@ -98,14 +98,8 @@ class SingleProcess:
             return KnownValue(self.world.rank, True)
         definitions = self.sources.definitions(node)
         alive = [d for d in definitions if not self.dead(d)]
-        return self._beside_dead(join([self._definition(d) for d in alive]), len(alive) < len(definitions))
-
-    @staticmethod
-    def _beside_dead(found: KnownValue | None, beside: bool) -> KnownValue | None:
-        """Marks a value that several processes may not have: they also run the code that is dead here."""
-        if found is None or found is PENDING or not beside:
-            return found
-        return KnownValue(found.value, True)
+        # Several processes also run the code that is dead here.
+        return marked(join([self._definition(d) for d in alive]), len(alive) < len(definitions))
 
     def _definition(self, node: ast.AST) -> KnownValue | None:
         if isinstance(node, ast.arg):
@@ -166,10 +160,7 @@ class SingleProcess:
         ]
         spawns = [s for s in self.spawns if s.args and self._spawned(s) is function]
         found.extend(self._spawned_argument(s, function, argument) for s in spawns if not self.dead(s))
-        result = join(found)
-        if result is None or result is PENDING or not spawns:
-            return result
-        return KnownValue(result.value, True)  # started processes get other values
+        return marked(join(found), bool(spawns))  # started processes get other values
 
     def _passed(
         self, site: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDef, argument: ast.arg
@@ -205,7 +196,7 @@ class SingleProcess:
             found.append(option(self.sources.options.get(node.attr), node.attr, self.world, self._value))
         else:
             found += self._fields(node)
-        return self._beside_dead(join(found), len(alive) < len(stores))
+        return marked(join(found), len(alive) < len(stores))
 
     def _fields(self, node: ast.Attribute) -> list[KnownValue | None]:
         """`config.world_size` of a `Config(world_size=...)` whose class has no constructor of its own."""
@@ -277,8 +268,7 @@ class SingleProcess:
         launched = self.world.variable(name)
         if launched is not None or len(node.args) < 2:
             return KnownValue(launched, True)
-        default = self._value(node.args[1])
-        return default if default is None or default is PENDING else KnownValue(default.value, True)
+        return marked(self._value(node.args[1]), True)
 
     def _needed(self, node: ast.expr) -> KnownValue | None:
         """`int(os.getenv("SLURM_NODEID"))`: without a default, the script expects to be launched."""
@@ -344,7 +334,7 @@ class SingleProcess:
         else:
             tuples = [v.elts if isinstance(v, ast.Tuple) else [] for v in values]
             found = [self._value(t[index]) if index < len(t) else None for t in tuples]
-        return self._beside_dead(join(found), len(returns) < len(everywhere))
+        return marked(join(found), len(returns) < len(everywhere))
 
     def _value_Subscript(self, node: ast.Subscript) -> KnownValue | None:
         if (name := asked_variable(node)) is not None:
@@ -418,12 +408,7 @@ class SingleProcess:
             return PENDING
         if test is None:
             return join([self._value(node.body), self._value(node.orelse)])
-        found = self._value(node.body if test.truth else node.orelse)
-        return (
-            found
-            if found is None or found is PENDING
-            else KnownValue(found.value, found.from_launch or test.from_launch)
-        )
+        return marked(self._value(node.body if test.truth else node.orelse), test.from_launch)
 
     # -- code that one process never runs --------------------------------------------------------------------
 

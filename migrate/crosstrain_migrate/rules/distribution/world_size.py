@@ -99,7 +99,7 @@ def _is_local(stage: Stage, node: ast.expr) -> bool:
 def shared_out(statement: ast.stmt) -> Refusal:
     """The refusal of a number that is divided among processes, where nothing gives each of them its own data."""
     reason = (
-        f"`{ast.unparse(statement)}` divides work among the processes; the Accelerator divides only the batches of "
+        f"`{ast.unparse(statement)}` divides by the number of processes; the Accelerator divides only the batches of "
         "DataLoaders"
     )
     remedy = (

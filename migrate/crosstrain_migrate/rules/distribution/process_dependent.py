@@ -9,7 +9,7 @@ from crosstrain_migrate.rules.sources import sources_of
 from crosstrain_migrate.syntax.nodes import FunctionNode, last_name, written
 
 from .launcher_settings import DIST, RANKS, SPAWNED_RANK, asked_variable
-from .single_process import returns_of
+from .single_process import entries, returns_of, stored_under
 
 EXITS = frozenset({"sys.exit", "builtins.exit", "builtins.quit", "os._exit"})
 RANK, FILES, CLOCK, MACHINE = "its own rank", "the file system", "the clock", "the machine's name"
@@ -115,21 +115,9 @@ class ProcessDependent:
         if not isinstance(node.slice, ast.Constant):
             return None
         owner, key = written(node.value), node.slice.value
-        stored = [
-            s.value
-            for s in self.facts.each(ast.Assign)
-            for t in s.targets
-            if isinstance(t, ast.Subscript)
-            and isinstance(t.slice, ast.Constant)
-            and t.slice.value == key
-            and written(t.value) == owner
-        ]
+        stored = [value for holder, value in stored_under(self.facts, key) if written(holder) == owner]
         origins = self.sources.of(node.value) if isinstance(node.value, ast.Name | ast.Attribute) else []
-        for origin in origins:
-            if isinstance(origin, ast.Dict):
-                pairs = zip(origin.keys, origin.values, strict=True)
-                stored += [v for k, v in pairs if isinstance(k, ast.Constant) and k.value == key]
-        return self._first(stored)
+        return self._first([*stored, *(value for origin in origins for value in entries(origin, key))])
 
 
 def _is_mark(name: str) -> bool:

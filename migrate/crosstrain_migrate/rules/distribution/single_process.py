@@ -46,6 +46,18 @@ def returns_of(facts: Facts, function: FunctionNode) -> list[ast.Return]:
     return [n for n in found if facts.enclosing_function(n) is function]
 
 
+def entries(node: ast.expr, key: object) -> list[ast.expr]:
+    """The values under a key of a dictionary that is written out."""
+    pairs = zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ()
+    return [value for own, value in pairs if isinstance(own, ast.Constant) and own.value == key]
+
+
+def stored_under(facts: Facts, key: object) -> list[tuple[ast.expr, ast.expr]]:
+    """The dictionaries in which the script stores something under a key, with what it stores: `options["rank"] = 0`."""
+    stores = ((t, s.value) for s in facts.each(ast.Assign) for t in s.targets if isinstance(t, ast.Subscript))
+    return [(t.value, v) for t, v in stores if isinstance(t.slice, ast.Constant) and t.slice.value == key]
+
+
 class SingleProcess:
     """Evaluates expressions of one script under the assumption that it runs as a single, unlaunched process, or as
     one process of another `world`."""
@@ -362,14 +374,8 @@ class SingleProcess:
                 continue
             if not isinstance(value, ast.Dict):
                 return None
-            found += [
-                self._value(v)
-                for k, v in zip(value.keys, value.values, strict=True)
-                if isinstance(k, ast.Constant) and k.value == key
-            ]
-        for node in self.facts.each(ast.Assign):
-            keys = [t.slice for t in node.targets if isinstance(t, ast.Subscript)]
-            found += [self._value(node.value) for k in keys if isinstance(k, ast.Constant) and k.value == key]
+            found += map(self._value, entries(value, key))
+        found += [self._value(value) for _, value in stored_under(self.facts, key)]
         return join(found)
 
     def _value_Compare(self, node: ast.Compare) -> KnownValue | None:

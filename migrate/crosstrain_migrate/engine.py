@@ -177,7 +177,7 @@ def _trains(facts: Facts) -> bool:
 
 def _from_plain(path: Path, text: str, plain: Plain, options: Options, policy: Policy) -> FileResult:
     """Converts the plain script found inside `text`, and speaks of it in the lines of `text`."""
-    from crosstrain_migrate.rules.distribution.empty_code import comments, tidy
+    from crosstrain_migrate.rules.distribution.empty_code import comments, remove_dead_code
     from crosstrain_migrate.rules.distribution.plain import gone_with_code
     from crosstrain_migrate.rules.mapping.joined_group import joined_once
     from crosstrain_migrate.syntax.checks import check_result, keeps_comment_lines
@@ -199,9 +199,9 @@ def _from_plain(path: Path, text: str, plain: Plain, options: Options, policy: P
     else:
         full = after
         after = (
-            tidy(plain.text, joined_once(after), mapped=True)
+            remove_dead_code(plain.text, joined_once(after), mapped=True)
             if plain.requested.mapped
-            else tidy(plain.text, after)
+            else remove_dead_code(plain.text, after)
         )
         lost = [] if keeps_comment_lines(full, after) else list(comments(full) - comments(after))
         findings = (*findings, *(gone_with_code([c], _line_of(c, text)) for c in lost))

@@ -152,7 +152,7 @@ def test_a_model_that_is_cut_over_the_ranks_is_refused_whatever_group_adds_it_up
     """`prepare` would give every process the first one's part, and train another model without a word."""
     own_group = (GOLDEN / "tensor_parallel" / "before.py").read_text()
     default_group = own_group.replace(", group=ctx.group", "").replace(", group=group", "")
-    for text, said in ((own_group, "among some of the processes"), (default_group, "is made by the rank")):
+    for text, said in ((own_group, "only some of the processes"), (default_group, "depends on the rank")):
         result = migrate(text)
         assert [f.severity for f in result.findings if said in f.reason] == [Severity.REFUSED]
         assert result.after == text

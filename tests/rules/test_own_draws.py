@@ -131,7 +131,7 @@ def test_without_a_seed_by_rank_nothing_is_shared(old: str, new: str) -> None:
     assert "    steps //= world\n" in migrate(DRAWN.replace(old, new)).after, "as the author has it"
     result = unwound(DRAWN.replace(old, new))
     assert result.refused
-    found = [f for f in result.findings if "shares something out" in f.reason]
+    found = [f for f in result.findings if "divides by the number of processes" in f.reason]
     assert [f.line for f in found] == [DRAWN.splitlines().index("    steps //= world") + 1]
 
 
@@ -206,4 +206,4 @@ def test_batches_that_are_added_up_are_shared_instead_of_their_number() -> None:
 def test_a_number_that_no_loss_is_divided_by_is_refused() -> None:
     result = unwound(LOADED.replace(" / steps", ""))
     assert result.refused
-    assert "shares something out" in result.findings[0].reason
+    assert "divides by the number of processes" in result.findings[0].reason

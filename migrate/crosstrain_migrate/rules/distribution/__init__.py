@@ -1,6 +1,7 @@
-"""CT3: distribution and precision by hand, taken out down to the plain script inside.
+"""CT3: scripts that distribute themselves or choose their precision themselves, reduced to the plain script inside.
 
-For precision, DataParallel and gradients averaged by hand, and for what runs on Accelerate. A script that trains with
-DistributedDataParallel is mapped where it stands (`rules.mapping`), which asks this package for the parts that both need:
-what the processes know (`alone`, `launched`), the wrapper (`replicas`), and what nothing uses any more (`sweep`, `tidy`).
+This is done for mixed precision, for DataParallel, for gradients that the script averages itself, and for whatever runs on
+Accelerate. A script that trains with DistributedDataParallel is mapped construct by construct instead (`rules.mapping`). It
+uses the parts of this package that both ways need: what a process knows (`single_process`, `launcher_settings`), the wrapper
+(`replicas`), and the removal of code that nothing uses any more (`unused_code`, `empty_code`).
 """

@@ -1,4 +1,4 @@
-"""Scripts that silence all but the main process by a `print` of their own in `builtins`: CT401 does it call by call."""
+"""Scripts that silence all but the main process by putting a `print` of their own into `builtins`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ OWN_KEYWORDS = frozenset({"sep", "end", "file", "flush"})
 
 
 def plan(stage: Stage) -> None:
-    """Arguments that only the script's own `print` takes (`force=True`) go with it."""
-    if not any(isinstance(n, ast.FunctionDef) and replaces_print(stage, n) for n in stage.facts.nodes):
+    """Removes the arguments that only the script's own `print` takes (`force=True`)."""
+    if not any(puts_print(stage, function.body) for function in stage.facts.each(ast.FunctionDef)):
         return
     for call in stage.facts.calls_to("builtins.print"):
         for keyword in call.keywords:
@@ -23,13 +23,8 @@ def plan(stage: Stage) -> None:
                 stage.edits.append(e.RemoveArgument(call, RULE, reason, argument=keyword.value))
 
 
-def replaces_print(stage: Stage, function: ast.FunctionDef) -> bool:
-    """Whether `function` does nothing but put a `print` of the script's own in the place of the builtin one."""
-    return puts_print(stage, function.body)
-
-
 def puts_print(stage: Stage, body: list[ast.stmt]) -> bool:
-    """Whether statements do nothing else: those of such a function, or of a branch."""
+    """Whether the statements of a function or a branch only put a `print` of the script's own in the builtin's place."""
     stored = [s for s in body if isinstance(s, ast.Assign) and _of_builtins(stage, s.targets[0])]
     rest = [s for s in body if s not in stored]
     return bool(stored) and all(

@@ -1,4 +1,4 @@
-"""Values of expressions that are certain, and the arithmetic that keeps them so."""
+"""Constant folding: the values of expressions, where they are certain."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class KnownValues:
-    """A value; `hand`: it would be another one if the script ran on several processes."""
+class KnownValue:
+    """A certain value. from_launch: it would be different if the script ran on several processes."""
 
     value: object
-    hand: bool = False
+    from_launch: bool = False
 
     @property
     def truth(self) -> bool:
         return bool(self.value)
 
 
-PENDING = KnownValues("pending")
-
-
+PENDING = KnownValue("pending")
 BINARY: dict[type[ast.operator], Callable[..., object]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -31,8 +29,6 @@ BINARY: dict[type[ast.operator], Callable[..., object]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-
-
 COMPARE: dict[type[ast.cmpop], Callable[..., object]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -45,8 +41,6 @@ COMPARE: dict[type[ast.cmpop], Callable[..., object]] = {
     ast.In: lambda a, b: a in b,
     ast.NotIn: lambda a, b: a not in b,
 }
-
-
 PURE: dict[str, Callable[..., object]] = {
     "int": int,
     "str": str,
@@ -61,7 +55,7 @@ PURE: dict[str, Callable[..., object]] = {
 }
 
 
-def join(found: list[KnownValues | None]) -> KnownValues | None:
+def join(found: list[KnownValue | None]) -> KnownValue | None:
     settled = [k for k in found if k is not PENDING]
     if not settled:
         return PENDING if found else None
@@ -70,13 +64,20 @@ def join(found: list[KnownValues | None]) -> KnownValues | None:
     values = [k for k in settled if k is not None]
     first = values[0]
     if all(type(k.value) is type(first.value) and k.value == first.value for k in values):
-        return KnownValues(first.value, any(k.hand for k in values))
+        return KnownValue(first.value, any(k.from_launch for k in values))
     return None
 
 
-def apply(function: Callable[..., object], arguments: list[KnownValues]) -> KnownValues | None:
-    """What a pure function returns, if it takes these values."""
+def marked(found: KnownValue | None, from_launch: bool) -> KnownValue | None:
+    """A value that, if `from_launch`, would be different on several processes."""
+    if found is None or found is PENDING or not from_launch:
+        return found
+    return KnownValue(found.value, True)
+
+
+def apply(function: Callable[..., object], arguments: list[KnownValue]) -> KnownValue | None:
+    """What a pure function returns for these values; None if it raises."""
     try:
-        return KnownValues(function(*(a.value for a in arguments)), any(a.hand for a in arguments))
+        return KnownValue(function(*(a.value for a in arguments)), any(a.from_launch for a in arguments))
     except (TypeError, ValueError, ZeroDivisionError, OverflowError, IndexError, KeyError):
         return None

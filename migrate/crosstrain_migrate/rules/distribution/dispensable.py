@@ -1,33 +1,45 @@
-"""Code that only several processes run: what of it is distribution, so that it may go; anything else is refused."""
+"""Code that only several processes run. What is part of the distribution may be removed; anything else is refused."""
 
 from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.facts.values import External, Function, Method, Parameters, Unknown
+from crosstrain_migrate.facts.arguments import arguments_of
+from crosstrain_migrate.facts.values import External, Function, Method, Parameters, Unknown, code_of
 from crosstrain_migrate.rules.base import refuse
+from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.walks import walk
 
-from .builtin_print import puts_print, replaces_print
-from .launcher_settings import DIST, ENVIRONMENT, LAUNCHED, SETUP, SPAWN, WRAPPERS
+from .builtin_print import puts_print
+from .launcher_settings import DIST, LAUNCHED, SETUP, SPAWN, WRAPPERS, asked_variable
 from .layers import SYNC_BATCH_NORM, keep_synchronised
 from .own_draws import keep_share
 from .plain import Stage
-from .reductions import REDUCERS, check_reduction, reduced
+from .reductions import REDUCERS, check_reduction, division, reduced
 from .samplers import SAMPLERS
 from .world_size import ACCUMULATED, accumulates, is_batch_size, is_workers, share_batches, shared_out
 from .written_back import WrittenBack
 
 RULE = "CT303"
 NO_GRADIENTS = frozenset({"torch.no_grad", "torch.inference_mode"})
+DISPENSABLE = SPAWN | {"builtins.print", "time.sleep", "torch.multiprocessing.set_start_method"}
+DISPENSABLE_FROM = ("torch.cuda.", "torch.backends.", "torch.accelerator.", "logging.", "warnings.")
+LOGGING = frozenset({"info", "warning", "warn", "debug"})
+# Wrappers, samplers, loaders and devices.
+MAKERS = (
+    WRAPPERS | SAMPLERS | {f"torch.utils.data.{n}" for n in ("DataLoader", "BatchSampler")} | {"torch.device"}
+)
+MOVES = frozenset({"cuda", "to"})
+OF_MODELS = frozenset({"parameters", "named_parameters", "buffers"})
+OF_NUMBERS = frozenset({"tolist", "item", "clone", "detach", "to"})
 
 
-def lose_comments(stage: Stage, body: list[ast.stmt], elif_test: ast.expr | None = None) -> None:
-    """The comments of a branch that goes: what they speak of goes with it, and the report lists them."""
+def report_lost_comments(stage: Stage, body: list[ast.stmt], elif_test: ast.expr | None = None) -> None:
+    """Reports the comments of a branch that is removed, because they are removed with it."""
     lines = stage.text.split("\n")
-    first, last = body[0].lineno, body[-1].end_lineno or body[-1].lineno
-    if elif_test is not None:  # what stands above an `elif` belongs to it
-        first = elif_test.lineno
+    # What stands above an `elif` belongs to it.
+    first = elif_test.lineno if elif_test is not None else body[0].lineno
+    last = body[-1].end_lineno or body[-1].lineno
     while first > 1 and (
         lines[first - 2].strip().startswith("#") or lines[first - 2].split("#")[0].strip() == "else:"
     ):
@@ -35,8 +47,8 @@ def lose_comments(stage: Stage, body: list[ast.stmt], elif_test: ast.expr | None
     indent = body[0].col_offset
     while last < len(lines) and lines[last].strip().startswith("#") and lines[last].find("#") >= indent:
         last += 1
-    found = [comment for line in lines[max(first - 2, 0) : last] if (comment := _comment(line))]
-    stage.lose(found, first)
+    found = (_comment(line) for line in lines[max(first - 2, 0) : last])
+    stage.report_lost([comment for comment in found if comment], first)
 
 
 def _comment(line: str) -> str:
@@ -52,46 +64,40 @@ def _comment(line: str) -> str:
 
 
 def check_dispensable(stage: Stage, body: list[ast.stmt], at: ast.If, taken: list[ast.stmt]) -> None:
-    """Refuses a branch that does more than distribute. `taken`: what one process does instead."""
-    instead = {ast.dump(s) for s in taken} | {t for s in taken for t in _made(stage, s)}
+    """Refuses a branch that does more than distribute. taken: what one process does instead."""
+    instead = {ast.dump(s) for s in taken} | {text for s in taken for text in _bindings(stage, s)}
     numbers = WrittenBack(stage)
     for statement in () if puts_print(stage, body) else body:
-        if numbers.goes(statement):
+        if numbers.has_no_effect(statement):
             continue
-        if ast.dump(statement) in instead or (_made(stage, statement) and _made(stage, statement) <= instead):
+        bound = _bindings(stage, statement)
+        if ast.dump(statement) in instead or (bound and bound <= instead) or keep_share(stage, statement, at):
             continue
-        if keep_share(stage, statement, at):
-            continue
-        layers = [
-            n
-            for n in walk(statement)
-            if isinstance(n, ast.Call) and stage.facts.paths(n.func) & SYNC_BATCH_NORM
-        ]
-        for layer in layers:
-            made = stage.statement(layer)
-            if isinstance(made, ast.Assign):
-                keep_synchronised(stage, made, at)
+        for call in walk(statement):
+            if isinstance(call, ast.Call) and stage.facts.paths(call.func) & SYNC_BATCH_NORM:
+                made = stage.statement(call)
+                if isinstance(made, ast.Assign):
+                    keep_synchronised(stage, made, at)
         if not _is_dispensable(stage, statement):
             if isinstance(statement, ast.Assign | ast.AugAssign) and _shares_out(stage, statement):
                 raise shared_out(statement)
-            raise refuse(
-                RULE,
-                statement,
-                "this runs only when several processes train, and the tool cannot tell what it becomes",
-                "move it out of the branch, or take the hand-written distribution out, and run migrate again",
+            reason = "this runs only when several processes train, and the tool does not know what it should become"
+            remedy = (
+                "move it out of the branch, or remove the hand-written distribution, and run migrate again"
             )
+            raise refuse(RULE, statement, reason, remedy)
 
 
 def _shares_out(stage: Stage, statement: ast.Assign | ast.AugAssign) -> bool:
-    """`accumulation_steps //= world_size`: a number is divided by that of the processes."""
-    if not isinstance(statement, ast.AugAssign):
+    """`accumulation_steps //= world_size`: whether a number is divided by the number of processes."""
+    if isinstance(statement, ast.Assign):
         return _divides(stage, statement.value)
-    worlds = (stage.alone, *stage.several)
-    divides = isinstance(statement.op, ast.Div | ast.FloorDiv)
-    return divides and any(world.by_hand(statement.value) is not None for world in worlds)
+    processes = (stage.single, *stage.several)
+    known = (process.launch_value(statement.value) for process in processes)
+    return division(statement) is not None and any(value is not None for value in known)
 
 
-def _made(stage: Stage, statement: ast.stmt) -> set[str]:
+def _bindings(stage: Stage, statement: ast.stmt) -> set[str]:
     """What an assignment binds, and by which imported function: `checkpoint = torch.load(...)` in both branches."""
     if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
         return set()
@@ -102,48 +108,48 @@ def _made(stage: Stage, statement: ast.stmt) -> set[str]:
 def _is_dispensable(stage: Stage, statement: ast.stmt) -> bool:
     if statement in stage.gone:
         return True
-    if isinstance(statement, ast.Pass | ast.Import | ast.ImportFrom | ast.Raise | ast.Assert | ast.Global):
-        return True
-    if isinstance(statement, ast.Return):
-        return statement.value is None or _plain_value(stage, statement.value)
-    if isinstance(statement, ast.For):
-        return all(_is_dispensable(stage, s) for s in statement.body) and _plain_value(stage, statement.iter)
-    if isinstance(statement, ast.With):
-        entered = [i.context_expr for i in statement.items]
-        quiet = all(isinstance(c, ast.Call) and stage.facts.paths(c.func) & NO_GRADIENTS for c in entered)
-        return quiet and all(_is_dispensable(stage, s) for s in statement.body)
-    if isinstance(statement, ast.If):
-        return all(_is_dispensable(stage, s) for s in (*statement.body, *statement.orelse))
-    if isinstance(statement, ast.Expr):
-        return isinstance(statement.value, ast.Constant) or (
-            isinstance(statement.value, ast.Call) and _dispensable_call(stage, statement.value)
-        )
-    if isinstance(statement, ast.Assign | ast.AnnAssign):
-        targets: list[ast.expr] = (
-            statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        )
-        return statement.value is None or _dispensable_value(stage, targets, statement.value)
-    if isinstance(statement, ast.AugAssign):
-        return _dispensable_update(stage, statement)
+    match statement:
+        case ast.Pass() | ast.Import() | ast.ImportFrom() | ast.Raise() | ast.Assert() | ast.Global():
+            return True
+        case ast.Return():
+            return statement.value is None or _only_asks(stage, statement.value)
+        case ast.For():
+            return _all_dispensable(stage, statement.body) and _only_asks(stage, statement.iter)
+        case ast.With():
+            entered = [item.context_expr for item in statement.items]
+            quiet = all(isinstance(c, ast.Call) and stage.facts.paths(c.func) & NO_GRADIENTS for c in entered)
+            return quiet and _all_dispensable(stage, statement.body)
+        case ast.If():
+            return _all_dispensable(stage, [*statement.body, *statement.orelse])
+        case ast.Expr(value=ast.Call() as call):
+            return _dispensable_call(stage, call)
+        case ast.Expr():
+            return isinstance(statement.value, ast.Constant)
+        case ast.Assign():
+            return _dispensable_value(stage, statement.targets, statement.value)
+        case ast.AnnAssign():
+            value = statement.value
+            return value is None or _dispensable_value(stage, [statement.target], value)
+        case ast.AugAssign():
+            return _dispensable_update(stage, statement)
     return False
 
 
-def _plain_value(stage: Stage, node: ast.expr) -> bool:
-    return not any(
-        isinstance(n, ast.Call)
-        and not _asks(stage, n)
-        and not (
-            isinstance(n.func, ast.Attribute) and n.func.attr in {"parameters", "named_parameters", "buffers"}
-        )
-        for n in walk(node)
-    )
+def _all_dispensable(stage: Stage, body: list[ast.stmt]) -> bool:
+    return all(_is_dispensable(stage, statement) for statement in body)
+
+
+def _only_asks(stage: Stage, node: ast.expr) -> bool:
+    """Whether every call in an expression only asks the machine, the group or a model for something."""
+    calls = [n for n in walk(node) if isinstance(n, ast.Call)]
+    of_models = (isinstance(c.func, ast.Attribute) and c.func.attr in OF_MODELS for c in calls)
+    return all(known or _asks(stage, call) for call, known in zip(calls, of_models, strict=True))
 
 
 def _asks(stage: Stage, call: ast.Call) -> bool:
     paths = stage.facts.paths(call.func)
-    return any(
-        p.startswith((DIST, "torch.cuda.", "builtins.")) or p == "torch.device" for p in paths
-    ) or ast.unparse(call.func).startswith(("os.environ", "os.getenv"))
+    asked = any(p.startswith((DIST, "torch.cuda.", "builtins.")) or p == "torch.device" for p in paths)
+    return asked or ast.unparse(call.func).startswith(("os.environ", "os.getenv"))
 
 
 def _dispensable_call(stage: Stage, call: ast.Call) -> bool:
@@ -153,21 +159,13 @@ def _dispensable_call(stage: Stage, call: ast.Call) -> bool:
         return True
     if any(p.startswith(DIST) for p in paths):
         return bool(paths & (SETUP | {"torch.distributed.barrier"})) or shares_weights(stage, call)
-    if any(
-        p.startswith(("torch.cuda.", "torch.backends.", "torch.accelerator.", "logging.", "warnings."))
-        for p in paths
-    ):
+    if paths & DISPENSABLE or any(p.startswith(DISPENSABLE_FROM) for p in paths):
         return True
-    if paths & (SPAWN | {"builtins.print", "time.sleep", "torch.multiprocessing.set_start_method"}):
-        return True
-    text = ast.unparse(call.func)
-    if text.startswith(("os.environ.", "os.putenv", "builtins.")):
+    if ast.unparse(call.func).startswith(("os.environ.", "os.putenv", "builtins.")):
         return True
     if isinstance(call.func, ast.Attribute):
         name = call.func.attr
-        if name in {"set_epoch", "info", "warning", "warn", "debug"}:
-            return True
-        if name in {"cuda", "to"} and _is_module(stage, call.func.value):
+        if name in LOGGING | {"set_epoch"} or (name in MOVES and _is_module(stage, call.func.value)):
             return True
     return _own_function(stage, call)
 
@@ -190,50 +188,36 @@ def _is_module(stage: Stage, node: ast.expr) -> bool:
 
 
 def _own_function(stage: Stage, call: ast.Call) -> bool:
-    """A helper of the script that is made of nothing but distribution, or that reduces what it is given."""
-    values = stage.facts.of(call.func)
-    targets = [
-        v.function.node if isinstance(v, Method) else v.node
-        for v in values
-        if isinstance(v, Function | Method)
-    ]
-    if not targets or len(targets) < len([v for v in values if not isinstance(v, Unknown)]):
+    """Whether a call runs a helper of the script that only distributes, or that only reduces what it is given."""
+    values = [v for v in stage.facts.of(call.func) if not isinstance(v, Unknown)]
+    targets = [code_of(v) for v in values if isinstance(v, Function | Method)]
+    if not targets or len(targets) < len(values):
         return False
     return all(
-        isinstance(t, ast.FunctionDef)
+        isinstance(target, ast.FunctionDef)
         and (
-            all(_is_dispensable(stage, s) for s in t.body)
-            or _reduces_only(stage, t)
-            or replaces_print(stage, t)
+            _all_dispensable(stage, target.body)
+            or _reduces_only(stage, target)
+            or puts_print(stage, target.body)
         )
-        for t in targets
+        for target in targets
     )
 
 
 def _reduces_only(stage: Stage, function: ast.FunctionDef) -> bool:
-    """Puts numbers into a tensor, reduces it and takes them out again: with one process nothing changes."""
-    inner = [n for n in walk(function) if isinstance(n, ast.Call)]
-    if not any(stage.facts.paths(n.func) & REDUCERS for n in inner):
-        return False
-    for call in inner:
-        paths = stage.facts.paths(call.func)
-        if any(p.startswith(("torch.", "builtins.")) for p in paths):
-            continue
-        if not isinstance(call.func, ast.Attribute) or call.func.attr not in {
-            "tolist",
-            "item",
-            "clone",
-            "detach",
-            "to",
-        }:
-            return False
-    return True
+    """Whether a function puts numbers into a tensor, reduces it and takes them out again: one process leaves them as they are."""
+    paths = [(call, stage.facts.paths(call.func)) for call in walk(function) if isinstance(call, ast.Call)]
+    return any(own & REDUCERS for _, own in paths) and all(
+        any(p.startswith(("torch.", "builtins.")) for p in own)
+        or (isinstance(call.func, ast.Attribute) and call.func.attr in OF_NUMBERS)
+        for call, own in paths
+    )
 
 
 def _dispensable_value(stage: Stage, targets: list[ast.expr], value: ast.expr) -> bool:
     if all(_is_environment(t) or _says_when_to_exchange(t) for t in targets):
         return True
-    if stage.alone.by_hand(value) is not None:
+    if stage.single.launch_value(value) is not None:
         return True
     for target in targets:
         if is_batch_size(stage, target) and _divides(stage, value):
@@ -241,26 +225,20 @@ def _dispensable_value(stage: Stage, targets: list[ast.expr], value: ast.expr) -
             return True
         if is_workers(stage, target):
             return True
-    if isinstance(value, ast.Attribute) and value.attr == "module":
-        return True
-    if _is_own_mean(targets, value):
+    if (isinstance(value, ast.Attribute) and value.attr == "module") or _is_own_mean(targets, value):
         return True
     if isinstance(value, ast.Call):
         paths = stage.facts.paths(value.func)
-        if paths & (WRAPPERS | SAMPLERS) or any(p.startswith(DIST) for p in paths):
+        if paths & MAKERS or any(p.startswith(DIST) for p in paths):
             return True
-        if isinstance(value.func, ast.Attribute) and value.func.attr in {"cuda", "to"}:
-            if all(ast.unparse(t) == ast.unparse(value.func.value) for t in targets):
-                return True  # a move to another device
-            return _is_module(stage, value.func.value) or _dispensable_value(stage, targets, value.func.value)
-        if "torch.utils.data.DataLoader" in paths or "torch.utils.data.BatchSampler" in paths:
-            return True
-        if paths & {"torch.device", "torch.utils.data.BatchSampler"}:
-            return True
+        if isinstance(value.func, ast.Attribute) and value.func.attr in MOVES:
+            owner = value.func.value
+            to_itself = all(ast.unparse(t) == ast.unparse(owner) for t in targets)
+            return to_itself or _is_module(stage, owner) or _dispensable_value(stage, targets, owner)
         return _own_function(stage, value)
     if _is_constant(value):
-        names = [n for t in targets for n in ([t] if not isinstance(t, ast.Tuple) else t.elts)]
-        return all(isinstance(n, ast.Name | ast.Attribute) and _speaks_of_ranks(stage, n) for n in names)
+        names = [n for t in targets for n in (t.elts if isinstance(t, ast.Tuple) else [t])]
+        return all(isinstance(n, ast.Name | ast.Attribute) and _is_rank_variable(stage, n) for n in names)
     return _about_ranks(stage, value)
 
 
@@ -279,39 +257,34 @@ def _is_constant(node: ast.expr) -> bool:
     )
 
 
-def _speaks_of_ranks(stage: Stage, target: ast.Name | ast.Attribute) -> bool:
-    """Whether a variable is another word for a rank, a size or a device: by its other values, or by its uses."""
+def _is_rank_variable(stage: Stage, target: ast.Name | ast.Attribute) -> bool:
+    """Whether a variable holds a rank, a size or a device, by its other values or by its uses."""
     text = ast.unparse(target)
-    same = [
-        n
-        for n in walk(stage.facts.tree)
-        if isinstance(n, ast.Name | ast.Attribute) and n is not target and ast.unparse(n) == text
-    ]
+    mentions = stage.facts.each(ast.Name, ast.Attribute)
+    same = [n for n in mentions if n is not target and written(n) == text]
     stored = [stage.statement(n) for n in same if isinstance(n.ctx, ast.Store)]
     values = [s.value for s in stored if isinstance(s, ast.Assign)]
     if any(not _is_constant(v) and _about_ranks(stage, v) for v in values):
         return True
     loads = [n for n in same if isinstance(n.ctx, ast.Load)]
-    return bool(loads) and all(stage.alone.dead(n) or _decides_or_sets_up(stage, n) for n in loads)
+    return bool(loads) and all(stage.single.dead(n) or _decides_or_sets_up(stage, n) for n in loads)
 
 
 def _decides_or_sets_up(stage: Stage, node: ast.AST) -> bool:
-    """A use in a test, or in a call of torch.distributed."""
-    child = node
-    for around in stage.facts.table.ancestors(node):
+    """Whether a value is used in a test, or in a call of torch.distributed."""
+    for child, around in stage.outward(node):
         if isinstance(around, ast.If | ast.IfExp | ast.While) and child is around.test:
             return True
         if isinstance(around, ast.Call) and any(p.startswith(DIST) for p in stage.facts.paths(around.func)):
             return True
         if isinstance(around, ast.stmt):
-            return False
-        child = around
+            break
     return False
 
 
 def _about_ranks(stage: Stage, value: ast.expr, depth: int = 4) -> bool:
-    """Built from ranks, sizes, devices, constants and what the machine has."""
-    if stage.several[0].by_hand(value) is not None or stage.alone.by_hand(value) is not None:
+    """Whether a value is computed only from ranks, sizes, devices, constants and what the machine has."""
+    if stage.several[0].launch_value(value) is not None or stage.single.launch_value(value) is not None:
         return True
     if isinstance(value, ast.Constant):
         return True
@@ -319,51 +292,43 @@ def _about_ranks(stage: Stage, value: ast.expr, depth: int = 4) -> bool:
         held = {value, value.value} if isinstance(value, ast.Attribute) else {value}
         if any(isinstance(v, External) and v.path == "torch.device" for n in held for v in stage.facts.of(n)):
             return True
-        sources = stage.alone.sources.of(value) if depth else []
+        sources = stage.single.sources.of(value) if depth else []
         return bool(sources) and all(_about_ranks(stage, s, depth - 1) for s in sources)
     if isinstance(value, ast.Call):
         formats = isinstance(value.func, ast.Attribute) and value.func.attr == "format"
-        if not formats and not _asks(stage, value):
-            return False
-        return all(_about_ranks(stage, a, depth) for a in (*value.args, *(k.value for k in value.keywords)))
-    if isinstance(value, ast.IfExp):
-        return _about_ranks(stage, value.body, depth) and _about_ranks(stage, value.orelse, depth)
+        given = (_about_ranks(stage, argument, depth) for argument in arguments_of(value))
+        return (formats or _asks(stage, value)) and all(given)
     parts = [n for n in ast.iter_child_nodes(value) if isinstance(n, ast.expr)]
+    if isinstance(value, ast.IfExp):
+        parts.remove(value.test)
     return bool(parts) and all(_about_ranks(stage, part, depth) for part in parts)
 
 
 def _divides(stage: Stage, value: ast.expr) -> bool:
-    return any(
-        isinstance(n, ast.BinOp)
-        and isinstance(n.op, ast.Div | ast.FloorDiv)
-        and stage.alone.by_hand(n.right) is not None
-        for n in walk(value)
-    )
+    """Whether a part of an expression is divided by the number of processes."""
+    divided = (found for n in walk(value) if (found := division(n)) is not None)
+    return any(stage.single.launch_value(divisor) is not None for _, divisor in divided)
 
 
 def _dispensable_update(stage: Stage, node: ast.AugAssign) -> bool:
-    if stage.alone.by_hand(node.value) is None or not isinstance(node.op, ast.Div | ast.FloorDiv | ast.Mult):
+    divides = division(node) is not None
+    if stage.single.launch_value(node.value) is None or not (divides or isinstance(node.op, ast.Mult)):
         return False
     if is_workers(stage, node.target):
         return True
-    if is_batch_size(stage, node.target) and not isinstance(node.op, ast.Mult):
+    if divides and is_batch_size(stage, node.target):
         share_batches(stage, node)
         return True
-    if not isinstance(node.op, ast.Mult) and accumulates(stage, node.target):
+    if divides and accumulates(stage, node.target):
         share_batches(stage, node, ACCUMULATED)
         return True
     return ast.unparse(node.target) in reduced(stage)
 
 
 def _says_when_to_exchange(node: ast.expr) -> bool:
-    """DistributedDataParallel's switch for steps that only add gradients up: exchanging them each time adds up the same."""
+    """DistributedDataParallel's switch for accumulation steps. Averaging the gradients in every step gives the same sum."""
     return isinstance(node, ast.Attribute) and node.attr == "require_backward_grad_sync"
 
 
 def _is_environment(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Subscript)
-        and ast.unparse(node.value) in ENVIRONMENT
-        and isinstance(node.slice, ast.Constant)
-        and node.slice.value in LAUNCHED | {"OMP_NUM_THREADS"}
-    )
+    return isinstance(node, ast.Subscript) and asked_variable(node) in LAUNCHED | {"OMP_NUM_THREADS"}

@@ -1,4 +1,4 @@
-"""What the conversion leaves with nothing to do: branches and functions that hold nothing but `pass`."""
+"""Branches that the conversion leaves empty: they hold nothing but `pass`."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ import io
 import tokenize
 from collections import Counter
 
-from crosstrain_migrate.rules.side_effects import does_nothing, effectless
+from crosstrain_migrate.rules.side_effects import effectless
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.program import modules_of, parts, read_only
+from crosstrain_migrate.syntax.program import parts, read_only
 from crosstrain_migrate.syntax.walks import walk
 
-from .unused_code import sweep
+from .unused_code import remove_unused
 
 RULE = "CT303"
 MAX_ROUNDS = 8
 
 
-def tidy(before: str, text: str, mapped: bool = False) -> str:
-    """The converted script without branches, functions and variables that have nothing to do any more,
-    but had `before`. mapped: it goes on to distribute itself (`sweep`)."""
+def remove_dead_code(before: str, text: str, mapped: bool = False) -> str:
+    """The converted script without empty branches, and without the functions and variables that only `before` used.
+
+    mapped: the script goes on to distribute itself (see `remove_unused`).
+    """
     files = frozenset(part.path for part in parts(text)) if mapped else None
-    swept, _ = sweep(before, _emptied_out(before, text), mapped=files)
+    swept, _ = remove_unused(before, _without_empty_branches(text), mapped=files)
     return swept
 
 
@@ -32,85 +34,43 @@ def comments(text: str) -> Counter[str]:
     return Counter(token.string.rstrip() for token in tokens if token.type == tokenize.COMMENT)
 
 
-def _emptied_out(before: str, text: str) -> str:
+def _without_empty_branches(text: str) -> str:
     from crosstrain_migrate.syntax.rewrite import rewrite
 
     for _ in range(MAX_ROUNDS):
-        tree = read_only(text)
-        branches = [node for node in walk(tree) if isinstance(node, ast.If)]
+        branches = [node for node in walk(read_only(text)) if isinstance(node, ast.If)]
         inner = {following for node in branches if (following := _elif(node)) is not None}
         edits: list[e.Edit] = []
-        done: set[ast.AST] = set()  # what stands in a branch that an edit names: that is looked at again
+        done: set[ast.AST] = set()  # nodes in a branch that an edit names: the next round looks at them
         for node in branches:
-            if node not in inner and node not in done and (found := _emptied(node)):
-                edits += found
+            if node not in inner and node not in done and (edit := _emptied(node)) is not None:
+                edits.append(edit)
                 done.update(walk(node))
-        edits = edits or _idle_helper(read_only(before), tree)
         if not edits:
-            return text
+            break
         text = rewrite(text, edits)
     return text
 
 
-def _idle_helper(before: ast.Module, tree: ast.Module) -> list[e.Edit]:
-    """A function of which nothing but `pass` is left, and the calls of it."""
-    busy = {
-        s.name
-        for m in modules_of(before)
-        for s in m.body
-        if isinstance(s, ast.FunctionDef) and not does_nothing(s.body)
-    }
-    for function in (s for m in modules_of(tree) for s in m.body):
-        if (
-            not isinstance(function, ast.FunctionDef)
-            or function.name not in busy
-            or not does_nothing(function.body)
-        ):
-            continue
-        if any(isinstance(n, ast.alias | ast.Attribute) and _named(n) == function.name for n in walk(tree)):
-            continue  # other files of the program know it
-        uses = [n for n in walk(tree) if isinstance(n, ast.Name) and n.id == function.name]
-        calls = [
-            s
-            for s in walk(tree)
-            if isinstance(s, ast.Expr)
-            and isinstance(s.value, ast.Call)
-            and s.value.func in uses
-            and all(effectless(a) for a in (*s.value.args, *(k.value for k in s.value.keywords)))
-        ]
-        if len(calls) == len(uses) and not function.decorator_list:
-            return [e.RemoveStatement(s, RULE) for s in (function, *calls)]
-    return []
-
-
-def _named(node: ast.alias | ast.Attribute) -> str:
-    return node.name if isinstance(node, ast.alias) else node.attr
-
-
-def _emptied(node: ast.If) -> list[e.Edit]:
-    """Trailing branches of an `if` that are nothing but `pass`; the whole of it when none is left."""
-    arms: list[list[ast.stmt]] = []
-    tests: list[ast.expr] = []
-    current: ast.If | None = node
-    while current is not None:
-        arms.append(current.body)
-        tests.append(current.test)
-        following, current = current.orelse, _elif(current)
-        if current is None and following:
-            arms.append(following)
+def _emptied(node: ast.If) -> e.Edit | None:
+    """Drops the last branches of an `if` that hold nothing but `pass`, and the whole `if` when none is left."""
+    chain = [node]
+    while (following := _elif(chain[-1])) is not None:
+        chain.append(following)
+    last = chain[-1].orelse
+    arms = [*(arm.body for arm in chain), *([last] if last else [])]
     kept = len(arms)
     while kept and all(isinstance(s, ast.Pass) for s in arms[kept - 1]):
-        if kept <= len(tests) and not effectless(tests[kept - 1]):
+        if kept <= len(chain) and not effectless(chain[kept - 1].test):
             break
         kept -= 1
     if kept == len(arms):
-        return []
-    if not kept:
-        return [e.RemoveStatement(node, RULE)]
-    return [e.Fold(node, RULE, arms=("keep",) * kept + ("drop",) * (len(arms) - kept))]
+        return None
+    fates = ("keep",) * kept + ("drop",) * (len(arms) - kept)
+    return e.Fold(node, RULE, arms=fates) if kept else e.RemoveStatement(node, RULE)
 
 
 def _elif(node: ast.If) -> ast.If | None:
-    """The `elif` of an `if`, which an `if` inside its `else` is not."""
+    """The `elif` of an `if`; an `if` inside its `else` is none."""
     following = node.orelse[0] if len(node.orelse) == 1 else None
     return following if isinstance(following, ast.If) and following.col_offset == node.col_offset else None

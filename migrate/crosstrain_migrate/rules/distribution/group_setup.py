@@ -1,4 +1,4 @@
-"""An `if` every branch of which makes the processes one group: one process has none, so all of it goes."""
+"""An `if` whose branches all set the process group up: one process has none, so the whole `if` is removed."""
 
 from __future__ import annotations
 
@@ -6,29 +6,20 @@ import ast
 
 from crosstrain_migrate.syntax.walks import walk
 
-from .launcher_settings import DIST, SETUP
+from .launcher_settings import DIST, INIT, SETUP
 from .plain import Stage
 
-INIT = "torch.distributed.init_process_group"
 SAYS = ("builtins.print", "warnings.", "logging.")
 QUESTIONS = (
     *(DIST, "torch.device", "torch.accelerator.current_accelerator", "torch.cuda.is_available"),
-    *(
-        "os.path.",
-        "os.getcwd",
-        "os.getenv",
-        "os.environ.get",
-        "os.environ.keys",
-        "tempfile.gettempdir",
-        "urllib.parse.urlparse",
-    ),
-    *("builtins.int", "builtins.str"),
+    *("os.path.", "os.getcwd", "os.getenv", "os.environ.get", "os.environ.keys", "tempfile.gettempdir"),
+    *("urllib.parse.urlparse", "builtins.int", "builtins.str"),
 )
 ASKED_OF_TEXT = frozenset({"lower", "upper", "strip", "startswith", "endswith", "format", "keys", "get"})
 
 
 def only_sets_up(stage: Stage, node: ast.If, arms: list[list[ast.stmt]]) -> bool:
-    """Whether the group is set up in every arm (of which one is taken for sure), and nothing else is done in any."""
+    """Whether every branch sets the group up (one of them is taken for certain) and does nothing else."""
     inside = set(walk(node))
     return len(arms) > 1 and all(
         any(_initialises(stage, s) for s in arm) and all(_about_the_group(stage, s, inside) for s in arm)
@@ -57,23 +48,16 @@ def _about_the_group(stage: Stage, statement: ast.stmt, inside: set[ast.AST]) ->
 
 
 def _stays_inside(stage: Stage, target: ast.Name, inside: set[ast.AST]) -> bool:
-    """Whether a variable is read nowhere but in the branches that go."""
+    """Whether a variable is read only in the branches that are removed."""
     scope = stage.facts.table.of_node[target].resolve(target.id)
-    return (
-        scope is not None
-        and scope.parent is not None
-        and all(
-            n in inside
-            for n in stage.facts.each(ast.Name)
-            if n.id == target.id
-            and isinstance(n.ctx, ast.Load)
-            and stage.facts.table.of_node[n].resolve(n.id) is scope
-        )
-    )
+    if scope is None or scope.parent is None:
+        return False
+    mentions = stage.facts.mentions(scope, target.id)
+    return all(n in inside for n in mentions if isinstance(n.ctx, ast.Load))
 
 
 def _only_asks(stage: Stage, node: ast.expr) -> bool:
-    """Evaluating it changes nothing: questions about paths, text, the machine and the group."""
+    """Whether an expression only asks about paths, text, the machine and the group."""
     for call in walk(node):
         if not isinstance(call, ast.Call):
             continue

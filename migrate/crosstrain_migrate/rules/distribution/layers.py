@@ -1,4 +1,4 @@
-"""Batch statistics over all processes: layers that were synchronised stay so, where the device can."""
+"""SyncBatchNorm: layers that were synchronised stay so on devices that support it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plan_assignment(stage: Stage, node: ast.Assign, call: ast.Call) -> None:
 
 
 def keep_synchronised(stage: Stage, node: ast.Assign, before: ast.stmt) -> None:
-    """Batch statistics over all processes: kept, where layers that can do it exist."""
+    """Keeps the conversion to SyncBatchNorm for several processes on CUDA."""
     wanted = [*_conditions(stage, node, before), f"{MARK.format('num_processes')} > 1"]
     test = " and ".join([*wanted, f'{MARK.format("device")}.type == "cuda"'])
     lines = f"if {test}:\n    {stage.source(node)}"
@@ -41,20 +41,20 @@ def keep_synchronised(stage: Stage, node: ast.Assign, before: ast.stmt) -> None:
 
 
 def _conditions(stage: Stage, node: ast.stmt, outermost: ast.stmt) -> list[str]:
-    """What else the script asks before it synchronises them: `--sync-bn` beside the tests of the distribution."""
+    """The other conditions of the conversion: `--sync-bn` next to the tests of the distribution."""
     found: list[str] = []
-    child: ast.AST = node
-    for around in () if node is outermost else stage.facts.table.ancestors(node):
+    for child, around in stage.outward(node) if node is not outermost else ():
         if isinstance(around, ast.If):
-            chosen = child in around.body
-            joined = isinstance(around.test, ast.BoolOp) and isinstance(around.test.op, ast.And) and chosen
-            parts = around.test.values if joined and isinstance(around.test, ast.BoolOp) else [around.test]
-            for part in reversed([p for p in parts if stage.alone.by_hand(p) is None]):
-                text = stage.source(part)
-                simple = isinstance(part, ast.Name | ast.Attribute | ast.Call)
-                text = text if simple else f"({text})"
-                found.insert(0, text if chosen else f"not {text}")
+            chosen, parts = child in around.body, [around.test]
+            if chosen and isinstance(around.test, ast.BoolOp) and isinstance(around.test.op, ast.And):
+                parts = around.test.values
+            texts = [_in_parentheses(stage, p) for p in parts if stage.single.launch_value(p) is None]
+            found = [*(text if chosen else f"not {text}" for text in texts), *found]
         if around is outermost:
             break
-        child = around
     return found
+
+
+def _in_parentheses(stage: Stage, part: ast.expr) -> str:
+    text = stage.source(part)
+    return text if isinstance(part, ast.Name | ast.Attribute | ast.Call) else f"({text})"

@@ -1,6 +1,6 @@
-"""Second names that taking a wrapper out leaves: `raw = model.module if distributed else model` became `raw = model`.
+"""Aliases that removing a wrapper leaves: `raw = model.module if distributed else model` became `raw = model`.
 
-Such a name says nothing any more: its uses say `model`, and it goes. A second name that the author gave stays.
+Their uses name `model` instead, and the alias is removed. An alias that the author wrote stays.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ RULE = "CT303"
 def one_name(
     facts: Facts, authors: Container[str], stays: Callable[[ast.Name], bool], lines: int | None = None
 ) -> list[e.Edit]:
-    """The edits that make a copy's uses name what it is a copy of; none when there is no such copy.
+    """The edits that replace one alias by the name it stands for; none when there is no alias.
 
-    authors: the assignments that were there before. stays: whether something else needs a name.
-    lines: a copy that is used in more of them stays.
+    authors: the author's own assignments. stays: whether something else needs a name. lines: an alias that is used in more
+    lines stays.
     """
     for node in facts.each(ast.Assign):
         copy, original = node.targets[0], node.value
@@ -37,7 +37,7 @@ def one_name(
 
 
 def _replaceable(facts: Facts, node: ast.Assign, copy: ast.Name, original: ast.Name) -> list[ast.Name]:
-    """All uses of the copy, if each of them sees in `original` what it sees in the copy."""
+    """All uses of the alias, if `original` has the same value at each of them; else none."""
     table = facts.table
     scope, of_original = table.of_node[copy].resolve(copy.id), table.of_node[original].resolve(original.id)
     if scope is None or of_original is None or isinstance(scope.node, ast.ClassDef):
@@ -52,7 +52,7 @@ def _replaceable(facts: Facts, node: ast.Assign, copy: ast.Name, original: ast.N
 
 
 def _declared(scope: Scope, name: str) -> bool:
-    """Whether the name is the function's parameter, or another scope's."""
+    """Whether a name is a parameter of the function, or declared global or nonlocal."""
     node = scope.node
     if isinstance(node, ast.Module | ast.ClassDef):
         return False

@@ -1,4 +1,4 @@
-"""What a text reads: names by function and by file, and attributes."""
+"""The names that a text reads, by function and by file, and the attributes."""
 
 from __future__ import annotations
 
@@ -23,21 +23,20 @@ class Uses:
         for module in modules_of(tree):
             own = self.by_file[path_of(module)] = set()
             self._visit(module, path_of(module), [self.by_scope[""], own])
-        self.names: set[str] = set().union(*self.by_file.values())
 
     @cached_property
     def assignments(self) -> Counter[str]:
-        """Every assignment as it is written, with how often it is."""
+        """The number of times that each assignment occurs, by its text."""
         return Counter(ast.unparse(n) for n in statements(self._tree) if isinstance(n, ast.Assign))
 
     @cached_property
-    def _twins(self) -> set[str]:
+    def _equal_branches(self) -> set[str]:
         branches = (n for n in statements(self._tree) if isinstance(n, ast.If))
         return {ast.dump(n) for n in branches if n.orelse and same_code(n.body, n.orelse)}
 
     def has_same_branches(self, node: ast.If) -> bool:
         """Whether the author wrote two equal branches."""
-        return ast.dump(node) in self._twins
+        return ast.dump(node) in self._equal_branches
 
     def _visit(self, node: ast.AST, path: str, around: list[set[str]]) -> None:
         for child in children(node):

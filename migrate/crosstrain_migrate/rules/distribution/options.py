@@ -1,4 +1,4 @@
-"""Command-line options that say how to distribute: what they are when nothing launched the script, or a launcher did."""
+"""Command-line options that say how to distribute, and their values with and without a launcher."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 from crosstrain_migrate.facts.arguments import keyword_of
 
-from .constant_folding import PENDING, KnownValues
+from .constant_folding import PENDING, KnownValue
 from .launcher_settings import OPTION, SIZE_OPTION, SWITCH, World
 
 
 def option(
-    call: ast.Call | None, name: str, world: World, value: Callable[[ast.expr], KnownValues | None]
-) -> KnownValues | None:
-    """What `args.NAME` holds, where `call` is its `add_argument`; None when the option is the author's business."""
+    call: ast.Call | None, name: str, world: World, value: Callable[[ast.expr], KnownValue | None]
+) -> KnownValue | None:
+    """The value of `args.NAME`, whose `add_argument` is `call`; None when the option does not say how to distribute."""
     if call is None:
-        return KnownValues(world.local_rank, True) if name == "local_rank" else PENDING
+        return KnownValue(world.local_rank, True) if name == "local_rank" else PENDING
     if not OPTION.match(name):
         return None
     switch = _switch(call)
@@ -31,25 +31,25 @@ def option(
         held = found.value
     elif switch is not None:
         if SWITCH.search(name) is None:
-            return None  # `--gpu` alone asks for a device, not for several processes
+            return None  # `--gpu` without a value asks for a device, not for several processes
         held = not switch
     if SIZE_OPTION.match(name) and (held is None or (isinstance(held, int) and held > 1)):
         held = 1
-    return KnownValues(held, True)
+    return KnownValue(held, True)
 
 
 def _switch(call: ast.Call) -> bool | None:
-    """What giving an option without a value sets it to; None for options with values."""
+    """What a flag sets its option to; None for options with values."""
     action = keyword_of(call, "action")
     if isinstance(action, ast.Constant) and action.value in {"store_true", "store_false"}:
         return bool(action.value == "store_true")
     return None
 
 
-def _launched(name: str, world: World, switch: bool) -> KnownValues | None:
-    """What an option says where the script was started on several processes."""
+def _launched(name: str, world: World, switch: bool) -> KnownValue | None:
+    """The value of an option when a launcher started several processes."""
     if name.endswith("rank") or name in {"nr", "gpu"}:
-        return KnownValues(world.local_rank if name in {"local_rank", "gpu"} else world.rank, True)
+        return KnownValue(world.local_rank if name in {"local_rank", "gpu"} else world.rank, True)
     if SIZE_OPTION.match(name):
-        return KnownValues(world.size if "world" in name else world.local_size, True)
-    return KnownValues(True, True) if switch and SWITCH.search(name) else None
+        return KnownValue(world.size if "world" in name else world.local_size, True)
+    return KnownValue(True, True) if switch and SWITCH.search(name) else None

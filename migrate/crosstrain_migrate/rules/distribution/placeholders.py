@@ -16,8 +16,8 @@ And (after_epoch):
 from __future__ import annotations
 
 import ast
+from itertools import chain, pairwise
 
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.syntax import edits as e
 
@@ -31,11 +31,10 @@ MAIN = frozenset({"is_main_process", "is_local_main_process"})
 def plan(context: Context) -> None:
     if context.requested.split_batches:
         context.options["split_batches"] = "True"
-    for node in context.facts.nodes:
-        found = MARKED.match(node.id) if isinstance(node, ast.Name) else None
+    for node in context.facts.each(ast.Name):
+        found = MARKED.match(node.id)
         if found is None:
             continue
-        assert isinstance(node, ast.Name)
         statement = context.facts.table.statement_of(node)
         if context.requested.mapped and not context.at_hand(node):
             state = context.process(node, RULE)
@@ -46,14 +45,15 @@ def plan(context: Context) -> None:
                 context.edits.append(e.RemoveStatement(statement, RULE))
                 continue
             if found[1] in MAIN and not _is_guard(context, node):
-                _said_by_all(context, node)
+                context.edits.append(e.Replace(node, RULE, template="True"))
+                reason = "every process counts as the main process here, because the accelerator is not available to this code"
+                context.note(RULE, node, reason, "move it below the place where the Accelerator is made")
                 continue
-            raise refuse(
-                RULE,
-                node,
-                f"`accelerator.{found[1]}` is needed here, where the accelerator cannot be brought",
-                "move this behind the place where the model is made, into a function that its callers call directly",
+            reason = f"this code needs `accelerator.{found[1]}`, and nothing can hand it the accelerator"
+            remedy = (
+                "move it below the place where the model is made, into a function that is called directly"
             )
+            raise refuse(RULE, node, reason, remedy)
         context.edits.append(e.Replace(node, RULE, template=f"{context.accelerator(node)}.{found[1]}"))
         if found[1] in COLLECTIVE:
             context.collective.add(statement)
@@ -61,22 +61,7 @@ def plan(context: Context) -> None:
 
 def _is_guard(context: Context, node: ast.AST) -> bool:
     """Whether a block depends on `node`, and not merely a value."""
-    child = node
-    for around in context.facts.table.ancestors(node):
-        if isinstance(around, ast.If | ast.While):
-            return child is around.test
+    for child, around in pairwise(chain((node,), context.facts.table.ancestors(node))):
         if isinstance(around, ast.stmt):
-            return False
-        child = around
+            return isinstance(around, ast.If | ast.While) and child is around.test
     return False
-
-
-def _said_by_all(context: Context, node: ast.expr) -> None:
-    context.edits.append(e.Replace(node, RULE, template="True"))
-    context.note(
-        RULE,
-        node,
-        "every process counts as the main process here, because the accelerator is not available",
-        "move this behind the place where the Accelerator is made",
-        Severity.NOTE,
-    )

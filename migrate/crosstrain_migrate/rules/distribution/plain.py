@@ -1,22 +1,25 @@
-"""From a script that distributes itself, or chooses its precision by hand, to the plain script inside it.
+"""Reduces a script that distributes itself, or sets its precision up itself, to the plain script inside it.
 
-The plain script computes what the original computes as one process; all other rules then convert it as they convert
-any script. Where it needs the accelerator (a barrier, an autocast region, a rank) it holds a mark such as
-`__crosstrain_wait_for_everyone__()`, which `marks` replaces once it is known how the accelerator is reached there.
+The plain script computes what the original computes as one process. All other rules then convert it as they convert any
+script. Where it needs the accelerator (a barrier, an autocast region, a rank), it holds a mark such as
+`__crosstrain_wait_for_everyone__()`. `placeholders` replaces the marks once it is known how that code gets the accelerator.
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain, pairwise
 
 from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.observed import Sightings
 from crosstrain_migrate.results import Change, Finding, Severity
 from crosstrain_migrate.rules.base import Refusal, finding, refuse
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import last_name
 from crosstrain_migrate.syntax.places import Places
 from crosstrain_migrate.syntax.program import path_of
 from crosstrain_migrate.syntax.walks import walk
@@ -24,13 +27,15 @@ from crosstrain_migrate.syntax.walks import walk
 from .launcher_settings import ELSEWHERE, FIRST, SECOND
 from .requested_options import Requested
 from .single_process import EveryProcess, SingleProcess
+from .unused_code import remove_unused
 
 MAX_PASSES = 8
+_NEEDS_NO_PARENTHESES = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.JoinedStr)
 
 
 @dataclass
 class Stage:
-    """One pass over the script: what is known of it, and what shall become of it."""
+    """One pass over the script: its facts, and the edits and findings planned so far."""
 
     facts: Facts
     text: str
@@ -38,18 +43,17 @@ class Stage:
     requested: Requested
     edits: list[e.Edit] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    gone: set[ast.AST] = field(default_factory=set)  # statements and expressions that leave with an edit
+    gone: set[ast.AST] = field(default_factory=set)  # statements and expressions that an edit removes
     kept: set[ast.AST] = field(default_factory=set)  # functions and classes that stay as the author has them
     lost: list[str] = field(default_factory=list)  # comments in branches that are never taken
-    unused: set[str] = field(default_factory=set)  # names that may have become useless
 
     @cached_property
-    def alone(self) -> SingleProcess:
+    def single(self) -> SingleProcess:
         return EveryProcess(self.facts) if self.requested.mapped else SingleProcess(self.facts)
 
     @cached_property
     def several(self) -> tuple[SingleProcess, ...]:
-        """The script as three of several processes read it."""
+        """The script as three of several processes run it."""
         return tuple(SingleProcess(self.facts, world) for world in (FIRST, SECOND, ELSEWHERE))
 
     @cached_property
@@ -57,11 +61,21 @@ class Stage:
         return Places(self.text)
 
     def source(self, node: ast.AST) -> str:
-        """What the script says at a node."""
+        """The source text of a node."""
         return self._places.source(node)
 
     def replace(self, node: ast.expr, rule: str, reason: str, template: str, **holes: ast.expr) -> None:
         self.edits.append(e.Replace(node, rule, reason, template=template, holes=holes))
+
+    def replace_whole(self, node: ast.AST, rule: str, reason: str, text: str) -> None:
+        """Like `replace`, for a text that keeps nothing of `node`: no other edit is made inside it."""
+        self.gone.update(walk(node))
+        self.edits.append(e.Replace(node, rule, reason, template=text))
+
+    def keep_only(self, node: ast.expr, rule: str, reason: str, part: ast.expr, bare: bool = False) -> None:
+        """Replaces an expression by a part of it, in parentheses where it may need them (never if `bare`)."""
+        bare = bare or isinstance(part, _NEEDS_NO_PARENTHESES)
+        self.replace(node, rule, reason, "{x}" if bare else "({x})", x=part)
 
     def remove(self, node: ast.stmt, rule: str, reason: str = "") -> None:
         if not self.is_settled(node):
@@ -69,19 +83,15 @@ class Stage:
             self.gone.add(node)
 
     def is_settled(self, node: ast.AST) -> bool:
-        """Whether an edit takes `node`, or what is around it, away, or it stays as it is: nothing more to plan."""
-        settled = self.gone | self.kept if self.kept else self.gone
-        return node in settled or any(a in settled for a in self.facts.table.ancestors(node))
+        """Whether an edit removes `node` or code around it, or that code stays as it is. Then no more edits are planned for it."""
+        around = chain((node,), self.facts.table.ancestors(node))
+        return any(a in self.gone or a in self.kept for a in around)
 
-    def note(
-        self, rule: str, node: ast.AST, reason: str, remedy: str, severity: Severity = Severity.NOTE
-    ) -> None:
-        found = finding(rule, node, reason, remedy, severity)
-        if found not in self.findings:
-            self.findings.append(found)
+    def note(self, rule: str, node: ast.AST, reason: str, remedy: str) -> None:
+        self.findings.append(finding(rule, node, reason, remedy, Severity.NOTE))
 
-    def lose(self, comments: list[str], line: int) -> None:
-        """Comments that go with the code they are about."""
+    def report_lost(self, comments: list[str], line: int) -> None:
+        """Reports comments that are removed with the code they describe."""
         if comments:
             self.findings.append(gone_with_code(comments, line))
             self.lost.extend(comments)
@@ -92,10 +102,20 @@ class Stage:
     def parent(self, node: ast.AST) -> ast.AST | None:
         return self.facts.table.parents.get(node)
 
+    def outward(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+        """`node` with its parent, the parent with its own, and so on up to the module."""
+        return pairwise(chain((node,), self.facts.table.ancestors(node)))
+
+    def is_elif(self, node: ast.AST) -> bool:
+        """Whether an `if` is the `elif` of another one."""
+        return (
+            isinstance(node, ast.If) and self.facts.table.is_whole_else(node) and self._places.is_elif(node)
+        )
+
 
 @dataclass(frozen=True)
 class Plain:
-    """The plain script, and how to speak of it in the original's lines."""
+    """The plain script, with a translation of its line numbers into those of the original."""
 
     text: str
     facts: Facts
@@ -108,7 +128,7 @@ class Plain:
 
 
 class Lines:
-    """Which line of the original a line of a later text was."""
+    """Translates line numbers of a later text into those of the original."""
 
     def __init__(self, before: str, after: str) -> None:
         old, new = before.split("\n"), after.split("\n")
@@ -120,23 +140,22 @@ class Lines:
         self._last = len(old)
 
     def __call__(self, line: int) -> int:
-        if not 1 <= line <= len(self._old):
-            return min(line, self._last)
-        return min(self._old[line - 1] + 1, self._last)
+        known = 1 <= line <= len(self._old)
+        return min(self._old[line - 1] + 1 if known else line, self._last)
 
 
 Planner = Callable[[Stage], None]
 
 
+def nodes_in(body: Iterable[ast.AST]) -> list[ast.AST]:
+    """Every node of several statements."""
+    return [node for statement in body for node in walk(statement)]
+
+
 def unwind(
     facts: Facts, text: str, runtime: str, planners: Iterable[Planner], requested: Requested | None = None
 ) -> Plain:
-    """Runs the planners until nothing more follows. Raises Refusal when what a part computes cannot be told."""
-    from crosstrain_migrate.syntax.edit_plan import EditNotApplied
-    from crosstrain_migrate.syntax.rewrite import rewrite
-
-    from .unused_code import sweep
-
+    """Runs the planners until none of them has an edit. Raises Refusal where the tool cannot tell what code computes."""
     requested = requested or Requested()
     current, now = text, facts
     changes: list[Change] = []
@@ -147,39 +166,19 @@ def unwind(
         stage = Stage(now, current, runtime, requested)
         lines = Lines(text, current)
         try:
-            _pass(stage, planners)
+            edits = _planned(stage, planners)
         except Refusal as refusal:
             raise Refusal(_moved(refusal.finding, lines)) from refusal
         findings += [_moved(f, lines) for f in stage.findings]
         lost.update(stage.lost)
-        edits = [
-            edit for edit in stage.edits if isinstance(edit, e.AddImport) or not _inside_gone(stage, edit)
-        ]
         if not edits:
             break
         first = first or tuple(edits)
-        for edit in edits:
-            line = lines(edit.line)
-            if edit.reason:
-                changes.append(Change(edit.rule, line, edit.reason, edit.confidence))
-        try:
-            files = {
-                path_of(now.table.of_node[edit.node].file) for edit in edits if edit.node in now.table.of_node
-            }
-            mine = frozenset(files) if requested.mapped else None
-            current, now = sweep(current, rewrite(current, edits), kept_names(requested), mine, facts.seen)
-        except EditNotApplied as error:
-            raise refuse("CT001", error.edit.node, str(error), "report this script to us") from error
-        except SyntaxError as error:
-            reason = f"taking the hand-written distribution out gave a text that does not parse ({error.msg})"
-            raise refuse("CT001", stage.facts.tree, reason, "report this script to us") from error
+        changes += [Change(x.rule, lines(x.line), x.reason, x.confidence) for x in edits if x.reason]
+        current, now = _applied(stage, edits, facts.seen)
     else:
-        raise refuse(
-            "CT303",
-            facts.tree,
-            "each part of the hand-written distribution that goes leaves another one: what remains is no plain script",
-            "take it out by hand",
-        )
+        reason = "removing the hand-written distribution does not come to an end: each removal makes another one necessary"
+        raise refuse("CT303", facts.tree, reason, "remove it yourself")
     return Plain(
         current,
         now,
@@ -192,33 +191,52 @@ def unwind(
     )
 
 
-def _pass(stage: Stage, planners: Iterable[Planner]) -> None:
+def _planned(stage: Stage, planners: Iterable[Planner]) -> list[e.Edit]:
+    """The edits of the first planner that has any. The next planner sees the result of these."""
     for planner in planners:
         planner(stage)
         if stage.edits:
-            break  # what comes next is planned on the result
+            break
+    return [x for x in stage.edits if isinstance(x, e.AddImport) or not _inside_gone(stage, x)]
+
+
+def _applied(stage: Stage, edits: list[e.Edit], seen: Sightings | None) -> tuple[str, Facts]:
+    """The text after one pass, without the code that nothing uses any more, and its facts."""
+    from crosstrain_migrate.syntax.edit_plan import EditNotApplied
+    from crosstrain_migrate.syntax.rewrite import rewrite
+
+    of_node = stage.facts.table.of_node
+    files = frozenset(path_of(of_node[edit.node].file) for edit in edits if edit.node in of_node)
+    mapped = files if stage.requested.mapped else None
+    try:
+        return remove_unused(
+            stage.text, rewrite(stage.text, edits), kept_names(stage.requested), mapped, seen
+        )
+    except EditNotApplied as error:
+        node, reason = error.edit.node, str(error)
+    except SyntaxError as error:
+        reason = f"taking the hand-written distribution out gave a text that does not parse ({error.msg})"
+        node = stage.facts.tree
+    raise refuse("CT001", node, reason, "report this script to us")
 
 
 def gone_with_code(comments: Iterable[str], line: int) -> Finding:
-    """What the report says of comments whose subject is gone."""
+    """The finding about comments that were removed with the code they describe."""
     reason = f"comments were removed with the code they describe: {' '.join(comments)}"
-    return Finding("CT303", line, 1, reason, "move them elsewhere if they say more than that", Severity.NOTE)
+    return Finding("CT303", line, 1, reason, "keep them elsewhere if they say more than that", Severity.NOTE)
 
 
 def kept_names(requested: Requested) -> frozenset[str]:
-    """Names that the Accelerator's arguments will mention."""
+    """The names that the Accelerator's arguments will use."""
     flag = requested.precision.flag if requested.precision is not None else None
     if flag is None:
         return frozenset()
-    nodes = list(walk(ast.parse(flag)))
-    names = {n.id for n in nodes if isinstance(n, ast.Name)} | {
-        n.attr for n in nodes if isinstance(n, ast.Attribute)
-    }
-    return frozenset(names)
+    nodes = walk(ast.parse(flag))
+    return frozenset(last_name(n) for n in nodes if isinstance(n, ast.Name | ast.Attribute))
 
 
 def _inside_gone(stage: Stage, edit: e.Edit) -> bool:
-    """Edits inside what another edit removes as a whole are not made."""
+    """Whether another edit removes the code around this edit."""
     return any(a in stage.gone for a in stage.facts.table.ancestors(edit.node))
 
 

@@ -1,12 +1,12 @@
 """CT306: autocast and GradScaler
 
 What:   `Accelerator(mixed_precision=...)` follows the script's own switch; autocast regions become
-        `with accelerator.autocast():`; the scaler goes: `backward`, clipping and `step` scale and unscale by themselves,
+        `with accelerator.autocast():`; the scaler is removed: `backward`, clipping and `step` scale and unscale by themselves,
         and its state in checkpoints is the accelerator's.
 Why:    One loss scale for all processes, and every optimizer skips the same steps.
 Leaves: the author's own autocast regions where the model also runs outside them, or where they differ: then prepared
         models add none (AutocastKwargs(enabled=False)) and every number stays what it was.
-Refuses: several scalers, a scale that the script reads or sets, a scaler given to code that cannot be seen into.
+Refuses: several scalers, a scale that the script reads or sets, a scaler passed to code that the tool cannot see.
 
 Example (setup):
     scaler = torch.amp.GradScaler("cuda")
@@ -42,28 +42,21 @@ import ast
 from dataclasses import dataclass
 
 from crosstrain_migrate.facts import torch_api as api
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import refuse
-from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.walks import walk
 
-from .plain import Stage
+from .plain import Stage, nodes_in
 from .requested_options import MARK, Precision
-from .scaler import AUTOCAST, CUDA_AUTOCAST, SCALERS, Scaler
+from .scaler import AUTOCAST, CUDA_AUTOCAST, SCALERS, Scaler, bound
 from .switches import canonical, device_kind, from_outside, resolve, switch_of
 
 RULE = "CT306"
-DTYPES = {
-    "torch.float16": "fp16",
-    "torch.half": "fp16",
-    "torch.bfloat16": "bf16",
-}
+DTYPES = {"torch.float16": "fp16", "torch.half": "fp16", "torch.bfloat16": "bf16"}
 CALLED_BY_TORCH = frozenset({"torch.utils.data.Dataset", "torch.autograd.Function"})
 
 
 @dataclass(frozen=True)
 class Region:
-    """One autocast call. flag: the canonical text of its switch; dtype None: not one the Accelerator can be told."""
+    """One autocast call. flag: the canonical text of its switch. dtype: None if the Accelerator has no name for it."""
 
     call: ast.Call
     dtype: str | None
@@ -89,137 +82,96 @@ def plan(stage: Stage) -> None:
 
 
 def _region(stage: Stage, call: ast.Call, scaler: Scaler | None) -> Region:
-    given = {k.arg: k.value for k in call.keywords}
     cuda = bool(stage.facts.paths(call.func) & CUDA_AUTOCAST)
-    names = (
-        ("enabled", "dtype", "cache_enabled")
-        if cuda
-        else ("device_type", "dtype", "enabled", "cache_enabled")
-    )
-    given.update({n: a for n, a in zip(names, call.args, strict=False) if n not in given})
+    names = ("enabled", "dtype") if cuda else ("device_type", "dtype", "enabled")
+    given = bound(call, (*names, "cache_enabled"))
     device = "cuda" if cuda else device_kind(given.get("device_type"))
     switch = switch_of(stage, given.get("enabled"), call)
     if scaler is not None and switch is not None and scaler.tests(switch):
         switch = scaler.switch
-    dtype = given.get("dtype")
-    kind: str | None = None
-    if dtype is None:
-        kind = "fp16" if device == "cuda" else None
-    else:
+    kind = "fp16" if device == "cuda" else None
+    if (dtype := given.get("dtype")) is not None:
         paths = stage.facts.paths(dtype)
         kind = DTYPES.get(next(iter(paths))) if len(paths) == len(stage.facts.of(dtype)) == 1 else None
-    if "cache_enabled" in given or (isinstance(switch, ast.Constant)):
+    if "cache_enabled" in given or isinstance(switch, ast.Constant):
         kind = None
     flag = canonical(stage, switch) if switch is not None else None
     return Region(call, kind, device, flag, switch, _is_plain(stage, call))
 
 
 def _is_plain(stage: Stage, call: ast.Call) -> bool:
-    item: ast.AST = call
     parent = stage.parent(call)
     if isinstance(parent, ast.IfExp) and ast.unparse(parent.orelse).endswith("nullcontext()"):
-        item, parent = parent, stage.parent(parent)
+        parent = stage.parent(parent)
     if not isinstance(parent, ast.withitem) or parent.optional_vars is not None:
         return False
-    for around in stage.facts.table.ancestors(item):
-        if isinstance(around, ast.ClassDef) and (
-            stage.facts.interp.inherits(around, api.MODULE_BASES)
-            or stage.facts.interp.inherits(around, CALLED_BY_TORCH)
-        ):
-            return False
-    return True
+    classes = (a for a in stage.facts.table.ancestors(call) if isinstance(a, ast.ClassDef))
+    return not any(stage.facts.interp.inherits(c, api.MODULE_BASES | CALLED_BY_TORCH) for c in classes)
 
 
 def _agree(stage: Stage, regions: list[Region], scaler: Scaler | None) -> None:
-    """Either one precision for the whole script, or the author's regions as they are."""
-    first = regions[0] if regions else None
-    whole = (
-        first is not None
-        and first.dtype is not None
-        and all(
-            r.plain and r.dtype == first.dtype and r.device == first.device and r.flag == first.flag
-            for r in regions
-        )
-    )
-    whole = whole and first is not None and first.device != "cpu"
-    if first is not None and scaler is not None:
-        scaled = scaler.live
-        whole = whole and (first.dtype == "fp16") == scaled
-        if scaled:
-            whole = (
-                whole
-                and scaler.flag == first.flag
-                and (scaler.device == first.device or first.device == "cuda")
-            )
-    elif first is not None and first.dtype == "fp16":
-        whole = False  # without a scaler, as the author wants it
+    """Requests one precision for the whole script, or keeps the author's regions as they are."""
+    whole = _is_one_precision(regions, scaler)
     outside = _outside(stage, regions) if whole else None
     if whole and outside is None:
-        assert first is not None and first.dtype is not None
-        _whole(stage, regions, first, scaler)
+        _whole(stage, regions, scaler)
         return
     stage.requested.settled.update({"torch.cuda.amp", "torch.amp", "torch.autocast"})
     if regions:
         why = (
             "the model also runs outside them"
             if outside is not None
-            else "they differ, or stand where no accelerator is"
+            else "they differ, or stand where the accelerator is not available"
         )
-        stage.note(
-            RULE,
-            outside or regions[0].call,
-            f"the script's autocast regions stay as they are, because {why}: prepared models add none of their own",
-            "put every forward pass into one kind of region to have `mixed_precision=` do it",
-            Severity.NOTE,
+        reason = f"the script's autocast regions stay as they are, because {why}: prepared models add none of their own"
+        remedy = (
+            "put every forward pass into the same kind of region, so that `mixed_precision=` can replace them"
         )
+        stage.note(RULE, outside or regions[0].call, reason, remedy)
     if scaler is not None and scaler.live:
         if stage.runtime == "accelerate":
-            raise refuse(
-                RULE,
-                outside or scaler.created,
-                "the model runs inside and outside autocast, and Accelerate has one precision for all its forward passes",
-                "put every forward pass into an autocast region, or migrate with --runtime crosstrain",
-            )
-        stage.requested.precision = Precision(
-            "fp16",
-            _text(stage, scaler.switch),
-            scaler.device == "cuda",
-            True,
-            scaler.scaling,
-            from_outside(stage, scaler.switch),
-        )
+            reason = "the model runs inside and outside autocast, and Accelerate has one precision for all its forward passes"
+            remedy = "put every forward pass into an autocast region, or migrate with --runtime crosstrain"
+            raise refuse(RULE, outside or scaler.created, reason, remedy)
+        _request(stage, "fp16", scaler.switch, scaler.device, scaler.scaling, own_regions=True)
 
 
-def _whole(stage: Stage, regions: list[Region], first: Region, scaler: Scaler | None) -> None:
-    assert first.dtype is not None
+def _is_one_precision(regions: list[Region], scaler: Scaler | None) -> bool:
+    """Whether all regions are alike and match the scaler, so that `mixed_precision=` can replace them."""
+    first = regions[0] if regions else None
+    if first is None or first.dtype is None or first.device == "cpu":
+        return False
+    kinds = {(r.plain, r.dtype, r.device, r.flag) for r in regions}
+    if kinds != {(True, first.dtype, first.device, first.flag)}:
+        return False
+    if scaler is None or not scaler.live:
+        return first.dtype != "fp16"  # without a scaler, as the author wants it
+    return first.dtype == "fp16" and scaler.flag == first.flag and first.device in {"cuda", scaler.device}
+
+
+def _whole(stage: Stage, regions: list[Region], scaler: Scaler | None) -> None:
     for region in regions:
-        node: ast.expr = region.call
-        parent = stage.parent(node)
-        if isinstance(parent, ast.IfExp):
-            node = parent
-        stage.gone.update(walk(node))
-        stage.edits.append(
-            e.Replace(
-                node,
-                RULE,
-                "the precision the accelerator was made with",
-                template=MARK.format("autocast") + "()",
-            )
-        )
-    live = scaler is not None and scaler.live
-    scaling = scaler.scaling if scaler is not None and live else ""
-    switch = scaler.switch if scaler is not None and live else first.switch
-    stage.requested.precision = Precision(
-        first.dtype, _text(stage, switch), first.device == "cuda", False, scaling, from_outside(stage, switch)
-    )
+        parent = stage.parent(region.call)
+        node = parent if isinstance(parent, ast.IfExp) else region.call
+        reason = "the precision the accelerator was made with"
+        stage.replace_whole(node, RULE, reason, MARK.format("autocast") + "()")
+    first = regions[0]
+    assert first.dtype is not None
+    live = scaler if scaler is not None and scaler.live else None
+    switch = live.switch if live is not None else first.switch
+    _request(stage, first.dtype, switch, first.device, live.scaling if live is not None else "")
 
 
-def _text(stage: Stage, switch: ast.expr | None) -> str | None:
-    return stage.source(switch) if switch is not None else None
+def _request(
+    stage: Stage, dtype: str, switch: ast.expr | None, device: str, scaling: str, own_regions: bool = False
+) -> None:
+    flag = stage.source(switch) if switch is not None else None
+    outside = from_outside(stage, switch)
+    stage.requested.precision = Precision(dtype, flag, device == "cuda", own_regions, scaling, outside)
 
 
 def _outside(stage: Stage, regions: list[Region]) -> ast.Call | None:
-    """A forward pass of a trained model that no region is around, while the switch is on."""
+    """A forward pass of a trained model outside all regions, while the switch is on."""
     calls = {r.call for r in regions}
     models = set(stage.facts.models)
     flag = regions[0].flag
@@ -232,25 +184,17 @@ def _outside(stage: Stage, regions: list[Region]) -> ast.Call | None:
 def _covered(
     stage: Stage, node: ast.AST, regions: set[ast.Call], flag: str | None, seen: frozenset[ast.AST]
 ) -> bool:
-    child = node
-    for around in stage.facts.table.ancestors(node):
-        if (
-            isinstance(around, ast.With | ast.AsyncWith)
-            and child in around.body
-            and any(n in regions for item in around.items for n in walk(item.context_expr))
-        ):
-            return True
-        if (
-            isinstance(around, ast.If)
-            and flag is not None
-            and child in around.orelse
-            and canonical(stage, resolve(stage, around.test)) == flag
-        ):
-            return True
-        if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef):
-            if around in seen:
-                return True
-            sites = stage.facts.callers.get(around, [])
-            return bool(sites) and all(_covered(stage, s, regions, flag, seen | {around}) for s in sites)
-        child = around
+    for child, around in stage.outward(node):
+        match around:
+            case ast.With() | ast.AsyncWith() if child in around.body:
+                if any(n in regions for n in nodes_in(item.context_expr for item in around.items)):
+                    return True
+            case ast.If() if flag is not None and child in around.orelse:
+                if canonical(stage, resolve(stage, around.test)) == flag:
+                    return True
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                if around in seen:
+                    return True
+                sites = stage.facts.callers.get(around, [])
+                return bool(sites) and all(_covered(stage, s, regions, flag, seen | {around}) for s in sites)
     return False

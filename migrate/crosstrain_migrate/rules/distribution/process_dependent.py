@@ -1,4 +1,4 @@
-"""What a condition asks that processes may answer differently: their rank, a file system, a clock, the machine's name."""
+"""Conditions that may differ between processes: they ask for the rank, a file system, a clock or the machine's name."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import ast
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.rules.sources import sources_of
 from crosstrain_migrate.syntax.nodes import FunctionNode, last_name, written
-from crosstrain_migrate.syntax.walks import walk
 
-from .launcher_settings import DIST, ENVIRONMENT, RANKS, SPAWNED_RANK
+from .launcher_settings import DIST, RANKS, SPAWNED_RANK, asked_variable
+from .single_process import entries, returns_of, stored_under
 
+EXITS = frozenset({"sys.exit", "builtins.exit", "builtins.quit", "os._exit"})
 RANK, FILES, CLOCK, MACHINE = "its own rank", "the file system", "the clock", "the machine's name"
 
 _ASKS_FILES = frozenset(
@@ -27,7 +28,7 @@ _ASKS_RANK = frozenset({"get_rank", "get_node_local_rank", "get_global_rank"})
 _OF_ACCELERATOR = frozenset(
     {"is_main_process", "is_local_main_process", "is_last_process", "process_index", "local_process_index"}
 )
-# A value that comes out of these still says what was asked.
+# Functions whose result still depends on what their argument depends on.
 _PASSES_ON = frozenset(
     f"builtins.{name}"
     for name in ("len", "bool", "int", "float", "str", "max", "min", "any", "all", "abs", "sorted", "list")
@@ -35,7 +36,7 @@ _PASSES_ON = frozenset(
 
 
 class ProcessDependent:
-    """Answers for one script."""
+    """Finds out which values of a script differ between processes, and why."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -43,7 +44,7 @@ class ProcessDependent:
         self._memo: dict[ast.expr, str | None] = {}
 
     def asks(self, node: ast.expr) -> str | None:
-        """What the value of an expression depends on that differs by process; None where nothing is seen to."""
+        """Why the value of an expression may differ between processes; None where nothing says that it does."""
         if node not in self._memo:
             self._memo[node] = None  # a name that is assigned from itself
             self._memo[node] = self._asks(node)
@@ -71,8 +72,8 @@ class ProcessDependent:
     def _itself(self, node: ast.expr) -> str | None:
         if isinstance(node, ast.Name):
             return RANK if node.id == SPAWNED_RANK or _is_mark(node.id) else None
-        if isinstance(node, ast.Subscript) and written(node.value) in ENVIRONMENT:
-            return RANK if isinstance(node.slice, ast.Constant) and node.slice.value in RANKS else None
+        if (name := asked_variable(node)) is not None:
+            return RANK if name in RANKS else None
         if isinstance(node, ast.Attribute) and node.attr in _OF_ACCELERATOR:
             return RANK if not self.sources.definitions(node) else None
         return self._library(node) if isinstance(node, ast.Call) else None
@@ -81,8 +82,6 @@ class ProcessDependent:
         paths = self.facts.paths(call.func)
         if any(p.startswith(DIST) and p.rsplit(".", 1)[-1] in _ASKS_RANK for p in paths):
             return RANK
-        if written(call.func) in {"os.environ.get", "os.getenv", "environ.get", "getenv"} and call.args:
-            return RANK if isinstance(call.args[0], ast.Constant) and call.args[0].value in RANKS else None
         if paths & _ASKS_FILES or self._asks_path(call, paths):
             return FILES
         if paths & _CLOCKS or any(p.startswith(_NOW) for p in paths):
@@ -90,7 +89,7 @@ class ProcessDependent:
         return MACHINE if paths & _MACHINES else None
 
     def _asks_path(self, call: ast.Call, paths: set[str]) -> bool:
-        """`path.exists()`, where it is no method of the script's own."""
+        """`path.exists()`, where the script has no method of that name."""
         known = all(p.startswith("pathlib.") for p in paths)
         return known and last_name(call.func) in _METHODS_OF_PATHS and not self.facts.targets(call)
 
@@ -103,41 +102,22 @@ class ProcessDependent:
         return next((what for what in found if what is not None), None)
 
     def _returned(self, function: FunctionNode) -> str | None:
-        """What a function of the script returns, and under which tests it does."""
+        """Why the result of a function may differ: the values that it returns, and the tests around its `return`s."""
         if isinstance(function, ast.Lambda):
             return None
-        returns = [
-            n
-            for n in walk(function)
-            if isinstance(n, ast.Return) and self.facts.enclosing_function(n) is function
-        ]
-        found = self._first([r.value for r in returns if r.value is not None])
-        if found is not None:
-            return found
+        returns = returns_of(self.facts, function)
         around = [a for r in returns for a in self.facts.table.ancestors(r) if isinstance(a, ast.If)]
         tests = [a.test for a in around if self.facts.enclosing_function(a) is function]
-        return self._first(tests)
+        return self._first([*(r.value for r in returns if r.value is not None), *tests])
 
     def _entry(self, node: ast.Subscript) -> str | None:
-        """`options["rank"]` of a dictionary: what the script stores there."""
+        """`options["rank"]`: what the script stores under that key."""
         if not isinstance(node.slice, ast.Constant):
             return None
         owner, key = written(node.value), node.slice.value
-        stored = [
-            s.value
-            for s in self.facts.each(ast.Assign)
-            for t in s.targets
-            if isinstance(t, ast.Subscript)
-            and isinstance(t.slice, ast.Constant)
-            and t.slice.value == key
-            and written(t.value) == owner
-        ]
+        stored = [value for holder, value in stored_under(self.facts, key) if written(holder) == owner]
         origins = self.sources.of(node.value) if isinstance(node.value, ast.Name | ast.Attribute) else []
-        for origin in origins:
-            if isinstance(origin, ast.Dict):
-                pairs = zip(origin.keys, origin.values, strict=True)
-                stored += [v for k, v in pairs if isinstance(k, ast.Constant) and k.value == key]
-        return self._first(stored)
+        return self._first([*stored, *(value for origin in origins for value in entries(origin, key))])
 
 
 def _is_mark(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Reductions over the processes: sums and means of numbers, and of gradients, are global without them."""
+"""The script's own reductions: sums and means of numbers and of gradients are global without them."""
 
 from __future__ import annotations
 
@@ -12,76 +12,66 @@ from crosstrain_migrate.syntax.walks import walk
 from .plain import Stage
 
 GROUP = "CT303"
-
-
 SIZE_WORDS = re.compile(r"world|n_?gpus?|nprocs|num_proc|replicas", re.IGNORECASE)
-
-
 REDUCERS = frozenset({"torch.distributed.all_reduce", "torch.distributed.reduce"})
+
+
+def division(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+    """What a `/`, `//`, `/=` or `//=` divides, and by what."""
+    if not isinstance(node, ast.BinOp | ast.AugAssign) or not isinstance(node.op, ast.Div | ast.FloorDiv):
+        return None
+    return (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
 
 
 def reduction(stage: Stage, node: ast.Expr, call: ast.Call) -> None:
     known = {"tensor", "op", "dst", "async_op"}
     if any(k.arg not in known for k in call.keywords) or len(call.args) > 2:
-        raise refuse(
-            GROUP, call, "this reduction is among some of the processes only", "reduce over all processes"
-        )
+        reason = "only some of the processes take part in this reduction"
+        raise refuse(GROUP, call, reason, "reduce over all processes")
     check_reduction(stage, call)
     _no_unknown_size(stage, node)
     stage.remove(node, GROUP, "every number is made global where it is computed")
 
 
 def _no_unknown_size(stage: Stage, node: ast.Expr) -> None:
-    """A sum over processes is often divided by their number. Where that number cannot be followed, nothing is done."""
-    function = stage.facts.enclosing_function(node) or stage.facts.tree
-    for other in walk(function):
-        divisor: ast.expr | None = None
-        if isinstance(other, ast.BinOp | ast.AugAssign) and isinstance(other.op, ast.Div | ast.FloorDiv):
-            divisor = other.right if isinstance(other, ast.BinOp) else other.value
-        if divisor is None or stage.alone.known(divisor) is not None:
+    """Refuses a sum that may be divided by the number of processes, where the tool cannot follow that number."""
+    for _, divisor in filter(
+        None, map(division, walk(stage.facts.enclosing_function(node) or stage.facts.tree))
+    ):
+        if stage.single.value_of(divisor) is not None or not SIZE_WORDS.search(ast.unparse(divisor)):
             continue
-        if SIZE_WORDS.search(ast.unparse(divisor)) and not any(
-            isinstance(n, ast.Name | ast.Attribute | ast.Subscript | ast.Call) and stage.alone.by_hand(n)
-            for n in walk(divisor)
-        ):
-            raise refuse(
-                GROUP,
-                divisor,
-                f"`{ast.unparse(divisor)}` divides what all processes add up: as the number of processes it would divide twice, "
-                "as any other it has to stay, and its value comes from outside of this script",
-                "write `dist.get_world_size()` here and run migrate again",
+        parts = (
+            n for n in walk(divisor) if isinstance(n, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
+        )
+        if not any(stage.single.launch_value(part) for part in parts):
+            reason = (
+                f"`{ast.unparse(divisor)}` divides what all processes add up, and its value is not set in this script: if it is "
+                "the number of processes, the division has to go; otherwise it has to stay"
             )
+            raise refuse(GROUP, divisor, reason, "write `dist.get_world_size()` here and run migrate again")
 
 
 def check_reduction(stage: Stage, call: ast.Call) -> None:
-    """Sums and means of numbers are global already; gradients are averaged. What else is reduced is not known."""
+    """Refuses all but sums and means of numbers, which are global already, and averages of gradients."""
     operation = given(call, "op", 1)
     name = ast.unparse(operation).rsplit(".", 1)[-1] if operation is not None else "SUM"
     tensor = given(call, "tensor", 0)
     if name not in {"SUM", "AVG"} or tensor is None:
-        raise refuse(
-            GROUP,
-            call,
-            f"each process would keep its own number here: the accelerator reduces to sums and means, and this is {name}",
-            "compute it from gathered values (`accelerator.gather_for_metrics`) after migrating, and take it out now",
-        )
+        reason = f"each process would keep its own number here: the accelerator reduces to sums and means, not to {name}"
+        remedy = "compute it from gathered values (`accelerator.gather_for_metrics`) after migrating, and remove it now"
+        raise refuse(GROUP, call, reason, remedy)
     if isinstance(tensor, ast.Attribute) and tensor.attr == "data":
         inner = tensor.value
         if not (isinstance(inner, ast.Attribute) and inner.attr == "grad"):
-            raise refuse(
-                GROUP,
-                call,
-                "this may average weights, which is another algorithm than averaging gradients in every step",
-                "take it out and run migrate again, if gradients averaged in every step are what you want",
+            reason = "this may average weights, which is a different algorithm from averaging gradients in every step"
+            remedy = (
+                "take it out and run migrate again, if gradients averaged in every step are what you want"
             )
+            raise refuse(GROUP, call, reason, remedy)
     gradient = any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in walk(tensor))
     if gradient and name == "SUM" and not _divided(stage, tensor):
-        raise refuse(
-            GROUP,
-            call,
-            "gradients are summed over the processes here, and prepare averages them",
-            "average them",
-        )
+        reason = "gradients are summed over the processes here, and prepare averages them"
+        raise refuse(GROUP, call, reason, "average them")
 
 
 def _divided(stage: Stage, tensor: ast.expr) -> bool:
@@ -90,12 +80,12 @@ def _divided(stage: Stage, tensor: ast.expr) -> bool:
         isinstance(n, ast.AugAssign)
         and isinstance(n.op, ast.Div)
         and ast.unparse(n.target).removesuffix(".data") == text
-        and stage.alone.by_hand(n.value) is not None
+        and stage.single.launch_value(n.value) is not None
         for n in stage.facts.nodes
     )
 
 
 def reduced(stage: Stage) -> set[str]:
-    """The tensors that the script reduces itself, by source."""
+    """The source texts of the tensors that the script reduces itself."""
     found = {ast.unparse(c.args[0]) for c in stage.facts.calls_to(*REDUCERS) if c.args}
     return found | {t.removesuffix(".data") for t in found} | {f"{t}.data" for t in found}

@@ -1,9 +1,9 @@
 """CT301: DataParallel
 CT302: DistributedDataParallel
 
-What:   `nn.DataParallel(model)` and `DistributedDataParallel(model, ...)` become the model itself, and `.module` goes
-        wherever it reached through them.
-Why:    The prepared model averages gradients and stays the author's own object, so nothing has to be reached through.
+What:   `nn.DataParallel(model)` and `DistributedDataParallel(model, ...)` become the model itself, and `.module` on
+        them is removed.
+Why:    The prepared model averages gradients and is still the author's own object, so `.module` is not needed.
 Refuses: a process group of its own, communication hooks.
 
 Example CT301 (setup):
@@ -36,17 +36,16 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.facts.arguments import given
+from crosstrain_migrate.facts.arguments import arguments_of, given
 from crosstrain_migrate.facts.torch_api import FACTORIES, last
 from crosstrain_migrate.facts.values import External
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
 
 from .guards import free_name
 from .launcher_settings import WRAPPERS
-from .plain import Stage
+from .plain import Stage, nodes_in
 from .requested_options import MARK
 
 THREADS, PROCESSES = "CT301", "CT302"
@@ -74,127 +73,99 @@ IGNORED = frozenset(
 def plan(stage: Stage) -> None:
     wrapped = stage.facts.calls_to(*WRAPPERS)
     for call in wrapped:
-        if not stage.alone.dead(call) and not stage.is_settled(call):
+        if _is_open(stage, call):
             _unwrap(stage, call)
-    for node in stage.facts.nodes:
-        if (
-            isinstance(node, ast.Attribute)
-            and node.attr == "module"
-            and is_wrapped(stage, node.value)
-            and not stage.alone.dead(node)
-            and not stage.is_settled(node)
-        ):
-            stage.replace(
-                node,
-                _rule(stage, node.value),
-                "the prepared model is the model itself",
-                "{m}",
-                m=node.value,
-            )
-    _methods(stage)
+    for node in stage.facts.each(ast.Attribute):
+        if node.attr == "module" and is_wrapped(stage, node.value) and _is_open(stage, node):
+            rule = _rule(stage, node.value)
+            stage.replace(node, rule, "the prepared model is the model itself", "{m}", m=node.value)
+    for call in stage.facts.calls:
+        method = call.func
+        if isinstance(method, ast.Attribute) and is_wrapped(stage, method.value) and _is_open(stage, call):
+            _method(stage, call, method)
     _inputs(stage)
     _batches(stage, wrapped)
 
 
-def _wrapper_rule(stage: Stage, call: ast.Call) -> str:
-    paths = stage.facts.paths(call.func) & WRAPPERS
-    return PROCESSES if any("Distributed" in p for p in paths) else THREADS
+def _is_open(stage: Stage, node: ast.AST) -> bool:
+    """Whether a single process runs `node`, and nothing is planned for it yet."""
+    return not stage.single.dead(node) and not stage.is_settled(node)
 
 
 def _unwrap(stage: Stage, call: ast.Call) -> None:
-    rule = _wrapper_rule(stage, call)
+    rule = _rule(stage, call)
+    model = wrapped_model(call, rule, "the prepared model would average its gradients without that")
+    parent = stage.parent(call)
+    if stage.runtime == "accelerate" and isinstance(model, ast.Name | ast.Attribute):
+        text = ast.unparse(model)
+        if isinstance(parent, ast.Assign) and any(ast.unparse(t) != text for t in parent.targets):
+            # Its `prepare` makes another object, which a second name for the model would not be.
+            reason = f"the wrapped model has another name than `{text}`, and Accelerate's prepare() replaces only one of the two"
+            remedy = "use one name for the model, or migrate with --runtime crosstrain"
+            raise refuse(rule, call, reason, remedy)
+    stage.keep_only(call, rule, "prepare does it", model)
+
+
+def wrapped_model(call: ast.Call, rule: str, otherwise: str) -> ast.expr:
+    """The model in a wrapper. Raises Refusal for arguments of the wrapper that have no counterpart in `prepare`.
+
+    otherwise: the second half of the reason.
+    """
     unknown = {k.arg for k in call.keywords} - IGNORED
     model = given(call, "module", 0)
     if unknown or model is None:
-        names = ", ".join(sorted(str(n) for n in unknown)) or "no module"
-        raise refuse(
-            rule,
-            call,
-            f"the wrapper is made with {names}: the prepared model would average its gradients without that",
-            "leave it out",
-        )
-    _same_name(stage, call, model, rule)
-    stage.replace(call, rule, "prepare does it", "{m}" if _simple(model) else "({m})", m=model)
-
-
-def _same_name(stage: Stage, call: ast.Call, model: ast.expr, rule: str) -> None:
-    """Accelerate's prepare makes another object, which a second name for the model would not be."""
-    parent = stage.parent(call)
-    if stage.runtime != "accelerate" or not isinstance(model, ast.Name | ast.Attribute):
-        return
-    if isinstance(parent, ast.Assign) and any(ast.unparse(t) != ast.unparse(model) for t in parent.targets):
-        raise refuse(
-            rule,
-            call,
-            f"the wrapped model has a name of its own beside `{ast.unparse(model)}`, and Accelerate prepares one of them",
-            "use one name for the model, or migrate with --runtime crosstrain",
-        )
-
-
-def _simple(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
+        names = ", ".join(sorted(map(str, unknown))) or "no module"
+        raise refuse(rule, call, f"the wrapper is made with {names}: {otherwise}", "leave it out")
+    return model
 
 
 def is_wrapped(stage: Stage, node: ast.expr) -> bool:
-    return any(isinstance(v, External) and v.path in WRAPPERS for v in stage.facts.of(node))
+    return bool(_wrappers(stage, node))
+
+
+def _wrappers(stage: Stage, node: ast.expr) -> set[str]:
+    return {v.path for v in stage.facts.of(node) if isinstance(v, External) and v.path in WRAPPERS}
 
 
 def _rule(stage: Stage, node: ast.expr) -> str:
-    paths = {v.path for v in stage.facts.of(node) if isinstance(v, External) and v.path in WRAPPERS}
+    """The rule about the kind of wrapper that a value is, or that a call makes."""
+    paths = stage.facts.paths(node.func) & WRAPPERS if isinstance(node, ast.Call) else set()
+    paths = paths or _wrappers(stage, node)
     return THREADS if paths and all("Distributed" not in p for p in paths) else PROCESSES
 
 
-def _methods(stage: Stage) -> None:
-    """What a script asks of the wrapper itself."""
-    for call in stage.facts.calls:
-        if not isinstance(call.func, ast.Attribute) or not is_wrapped(stage, call.func.value):
-            continue
-        if stage.alone.dead(call) or stage.is_settled(call):
-            continue
-        name = call.func.attr
-        if name == "no_sync":
-            stage.replace(
-                call,
-                PROCESSES,
-                "gradients stay local inside",
-                MARK.format("no_sync") + "({m})",
-                m=call.func.value,
-            )
-        elif name in {"register_comm_hook", "join"}:
-            raise refuse(
-                PROCESSES,
-                call,
-                f"`{name}` changes how the wrapper averages gradients, and the prepared model would not do so",
-                "take it out and run migrate again",
-            )
-        elif name in {"state_dict", "load_state_dict"}:
-            _prefix(stage, call, name)
-
-
-def _prefix(stage: Stage, call: ast.Call, name: str) -> None:
-    """The wrapper's own state had `module.` before every name: older files still load, and new ones do without."""
-    assert isinstance(call.func, ast.Attribute)
-    owner = call.func.value
-    if isinstance(owner, ast.Name | ast.Attribute) and any(
-        isinstance(n, ast.Attribute) and n.attr == "module"
-        for source in stage.alone.sources.of(owner)
-        for n in walk(source)
-    ):
-        return  # it was taken out of the wrapper
-    if name == "state_dict":
-        stage.note(
-            _rule(stage, owner),
-            call,
-            "with the wrapper, the names in the state saved here began with `module.`; now they never do",
-            "update other programs that read these files",
-            Severity.NOTE,
+def _method(stage: Stage, call: ast.Call, method: ast.Attribute) -> None:
+    """Plans a method call on the wrapper itself."""
+    name, model = method.attr, method.value
+    if name == "no_sync":
+        template = MARK.format("no_sync") + "({m})"
+        stage.replace(call, PROCESSES, "gradients stay local inside", template, m=model)
+    elif name in {"register_comm_hook", "join"}:
+        reason = (
+            f"`{name}` changes how the wrapper averages gradients, and the prepared model would not do so"
         )
+        raise refuse(PROCESSES, call, reason, "take it out and run migrate again")
+    elif name in {"state_dict", "load_state_dict"} and not _was_inside(stage, model):
+        _prefix(stage, call, model, name)
+
+
+def _was_inside(stage: Stage, model: ast.expr) -> bool:
+    """Whether a variable holds the model that `.module` took out of the wrapper."""
+    sources = stage.single.sources.of(model) if isinstance(model, ast.Name | ast.Attribute) else []
+    return any(isinstance(n, ast.Attribute) and n.attr == "module" for n in nodes_in(sources))
+
+
+def _prefix(stage: Stage, call: ast.Call, owner: ast.expr, name: str) -> None:
+    """The wrapper's state had `module.` before every name: older files still load, and new ones have no prefix."""
+    if name == "state_dict":
+        reason = "with the wrapper, the names in the state saved here began with `module.`; now they never do"
+        stage.note(_rule(stage, owner), call, reason, "update other programs that read these files")
     elif call.args and not _saves_inner_state(stage) and _was_saved(stage, call.args[0]):
-        _without_prefix(stage, call, call.args[0])
+        _without_prefix(stage, call, owner, call.args[0])
 
 
 def _saves_inner_state(stage: Stage) -> bool:
-    """Whether the script's own files hold the names of the model inside: `model.module.state_dict()`."""
+    """Whether the script saves the state of the inner model: `model.module.state_dict()`."""
     asked = [
         c.func.value for c in stage.facts.method_calls("state_dict") if isinstance(c.func, ast.Attribute)
     ]
@@ -203,7 +174,7 @@ def _saves_inner_state(stage: Stage) -> bool:
 
 
 def _was_saved(stage: Stage, state: ast.expr, depth: int = 5) -> bool:
-    """Whether a state may have been read from a file: it is not one that a model of this run has just given."""
+    """Whether a state may come from a file, and not from a model of this run."""
     if isinstance(state, ast.Subscript):
         return _was_saved(stage, state.value, depth)
     if isinstance(state, ast.Call):
@@ -212,22 +183,18 @@ def _was_saved(stage: Stage, state: ast.expr, depth: int = 5) -> bool:
         copied = "copy.deepcopy" in stage.facts.paths(state.func) and len(state.args) == 1
         return _was_saved(stage, state.args[0], depth) if copied else True
     if isinstance(state, ast.Name | ast.Attribute) and depth:
-        sources = stage.alone.sources.of(state)
+        sources = stage.single.sources.of(state)
         return not sources or any(_was_saved(stage, s, depth - 1) for s in sources)
     return True
 
 
-def _without_prefix(stage: Stage, call: ast.Call, state: ast.expr) -> None:
-    assert isinstance(call.func, ast.Attribute)
-    rule = _rule(stage, call.func.value)
-    statement, text = stage.statement(call), stage.source(state)
+def _without_prefix(stage: Stage, call: ast.Call, owner: ast.expr, state: ast.expr) -> None:
+    rule, statement, text = _rule(stage, owner), stage.statement(call), stage.source(state)
     lines = []
     if not isinstance(state, ast.Name | ast.Attribute | ast.Subscript):
-        scope = stage.facts.table.of_node[call]
-        name = free_name(scope, "state")
+        name = free_name(stage.facts.table.of_node[call], "state")
         lines.append(f"{name} = {text}")
-        stage.edits.append(e.Replace(state, rule, template=name))
-        stage.gone.update(walk(state))
+        stage.replace_whole(state, rule, "", name)
         text = name
     lines.append(f'{CONSUME}({text}, "module.")')
     reason = "files of the wrapped model still load: the prefix of their names goes"
@@ -237,19 +204,18 @@ def _without_prefix(stage: Stage, call: ast.Call, state: ast.expr) -> None:
 
 
 def _inputs(stage: Stage) -> None:
-    """The wrapper moves what it is called with; the model itself does not, and prepared loaders move batches only."""
+    """Moves the wrapper's arguments to the device: the model itself does not, and prepared loaders move batches only."""
     for call in stage.facts.calls:
-        if not is_wrapped(stage, call.func) or stage.alone.dead(call) or stage.is_settled(call):
-            continue
-        for value in (*call.args, *(k.value for k in call.keywords)):
-            if _made_on_the_cpu(stage, value) or _as_loaded(stage, value):
-                rule = _rule(stage, call.func)
-                stage.replace(value, rule, "the wrapper moved it", '{x}.to("cuda")', x=value)
+        if is_wrapped(stage, call.func) and _is_open(stage, call):
+            for value in arguments_of(call):
+                if _made_on_the_cpu(stage, value) or _as_loaded(stage, value):
+                    rule = _rule(stage, call.func)
+                    stage.replace(value, rule, "the wrapper moved it", '{x}.to("cuda")', x=value)
 
 
 def _made_on_the_cpu(stage: Stage, node: ast.expr) -> bool:
-    """`torch.randn(20, 10)`, here or where the variable was assigned."""
-    made = [o for o in stage.alone.sources.origins(node) if isinstance(o, ast.Call)]
+    """Whether a tensor is made on the CPU, here or where its variable is assigned: `torch.randn(20, 10)`."""
+    made = [o for o in stage.single.sources.origins(node) if isinstance(o, ast.Call)]
     return bool(made) and all(
         not any(k.arg in {"device", None} for k in call.keywords)
         and any(p.startswith("torch.") and last(p) in FACTORIES for p in stage.facts.paths(call.func))
@@ -258,7 +224,7 @@ def _made_on_the_cpu(stage: Stage, node: ast.expr) -> bool:
 
 
 def _as_loaded(stage: Stage, node: ast.expr, depth: int = 3) -> bool:
-    """Whether this is what a loop over a loader binds, and nothing has moved it since: `for images, labels in loader`."""
+    """Whether a loop over a loader binds this, and nothing moves it: `for images, labels in loader`."""
     if isinstance(node, ast.Call) and stage.facts.paths(node.func) & VARIABLE:
         return bool(node.args) and _as_loaded(stage, node.args[0], depth)
     if not isinstance(node, ast.Name) or not depth:
@@ -277,55 +243,41 @@ def _is_loaded_as(stage: Stage, name: ast.AST, depth: int) -> bool:
 
 
 def _batches(stage: Stage, wrapped: list[ast.Call]) -> None:
-    """DataParallel splits the loader's batch over the devices: the author's batch size is the global one."""
-    if not wrapped or any(_wrapper_rule(stage, c) == PROCESSES for c in wrapped):
+    """Requests split batches for DataParallel, which splits each batch over the devices."""
+    if not wrapped or any(_rule(stage, call) == PROCESSES for call in wrapped):
         return
-    if stage.requested.split_batches or _multiplied(stage):
-        return
-    stage.requested.split_batches = True
-    stage.note(
-        THREADS,
-        wrapped[0],
-        "DataParallel split every batch across the GPUs; split_batches=True splits it across the processes in the same way",
-        "choose a batch size divisible by the number of processes",
-        Severity.NOTE,
-    )
+    if not stage.requested.split_batches and not _multiplied(stage):
+        stage.requested.split_batches = True
+        reason = "DataParallel split every batch across the GPUs; split_batches=True splits it across the processes in the same way"
+        stage.note(THREADS, wrapped[0], reason, "choose a batch size divisible by the number of processes")
 
 
 def _multiplied(stage: Stage) -> bool:
-    """Whether the batch size grows with the number of devices, so that it is one device's that the author chose."""
-    for call in stage.facts.calls_to("torch.utils.data.DataLoader"):
-        size = next(
-            (k.value for k in call.keywords if k.arg == "batch_size"),
-            call.args[1] if len(call.args) > 1 else None,
-        )
-        for node in walk(size) if size is not None else ():
-            if (
-                isinstance(node, ast.BinOp)
-                and isinstance(node.op, ast.Mult)
-                and (stage.alone.by_hand(node.left) or stage.alone.by_hand(node.right))
-            ):
-                return True
-            if isinstance(node, ast.Name | ast.Attribute) and _scaled_name(stage, node):
-                return True
-    return False
+    """Whether the script multiplies the batch size by the number of devices: the author chose that of one device."""
+    sizes = (given(c, "batch_size", 1) for c in stage.facts.calls_to("torch.utils.data.DataLoader"))
+    return any(
+        _multiplies(stage, node) or (isinstance(node, ast.Name | ast.Attribute) and _is_scaled(stage, node))
+        for size in sizes
+        if size is not None
+        for node in walk(size)
+    )
 
 
-def _scaled_name(stage: Stage, name: ast.expr) -> bool:
+def _multiplies(stage: Stage, node: ast.AST) -> bool:
+    """`batch_size * torch.cuda.device_count()`"""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
+        return False
+    return any(stage.single.launch_value(side) is not None for side in (node.left, node.right))
+
+
+def _is_scaled(stage: Stage, name: ast.expr) -> bool:
     text = ast.unparse(name)
-    for node in stage.facts.nodes:
-        if (
-            isinstance(node, ast.AugAssign)
-            and isinstance(node.op, ast.Mult)
-            and ast.unparse(node.target) == text
+    for node in stage.facts.each(ast.Assign, ast.AugAssign):
+        if isinstance(node, ast.AugAssign):
+            if isinstance(node.op, ast.Mult) and ast.unparse(node.target) == text:
+                return stage.single.launch_value(node.value) is not None
+        elif any(ast.unparse(t) == text for t in node.targets) and any(
+            _multiplies(stage, inner) for inner in walk(node.value)
         ):
-            return stage.alone.by_hand(node.value) is not None
-        if isinstance(node, ast.Assign) and any(ast.unparse(t) == text for t in node.targets):
-            for inner in walk(node.value):
-                if (
-                    isinstance(inner, ast.BinOp)
-                    and isinstance(inner.op, ast.Mult)
-                    and (stage.alone.by_hand(inner.left) or stage.alone.by_hand(inner.right))
-                ):
-                    return True
+            return True
     return False

@@ -1,4 +1,4 @@
-"""What a script that chose its precision or split its batches by hand asks of the Accelerator."""
+"""What a script's own precision and distribution require of the Accelerator."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ MARKED = re.compile(r"^__crosstrain_(\w+)__$")
 
 @dataclass(frozen=True)
 class Precision:
-    """What `Accelerator(mixed_precision=...)` must be.
+    """The value of `Accelerator(mixed_precision=...)`, and what goes with it.
 
-    flag: the script's own switch, as it is written; None when there is none. cuda_only: the precision applies where
-    CUDA is. own_regions: the script's autocast regions stay as they are, so prepared models must add none.
-    scaling: the arguments of GradScalerKwargs, as written. outside: the switch as the maker of a trainer writes it.
+    flag: the script's own switch, as it is written; None when there is none. cuda_only: the precision applies only on
+    CUDA. own_regions: the script's autocast regions stay as they are, so prepared models must add none.
+    scaling: the arguments of GradScalerKwargs, as written. outside: the switch as the code that makes the trainer spells it.
     """
 
     dtype: str
@@ -31,9 +31,9 @@ class Requested:
     precision: Precision | None = None
     split_batches: bool = False
     draws_apart: bool = False  # without a loader, each process draws its own data from its own seed
-    keeps_collectives: bool = False  # the loss goes through collectives of the author's
-    mapped: bool = False  # the script shares its work by itself, and goes on to (rules.mapping)
+    keeps_collectives: bool = False  # the loss goes through the author's own collectives
+    mapped: bool = False  # the script goes on to distribute itself (rules.mapping)
     in_place: bool = (
-        False  # its models are prepared where they were wrapped, and nothing else is known of its training
+        False  # its models are prepared where they were wrapped, because the tool cannot see its training
     )
     settled: set[str] = field(default_factory=set)  # names of torch that may stay in the script

@@ -1,8 +1,8 @@
 """CT310: all processes take the same branch
 
-What:   A test that each process would answer for itself (does a file exist, how late is it), under which something stands
-        that all processes take part in: the main process answers it for all.
-Why:    A process that answers otherwise leaves the others waiting, or another machine has another file system.
+What:   A test that each process would answer for itself (does a file exist, how much time has passed), around code in
+        which all processes take part: the main process answers it for all of them.
+Why:    A process with a different answer leaves the others waiting, and machines may have different file systems.
 Refuses: a test of the rank around work of all processes.
 
 Example (imports):
@@ -35,14 +35,13 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import line_of, place_of
 from crosstrain_migrate.syntax.scopes import suites
 
-from .process_dependent import RANK, ProcessDependent
+from .process_dependent import EXITS, RANK, ProcessDependent
 
 RULE = "CT310"
 Asking = ast.If | ast.While | ast.IfExp
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-_EXITS = frozenset({"sys.exit", "builtins.exit", "builtins.quit", "os._exit"})
-# What an accelerator does with all processes, in the code of an edit.
+# Collectives of the accelerator, in the code of an edit.
 _TOGETHER = re.compile(
     r"\.(gather\w*|reduce|broadcast\w*|prepare\w*|backward|wait_for_everyone|save_state|load_state|clip_grad\w*"
     r"|(local_)?main_process_first|pad_across_processes|check_trigger)\("
@@ -51,7 +50,7 @@ _TOGETHER = re.compile(
 
 
 def plan(context: Context) -> None:
-    """Asked last, when it is known what all processes take part in."""
+    """Runs last, when all collectives are planned."""
     together = _together(context)
     differing = ProcessDependent(context.facts)
     tests = sorted(context.facts.each(ast.If, ast.While, ast.IfExp), key=place_of)
@@ -59,7 +58,9 @@ def plan(context: Context) -> None:
     _no_guard_around(context, together)
     done: set[ast.AST] = set()
     while True:
-        met = {node: at for node in asking if node not in done and (at := _met(context, node, together))}
+        met = {
+            node: at for node in asking if node not in done and (at := _common_work(context, node, together))
+        }
         if not met:
             return
         for node, at in met.items():
@@ -69,7 +70,7 @@ def plan(context: Context) -> None:
 
 
 def _together(context: Context) -> set[ast.AST]:
-    """What all processes take part in, whichever rule planned it."""
+    """The nodes at which all processes communicate, whichever rule planned it."""
     found = set(context.collective)
     for edit in context.edits:
         code = getattr(edit, "code", "") or getattr(edit, "template", "") or getattr(edit, "context", "")
@@ -79,13 +80,13 @@ def _together(context: Context) -> set[ast.AST]:
 
 
 def _no_guard_around(context: Context, together: set[ast.AST]) -> None:
-    """What a rule left to the main process holds nothing that another one made common work of."""
+    """Refuses a collective in code that another rule has left to the main process."""
     for edit in context.edits:
         if not isinstance(edit, e.Guard) or not isinstance(edit.node, ast.stmt):
             continue
         at = _first_in(context, _from_to(context, edit.node, edit.last or edit.node), together)
         if at is not None and not (isinstance(at, ast.stmt) and at is edit.node):
-            raise _refusal(edit.node, "the main process alone would do this", at)
+            raise _refusal(edit.node, "only the main process would run this", at)
 
 
 def _from_to(context: Context, first: ast.stmt, last: ast.stmt) -> list[ast.AST]:
@@ -97,8 +98,8 @@ def _from_to(context: Context, first: ast.stmt, last: ast.stmt) -> list[ast.AST]
 # -- what a test decides -------------------------------------------------------------------------------------
 
 
-def _met(context: Context, node: Asking, together: set[ast.AST]) -> ast.AST | None:
-    """What all processes take part in that the test decides about."""
+def _common_work(context: Context, node: Asking, together: set[ast.AST]) -> ast.AST | None:
+    """The first collective that a test decides about."""
     if isinstance(node, ast.IfExp):
         return _first_in(context, [node.body, node.orelse], together)
     under: list[ast.AST] = [*node.body, *node.orelse]
@@ -110,7 +111,7 @@ def _met(context: Context, node: Asking, together: set[ast.AST]) -> ast.AST | No
 def _first_in(
     context: Context, nodes: list[ast.AST], together: set[ast.AST], seen: frozenset[ast.AST] = frozenset()
 ) -> ast.AST | None:
-    """The first part of `nodes`, or of the functions they call, that all processes take part in."""
+    """The first node in `nodes`, or call that leads to one, at which all processes communicate."""
     for node in nodes:
         for part in _run(node):
             if part in together:
@@ -122,7 +123,7 @@ def _first_in(
 
 
 def _run(node: ast.AST) -> Iterator[ast.AST]:
-    """`node` and what runs with it: not the functions that it merely defines."""
+    """The nodes that run when `node` does, which excludes the bodies of functions that it defines."""
     yield node
     if not isinstance(node, _FUNCTIONS):
         for child in ast.iter_child_nodes(node):
@@ -135,19 +136,19 @@ def _body(function: ast.AST) -> list[ast.AST]:
 
 
 def _leaving(context: Context, node: ast.If | ast.While) -> list[ast.stmt]:
-    """What ends a loop, a function or the script under the test."""
+    """The statements under a test that end a loop, a function or the script."""
     found: list[ast.stmt] = []
     for part in (p for s in (*node.body, *node.orelse) for p in _run(s)):
-        exits = isinstance(part, ast.Expr) and isinstance(part.value, ast.Call)
-        if isinstance(part, ast.Return | ast.Break | ast.Continue):
-            found.append(part)
-        elif exits and isinstance(part, ast.Expr) and isinstance(part.value, ast.Call):
-            found += [part] if context.facts.paths(part.value.func) & _EXITS else []
+        match part:
+            case ast.Return() | ast.Break() | ast.Continue():
+                found.append(part)
+            case ast.Expr(value=ast.Call(func=called)) if context.facts.paths(called) & EXITS:
+                found.append(part)
     return found
 
 
 def _skipped(context: Context, node: ast.If | ast.While, leaving: ast.stmt) -> list[ast.AST]:
-    """What is not run, in this function, where a process leaves there."""
+    """The code of this function that a process skips when it leaves there."""
     loops = [a for a in _within_function(context, leaving) if isinstance(a, _LOOPS)]
     if isinstance(leaving, ast.Break | ast.Continue):
         loops = loops[:1]
@@ -180,13 +181,14 @@ def _answer_once(context: Context, node: Asking, what: str, at: ast.AST) -> None
     if what == RANK:
         raise _refusal(node, "each process answers this test by its own rank", at)
     if any(edit.node is node.test for edit in context.edits):
-        return  # another rule has made it one answer for all
+        return  # another rule has already made the answer the same for all
     if not _state_is_made(context, node):
+        said = f"each process asks {what} here, and all of them have to take part in what follows (line {line_of(at)})"
         context.note(
             RULE,
             node,
-            f"each process asks {what} here, and what follows they do together (line {line_of(at)})",
-            "see that all processes find the same: a directory that all machines share",
+            said,
+            "make sure that all processes get the same answer, for example by a directory that all machines share",
         )
         return
     answer = "{x}" if _is_answer(context, node.test) else "bool({x})"
@@ -198,14 +200,14 @@ def _answer_once(context: Context, node: Asking, what: str, at: ast.AST) -> None
 
 
 def _is_answer(context: Context, test: ast.expr) -> bool:
-    """Whether a test is true or false already, and not a number or a list that counts as one of them."""
+    """Whether a test is a bool already, and not a number or a list that counts as true or false."""
     if isinstance(test, ast.Call):
         return any(p.startswith("os.path.") for p in context.facts.paths(test.func))
     return isinstance(test, ast.Compare | ast.UnaryOp)
 
 
 def _state_is_made(context: Context, node: ast.AST) -> bool:
-    """Whether the Accelerator is there when the test is asked: processes can tell each other nothing before."""
+    """Whether the Accelerator exists when the test runs: processes cannot communicate before."""
     function = context.facts.enclosing_function(node)
     if function is None or function is context.home.scope.node:
         return context.after_home(node) and (function is not None or context.sees_global(node))
@@ -214,10 +216,9 @@ def _state_is_made(context: Context, node: ast.AST) -> bool:
 
 def _refusal(node: ast.AST, why: str, at: ast.AST) -> Exception:
     shown = ast.unparse(at).split("\n", 1)[0]
-    return refuse(
-        RULE,
-        node,
-        f"{why}, and under it stands what all processes take part in (line {line_of(at)}: `{shown}`): "
-        "those that do not come there leave the others waiting",
-        "compute it outside of the test, on all processes, and leave only what is printed or written under it",
+    reason = (
+        f"{why}, but all processes have to take part in line {line_of(at)} (`{shown}`): "
+        "those that skip it leave the others waiting"
     )
+    remedy = "move it out of the test, so that all processes run it, and leave only printing and writing under the test"
+    return refuse(RULE, node, reason, remedy)

@@ -1,4 +1,4 @@
-"""The script's GradScaler goes: the accelerator scales the loss, unscales, skips and keeps the scale's state."""
+"""Removes the script's GradScaler: the accelerator scales, unscales, skips steps and keeps the scale's state."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import copy
 from crosstrain_migrate.rules.arguments import default_of
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import last_name, place_of
 from crosstrain_migrate.syntax.scopes import Scope
 from crosstrain_migrate.syntax.walks import walk
 
-from .dispensable import lose_comments
-from .plain import Stage
+from .dispensable import report_lost_comments
+from .plain import Stage, nodes_in
 from .requested_options import MARK
 from .switches import canonical, device_kind, may_be_switch, switch_of
 
@@ -20,47 +21,34 @@ RULE = "CT306"
 CUDA_AUTOCAST = frozenset({"torch.cuda.amp.autocast", "torch.cuda.amp.autocast_mode.autocast"})
 ANY_AUTOCAST = frozenset({"torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast"})
 AUTOCAST = CUDA_AUTOCAST | ANY_AUTOCAST
-
-
-SCALERS = frozenset(
-    {
-        "torch.cuda.amp.GradScaler",
-        "torch.cuda.amp.grad_scaler.GradScaler",
-        "torch.amp.GradScaler",
-        "torch.amp.grad_scaler.GradScaler",
-        "torch.GradScaler",
-    }
-)
-
-
+CUDA_SCALERS = frozenset({"torch.cuda.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler"})
+SCALERS = CUDA_SCALERS | {"torch.amp.GradScaler", "torch.amp.grad_scaler.GradScaler", "torch.GradScaler"}
+SCALER = MARK.format("scaler")
+OWN_SCALE = "the accelerator's loss scale"
 SCALING = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
+Holder = tuple[Scope | None, str]  # a variable of a scope, or an attribute by its name
+
+
+def bound(call: ast.Call, names: tuple[str, ...]) -> dict[str | None, ast.expr]:
+    """What a call gives by name, or by position for parameters of these names."""
+    given = {k.arg: k.value for k in call.keywords}
+    return {**dict(zip(names, call.args, strict=False)), **given}
 
 
 class Scaler:
-    """The script's GradScaler: where it is held, and what becomes of each use."""
+    """The script's GradScaler: the variables that hold it, and the edits of each use."""
 
     def __init__(self, stage: Stage, created: list[ast.Call]) -> None:
         if len(created) > 1:
-            raise refuse(
-                RULE,
-                created[1],
-                "the script has two gradient scalers, the accelerator has one",
-                "use one scaler for all optimizers",
-            )
+            reason = "the script has two gradient scalers, the accelerator has one"
+            raise refuse(RULE, created[1], reason, "use one scaler for all optimizers")
         self.stage = stage
         self.facts = stage.facts
         self.created = created[0]
-        self.names: set[tuple[Scope, str]] = set()
-        self.attributes: set[str] = set()
-        given = {k.arg: k.value for k in self.created.keywords}
-        new = not stage.facts.paths(self.created.func) <= {
-            "torch.cuda.amp.GradScaler",
-            "torch.cuda.amp.grad_scaler.GradScaler",
-        }
-        names = ("device", *SCALING, "enabled") if new else (*SCALING, "enabled")
-        given.update({n: a for n, a in zip(names, self.created.args, strict=False) if n not in given})
+        cuda = stage.facts.paths(self.created.func) <= CUDA_SCALERS
+        given = bound(self.created, (*SCALING, "enabled") if cuda else ("device", *SCALING, "enabled"))
         device = given.get("device")
-        self.device = "cuda" if not new or device is None else device_kind(device)
+        self.device = "cuda" if cuda or device is None else device_kind(device)
         self.switch = switch_of(stage, given.get("enabled"), self.created)
         off = isinstance(self.switch, ast.Constant) and not self.switch.value
         self.live = not off and self.device != "cpu"
@@ -68,285 +56,225 @@ class Scaler:
         self.scaling = ", ".join(f"{n}={stage.source(given[n])}" for n in SCALING if n in given)
         unknown = set(given) - {"device", "enabled", *SCALING}
         if unknown:
-            raise refuse(
-                RULE,
-                self.created,
-                f"GradScaler with {', '.join(map(str, unknown))}",
-                "leave that argument out",
-            )
+            reason = f"GradScaler with {', '.join(map(str, unknown))}"
+            raise refuse(RULE, self.created, reason, "leave that argument out")
         self.used: set[ast.AST] = set()
-        self._spread()
+        self.holders: set[Holder] = set()
+        while self._found_more():
+            pass
 
-    def _spread(self) -> None:
-        """The variables, attributes and parameters that hold the scaler."""
-        while True:
-            before = (len(self.names), len(self.attributes))
-            for node in self.facts.nodes:
-                if isinstance(node, ast.Assign) and self.holds(node.value):
-                    for target in node.targets:
-                        self._hold(target)
-                elif isinstance(node, ast.Call):
-                    self._into_parameters(node)
-            if before == (len(self.names), len(self.attributes)):
-                return
-
-    def _hold(self, target: ast.expr) -> None:
-        if isinstance(target, ast.Name):
-            scope = self.facts.table.of_node[target].resolve(target.id)
-            if scope is not None:
-                self.names.add((scope, target.id))
-        elif isinstance(target, ast.Attribute):
-            self.attributes.add(target.attr)
+    def _found_more(self) -> bool:
+        """Whether another variable, attribute or parameter is found that holds the scaler."""
+        before = len(self.holders)
+        for node in self.facts.each(ast.Assign, ast.Call):
+            if isinstance(node, ast.Call):
+                self._into_parameters(node)
+            elif self.holds(node.value):
+                self.holders.update(filter(None, map(self._holder, node.targets)))
+        return len(self.holders) > before
 
     def _into_parameters(self, call: ast.Call) -> None:
         for function in self.facts.targets(call):
-            if not isinstance(function, ast.FunctionDef):
-                continue
-            for argument in (*function.args.args, *function.args.kwonlyargs):
-                value = self.facts.passed(call, function, argument.arg)
-                if value is not None and self.holds(value):
-                    self.names.add((self.facts.table.scopes[function], argument.arg))
+            if isinstance(function, ast.FunctionDef):
+                for argument in (*function.args.args, *function.args.kwonlyargs):
+                    value = self.facts.passed(call, function, argument.arg)
+                    if value is not None and self.holds(value):
+                        self.holders.add((self.facts.table.scopes[function], argument.arg))
 
-    def holds(self, node: ast.expr) -> bool:
-        if node is self.created:
-            return True
-        if isinstance(node, ast.IfExp):
-            return self.holds(node.body) or self.holds(node.orelse)
+    def _holder(self, node: ast.expr) -> Holder | None:
+        """The variable or attribute that an expression names."""
         if isinstance(node, ast.Name):
             scope = self.facts.table.of_node[node].resolve(node.id)
-            return scope is not None and (scope, node.id) in self.names
-        return isinstance(node, ast.Attribute) and node.attr in self.attributes
+            return (scope, node.id) if scope is not None else None
+        return (None, node.attr) if isinstance(node, ast.Attribute) else None
+
+    def holds(self, node: ast.expr) -> bool:
+        if isinstance(node, ast.IfExp):
+            return self.holds(node.body) or self.holds(node.orelse)
+        return node is self.created or self._holder(node) in self.holders
 
     # -- uses --------------------------------------------------------------------------------------------------
 
     def plan(self) -> None:
         self._clips_scaled()
-        self._twins()
-        for call in self.facts.calls:
-            if (
-                isinstance(call.func, ast.Attribute)
-                and self.holds(call.func.value)
-                and not self.stage.is_settled(call)
-            ):
+        self._fold_equal_branches()
+        for call in self._method_calls():
+            if not self.stage.is_settled(call):
                 self._method(call)
         self._tests()
         self._definitions()
         self._parameters()
         self._rest()
 
-    def _take(self, node: ast.AST) -> None:
+    def _method_calls(self) -> list[ast.Call]:
+        return [c for c in self.facts.calls if isinstance(c.func, ast.Attribute) and self.holds(c.func.value)]
+
+    def _mark_used(self, node: ast.AST) -> None:
         self.used.update(walk(node))
 
     def _method(self, call: ast.Call) -> None:
         assert isinstance(call.func, ast.Attribute)
-        name = call.func.attr
-        self._take(call.func)
+        self._mark_used(call.func)
         statement = self.stage.statement(call)
         alone = isinstance(statement, ast.Expr) and statement.value is call
-        if name == "scale" and len(call.args) == 1:
-            self._scale(call)
-        elif name == "step" and len(call.args) == 1 and not call.keywords:
-            self.stage.replace(
-                call,
-                RULE,
-                "a prepared optimizer unscales, and skips what overflowed",
-                "{o}.step()",
-                o=call.args[0],
-            )
-        elif name == "update" and alone and not call.args:
-            self.stage.remove(statement, RULE, "the accelerator adjusts the loss scale")
-        elif name == "unscale_" and alone and len(call.args) == 1:
-            self._unscale(call, statement)
-        elif name == "state_dict":
-            scaler = MARK.format("scaler")
-            template = f"({scaler}.state_dict() if {scaler} is not None else {{{{}}}})".replace("{{}}", "{}")
-            if self._asked_before(call):
-                template = f"{scaler}.state_dict()"
-            elif isinstance(self.stage.parent(call), ast.Dict | ast.keyword | ast.Assign):
-                template = template[1:-1]
-            self.stage.edits.append(e.Replace(call, RULE, "the accelerator's loss scale", template=template))
-        elif name == "load_state_dict" and alone:
-            assert isinstance(statement, ast.stmt)
-            scaler = MARK.format("scaler")
-            self.stage.edits.append(
-                e.Replace(call.func.value, RULE, "the accelerator's loss scale", template=scaler)
-            )
-            if not self._asked_before(call):
-                guard = e.Guard(statement, RULE, last=statement, test=f"{scaler} is not None")
-                self.stage.edits.append(guard)
-        else:
-            raise refuse(
-                RULE,
-                call,
-                f"`{ast.unparse(call)}`: the loss scale is the accelerator's own, and nobody else may read or set it like this",
-                "take it out and run migrate again (`accelerator.optimizer_step_was_skipped` tells of skipped steps)",
-            )
+        match call.func.attr, call.args:
+            case "scale", [loss]:
+                self._scale(call, loss)
+            case "step", [optimizer] if not call.keywords:
+                reason = "a prepared optimizer unscales, and skips what overflowed"
+                self.stage.replace(call, RULE, reason, "{o}.step()", o=optimizer)
+            case "update", [] if alone:
+                self.stage.remove(statement, RULE, "the accelerator adjusts the loss scale")
+            case "unscale_", [optimizer] if alone:
+                self._unscale(call, statement, optimizer)
+            case "state_dict", _:
+                self._state(call)
+            case "load_state_dict", _ if alone:
+                self.stage.replace(call.func.value, RULE, OWN_SCALE, SCALER)
+                if not self._asked_before(call):
+                    test = f"{SCALER} is not None"
+                    self.stage.edits.append(e.Guard(statement, RULE, last=statement, test=test))
+            case _:
+                reason = f"`{ast.unparse(call)}`: the accelerator keeps the loss scale, and other code cannot read or set it like this"
+                remedy = "take it out and run migrate again (`accelerator.optimizer_step_was_skipped` tells of skipped steps)"
+                raise refuse(RULE, call, reason, remedy)
+
+    def _state(self, call: ast.Call) -> None:
+        """`scaler.state_dict()`: the accelerator's scaler is None where nothing is scaled."""
+        state = f"{SCALER}.state_dict()"
+        if not self._asked_before(call):
+            state = f"{state} if {SCALER} is not None else {{}}"
+            if not isinstance(self.stage.parent(call), ast.Dict | ast.keyword | ast.Assign):
+                state = f"({state})"
+        self.stage.replace(call, RULE, OWN_SCALE, state)
 
     def _asked_before(self, node: ast.AST) -> bool:
-        """Whether `node` stands in an `if` that asks for the scaler: the accelerator is asked there, too."""
-        child = node
-        for around in self.facts.table.ancestors(node):
-            if isinstance(around, ast.If) and child in around.body and self.tests(around.test):
-                return True
-            child = around
-        return False
+        """Whether an `if` around `node` already tests whether there is a scaler."""
+        return any(
+            isinstance(around, ast.If) and child in around.body and self.tests(around.test)
+            for child, around in self.stage.outward(node)
+        )
 
-    def _scale(self, call: ast.Call) -> None:
-        loss = call.args[0]
+    def _scale(self, call: ast.Call, loss: ast.expr) -> None:
         parent = self.stage.parent(call)
         backward = isinstance(parent, ast.Attribute) and parent.attr == "backward"
         if not backward and not (isinstance(parent, ast.Assign) and self._only_backward(parent)):
-            raise refuse(
-                RULE,
-                call,
-                "a scaled loss is used for something else than backward",
-                "scale it where backward is called",
-            )
-        simple = isinstance(loss, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
-        self.stage.replace(
-            call, RULE, "the accelerator scales the loss", "{x}" if simple else "({x})", x=loss
-        )
+            reason = "a scaled loss is used for something other than backward()"
+            raise refuse(RULE, call, reason, "scale it where backward is called")
+        self.stage.keep_only(call, RULE, "the accelerator scales the loss", loss)
 
     def _only_backward(self, node: ast.Assign) -> bool:
         if len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
             return False
         name = node.targets[0].id
-        scope = self.facts.table.of_node[node]
-        for other in walk(scope.node):
-            if isinstance(other, ast.Name) and other.id == name and isinstance(other.ctx, ast.Load):
-                parent = self.stage.parent(other)
-                if not (isinstance(parent, ast.Attribute) and parent.attr == "backward"):
-                    return False
-        return True
+        named = (
+            n for n in walk(self.facts.table.of_node[node].node) if isinstance(n, ast.Name) and n.id == name
+        )
+        uses = (self.stage.parent(n) for n in named if isinstance(n.ctx, ast.Load))
+        return all(isinstance(use, ast.Attribute) and use.attr == "backward" for use in uses)
 
-    def _unscale(self, call: ast.Call, statement: ast.stmt) -> None:
-        """Clipping by the accelerator unscales first; other code that reads gradients needs them unscaled all the same."""
+    def _unscale(self, call: ast.Call, statement: ast.stmt, optimizer: ast.expr) -> None:
+        """Removes `unscale_` where the accelerator clips, which unscales first, unless other code reads the gradients."""
         from crosstrain_migrate.rules.preparing.clipping import CLIPPERS
 
         function = self.facts.enclosing_function(call)
-        clips = [
-            c
-            for c in self.facts.calls_to(*CLIPPERS)
-            if self.facts.enclosing_function(c) is function and c.lineno > call.lineno
-        ]
-        reads = [
-            n
-            for n in walk(function or self.facts.tree)
-            if isinstance(n, ast.Attribute) and n.attr == "grad" and isinstance(n.ctx, ast.Load)
-        ]
-        if clips and not reads:
+        later = (c for c in self.facts.calls_to(*CLIPPERS) if c.lineno > call.lineno)
+        clips = any(self.facts.enclosing_function(c) is function for c in later)
+        grads = (
+            n for n in walk(function or self.facts.tree) if isinstance(n, ast.Attribute) and n.attr == "grad"
+        )
+        if clips and not any(isinstance(n.ctx, ast.Load) for n in grads):
             self.stage.remove(statement, RULE, "clipping by the accelerator unscales first")
             return
         template = MARK.format("unscale_gradients") + "({o})"
-        self.stage.replace(call, RULE, "the accelerator unscales", template, o=call.args[0])
+        self.stage.replace(call, RULE, "the accelerator unscales", template, o=optimizer)
 
     def _clips_scaled(self) -> None:
-        """Clipping without `unscale_` before it held the scaled gradients below the threshold; ours unscales first."""
+        """Reports clipping without `unscale_`: it clipped the scaled gradients, and the accelerator unscales them first."""
         from crosstrain_migrate.rules.preparing.clipping import CLIPPERS
 
-        asked: dict[str, set[ast.AST | None]] = {"step": set(), "unscale_": set()}
-        for call in self.facts.calls:
-            if isinstance(call.func, ast.Attribute) and self.holds(call.func.value):
-                asked.get(call.func.attr, set()).add(self.facts.enclosing_function(call))
-        if not self.live or asked["unscale_"]:
+        called = [
+            (last_name(call.func), self.facts.enclosing_function(call)) for call in self._method_calls()
+        ]
+        if not self.live or any(name == "unscale_" for name, _ in called):
             return
+        stepping = {function for name, function in called if name == "step"}
         for clip in self.facts.calls_to(*CLIPPERS):
-            if self.facts.enclosing_function(clip) in asked["step"]:
-                self.stage.note(
-                    RULE,
-                    clip,
+            if self.facts.enclosing_function(clip) in stepping:
+                reason = (
                     "the gradients were clipped while they were scaled (`unscale_` was not called before); now they are "
-                    "unscaled first, and the limit is the one that is written here",
-                    "choose the limit for gradients that are not scaled",
+                    "unscaled first, and the limit is the one that is written here"
                 )
+                self.stage.note(RULE, clip, reason, "choose the limit for gradients that are not scaled")
                 return
 
     # -- branches that differ in the scaler alone ------------------------------------------------------------
 
-    def _twins(self) -> None:
-        """`if use_amp: (scaled) else: (the same, plain)`: one of them is enough."""
+    def _fold_equal_branches(self) -> None:
+        """Merges `if use_amp: (scaled) else: (the same, unscaled)`."""
         for node in self.facts.each(ast.If):
             if not node.orelse or self.stage.is_settled(node):
                 continue
-            scaled, plain = self._about(node.body), self._about(node.orelse)
-            if scaled == plain:
+            scaled = self._about(node.body)
+            if scaled == self._about(node.orelse):
                 continue
-            positive = scaled
+            asked = self.tests(node.test) is not None
             same = self._plain(node.body) == self._plain(node.orelse)
-            if same and (self.tests(node.test) is not None or may_be_switch(self.stage, node.test)):
-                gone = node.orelse if positive else node.body
-                arms = ("always", "drop") if positive else ("drop", "always")
+            if same and (asked or may_be_switch(self.stage, node.test)):
+                gone, arms = (node.orelse, ("always", "drop")) if scaled else (node.body, ("drop", "always"))
                 self.stage.gone.update(gone)
-                lose_comments(self.stage, gone)
-                self.stage.edits.append(
-                    e.Fold(node, RULE, "with and without mixed precision are one now", arms=arms)
-                )
-                self._take(node.test)
-            elif self.tests(node.test) is not None:
-                raise refuse(
-                    RULE,
-                    node,
-                    "the branches with and without a scaler do different things",
-                    "make them differ in scaling alone",
-                )
+                report_lost_comments(self.stage, gone)
+                reason = "with and without mixed precision are one now"
+                self.stage.edits.append(e.Fold(node, RULE, reason, arms=arms))
+                self._mark_used(node.test)
+            elif asked:
+                reason = "the branches with and without a scaler differ in more than scaling"
+                raise refuse(RULE, node, reason, "make them the same except for scaling")
 
     def _about(self, body: list[ast.stmt]) -> bool:
-        return any(isinstance(n, ast.Attribute) and self.holds(n.value) for s in body for n in walk(s))
+        return any(isinstance(n, ast.Attribute) and self.holds(n.value) for n in nodes_in(body))
 
     def _plain(self, body: list[ast.stmt]) -> list[str]:
         """The statements as they are without autocast and scaler."""
-        marks = {
-            (n.lineno, n.col_offset)
-            for s in body
-            for n in walk(s)
-            if isinstance(n, ast.Name | ast.Attribute) and self.holds(n)
-        }
-        regions = {(c.lineno, c.col_offset) for c in self.facts.calls_to(*AUTOCAST)}
-        found: list[str] = []
-        for statement in body:
-            stripped = _Strip(marks, regions).statements(copy.deepcopy(statement))
-            found.extend(ast.unparse(result) for result in stripped)
-        return found
+        named = (n for n in nodes_in(body) if isinstance(n, ast.Name | ast.Attribute))
+        marks = {place_of(n) for n in named if self.holds(n)}
+        regions = {place_of(c) for c in self.facts.calls_to(*AUTOCAST)}
+        strip = _Strip(marks, regions)
+        return [ast.unparse(s) for statement in body for s in strip.statements(copy.deepcopy(statement))]
 
     def tests(self, test: ast.expr) -> bool | None:
         """Whether a test asks for the scaler (True) or for there being none (False)."""
         if self.holds(test):
             return True
-        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            inner = self.tests(test.operand)
-            return None if inner is None else not inner
-        if isinstance(test, ast.Compare) and len(test.ops) == 1 and self.holds(test.left):
-            right = test.comparators[0]
-            if isinstance(right, ast.Constant) and right.value is None:
-                return isinstance(test.ops[0], ast.IsNot | ast.NotEq)
-        if (
-            isinstance(test, ast.Call)
-            and isinstance(test.func, ast.Attribute)
-            and test.func.attr == "is_enabled"
-            and self.holds(test.func.value)
-        ):
-            return True
+        match test:
+            case ast.UnaryOp(op=ast.Not()):
+                inner = self.tests(test.operand)
+                return None if inner is None else not inner
+            case ast.Compare(left=left, ops=[op], comparators=[ast.Constant(value=None)]) if self.holds(left):
+                return isinstance(op, ast.IsNot | ast.NotEq)
+            case ast.Call(func=ast.Attribute(attr="is_enabled", value=owner)) if self.holds(owner):
+                return True
         return None
 
     def _tests(self) -> None:
-        for node in self.facts.nodes:
-            asked = self.tests(node.test) if isinstance(node, ast.If) else None
-            if not isinstance(node, ast.If) or asked is None or node.test in self.used:
+        for node in self.facts.each(ast.If):
+            asked = self.tests(node.test)
+            if asked is None or node.test in self.used:
                 continue
             if all(self.stage.is_settled(s) for s in node.body) and not node.orelse:
                 self.stage.remove(node, RULE)
-                self._take(node.test)
+                self._mark_used(node.test)
             else:
                 self._ask(node.test, asked)
-        for node in self.facts.nodes:  # `enabled=scaler is not None`
-            asked = self.tests(node) if isinstance(node, ast.Compare) and node not in self.used else None
-            if isinstance(node, ast.Compare) and asked is not None and not self.stage.is_settled(node):
-                self._ask(node, asked)
+        for test in self.facts.each(ast.Compare):  # `enabled=scaler is not None`
+            asked = self.tests(test) if test not in self.used else None
+            if asked is not None and not self.stage.is_settled(test):
+                self._ask(test, asked)
 
     def _ask(self, test: ast.expr, asked: bool) -> None:
-        template = f"{MARK.format('scaler')} {'is not' if asked else 'is'} None"
-        self.stage.edits.append(e.Replace(test, RULE, "the accelerator's scaler", template=template))
-        self._take(test)
+        template = f"{SCALER} {'is not' if asked else 'is'} None"
+        self.stage.replace(test, RULE, "the accelerator's scaler", template)
+        self._mark_used(test)
 
     # -- definitions and parameters --------------------------------------------------------------------------
 
@@ -354,19 +282,15 @@ class Scaler:
         for node in self.facts.each(ast.Assign):
             if self.stage.is_settled(node):
                 continue
-            targets = node.targets
+            target = node.targets[0]
+            is_none = isinstance(node.value, ast.Constant) and node.value.value is None
             if self.holds(node.value):
-                if len(targets) != 1 or not isinstance(targets[0], ast.Name | ast.Attribute):
-                    raise refuse(
-                        RULE, node, "the scaler is held by more than a variable", "give it a name of its own"
-                    )
-                self._take(node.value)
+                if len(node.targets) != 1 or not isinstance(target, ast.Name | ast.Attribute):
+                    reason = "the scaler is stored in more than one variable or attribute at once"
+                    raise refuse(RULE, node, reason, "give it a name of its own")
+                self._mark_used(node.value)
                 self.stage.remove(node, RULE, "the accelerator holds the scaler")
-            elif (
-                isinstance(node.value, ast.Constant)
-                and node.value.value is None
-                and self._is_holder(targets[0])
-            ):
+            elif is_none and self._holder(target) in self.holders:
                 self.stage.remove(node, RULE)
         for choice in self.facts.each(ast.If):
             if (
@@ -377,66 +301,46 @@ class Scaler:
             ):
                 self.stage.remove(choice, RULE)
 
-    def _is_holder(self, target: ast.expr) -> bool:
-        if isinstance(target, ast.Name):
-            scope = self.facts.table.of_node[target].resolve(target.id)
-            return scope is not None and (scope, target.id) in self.names
-        return isinstance(target, ast.Attribute) and target.attr in self.attributes
-
     def _parameters(self) -> None:
-        """Functions no longer get the scaler."""
-        for scope, name in self.names:
-            function = scope.node
+        """Removes the parameters that pass the scaler."""
+        for scope, name in self.holders:
+            function = scope.node if scope is not None else None
             if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
-            argument = next(
-                (a for a in (*function.args.args, *function.args.kwonlyargs) if a.arg == name), None
-            )
-            if argument is None:
-                continue
-            if function in self.facts.interp.escaped:
-                raise refuse(
-                    RULE,
-                    function,
-                    f"`{function.name}` gets the scaler from callers that cannot all be seen",
-                    "call it directly",
-                )
-            self.stage.edits.append(
-                e.ReplaceParameter(function, RULE, "nothing in it needs a scaler any more", name=name)
-            )
-            for site in self.stage.alone.sources.sites(function):
-                value = self.facts.passed(site, function, name)
-                if value is None:
-                    if default_of(function, argument) is None:
-                        raise refuse(
-                            RULE,
-                            site,
-                            "this call may pass the scaler among other things, and the parameter for it goes",
-                            "pass it by name",
-                        )
-                    continue
-                self._take(value)
+            own = (*function.args.args, *function.args.kwonlyargs)
+            for argument in (a for a in own if a.arg == name):
+                self._drop_parameter(function, argument)
+
+    def _drop_parameter(self, function: ast.FunctionDef | ast.AsyncFunctionDef, argument: ast.arg) -> None:
+        name = argument.arg
+        if function in self.facts.interp.escaped:
+            reason = f"`{function.name}` gets the scaler from callers that the tool cannot all see"
+            raise refuse(RULE, function, reason, "call it directly")
+        reason = "nothing in it needs a scaler any more"
+        self.stage.edits.append(e.ReplaceParameter(function, RULE, reason, name=name))
+        for site in self.stage.single.sources.sites(function):
+            value = self.facts.passed(site, function, name)
+            if value is not None:
+                self._mark_used(value)
                 self.stage.edits.append(e.RemoveArgument(site, RULE, argument=value))
+            elif default_of(function, argument) is None:
+                reason = "this call may pass the scaler through * or **, and the parameter for it is removed"
+                raise refuse(RULE, site, reason, "pass it by name")
 
     def _rest(self) -> None:
-        """Every use must have been dealt with."""
+        """Refuses a use of the scaler that nothing has replaced."""
         for node in self.facts.each(ast.Name, ast.Attribute):
-            if not isinstance(node.ctx, ast.Load):
+            if not isinstance(node.ctx, ast.Load) or not self.holds(node):
                 continue
-            if node in self.used or self.stage.is_settled(node) or not self.holds(node):
-                continue
-            raise refuse(
-                RULE,
-                node,
-                f"`{ast.unparse(node)}` (the gradient scaler) is used here for more than scaling, stepping and updating, and it goes",
-                "take this use out and run migrate again",
-            )
+            if node not in self.used and not self.stage.is_settled(node):
+                reason = f"`{ast.unparse(node)}` (the gradient scaler) is used here for more than scaling, stepping and updating, and the conversion removes it"
+                raise refuse(RULE, node, reason, "take this use out and run migrate again")
         if self.created not in self.used and not self.stage.is_settled(self.created):
-            raise refuse(RULE, self.created, "this scaler is held by no variable", "give it a name")
+            raise refuse(RULE, self.created, "no variable holds this scaler", "give it a name")
 
 
 class _Strip(ast.NodeTransformer):
-    """Takes autocast and scaler out of a copied statement; both are known by where they stand."""
+    """Removes autocast and the scaler from a copied statement; both are recognised by their positions."""
 
     def __init__(self, scalers: set[tuple[int, int]], regions: set[tuple[int, int]]) -> None:
         self.scalers = scalers
@@ -447,24 +351,19 @@ class _Strip(ast.NodeTransformer):
         return [] if found is None else found if isinstance(found, list) else [found]
 
     def _of_scaler(self, node: ast.expr) -> str | None:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            owner = node.func.value
-            if (owner.lineno, owner.col_offset) in self.scalers:
-                return node.func.attr
+        """The method of the scaler that a call runs."""
+        method = node.func if isinstance(node, ast.Call) else None
+        if isinstance(method, ast.Attribute) and place_of(method.value) in self.scalers:
+            return method.attr
         return None
 
     def visit_With(self, node: ast.With) -> ast.AST | list[ast.stmt]:
         self.generic_visit(node)
-        node.items = [
-            i
-            for i in node.items
-            if not any(
-                (n.lineno, n.col_offset) in self.regions
-                for n in walk(i.context_expr)
-                if isinstance(n, ast.Call)
-            )
-        ]
+        node.items = [i for i in node.items if not self._is_region(i.context_expr)]
         return node if node.items else node.body
+
+    def _is_region(self, context: ast.expr) -> bool:
+        return any(isinstance(n, ast.Call) and place_of(n) in self.regions for n in walk(context))
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         if self._of_scaler(node.value) in {"update", "unscale_"}:

@@ -1,7 +1,7 @@
 """What a script that distributes itself computes when it runs as one process: ranks are 0, sizes are 1.
 
-`Alone.value` gives an expression's value where that is certain, and says whether it is so because of distribution
-(`hand`): only tests of that kind are folded, all others are the author's business.
+`SingleProcess.value_of` gives an expression's value where that is certain. `launch_value` gives it only where it follows from
+the launch: only tests of that kind are folded, and all others stay as the author has them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Function, Instance, Method, Symbol
 from crosstrain_migrate.rules.arguments import default_of, spawn_arguments, spreads
 from crosstrain_migrate.rules.sources import sources_of
-from crosstrain_migrate.syntax.nodes import FunctionNode, written
+from crosstrain_migrate.syntax.nodes import FunctionNode
 from crosstrain_migrate.syntax.walks import walk
 
-from .constant_folding import BINARY, COMPARE, PENDING, PURE, KnownValues, apply, join
+from .constant_folding import BINARY, COMPARE, PENDING, PURE, KnownValue, apply, join, marked
 from .dead_code import DeadCode
 from .launcher_settings import (
     DIST,
@@ -32,11 +32,30 @@ from .launcher_settings import (
     SPAWNED_RANK,
     WRAPPERS,
     World,
+    asked_variable,
     copied_variables,
 )
 from .options import option
 
 MANY = 16  # combinations of alternatives that are tried
+
+
+def returns_of(facts: Facts, function: FunctionNode) -> list[ast.Return]:
+    """The `return` statements of a function itself, those of nested functions apart."""
+    found = [n for n in walk(function) if isinstance(n, ast.Return)]
+    return [n for n in found if facts.enclosing_function(n) is function]
+
+
+def entries(node: ast.expr, key: object) -> list[ast.expr]:
+    """The values under a key of a dictionary that is written out."""
+    pairs = zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ()
+    return [value for own, value in pairs if isinstance(own, ast.Constant) and own.value == key]
+
+
+def stored_under(facts: Facts, key: object) -> list[tuple[ast.expr, ast.expr]]:
+    """The dictionaries in which the script stores something under a key, with what it stores: `options["rank"] = 0`."""
+    stores = ((t, s.value) for s in facts.each(ast.Assign) for t in s.targets if isinstance(t, ast.Subscript))
+    return [(t.value, v) for t, v in stores if isinstance(t.slice, ast.Constant) and t.slice.value == key]
 
 
 class SingleProcess:
@@ -47,27 +66,27 @@ class SingleProcess:
         self.facts = facts
         self.sources = sources_of(facts)
         self.world = world
-        self._memo: dict[ast.AST, KnownValues | None] = {}
+        self._memo: dict[ast.AST, KnownValue | None] = {}
         self._unreached = DeadCode(facts.table, self._value)
         self.spawns = facts.calls_to(*SPAWN)
 
     # -- values ----------------------------------------------------------------------------------------------
 
-    def known(self, node: ast.expr) -> KnownValues | None:
+    def value_of(self, node: ast.expr) -> KnownValue | None:
         """The value of an expression, if it is certain."""
         found = self._value(node)
         return None if found is PENDING else found
 
-    def by_hand(self, node: ast.expr) -> KnownValues | None:
-        """The value of an expression that is certain because the script runs as one process."""
-        found = self.known(node)
-        return found if found is not None and found.hand else None
+    def launch_value(self, node: ast.expr) -> KnownValue | None:
+        """The value of an expression, if it is certain and follows from how the script was launched."""
+        found = self.value_of(node)
+        return found if found is not None and found.from_launch else None
 
-    def _value(self, node: ast.expr) -> KnownValues | None:
+    def _value(self, node: ast.expr) -> KnownValue | None:
         if node in self._memo:
             return self._memo[node]
         self._memo[node] = PENDING
-        handler: Callable[[ast.expr], KnownValues | None] | None = getattr(
+        handler: Callable[[ast.expr], KnownValue | None] | None = getattr(
             self, f"_value_{type(node).__name__}", None
         )
         found = handler(node) if handler is not None else None
@@ -77,38 +96,24 @@ class SingleProcess:
             self._memo[node] = found
         return found
 
-    def _value_Constant(self, node: ast.Constant) -> KnownValues:
-        return KnownValues(node.value)
+    def _value_Constant(self, node: ast.Constant) -> KnownValue:
+        return KnownValue(node.value)
 
-    def _value_Tuple(self, node: ast.Tuple | ast.List) -> KnownValues | None:
-        parts = [self._value(e) for e in node.elts]
-        if any(p is None for p in parts):
-            return None
-        if any(p is PENDING for p in parts):
-            return PENDING
-        known = [p for p in parts if p is not None]
-        values = [p.value for p in known]
-        return KnownValues(
-            tuple(values) if isinstance(node, ast.Tuple) else values, any(p.hand for p in known)
-        )
+    def _value_Tuple(self, node: ast.Tuple | ast.List) -> KnownValue | None:
+        kind = tuple if isinstance(node, ast.Tuple) else list
+        return self._pure(lambda *parts: kind(parts), node.elts)
 
     _value_List = _value_Tuple
 
-    def _value_Name(self, node: ast.Name) -> KnownValues | None:
+    def _value_Name(self, node: ast.Name) -> KnownValue | None:
         if node.id == SPAWNED_RANK:
-            return KnownValues(self.world.rank, True)
+            return KnownValue(self.world.rank, True)
         definitions = self.sources.definitions(node)
         alive = [d for d in definitions if not self.dead(d)]
-        return self._beside_dead(join([self._definition(d) for d in alive]), len(alive) < len(definitions))
+        # Several processes also run the code that is dead here.
+        return marked(join([self._definition(d) for d in alive]), len(alive) < len(definitions))
 
-    @staticmethod
-    def _beside_dead(found: KnownValues | None, beside: bool) -> KnownValues | None:
-        """Several processes take the branch that is left out here, so they may have another value."""
-        if found is None or found is PENDING or not beside:
-            return found
-        return KnownValues(found.value, True)
-
-    def _definition(self, node: ast.AST) -> KnownValues | None:
+    def _definition(self, node: ast.AST) -> KnownValue | None:
         if isinstance(node, ast.arg):
             return self._argument(node)
         if not isinstance(node, ast.Name | ast.Attribute):
@@ -127,7 +132,7 @@ class SingleProcess:
                 return self._element(statement.value, target.elts.index(node), len(target.elts))
         return None
 
-    def _augmented(self, statement: ast.AugAssign) -> KnownValues | None:
+    def _augmented(self, statement: ast.AugAssign) -> KnownValue | None:
         """`args.rank += gpu`: from what it was assigned before."""
         target, function = statement.target, BINARY.get(type(statement.op))
         if function is None or not isinstance(target, ast.Name | ast.Attribute):
@@ -142,7 +147,7 @@ class SingleProcess:
         statement = self.facts.table.statement_of(definition)
         return isinstance(statement, ast.AugAssign) and statement.target is definition
 
-    def _element(self, value: ast.expr, index: int, length: int) -> KnownValues | None:
+    def _element(self, value: ast.expr, index: int, length: int) -> KnownValue | None:
         if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == length:
             return self._value(value.elts[index])
         if isinstance(value, ast.Call):
@@ -153,28 +158,25 @@ class SingleProcess:
         if found is None or found is PENDING:
             return found
         if isinstance(found.value, tuple | list) and len(found.value) == length:
-            return KnownValues(found.value[index], found.hand)
+            return KnownValue(found.value[index], found.from_launch)
         return None
 
-    def _argument(self, argument: ast.arg) -> KnownValues | None:
+    def _argument(self, argument: ast.arg) -> KnownValue | None:
         function = self.facts.table.of_node[argument].node
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             return None
-        found: list[KnownValues | None] = [
+        found: list[KnownValue | None] = [
             self._passed(site, function, argument)
             for site in self.sources.sites(function)
             if not self.dead(site)
         ]
         spawns = [s for s in self.spawns if s.args and self._spawned(s) is function]
         found.extend(self._spawned_argument(s, function, argument) for s in spawns if not self.dead(s))
-        result = join(found)
-        if result is None or result is PENDING or not spawns:
-            return result
-        return KnownValues(result.value, True)  # started processes get other values
+        return marked(join(found), bool(spawns))  # started processes get other values
 
     def _passed(
         self, site: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDef, argument: ast.arg
-    ) -> KnownValues | None:
+    ) -> KnownValue | None:
         expression = self.facts.passed(site, function, argument.arg)
         if expression is not None:
             return self._value(expression)
@@ -186,44 +188,41 @@ class SingleProcess:
 
     def _spawned_argument(
         self, spawn: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDef, argument: ast.arg
-    ) -> KnownValues | None:
+    ) -> KnownValue | None:
         names = [a.arg for a in function.args.args]
         index = names.index(argument.arg) if argument.arg in names else -1
         if index == 0:
-            return KnownValues(self.world.rank, True)
+            return KnownValue(self.world.rank, True)
         given = spawn_arguments(spawn)
         if given is None or not 0 <= index - 1 < len(given):
             return None
         return self._value(given[index - 1])
 
-    def _value_Attribute(self, node: ast.Attribute) -> KnownValues | None:
+    def _value_Attribute(self, node: ast.Attribute) -> KnownValue | None:
         stores = self.sources.definitions(node)
         alive = [a for a in stores if not self.dead(a)]
-        if self.world.several:  # one of them has the number that was added up in the end
+        if self.world.several:  # the last value is the one after `+=`
             alive = [a for a in alive if self._augments(a)] or alive
         found = [self._definition(a) for a in alive]
         if self.sources.is_namespace(node.value):
             found.append(option(self.sources.options.get(node.attr), node.attr, self.world, self._value))
         else:
             found += self._fields(node)
-        return self._beside_dead(join(found), len(alive) < len(stores))
+        return marked(join(found), len(alive) < len(stores))
 
-    def _fields(self, node: ast.Attribute) -> list[KnownValues | None]:
+    def _fields(self, node: ast.Attribute) -> list[KnownValue | None]:
         """`config.world_size` of a `Config(world_size=...)` whose class has no constructor of its own."""
         if not isinstance(node.value, ast.Name | ast.Attribute):
             return []
         made = [o for o in self.sources.origins(node.value) if isinstance(o, ast.Call)]
         return [self._value(k.value) for c in made for k in c.keywords if k.arg == node.attr]
 
-    def _value_Call(self, node: ast.Call) -> KnownValues | None:
+    def _value_Call(self, node: ast.Call) -> KnownValue | None:
         paths = self.facts.paths(node.func)
-        for path in paths:
-            found = self._library(path, node)
-            if found is not None:
-                return found
-        environment = self._environment(node)
-        if environment is not None:
-            return environment
+        library = (self._library(path, node) for path in paths)
+        found = next((value for value in library if value is not None), None) or self._environment(node)
+        if found is not None:
+            return found
         name = next((p[9:] for p in paths if p.startswith("builtins.") and p[9:] in PURE), None)
         if name == "int" and len(node.args) == 1 and (asked := self._needed(node.args[0])) is not None:
             return apply(int, [asked])
@@ -232,70 +231,63 @@ class SingleProcess:
         targets = self._local(node)
         return join([self._returned(f) for f in targets]) if targets else None
 
-    def _library(self, path: str, node: ast.Call) -> KnownValues | None:
+    def _library(self, path: str, node: ast.Call) -> KnownValue | None:
         name = path.rsplit(".", 1)[-1]
         if path.startswith(DIST):
             if name in {"get_rank", "get_node_local_rank"}:
-                return KnownValues(self.world.rank if name == "get_rank" else self.world.local_rank, True)
+                return KnownValue(self.world.rank if name == "get_rank" else self.world.local_rank, True)
             if name == "get_world_size":
-                return KnownValues(self.world.size, True)
+                return KnownValue(self.world.size, True)
             if name in {"is_initialized", "is_torchelastic_launched"}:
-                return KnownValues(self.world.several, True)
+                return KnownValue(self.world.several, True)
         if path == "torch.cuda.device_count" or path == "torch.accelerator.device_count":
-            return KnownValues(self.world.local_size, True)
+            return KnownValue(self.world.local_size, True)
         if path.startswith("transformers.") and name == "is_main_process" and node.args:
             return self._pure(lambda rank: rank in (-1, 0), node.args[:1])
-        if path == "builtins.hasattr" and len(node.args) == 2 and self._wrapped_maybe(node.args[0]):
-            attribute = node.args[1]
-            if isinstance(attribute, ast.Constant) and attribute.value == "module":
-                return KnownValues(self.world.several, True)
         if path == "builtins.hasattr" and len(node.args) == 2:
-            return self._has_option(node.args[0], node.args[1])
+            owner, attribute = node.args
+            asked = isinstance(attribute, ast.Constant) and attribute.value == "module"
+            if asked and self._may_be_wrapped(owner):
+                return KnownValue(self.world.several, True)
+            return self._has_option(owner, attribute)
         if path == "builtins.isinstance" and len(node.args) == 2:
             classes = node.args[1].elts if isinstance(node.args[1], ast.Tuple) else [node.args[1]]
             if classes and all(self.facts.paths(c) & WRAPPERS for c in classes):
-                return KnownValues(self.world.several, True)
+                return KnownValue(self.world.several, True)
         return None
 
-    def _has_option(self, owner: ast.expr, name: ast.expr) -> KnownValues | None:
+    def _has_option(self, owner: ast.expr, name: ast.expr) -> KnownValue | None:
         """`hasattr(args, "rank")` of an attribute that only the branches of several processes set."""
         if not self.sources.is_namespace(owner) or not isinstance(name, ast.Constant):
             return None
         stored = self.sources.definitions(ast.Attribute(owner, str(name.value), ast.Load()))
         if name.value in self.sources.options or not stored or not all(map(self.dead, stored)):
             return None
-        return KnownValues(False, True)
+        return KnownValue(False, True)
 
-    def _wrapped_maybe(self, node: ast.expr) -> bool:
-        """A module none of whose classes has a `module` of its own."""
+    def _may_be_wrapped(self, node: ast.expr) -> bool:
+        """Whether no class of a module has a `module` of its own."""
         values = self.facts.of(node)
         return not any(
             isinstance(v, Instance) and (v.cls, "module") in self.facts.interp.heap for v in values
         )
 
-    def _environment(self, node: ast.Call) -> KnownValues | None:
+    def _environment(self, node: ast.Call) -> KnownValue | None:
         """`os.environ.get("RANK", 0)`, `os.getenv(...)`: nothing launched the script, so the default holds."""
-        name = ast.unparse(node.func)
-        if name not in {"os.environ.get", "os.getenv", "environ.get", "getenv"} or not node.args:
+        name = asked_variable(node)
+        if name not in LAUNCHED:
             return None
-        key = node.args[0]
-        if not isinstance(key, ast.Constant) or key.value not in LAUNCHED:
-            return None
-        launched = self.world.variable(str(key.value))
+        launched = self.world.variable(name)
         if launched is not None or len(node.args) < 2:
-            return KnownValues(launched, True)
-        default = self._value(node.args[1])
-        return default if default is None or default is PENDING else KnownValues(default.value, True)
+            return KnownValue(launched, True)
+        return marked(self._value(node.args[1]), True)
 
-    def _needed(self, node: ast.expr) -> KnownValues | None:
-        """`os.getenv("SLURM_NODEID")` where a number is made of it: whoever asks so was launched."""
-        if not isinstance(node, ast.Call) or len(node.args) != 1 or node.keywords:
-            return None
-        asks = written(node.func) in {"os.environ.get", "os.getenv", "environ.get", "getenv"}
-        key = node.args[0]
-        return self._variable(key.value) if asks and isinstance(key, ast.Constant) else None
+    def _needed(self, node: ast.expr) -> KnownValue | None:
+        """`int(os.getenv("SLURM_NODEID"))`: without a default, the script expects to be launched."""
+        plain = isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords
+        return self._variable(asked_variable(node)) if plain else None
 
-    def _pure(self, function: Callable[..., object], nodes: list[ast.expr]) -> KnownValues | None:
+    def _pure(self, function: Callable[..., object], nodes: list[ast.expr]) -> KnownValue | None:
         arguments = [self._value(n) for n in nodes]
         if any(a is PENDING for a in arguments):
             return PENDING
@@ -306,8 +298,8 @@ class SingleProcess:
             return None
         return join([apply(function, list(one)) for one in itertools.product(*several)])
 
-    def _alternatives(self, node: ast.expr, depth: int = 4) -> list[KnownValues]:
-        """The few values that an expression may have, where not one is certain: `0 if args.no_cuda else 1`."""
+    def _alternatives(self, node: ast.expr, depth: int = 4) -> list[KnownValue]:
+        """The few values that an expression may have, where no single one is certain: `0 if args.no_cuda else 1`."""
         found = self._value(node)
         if found is PENDING or not depth:
             return []
@@ -320,7 +312,7 @@ class SingleProcess:
         every = [self._defines(d, depth - 1) for d in self.sources.definitions(node) if not self.dead(d)]
         return _all(every)
 
-    def _defines(self, definition: ast.AST, depth: int) -> list[KnownValues]:
+    def _defines(self, definition: ast.AST, depth: int) -> list[KnownValue]:
         found = self._definition(definition)
         if found is not None:
             return [] if found is PENDING else [found]
@@ -340,126 +332,103 @@ class SingleProcess:
                 return []
         return found
 
-    def _returned(self, function: FunctionNode, index: int | None = None) -> KnownValues | None:
-        """What a function of the script returns, or the part of it at `index`."""
+    def _returned(self, function: FunctionNode, index: int | None = None) -> KnownValue | None:
+        """What a function of the script returns, or the element at `index` of the tuple it returns."""
         if isinstance(function, ast.Lambda):
             return self._value(function.body) if index is None else None
-        everywhere = [
-            n
-            for n in walk(function)
-            if isinstance(n, ast.Return) and self.facts.enclosing_function(n) is function
-        ]
+        everywhere = returns_of(self.facts, function)
         returns = [n for n in everywhere if not self.dead(n)]
         if not returns:
-            return KnownValues(None) if index is None else None
+            return KnownValue(None) if index is None else None
+        values = [n.value for n in returns]
         if index is None:
-            found = [self._value(r.value) if r.value is not None else KnownValues(None) for r in returns]
+            found = [self._value(v) if v is not None else KnownValue(None) for v in values]
         else:
-            found = [
-                self._value(r.value.elts[index])
-                if isinstance(r.value, ast.Tuple) and index < len(r.value.elts)
-                else None
-                for r in returns
-            ]
-        return self._beside_dead(join(found), len(returns) < len(everywhere))
+            tuples = [v.elts if isinstance(v, ast.Tuple) else [] for v in values]
+            found = [self._value(t[index]) if index < len(t) else None for t in tuples]
+        return marked(join(found), len(returns) < len(everywhere))
 
-    def _value_Subscript(self, node: ast.Subscript) -> KnownValues | None:
-        if ast.unparse(node.value) in ENVIRONMENT and isinstance(node.slice, ast.Constant):
-            return self._variable(node.slice.value)
+    def _value_Subscript(self, node: ast.Subscript) -> KnownValue | None:
+        if (name := asked_variable(node)) is not None:
+            return self._variable(name)
         if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
             return self._entry(node.value, node.slice.value)
         return self._pure(lambda a, b: a[b], [node.value, node.slice])
 
-    def _variable(self, name: object) -> KnownValues | None:
-        """`os.environ["RANK"]`, which a script that nothing launched would not find: it is read as the launched one's."""
+    def _variable(self, name: object) -> KnownValue | None:
+        """`os.environ["RANK"]`: without a launcher it would raise, so it counts as launched on one process."""
         if name not in RANKS | SIZES:
             return None
         launched = self.world.variable(str(name))
-        return KnownValues(launched if launched is not None else "0" if name in RANKS else "1", True)
+        return KnownValue(launched if launched is not None else "0" if name in RANKS else "1", True)
 
-    def _entry(self, owner: ast.expr, key: str) -> KnownValues | None:
+    def _entry(self, owner: ast.expr, key: str) -> KnownValue | None:
         """`options["world_size"]` of a dictionary that the script writes out."""
         written: list[ast.expr] = [owner] if isinstance(owner, ast.Dict) else []
         if isinstance(owner, ast.Name | ast.Attribute):
             written = self.sources.origins(owner)
-        found: list[KnownValues | None] = []
+        found: list[KnownValue | None] = []
         for value in written:
             if isinstance(value, ast.DictComp):
                 found.append(self._variable(key) if key in copied_variables(value) else None)
                 continue
             if not isinstance(value, ast.Dict):
                 return None
-            found += [
-                self._value(v)
-                for k, v in zip(value.keys, value.values, strict=True)
-                if isinstance(k, ast.Constant) and k.value == key
-            ]
-        for node in self.facts.nodes:
-            if isinstance(node, ast.Assign):
-                for target in node.targets:
-                    if (
-                        isinstance(target, ast.Subscript)
-                        and isinstance(target.slice, ast.Constant)
-                        and target.slice.value == key
-                    ):
-                        found.append(self._value(node.value))
+            found += map(self._value, entries(value, key))
+        found += [self._value(value) for _, value in stored_under(self.facts, key)]
         return join(found)
 
-    def _value_Compare(self, node: ast.Compare) -> KnownValues | None:
+    def _value_Compare(self, node: ast.Compare) -> KnownValue | None:
         if len(node.ops) != 1:
             return None
         left, op, right = node.left, node.ops[0], node.comparators[0]
         if isinstance(op, ast.In | ast.NotIn) and ast.unparse(right) in ENVIRONMENT:
-            if isinstance(left, ast.Constant) and left.value in LAUNCHED:
-                return KnownValues(isinstance(op, ast.NotIn) is not self.world.several, True)
-            return None
+            launched = isinstance(left, ast.Constant) and left.value in LAUNCHED
+            return KnownValue(isinstance(op, ast.NotIn) is not self.world.several, True) if launched else None
         return self._pure(COMPARE[type(op)], [left, right])
 
-    def _value_BoolOp(self, node: ast.BoolOp) -> KnownValues | None:
+    def _value_BoolOp(self, node: ast.BoolOp) -> KnownValue | None:
         parts = [self._value(v) for v in node.values]
         settles = isinstance(node.op, ast.Or)
         for part in parts:
             if part is not None and part is not PENDING and part.truth is settles:
-                return KnownValues(settles, part.hand)
+                return KnownValue(settles, part.from_launch)
         if any(p is None for p in parts):
             return None
         if any(p is PENDING for p in parts):
             return PENDING
-        return KnownValues(not settles, any(p.hand for p in parts if p is not None))
+        return KnownValue(not settles, any(p.from_launch for p in parts if p is not None))
 
-    def _value_UnaryOp(self, node: ast.UnaryOp) -> KnownValues | None:
+    def _value_UnaryOp(self, node: ast.UnaryOp) -> KnownValue | None:
         if isinstance(node.op, ast.Not):
             return self._pure(operator.not_, [node.operand])
         return self._pure(operator.neg, [node.operand]) if isinstance(node.op, ast.USub) else None
 
-    def _value_BinOp(self, node: ast.BinOp) -> KnownValues | None:
+    def _value_BinOp(self, node: ast.BinOp) -> KnownValue | None:
         function = BINARY.get(type(node.op))
         return self._pure(function, [node.left, node.right]) if function is not None else None
 
-    def _value_IfExp(self, node: ast.IfExp) -> KnownValues | None:
+    def _value_IfExp(self, node: ast.IfExp) -> KnownValue | None:
         test = self._value(node.test)
         if test is PENDING:
             return PENDING
         if test is None:
             return join([self._value(node.body), self._value(node.orelse)])
-        found = self._value(node.body if test.truth else node.orelse)
-        return (
-            found if found is None or found is PENDING else KnownValues(found.value, found.hand or test.hand)
-        )
+        return marked(self._value(node.body if test.truth else node.orelse), test.from_launch)
 
     # -- code that one process never runs --------------------------------------------------------------------
 
     def dead(self, node: ast.AST) -> bool:
-        """Whether `node` stands in a branch that a single process does not take, or behind one it always leaves by."""
+        """Whether `node` stands in a branch that the process does not take, or below one in which it always returns."""
         return self._unreached.dead(node)
 
     def leaves(self, statement: ast.stmt) -> bool:
-        """Whether one process always leaves the function at `statement`, because of how it is distributed."""
+        """Whether the process always returns in `statement`, because of how it was launched."""
         return self._unreached.leaves(statement)
 
 
 class EveryProcess(SingleProcess):
-    """For scripts whose branches all stay: no code counts as left out."""
+    """One process of a script whose branches all stay: no code is dead."""
 
     def dead(self, node: ast.AST) -> bool:
         return False
@@ -468,6 +437,6 @@ class EveryProcess(SingleProcess):
         return False
 
 
-def _all(parts: list[list[KnownValues]]) -> list[KnownValues]:
-    """All alternatives together, if each part has some."""
+def _all(parts: list[list[KnownValue]]) -> list[KnownValue]:
+    """All alternatives together; none if one part has none."""
     return [k for part in parts for k in part] if parts and all(parts) else []

@@ -10,7 +10,7 @@ from .plain import Stage
 
 
 def resolve(stage: Stage, node: ast.expr, depth: int = 6) -> ast.expr:
-    """What a parameter is given, where that is one expression."""
+    """The expression that all callers pass for a parameter, if they agree; else the parameter."""
     if not isinstance(node, ast.Name) or not depth:
         return node
     reaching = stage.facts.interp.reaching.get(node, frozenset())
@@ -20,7 +20,7 @@ def resolve(stage: Stage, node: ast.expr, depth: int = 6) -> ast.expr:
     function = stage.facts.table.of_node[definition].node
     if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
         return node
-    given = [stage.facts.passed(s, function, definition.arg) for s in stage.alone.sources.sites(function)]
+    given = [stage.facts.passed(s, function, definition.arg) for s in stage.single.sources.sites(function)]
     known = [g for g in given if g is not None]
     if not known or len(known) != len(given):
         return node
@@ -29,8 +29,8 @@ def resolve(stage: Stage, node: ast.expr, depth: int = 6) -> ast.expr:
 
 
 def canonical(stage: Stage, node: ast.expr) -> str:
-    """A text that is the same for the same option, however the namespace is called where it is read."""
-    if isinstance(node, ast.Attribute) and stage.alone.sources.is_namespace(node.value):
+    """A text that is the same for the same option, whatever the namespace is called there."""
+    if isinstance(node, ast.Attribute) and stage.single.sources.is_namespace(node.value):
         return f"args.{node.attr}"
     return ast.unparse(node)
 
@@ -39,14 +39,10 @@ def switch_of(stage: Stage, enabled: ast.expr | None, call: ast.Call) -> ast.exp
     """The switch of an autocast or a scaler: `enabled=`, the `x if flag else y` or the `if flag:` around it."""
     if enabled is not None and not (isinstance(enabled, ast.Constant) and enabled.value is True):
         return resolve(stage, enabled)
-    for around in stage.facts.table.ancestors(call):
-        if isinstance(around, ast.IfExp) and stage.facts.table.is_inside(call, around.body):
+    for child, around in stage.outward(call):
+        if isinstance(around, ast.IfExp) and child is around.body:
             return resolve(stage, around.test)
-        if (
-            isinstance(around, ast.If)
-            and may_be_switch(stage, around.test)
-            and any(stage.facts.table.is_inside(call, s) for s in around.body)
-        ):
+        if isinstance(around, ast.If) and child in around.body and may_be_switch(stage, around.test):
             return resolve(stage, around.test)
         if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.For | ast.While):
             break
@@ -66,29 +62,20 @@ def device_kind(node: ast.expr | None) -> str:
 
 
 def from_outside(stage: Stage, switch: ast.expr | None) -> str | None:
-    """A switch that a class reads of what it was given, as its maker writes it: `config.use_amp` of
-    `Trainer(config)` for `self.config.use_amp`."""
+    """A class's switch as the code that makes the class spells it: `config.use_amp` of `Trainer(config)` for
+    `self.config.use_amp`."""
     if switch is None:
         return None
-    held = next(
-        (
-            n
-            for n in walk(switch)
-            if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "self"
-        ),
-        None,
-    )
+    attributes = (n for n in walk(switch) if isinstance(n, ast.Attribute))
+    held = next((n for n in attributes if isinstance(n.value, ast.Name) and n.value.id == "self"), None)
     cls = next((a for a in stage.facts.table.ancestors(switch) if isinstance(a, ast.ClassDef)), None)
     init = stage.facts.interp.method(cls, "__init__") if cls is not None and held is not None else None
     if not isinstance(init, ast.FunctionDef) or held is None:
         return None
     text = ast.unparse(held)
-    kept = [
-        n.value
-        for n in walk(init)
-        if isinstance(n, ast.Assign) and any(ast.unparse(t) == text for t in n.targets)
-    ]
-    sites = stage.alone.sources.sites(init)
+    stored = (n for n in walk(init) if isinstance(n, ast.Assign))
+    kept = [n.value for n in stored if any(ast.unparse(t) == text for t in n.targets)]
+    sites = stage.single.sources.sites(init)
     if len(kept) != 1 or not isinstance(kept[0], ast.Name) or len(sites) != 1:
         return None
     given = stage.facts.passed(sites[0], init, kept[0].id)

@@ -1,6 +1,6 @@
-"""What taking the distribution out leaves behind: imports, helpers, variables and parameters that nothing uses now.
+"""Removes imports, helpers, variables and parameters that nothing uses once the distribution is gone.
 
-Only what the text before used is swept: a name that the author never used stays.
+What the author never used stays: only what the text before used is removed.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import ast
 from collections import defaultdict
 from functools import cached_property
 
+from crosstrain_migrate.facts.arguments import arguments_of
 from crosstrain_migrate.facts.facts import Facts, understand
 from crosstrain_migrate.facts.observed import Sightings
 from crosstrain_migrate.facts.values import Class, Function, Instance, Method
@@ -27,21 +28,24 @@ from .reduced_facts import only_takes_away, without
 
 RULE = "CT303"
 MAX_ROUNDS = 8
+# What may be imported beside its package, and goes when it is not mentioned.
+SUBMODULES = (
+    *("torch.distributed", "torch.multiprocessing", "torch.utils.data.distributed", "torch.nn.parallel"),
+    "torch.cuda.amp",
+)
 
 
-def sweep(
+def remove_unused(
     before: str,
     after: str,
     keep: frozenset[str] = frozenset(),
     mapped: frozenset[str] | None = None,
     seen: Sightings | None = None,
 ) -> tuple[str, Facts]:
-    """`after`, without what was used in `before` and is not any more; variables of the names in `keep` stay.
+    """The text `after` without what only `before` used, and the facts of the result.
 
-    mapped: in a script that goes on to distribute itself, the files that change, by their paths in the program. All else
-    stays as it is, and so do second names of the model that are used in several lines.
-
-    With it comes what is known of the new text.
+    keep: the names of variables that stay. mapped: the files that may change, by their paths in the program, in a script
+    that goes on to distribute itself; there, second names of the model that are used in several lines stay, too.
     """
     from crosstrain_migrate.syntax.rewrite import rewrite
 
@@ -61,11 +65,11 @@ def sweep(
 
 
 def _edits(facts: Facts, text: str, old: Uses, keep: frozenset[str], lines: int | None) -> list[e.Edit]:
-    """What can go at once, and what has nothing to do without the statements that go."""
+    """What can be removed at once, including what becomes unused by the first removals."""
     found: list[e.Edit] = []
     ancestors = facts.table.ancestors
     for _ in range(MAX_ROUNDS):
-        more = _Sweeper(facts, text, old, keep, lines).edits()
+        more = _UnusedCode(facts, text, old, keep, lines).edits()
         if found and any(isinstance(edit.node, ast.Import | ast.ImportFrom) for edit in more):
             break  # the blank lines below imports are only right when the text above them is done
         found += more
@@ -76,7 +80,9 @@ def _edits(facts: Facts, text: str, old: Uses, keep: frozenset[str], lines: int 
     return [edit for edit in found if not any(a in gone for a in ancestors(edit.node))]
 
 
-class _Sweeper:
+class _UnusedCode:
+    """Finds what a text no longer uses. old: what the text before used. lines: see `one_name`."""
+
     def __init__(
         self, facts: Facts, text: str, old: Uses, keep: frozenset[str], lines: int | None = None
     ) -> None:
@@ -84,7 +90,7 @@ class _Sweeper:
         self.text = text
         self.old = old
         self.keep = keep
-        self.lines = lines  # in which a second name may be replaced by the first
+        self.lines = lines
         self.places = Places(text)
         self.now = Uses(facts.tree)
         self.found: list[e.Edit] = []
@@ -92,7 +98,7 @@ class _Sweeper:
         self.importers = _importers(facts.tree)
 
     def edits(self) -> list[e.Edit]:
-        """What can go at once. Statements first, then parameters, then imports: each makes room for the next."""
+        """What can be removed at once: statements, else second names, else parameters, else imports."""
         for step in (
             self._empty_blocks,
             self._empty_functions,
@@ -102,15 +108,13 @@ class _Sweeper:
             self._variables,
         ):
             step()
-        if not self.found:
-            self.found += one_name(self.facts, self.old.assignments, self._stays, self.lines)
-        if not self.found:
-            self._parameters()
-        if not self.found:
-            self._circles()
-        if not self.found:
-            self._imports()
+        for later in (self._second_names, self._parameters, self._circular_parameters, self._imports):
+            if not self.found:
+                later()
         return [x for x in self.found if not any(a in self.gone for a in self.facts.table.ancestors(x.node))]
+
+    def _second_names(self) -> None:
+        self.found += one_name(self.facts, self.old.assignments, self._stays, self.lines)
 
     def _remove(self, node: ast.stmt) -> None:
         if node not in self.gone and not any(a in self.gone for a in self.facts.table.ancestors(node)):
@@ -120,7 +124,7 @@ class _Sweeper:
     # -- blocks and functions that do nothing any more -------------------------------------------------------
 
     def _empty_blocks(self) -> None:
-        """`if verbose: pass` where the author wrote no pass."""
+        """Removes `if verbose: pass`, and merges branches that are equal now."""
         for node in self.facts.each(ast.If, ast.Try, ast.For):
             if does_nothing(node.body) and _nothing_else(node):
                 self._remove(node)
@@ -129,8 +133,8 @@ class _Sweeper:
                 return
 
     def _same_branches(self, node: ast.If) -> tuple[str, ...]:
-        """What becomes of the branches of a chain of which taking something out made the last two equal, or all (and no
-        comment tells them apart); nothing otherwise."""
+        """The fates of the branches of a chain (see `Fold`), if an earlier removal made the last two or all of them equal
+        and no comment tells them apart; else nothing."""
         chain, last = [node], node.orelse
         while len(last) == 1 and isinstance(last[0], ast.If) and self._is_elif(last[0]):
             chain.append(last[0])
@@ -145,26 +149,20 @@ class _Sweeper:
         return (*("keep" for _ in chain[:-1]), "drop", "keep")
 
     def _is_elif(self, node: ast.If) -> bool:
-        if not self.facts.table.is_whole_else(node):
-            return False
-        return self.places.is_elif(node)
+        return self.facts.table.is_whole_else(node) and self.places.is_elif(node)
 
     def _empty_functions(self) -> None:
         for node in self.facts.each(ast.FunctionDef):
-            if node.decorator_list or not does_nothing(node.body):
+            if node.decorator_list or not does_nothing(node.body) or node in self.facts.interp.escaped:
                 continue
-            path = self._path(node)
-            if not self.old.by_scope.get(path) or node in self.facts.interp.escaped:
+            if not self.old.by_scope.get(self._path(node)):
                 continue
             sites = self.facts.callers.get(node, [])
-            statements = [self.facts.table.statement_of(s) for s in sites]
-            whole = all(
-                isinstance(s, ast.Expr) and s.value is c for s, c in zip(statements, sites, strict=True)
-            )
-            if whole and isinstance(self.facts.table.parents.get(node), ast.Module):
-                for statement in statements:
+            parents = [self.facts.table.parents.get(site) for site in sites]
+            statements = [parent for parent in parents if isinstance(parent, ast.Expr)]
+            if len(statements) == len(sites) and isinstance(self.facts.table.parents.get(node), ast.Module):
+                for statement in (*statements, node):
                     self._remove(statement)
-                self._remove(node)
 
     def _path(self, node: ast.AST) -> str:
         names = [
@@ -177,27 +175,26 @@ class _Sweeper:
         return path_of(self.facts.table.of_node[node].file) + "".join(f".{n}" for n in reversed(names))
 
     def _functions(self) -> None:
-        """Helpers that nothing calls any more."""
+        """Removes helpers and methods that nothing calls any more."""
         for node in (s for module in modules_of(self.facts.tree) for s in module.body):
             if isinstance(node, ast.FunctionDef) and not node.decorator_list:
-                path = self._path(node)
-                used = (p for p in self.old.read_in.get(node.name, ()) if not f"{p}.".startswith(f"{path}."))
-                if self._shared(node, node.name) or not any(True for _ in used):
+                path = f"{self._path(node)}."
+                readers = self.old.read_in.get(node.name, ())
+                if self._shared(node, node.name) or all(f"{p}.".startswith(path) for p in readers):
                     continue
                 uses = self.facts.names.get(node.name, ())
                 if all(self.facts.table.is_inside(use, node) for use in uses):
                     self._remove(node)
-
         for cls in self.facts.each(ast.ClassDef):
-            self._methods(cls)
+            for node in cls.body if len(cls.body) > 1 else ():
+                if isinstance(node, ast.FunctionDef) and self._is_unused_method(node):
+                    self._remove(node)
 
-    def _methods(self, cls: ast.ClassDef) -> None:
-        """Methods that were called by name before and are not any more."""
-        for node in cls.body:
-            if not isinstance(node, ast.FunctionDef) or node.decorator_list or node.name.startswith("__"):
-                continue
-            if node.name in self.old.attributes and not self._attribute_read(node.name) and len(cls.body) > 1:
-                self._remove(node)
+    def _is_unused_method(self, node: ast.FunctionDef) -> bool:
+        """Whether a method was called by name before and is not any more."""
+        if node.decorator_list or node.name.startswith("__"):
+            return False
+        return self._is_unused_attribute(node.name)
 
     # -- variables -------------------------------------------------------------------------------------------
 
@@ -211,36 +208,29 @@ class _Sweeper:
                     self._remove(node)
 
     def _variables(self) -> None:
-        """Assignments without effects to names and attributes that were read before and are not now."""
+        """Removes assignments without effects to names and attributes that are no longer read."""
         for node in self.facts.each(ast.Assign):
             if len(node.targets) != 1:
                 continue
             target = node.targets[0]
             parts = target.elts if isinstance(target, ast.Tuple) else [target]
-            forgotten = [part for part in parts if self._forgotten(part)]
-            if not forgotten or not self._calm(node.value):
+            forgotten = [part for part in parts if self._is_unused_now(part)]
+            if not forgotten or not self._has_no_effect(node.value):
                 continue
             if len(forgotten) == len(parts):
                 self._remove(node)
             elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
                 self._shorten(node, target, node.value, forgotten)
 
-    def _calm(self, node: ast.expr) -> bool:
-        """Without effects, helpers of the script that only return something included."""
+    def _has_no_effect(self, node: ast.expr) -> bool:
+        """Whether an expression has no effect. Calls of helpers that only return something have none."""
         if effectless(node):
             return True
-        if not isinstance(node, ast.Call) or not all(
-            effectless(a) for a in (*node.args, *(k.value for k in node.keywords))
-        ):
+        if not isinstance(node, ast.Call) or not all(map(effectless, arguments_of(node))):
             return False
         functions = [v.node for v in self.facts.of(node.func) if isinstance(v, Function)]
         return bool(functions) and all(
-            isinstance(f, ast.FunctionDef)
-            and all(
-                does_nothing([s]) or (isinstance(s, ast.Return) and (s.value is None or effectless(s.value)))
-                for s in f.body
-            )
-            for f in functions
+            isinstance(f, ast.FunctionDef) and all(map(_only_returns, f.body)) for f in functions
         )
 
     def _shorten(
@@ -255,26 +245,25 @@ class _Sweeper:
     def _stays(self, name: ast.Name) -> bool:
         return name.id in self.keep or self._shared(name, name.id)
 
-    def _forgotten(self, target: ast.expr) -> bool:
+    def _is_unused_now(self, target: ast.expr) -> bool:
         if written(target).split(".")[-1] in self.keep:
             return False
-        if isinstance(target, ast.Name):
-            scope = self.facts.table.of_node[target].resolve(target.id)
-            if scope is None or (scope.parent is None and self._shared(target, target.id)):
-                return False
-            if isinstance(scope.node, ast.ClassDef) and (
-                target.id not in self.old.attributes or self._attribute_read(target.id)
-            ):
-                return False  # read as an attribute, of the class or of its objects
-            return self._was_read(scope, target.id) and not self._is_read(scope, target.id)
         if isinstance(target, ast.Attribute):
-            if target.attr not in self.old.attributes or self._attribute_read(target.attr):
-                return False
-            return not self._shown_whole(target.value)
-        return False
+            return self._is_unused_attribute(target.attr) and not self._is_shown_whole(target.value)
+        if not isinstance(target, ast.Name):
+            return False
+        scope = self.facts.table.of_node[target].resolve(target.id)
+        if scope is None or (scope.parent is None and self._shared(target, target.id)):
+            return False
+        if isinstance(scope.node, ast.ClassDef) and not self._is_unused_attribute(target.id):
+            return False  # read as an attribute, of the class or of its objects
+        return self._was_read(scope, target.id) and not self._is_read(scope, target.id)
 
-    def _shown_whole(self, owner: ast.expr) -> bool:
-        """`print(args)`: what the object holds is seen without its attributes being named."""
+    def _is_unused_attribute(self, name: str) -> bool:
+        return name in self.old.attributes and not self._attribute_read(name)
+
+    def _is_shown_whole(self, owner: ast.expr) -> bool:
+        """`print(args)`: whether an object is shown or passed on as a whole, so that all of its attributes count as used."""
         for node in self._mentions.get(written(owner), ()):
             parent = self.facts.table.parents.get(node)
             if isinstance(parent, ast.FormattedValue):
@@ -287,7 +276,7 @@ class _Sweeper:
 
     @cached_property
     def _mentions(self) -> dict[str, list[ast.AST]]:
-        """Every name and dotted name as it is written, with the places."""
+        """The places of every name and dotted name, by its spelling."""
         found: dict[str, list[ast.AST]] = defaultdict(list)
         for node in self.facts.nodes:
             if isinstance(node, ast.Name | ast.Attribute):
@@ -295,8 +284,7 @@ class _Sweeper:
         return found
 
     def _was_read(self, scope: Scope, name: str) -> bool:
-        path = self._path(scope.node)
-        return name in self.old.by_scope.get(path, set())
+        return name in self.old.by_scope.get(self._path(scope.node), set())
 
     def _is_read(self, scope: Scope, name: str) -> bool:
         return any(isinstance(n.ctx, ast.Load) for n in self.facts.mentions(scope, name))
@@ -314,7 +302,7 @@ class _Sweeper:
         return any(self.facts.names.get(name) for name in ("getattr", "vars", "asdict"))
 
     def _repeated(self) -> None:
-        """`self.model = model` for the second time, where a wrapper stood between the two."""
+        """Removes the second `self.model = model` where a wrapper stood between the two."""
         for node in self.facts.each(ast.stmt, ast.mod, ast.excepthandler, ast.match_case):
             for suite in (getattr(node, "body", None), getattr(node, "orelse", None)):
                 if isinstance(suite, list):
@@ -323,9 +311,8 @@ class _Sweeper:
     def _repeated_in(self, suite: list[ast.stmt]) -> None:
         since: set[str] = set()  # plain assignments that nothing has touched since
         for statement in suite:
-            if not isinstance(statement, ast.Assign) or not isinstance(
-                statement.value, ast.Name | ast.Attribute
-            ):
+            value = statement.value if isinstance(statement, ast.Assign) else None
+            if not isinstance(statement, ast.Assign) or not isinstance(value, ast.Name | ast.Attribute):
                 since.clear()
                 continue
             text = ast.unparse(statement)
@@ -337,26 +324,30 @@ class _Sweeper:
     # -- parameters ------------------------------------------------------------------------------------------
 
     def _parameters(self) -> None:
-        """Parameters that the function read and does not read now; their arguments must have no effect."""
-        for function, scope in self._functions_in_place():
-            for argument in all_arguments(function):
-                if (
-                    argument.arg in {"self", "cls"}
-                    or argument in (function.args.vararg, function.args.kwarg)
-                    or not self._was_read(scope, argument.arg)
-                    or self._is_read(scope, argument.arg)
-                    or function in self.facts.interp.escaped
-                ):
-                    continue
+        """Removes parameters that their function no longer reads, if their arguments have no effect."""
+        for function in self._functions_in_place():
+            scope = self.facts.table.scopes[function]
+            stars = (function.args.vararg, function.args.kwarg)
+            unread = (
+                argument
+                for argument in all_arguments(function)
+                if argument.arg not in {"self", "cls"}
+                and argument not in stars
+                and self._was_read(scope, argument.arg)
+                and not self._is_read(scope, argument.arg)
+            )
+            for argument in unread:
                 if self._drop(function, argument):
                     break  # one of each function at a time
 
-    def _functions_in_place(self) -> list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, Scope]]:
-        """The functions that nothing has taken away yet, with their scopes."""
+    def _functions_in_place(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+        """The functions that nothing has taken away yet, and all of whose calls are seen."""
         return [
-            (node, scope)
-            for node, scope in self.facts.table.scopes.items()
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node in self._in_place
+            node
+            for node in self.facts.table.scopes
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and node in self._in_place
+            and node not in self.facts.interp.escaped
         ]
 
     @cached_property
@@ -380,16 +371,14 @@ class _Sweeper:
         self.found.extend(edits)
         return True
 
-    def _circles(self) -> None:
-        """A parameter that only fills an attribute which only fills that parameter: `args.gpu = gpu`."""
-        for function, _ in self._functions_in_place():
+    def _circular_parameters(self) -> None:
+        """Removes a parameter that only sets an attribute which is only passed to that parameter: `args.gpu = gpu`."""
+        for function in self._functions_in_place():
             for argument in function.args.args:
                 stores = self._kept_in(function, argument.arg)
                 reads = self._only_given_on(stores)
-                if not reads or function in self.facts.interp.escaped:
-                    continue
                 given = {self.facts.passed(s, function, argument.arg) for s in self._sites(function)}
-                if given == set(reads):
+                if reads and given == set(reads):
                     for store in stores:
                         self._remove(store)
                     self._drop(function, argument)
@@ -420,35 +409,22 @@ class _Sweeper:
         target = stores[0].targets[0] if stores else None
         if not isinstance(target, ast.Attribute):
             return []
-        reads: list[ast.AST] = [
-            n for n in self.facts.each(ast.Attribute) if n.attr == target.attr and isinstance(n.ctx, ast.Load)
-        ]
+        named = (n for n in self.facts.each(ast.Attribute) if n.attr == target.attr)
+        reads: list[ast.AST] = [n for n in named if isinstance(n.ctx, ast.Load)]
         if not all(isinstance(self.facts.table.parents[r], ast.Call | ast.keyword) for r in reads):
             return []
-        return [] if target.attr in self._texts or self._shown_whole(target.value) else reads
+        return [] if target.attr in self._texts or self._is_shown_whole(target.value) else reads
 
     def _sites(self, function: FunctionNode) -> list[ast.Call]:
-        return [site for site in self._all_sites(function) if site in self._in_place]
-
-    def _all_sites(self, function: FunctionNode) -> list[ast.Call]:
-        parent = self.facts.table.parents.get(function)
-        if not isinstance(parent, ast.ClassDef):
-            return self.facts.callers.get(function, [])
-        if getattr(function, "name", "") != "__init__":
-            return self.facts.callers.get(function, [])
-        subclassed = any(
-            isinstance(n, ast.ClassDef)
-            and any(isinstance(v, Class) and v.node is parent for b in n.bases for v in self.facts.of(b))
-            for n in self.facts.nodes
-        )
-        if subclassed:
-            return []
-        made = {
-            v.site
-            for v in self.facts.all_values
-            if isinstance(v, Instance) and v.cls is parent and isinstance(v.site, ast.Call)
-        }
-        return sorted(made, key=place_of)
+        """The calls of a function that nothing has taken away yet; of a constructor, where its objects are made."""
+        cls, sites = self.facts.table.parents.get(function), self.facts.callers.get(function, [])
+        if isinstance(cls, ast.ClassDef) and getattr(function, "name", "") == "__init__":
+            bases = (v for c in self.facts.each(ast.ClassDef) for b in c.bases for v in self.facts.of(b))
+            if any(isinstance(v, Class) and v.node is cls for v in bases):
+                return []
+            instances = (v for v in self.facts.all_values if isinstance(v, Instance) and v.cls is cls)
+            sites = sorted({v.site for v in instances if isinstance(v.site, ast.Call)}, key=place_of)
+        return [site for site in sites if site in self._in_place]
 
     # -- imports ---------------------------------------------------------------------------------------------
 
@@ -481,27 +457,19 @@ class _Sweeper:
 
     def _submodule_unused(self, name: str) -> bool:
         """`import torch.distributed` beside `import torch`, when `torch.distributed` is mentioned nowhere."""
-        others = [
-            a.name
-            for n in self.facts.each(ast.Import)
-            for a in n.names
-            if a.name != name and not a.asname and a.name.split(".")[0] == name.split(".")[0]
-        ]
-        if (
-            name.count(".") < 1
-            or not others
-            or not name.startswith(
-                (
-                    "torch.distributed",
-                    "torch.multiprocessing",
-                    "torch.utils.data.distributed",
-                    "torch.nn.parallel",
-                    "torch.cuda.amp",
-                )
-            )
-        ):
+        package = name.split(".")[0]
+        aliases = (alias for node in self.facts.each(ast.Import) for alias in node.names)
+        others = [a for a in aliases if a.name != name and not a.asname and a.name.split(".")[0] == package]
+        if not others or not name.startswith(SUBMODULES):
             return False
         return not any(written(n).startswith(name) for n in self.facts.each(ast.Attribute))
+
+
+def _only_returns(statement: ast.stmt) -> bool:
+    """Whether a statement does nothing, or returns what has no effect."""
+    if isinstance(statement, ast.Return):
+        return statement.value is None or effectless(statement.value)
+    return does_nothing([statement])
 
 
 def _importers(tree: ast.Module) -> dict[str, set[str]]:

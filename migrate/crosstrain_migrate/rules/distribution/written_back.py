@@ -1,4 +1,4 @@
-"""Numbers put into a tensor, reduced over the processes and written back: one process leaves them as they are."""
+"""Numbers that are put into a tensor, reduced and written back: one process leaves them as they are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SAME_NUMBERS = frozenset({"tolist", "item", "cpu", "detach", "clone"})
 
 
 class WrittenBack:
-    """Follows the statements of one body in their order.
+    """Follows the statements of a body in order.
 
     `t = torch.tensor([self.count, self.total])`, `t = t.tolist()`, `self.count = int(t[0])`: every number goes back to
     where it came from.
@@ -22,7 +22,7 @@ class WrittenBack:
         self.stage = stage
         self.held: dict[str, list[str] | str] = {}  # variables: the expressions in their tensors, by source
 
-    def goes(self, statement: ast.stmt) -> bool:
+    def has_no_effect(self, statement: ast.stmt) -> bool:
         """Whether `statement` fills such a tensor, or writes a number of one back to where it came from."""
         if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
             return False

@@ -1,7 +1,7 @@
-"""Barriers that only some processes reach, to go first or to wait until another one has gone.
+"""Barriers under a test of the rank, which let one process run a block before the others.
 
-Two of them around a block let one process through before the others. They stay, unless something in the block becomes the
-Accelerator's: what it does with all processes would then stand between the two halves of one barrier.
+They stay, unless the Accelerator makes a collective of something in the block: that would then be called between the two
+halves of one barrier.
 """
 
 from __future__ import annotations
@@ -9,45 +9,30 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts.values import made_at
-from crosstrain_migrate.rules.base import refuse
-from crosstrain_migrate.rules.distribution.guards import asks_rank
+from crosstrain_migrate.rules.distribution.guards import guard_of, one_sided_barrier
 from crosstrain_migrate.rules.distribution.launcher_settings import DIST
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax.walks import walk
 
-RULE = "CT303"
 BARRIERS = (f"{DIST}barrier", f"{DIST}monitored_barrier")
 
 
 def check(stage: Stage) -> None:
     """Raises Refusal at a barrier that could meet one of the Accelerator's collectives."""
-    guarded = {
-        call: guard for call in stage.facts.calls_to(*BARRIERS) if (guard := _guard(stage, call)) is not None
-    }
-    ours = _ours(stage)
+    calls = stage.facts.calls_to(*BARRIERS)
+    guarded = {call: guard for call in calls if (guard := guard_of(stage, call)) is not None}
+    ours = _own_collectives(stage)
     for call, guard in guarded.items():
         suite = suite_of(stage.facts, guard)
         halves = [s for s in suite if s in guarded.values()]
         between = suite[suite.index(halves[0]) : suite.index(halves[-1]) + 1]
         if len(halves) < 2 or any(_reaches(stage, s, ours, frozenset()) for s in between):
-            raise refuse(
-                RULE,
-                call,
-                "only some processes reach this barrier (the others wait elsewhere), which decides who goes first",
-                "do it under `with accelerator.main_process_first():` after migrating, and take the barriers out now",
-            )
+            raise one_sided_barrier(call)
 
 
-def _guard(stage: Stage, call: ast.Call) -> ast.If | None:
-    """The test of the rank around a barrier."""
-    around = (a for a in stage.facts.table.ancestors(call) if isinstance(a, ast.If))
-    return next((a for a in around if asks_rank(stage, a.test)), None)
-
-
-def _ours(stage: Stage) -> set[ast.AST]:
-    """What a collective of the Accelerator's comes to stand at: backward passes, and where the last thing that `prepare`
-    is given is made."""
+def _own_collectives(stage: Stage) -> set[ast.AST]:
+    """Where the Accelerator's collectives come to stand: backward passes, and where the optimizers for `prepare` are made."""
     made = [made_at(optimizer) for optimizer in stage.facts.optimizers]
     return {call for call, _ in stage.facts.backward_calls} | set(made)
 

@@ -1,7 +1,7 @@
-"""How the processes become one group: the launcher has started them, and `PartialState()` joins them where the author did.
+"""The process group: the launcher has started the processes, and `PartialState()` joins them where the author did.
 
-The rank and the size that the author computed for the group are, by what they are given to, the process's rank and the
-number of processes: variables that hold them are set from the state.
+What the author passes to `init_process_group` as `rank` and `world_size` is the rank and the number of processes, so the
+variables that hold them are set from the state.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ast
 
 from crosstrain_migrate.facts.arguments import given
 from crosstrain_migrate.rules.base import refuse
-from crosstrain_migrate.rules.distribution.launcher_settings import DIST, SETUP
+from crosstrain_migrate.rules.distribution.launcher_settings import DIST, INIT, SETUP
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.rules.distribution.processes import sets_environment
 from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
@@ -22,7 +22,6 @@ from .rank_sources import STATE, add_import, reads_environment, starts_of, told_
 from .world_switch import SWITCHES, switches
 
 GROUP, DEVICE = "CT303", "CT308"
-INIT = f"{DIST}init_process_group"
 DEVICES = frozenset(
     {"torch.cuda.set_device", "torch.accelerator.set_device_index", "torch.accelerator.set_device_idx"}
 )
@@ -31,8 +30,13 @@ DEVICES = frozenset(
 def plan(stage: Stage) -> None:
     for statement in stage.facts.each(ast.Expr):
         call = statement.value
-        if isinstance(call, ast.Call):
-            _call(stage, statement, call)
+        paths = stage.facts.paths(call.func) if isinstance(call, ast.Call) else set()
+        if isinstance(call, ast.Call) and INIT in paths:
+            _joins(stage, statement, call)
+        elif paths & DEVICES:
+            stage.remove(statement, DEVICE, "the launcher gives each process its device")
+        elif paths & SETUP and f"{DIST}monitored_barrier" not in paths:
+            stage.remove(statement, GROUP, "the runtime leaves the group when the script ends")
     for assignment in stage.facts.each(ast.Assign):
         if sets_environment(assignment):
             stage.remove(assignment, GROUP, "the launcher sets it")
@@ -40,16 +44,6 @@ def plan(stage: Stage) -> None:
         if not isinstance(stage.parent(call), ast.Expr):
             reason = "the process group is set up inside another expression, so it cannot be replaced by the launcher's"
             raise refuse(GROUP, call, reason, "write dist.init_process_group(...) as a statement of its own")
-
-
-def _call(stage: Stage, statement: ast.Expr, call: ast.Call) -> None:
-    paths = stage.facts.paths(call.func)
-    if INIT in paths:
-        _joins(stage, statement, call)
-    elif paths & DEVICES:
-        stage.remove(statement, DEVICE, "the launcher gives each process its device")
-    elif paths & SETUP and f"{DIST}monitored_barrier" not in paths:
-        stage.remove(statement, GROUP, "the runtime leaves the group when the script ends")
 
 
 def _joins(stage: Stage, statement: ast.Expr, call: ast.Call) -> None:
@@ -73,21 +67,17 @@ def _joins(stage: Stage, statement: ast.Expr, call: ast.Call) -> None:
 
 
 def _runs_unlaunched(stage: Stage, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
-    """Whether a script that nobody launched comes here: then its group was one of one process."""
-    child = node
-    for around in stage.facts.table.ancestors(node):
+    """Whether a script without a launcher reaches this code: its group then had one process."""
+    for child, around in stage.outward(node):
         if isinstance(around, ast.If) and child in around.body and _asks_for_launch(stage, around.test):
             return False
-        if isinstance(child, ast.stmt) and any(
-            _leaves_the_others(stage, s) for s in suite_of(stage.facts, child) if s.lineno < child.lineno
-        ):
-            return False
+        if isinstance(child, ast.stmt):
+            suite = suite_of(stage.facts, child)
+            if any(_leaves_the_others(stage, s) for s in suite[: suite.index(child)]):
+                return False
         if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef):
-            sites = (
-                [*stage.alone.sources.sites(around), *starts_of(stage, around)] if around not in seen else []
-            )
-            return any(_runs_unlaunched(stage, site, seen | {around}) for site in sites)
-        child = around
+            sites = [*stage.single.sources.sites(around), *starts_of(stage, around)]
+            return around not in seen and any(_runs_unlaunched(stage, s, seen | {around}) for s in sites)
     return True
 
 
@@ -102,17 +92,16 @@ def _leaves_the_others(stage: Stage, statement: ast.stmt) -> bool:
 
 
 def _asks_for_launch(stage: Stage, test: ast.expr) -> bool:
-    """Whether a test asks the environment, or will (`switch`)."""
+    """Whether a test asks the environment, now or after `world_switch`."""
     inner = set(walk(test))
-    switched = any(
-        isinstance(x, e.Replace) and x.template in SWITCHES and x.node in inner for x in stage.edits
-    )
+    replaced = (x for x in stage.edits if isinstance(x, e.Replace) and x.node in inner)
+    switched = any(x.template in SWITCHES for x in replaced)
     flags = {ast.unparse(n) for n in inner if isinstance(n, ast.Name | ast.Attribute)}
     return switched or reads_environment(test) or bool(flags & switches(stage))
 
 
 def _drop_arithmetic(stage: Stage, statement: ast.stmt, target: str) -> None:
-    """What computed the number right above goes: it is set from the state."""
+    """Removes the statements right above that compute a number which is now set from the state."""
     suite = suite_of(stage.facts, statement)
     for above in reversed(suite[: suite.index(statement)]):
         if not only_computes(above, target):

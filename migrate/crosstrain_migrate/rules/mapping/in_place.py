@@ -1,17 +1,15 @@
-"""Models are prepared where the author has wrapped them, where the training itself is another library's.
+"""Prepares models where the author wraps them, for scripts whose training loop the tool cannot see.
 
-An optimizer from a factory that cannot be read, a scaler that goes backward inside its call: the prepared model averages
-the gradients of any backward pass, so the wrapper's place is all that is needed.
+The optimizer may come from a factory in another library, or a scaler may run backward inside its call. The prepared model
+averages the gradients of any backward pass, so nothing but the wrapper has to change.
 """
 
 from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.facts.arguments import given
-from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.rules.distribution.plain import Stage
-from crosstrain_migrate.rules.distribution.replicas import IGNORED, is_wrapped
+from crosstrain_migrate.rules.distribution.replicas import is_wrapped, wrapped_model
 
 from .rank_sources import ACCELERATOR, WRAPPERS, add_import
 
@@ -20,11 +18,7 @@ RULE = "CT302"
 
 def plan(stage: Stage) -> None:
     for call in stage.facts.calls_to(*WRAPPERS):
-        model = given(call, "module", 0)
-        unknown = sorted(str(k.arg) for k in call.keywords if k.arg not in IGNORED)
-        if model is None or unknown:
-            reason = f"the wrapper is made with {', '.join(unknown) or 'no module'}, and prepare would average otherwise"
-            raise refuse(RULE, call, reason, "leave it out")
+        model = wrapped_model(call, RULE, "the prepared model would average its gradients without that")
         stage.replace(call, RULE, "prepare does it", f"{ACCELERATOR}().prepare({{m}})", m=model)
         add_import(stage, call, ACCELERATOR)
     for node in stage.facts.each(ast.Attribute):

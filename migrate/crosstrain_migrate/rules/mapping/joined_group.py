@@ -1,4 +1,4 @@
-"""`PartialState()` where the group is joined already, or by the next line: nobody would write it twice."""
+"""Removes `PartialState()` where the group is joined already, or by the next line."""
 
 from __future__ import annotations
 
@@ -18,27 +18,25 @@ def joined_once(text: str) -> str:
     """The converted script without those statements."""
     from crosstrain_migrate.syntax.rewrite import rewrite
 
-    tree = read_only(text)
-    edits: list[e.Edit] = []
-    for suite in _suites(tree):
-        edits += [e.RemoveStatement(s, RULE) for s in _needless(suite)]
-    gone = {edit.node for edit in edits}
-    inside = {n for node in gone for n in walk(node) if n is not node}
-    return rewrite(text, [edit for edit in edits if edit.node not in inside]) if edits else text
+    every = (suite for node in walk(read_only(text)) for suite in _suites(node))
+    needless = [statement for suite in every for statement in _needless(suite)]
+    inside = {n for statement in needless for n in walk(statement) if n is not statement}
+    edits = [e.RemoveStatement(statement, RULE) for statement in needless if statement not in inside]
+    return rewrite(text, edits) if edits else text
 
 
-def _suites(tree: ast.Module) -> list[list[ast.stmt]]:
-    found = []
-    for node in walk(tree):
-        for name in ("body", "orelse", "finalbody"):
-            suite = getattr(node, name, None)
-            if isinstance(suite, list) and suite and all(isinstance(s, ast.stmt) for s in suite):
-                found.append(suite)
-    return found
+def _suites(node: ast.AST) -> list[list[ast.stmt]]:
+    """The statement lists of a node, without those of its handlers, which are nodes of their own."""
+    own = [
+        suite
+        for name in ("body", "orelse", "finalbody")
+        if isinstance(suite := getattr(node, name, None), list)
+    ]
+    return [suite for suite in own if suite and isinstance(suite[0], ast.stmt)]
 
 
 def _needless(suite: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements that only join what another one of `suite` joins before them, or right behind them."""
+    """The statements that only join a group that another statement of `suite` has joined, or joins next."""
     found: list[ast.stmt] = []
     joined = False
     for number, statement in enumerate(suite):
@@ -70,7 +68,5 @@ def _inside(statement: ast.stmt) -> list[ast.stmt]:
     """The statements of `statement`, in the same function, that only join."""
     if _only_joins(statement):
         return [statement]
-    if isinstance(statement, ast.If | ast.With | ast.Try):
-        parts = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
-        return [found for part in parts for inner in part for found in _inside(inner)]
-    return []
+    inner = _suites(statement) if isinstance(statement, ast.If | ast.With | ast.Try) else ()
+    return [found for suite in inner for s in suite for found in _inside(s)]

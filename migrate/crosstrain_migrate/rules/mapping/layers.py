@@ -1,4 +1,4 @@
-"""Batch statistics over all processes: torch has them for devices, not for CPUs, where the script now runs as well."""
+"""SyncBatchNorm: torch supports it on devices only, and the script now runs on CPUs as well."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ def plan(stage: Stage) -> None:
     for call in stage.facts.calls_to(*SYNC_BATCH_NORM):
         statement = stage.statement(call)
         if isinstance(statement, ast.Assign) and statement.value is call:
-            device = f"{STATE}().device" if stage.requested.in_place else MARK.format("device")
+            device = MARK.format("device")
             if stage.requested.in_place:
+                device = f"{STATE}().device"
                 add_import(stage, call, STATE)
             test = f'{device}.type != "cpu"'
             reason = "torch synchronises batch statistics on devices, not on CPUs"

@@ -1,22 +1,26 @@
-"""Where a number of the distribution comes from: the launcher's environment, a started process, or the author's options."""
+"""Where a rank or a size comes from: the launcher's environment, mp.spawn, or the author's options."""
 
 from __future__ import annotations
 
 import ast
 
 from crosstrain_migrate.facts.values import Function
-from crosstrain_migrate.rules.distribution.launcher_settings import DIST, ENVIRONMENT, LAUNCHED
+from crosstrain_migrate.rules.distribution.launcher_settings import (
+    DIST,
+    ENVIRONMENT,
+    ENVIRONMENT_CALLS,
+    LAUNCHED,
+)
 from crosstrain_migrate.rules.distribution.launcher_settings import WRAPPERS as ALL_WRAPPERS
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import FunctionNode, written
 from crosstrain_migrate.syntax.walks import walk
 
-# What averages gradients over processes, which `prepare` takes the place of: not DataParallel.
+# The wrappers that average gradients over processes, as `prepare` does: not DataParallel.
 WRAPPERS = frozenset(w for w in ALL_WRAPPERS if w.endswith("DistributedDataParallel"))
 STATE, ACCELERATOR = "PartialState", "Accelerator"
 LOCAL_SIZE = 'int(os.environ.get("LOCAL_WORLD_SIZE", 1))'
-ASKING = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
 DEPTH = 6
 
 
@@ -30,11 +34,11 @@ def add_import(stage: Stage, node: ast.AST, name: str) -> None:
 
 def reads_environment(node: ast.AST) -> bool:
     """Whether an expression asks the launcher: `os.environ["RANK"]`, `"RANK" in os.environ`, `os.getenv("LOCAL_RANK")`."""
-    inner = list(walk(node))
+    inner = walk(node)
     names = {n.value for n in inner if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     asks = any(
         (isinstance(n, ast.Attribute | ast.Name) and written(n) in ENVIRONMENT)
-        or (isinstance(n, ast.Call) and written(n.func) in ASKING)
+        or (isinstance(n, ast.Call) and written(n.func) in ENVIRONMENT_CALLS)
         for n in inner
     )
     return asks and bool(names & LAUNCHED)
@@ -47,9 +51,9 @@ def asks_group(stage: Stage, node: ast.AST) -> bool:
 
 
 def told_by_launcher(stage: Stage, node: ast.expr, depth: int = DEPTH) -> bool:
-    """Whether all that `node` may hold is what the launcher says, as it says it: under any launcher it stays right.
+    """Whether every value that `node` may hold comes unchanged from the launcher, so that it is right under any launcher.
 
-    Constants say nothing else: they are for a script that nothing launched.
+    Constants count, too: they are for a script that nothing launched.
     """
     if reads_environment(node) or asks_group(stage, node):
         return True
@@ -59,7 +63,7 @@ def told_by_launcher(stage: Stage, node: ast.expr, depth: int = DEPTH) -> bool:
         return True
     if not isinstance(node, ast.Name | ast.Attribute) or not depth:
         return False
-    definitions = stage.alone.sources.definitions(node)
+    definitions = stage.single.sources.definitions(node)
     return bool(definitions) and all(_told(stage, d, depth) for d in definitions)
 
 
@@ -70,7 +74,7 @@ def _told(stage: Stage, definition: ast.AST, depth: int) -> bool:
             return False
         if is_process_number(stage, definition):
             return True
-        sites = stage.alone.sources.sites(function)
+        sites = stage.single.sources.sites(function)
         given = [stage.facts.passed(site, function, definition.arg) for site in sites]
         return bool(given) and all(g is not None and told_by_launcher(stage, g, depth - 1) for g in given)
     statement = stage.facts.table.statement_of(definition)
@@ -89,4 +93,4 @@ def is_process_number(stage: Stage, argument: ast.arg) -> bool:
 
 def starts_of(stage: Stage, function: FunctionNode) -> list[ast.Call]:
     """The calls of mp.spawn that start `function`."""
-    return [s for s in stage.alone.spawns if s.args and Function(function) in stage.facts.of(s.args[0])]
+    return [s for s in stage.single.spawns if s.args and Function(function) in stage.facts.of(s.args[0])]

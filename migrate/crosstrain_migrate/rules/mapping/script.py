@@ -13,8 +13,8 @@ import ast
 
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Parameters
-from crosstrain_migrate.results import Severity
-from crosstrain_migrate.rules.distribution import launcher_settings, replicas
+from crosstrain_migrate.rules.distribution import replicas
+from crosstrain_migrate.rules.distribution.launcher_settings import DIST, INIT
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.syntax.walks import walk
 
@@ -22,9 +22,7 @@ from . import barriers, group, in_place, layers, ordinals, spawned, world_switch
 from .rank_sources import WRAPPERS
 
 RULE = "CT303"
-MAPPED = "torch.distributed"  # what is settled once a script is mapped
-
-
+MAPPED = "torch.distributed"  # a mapped script may keep it
 COLLECTIVES = frozenset({"all_reduce", "reduce", "all_gather", "reduce_scatter"})
 
 
@@ -35,20 +33,13 @@ def has_wrapper(facts: Facts) -> bool:
 
 def starts(facts: Facts) -> bool:
     """Whether the script makes its processes a group."""
-    return bool(facts.calls_to(group.INIT))
+    return bool(facts.calls_to(INIT))
 
 
 def averages_by_hand(facts: Facts) -> bool:
-    """Whether a collective goes over gradients or weights: beside `prepare`, they would be averaged twice."""
-    for call in facts.calls:
-        names = {
-            p.removeprefix(launcher_settings.DIST)
-            for p in facts.paths(call.func)
-            if p.startswith(launcher_settings.DIST)
-        }
-        if names & COLLECTIVES and any(_of_weights(facts, a) for a in call.args):
-            return True
-    return False
+    """Whether a collective averages gradients or weights: with `prepare`, they would be averaged twice."""
+    collectives = facts.calls_to(*(f"{DIST}{name}" for name in COLLECTIVES))
+    return any(_of_weights(facts, argument) for call in collectives for argument in call.args)
 
 
 def _of_weights(facts: Facts, node: ast.expr) -> bool:
@@ -58,7 +49,7 @@ def _of_weights(facts: Facts, node: ast.expr) -> bool:
     )
 
 
-def _same_either_way(stage: Stage) -> None:
+def _unwrap_choices(stage: Stage) -> None:
     """`model.module if ddp else model`: the prepared model is the model itself."""
     for node in stage.facts.each(ast.IfExp):
         for arm, other in ((node.body, node.orelse), (node.orelse, node.body)):
@@ -69,28 +60,23 @@ def _same_either_way(stage: Stage) -> None:
                 stage.replace(node, "CT302", "the prepared model is the model itself", "{m}", m=other)
 
 
-def _said_before(stage: Stage) -> None:
+def _drop_repeated_unwrapping(stage: Stage) -> None:
     """`inner = model.module` where `inner = model` stands above: the wrapper was between the two."""
     for node in stage.facts.each(ast.Assign):
         value = node.value
         if not isinstance(value, ast.Attribute) or value.attr != "module" or len(node.targets) > 1:
             continue
         target, function = ast.unparse(node.targets[0]), stage.facts.enclosing_function(node)
-        others = [
-            s
-            for s in stage.facts.each(ast.Assign)
-            if s is not node and stage.facts.enclosing_function(s) is function
-            if target in [ast.unparse(t) for t in s.targets]
-        ]
-        same = [
-            s for s in others if ast.unparse(s.value) == ast.unparse(value.value) and s.lineno < node.lineno
-        ]
+        within = (s for s in stage.facts.each(ast.Assign) if stage.facts.enclosing_function(s) is function)
+        others = [s for s in within if s is not node and target in map(ast.unparse, s.targets)]
+        inner = ast.unparse(value.value)
+        same = [s for s in others if ast.unparse(s.value) == inner and s.lineno < node.lineno]
         if same and same == others and any(x.node is value for x in stage.edits):
             stage.edits[:] = [x for x in stage.edits if x.node is not value]
             stage.remove(node, "CT302", "the prepared model is the model itself")
 
 
-def _every_backward_averages(stage: Stage) -> None:
+def _drop_sync_switches(stage: Stage) -> None:
     """`model.require_backward_grad_sync = last`: gradients that are averaged each time add up the same."""
     for node in stage.facts.each(ast.Assign):
         target = node.targets[0]
@@ -99,7 +85,7 @@ def _every_backward_averages(stage: Stage) -> None:
 
 
 def plan(stage: Stage) -> None:
-    """All of it in one pass: what follows is planned on the result."""
+    """Maps everything in one pass; the other rules then work on the result."""
     if MAPPED in stage.requested.settled:
         return
     stage.requested.settled.add(MAPPED)
@@ -112,16 +98,11 @@ def plan(stage: Stage) -> None:
         in_place.plan(stage)
     else:
         replicas.plan(stage)
-    _same_either_way(stage)
-    _said_before(stage)
-    _every_backward_averages(stage)
-    if not stage.requested.in_place:  # otherwise no rule makes the accelerator's device of it
+    _unwrap_choices(stage)
+    _drop_repeated_unwrapping(stage)
+    _drop_sync_switches(stage)
+    if not stage.requested.in_place:  # otherwise no rule replaces these devices by the accelerator's
         ordinals.plan(stage)
-    first = next(iter(stage.facts.calls_to(group.INIT, *WRAPPERS)))
-    stage.note(
-        RULE,
-        first,
-        "this script distributes its work itself, and still does: samplers, rank checks and torch.distributed calls are unchanged. They run on CPUs and GPUs, not on TPUs",
-        "for a TPU, prepare the loaders and use accelerator.reduce",
-        Severity.NOTE,
-    )
+    first = next(iter(stage.facts.calls_to(INIT, *WRAPPERS)))
+    reason = "this script distributes its work itself, and still does: samplers, rank checks and torch.distributed calls are unchanged. They run on CPUs and GPUs, not on TPUs"
+    stage.note(RULE, first, reason, "for a TPU, prepare the loaders and use accelerator.reduce")

@@ -1,8 +1,8 @@
-"""What tells the script that there are several processes: a flag, an option, a comparison. The launcher decides it.
+"""The switch that tells the script that there are several processes: a flag, an option, a comparison.
 
-Tests that ask the launcher's environment stay: they are right under any launcher. By what stands under it, the test
-around `init_process_group` or `mp.spawn` is the switch; where it follows from options or constants, it asks the
-environment, at the place where the author sets it.
+It is the test around `init_process_group` or `mp.spawn`. Where it follows from options or constants, it is set from the
+launcher's environment instead, where the author sets it. Tests that already ask the environment stay: they are right under
+any launcher.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts.arguments import keyword_of
-from crosstrain_migrate.rules.distribution.launcher_settings import DIST, ENVIRONMENT, SPAWN
+from crosstrain_migrate.rules.distribution.launcher_settings import INIT, SPAWN, asked_variable
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax import edits as e
@@ -26,8 +26,7 @@ MORE_THAN_ONE = 'int(os.environ.get("WORLD_SIZE", 1)) > 1'
 SWITCHES = (SWITCH, MORE_THAN_ONE)
 LOCAL_RANK = "local_rank"  # what torch's launchers have always called it
 
-
-# What other launchers call it, and ours.
+# The variables of other launchers, and their names under ours.
 VARIABLES = {
     "OMPI_COMM_WORLD_RANK": "RANK",
     "OMPI_COMM_WORLD_SIZE": "WORLD_SIZE",
@@ -43,7 +42,7 @@ def plan(stage: Stage) -> None:
     _local_ranks(stage)
     _other_launchers(stage)
     done: set[str] = set()
-    starts = (*stage.facts.calls_to(*SPAWN), *stage.facts.calls_to(f"{DIST}init_process_group"))
+    starts = (*stage.facts.calls_to(*SPAWN), *stage.facts.calls_to(INIT))
     for call in starts:  # in the order in which they run
         for test in _tests_around(stage, call, frozenset()):
             for part in _parts(test):
@@ -53,16 +52,13 @@ def plan(stage: Stage) -> None:
 def _tests_around(stage: Stage, node: ast.AST, seen: frozenset[ast.AST]) -> list[ast.expr]:
     """The tests that must hold where `node` runs, in its function and around the calls of that."""
     found: list[ast.expr] = []
-    child = node
-    for around in stage.facts.table.ancestors(node):
+    for child, around in stage.outward(node):
         if isinstance(around, ast.If) and child in around.body:
             found.append(around.test)
         if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef):
-            if around not in seen:
-                for site in stage.alone.sources.sites(around):
-                    found += _tests_around(stage, site, seen | {around})
+            for site in stage.single.sources.sites(around) if around not in seen else ():
+                found += _tests_around(stage, site, seen | {around})
             break
-        child = around
     return found
 
 
@@ -88,19 +84,21 @@ def _decide(stage: Stage, part: ast.expr, done: set[str]) -> None:
 
 
 def _flag(stage: Stage, flag: ast.Name | ast.Attribute) -> None:
-    if told_by_launcher(stage, flag) and stage.alone.sources.of(flag) and _asks_somewhere(stage, flag):
-        return
-    stores = [stage.statement(d) for d in stage.alone.sources.definitions(flag) if not isinstance(d, ast.arg)]
+    sources = stage.single.sources.of(flag)
+    if told_by_launcher(stage, flag) and not all(isinstance(source, ast.Constant) for source in sources):
+        return  # the launcher is asked for it
+    stores = [
+        stage.statement(d) for d in stage.single.sources.definitions(flag) if not isinstance(d, ast.arg)
+    ]
     set_here = [s for s in stores if isinstance(s, ast.Assign) and not reads_environment(s.value)]
     for statement in set_here:
         if statement.value not in stage.gone:
-            stage.gone.update(walk(statement.value))
-            stage.replace(statement.value, RULE, REASON, SWITCH)
+            stage.replace_whole(statement.value, RULE, REASON, SWITCH)
             add_import(stage, statement, "os")
     if not stores and isinstance(flag, ast.Attribute):
         set_option(stage, flag, stage.statement(flag), SWITCH)
     if not stores and isinstance(flag, ast.Name):
-        for origin in stage.alone.sources.of(flag):
+        for origin in sources:
             if isinstance(origin, ast.Name | ast.Attribute):
                 _flag(stage, origin)
 
@@ -116,13 +114,8 @@ def switches(stage: Stage) -> set[str]:
     return found | {line.removesuffix(f" = {SWITCH}") for line in lines if line.endswith(f" = {SWITCH}")}
 
 
-def _asks_somewhere(stage: Stage, flag: ast.Name | ast.Attribute) -> bool:
-    """Whether the launcher is asked for it, and it is not a constant everywhere."""
-    return any(not isinstance(source, ast.Constant) for source in stage.alone.sources.of(flag))
-
-
 def _counts(stage: Stage, test: ast.Compare) -> bool:
-    """`args.world_size > 1`, `args.gpus != 1`, `torch.cuda.device_count() > 1`: a number beside a small one."""
+    """`args.world_size > 1`, `args.gpus != 1`, `torch.cuda.device_count() > 1`: whether a test compares a count with a constant."""
     sides = [test.left, *test.comparators]
     numbers = [s for s in sides if isinstance(s, ast.UnaryOp) or _is_number(s)]
     others = [s for s in sides if s not in numbers]
@@ -130,7 +123,7 @@ def _counts(stage: Stage, test: ast.Compare) -> bool:
 
 
 def _wants_several(test: ast.Compare) -> bool:
-    """`n > 1`, `n != 1`, `n >= 2`: one process alone goes the other way, also where a launcher has started it."""
+    """`n > 1`, `n != 1`, `n >= 2`: false for a single process, also where a launcher has started it."""
     asked = (type(test.ops[0]), ast.unparse(test.comparators[0]))
     return asked in {(ast.Gt, "1"), (ast.NotEq, "1"), (ast.GtE, "2")}
 
@@ -140,8 +133,8 @@ def _is_number(node: ast.expr) -> bool:
 
 
 def set_option(stage: Stage, option: ast.Attribute, before: ast.stmt, code: str) -> bool:
-    """Sets an option above the first statement, around or above `before` in its function, that reads it."""
-    sources = stage.alone.sources
+    """Sets an option above the first statement that reads it, in the suite of `before`."""
+    sources = stage.single.sources
     if not sources.is_namespace(option.value) or option.attr not in sources.options:
         return False
     suite = suite_of(stage.facts, before)
@@ -168,32 +161,28 @@ def _other_launchers(stage: Stage) -> None:
     Below such a test all of a launcher's variables stay: a rank of SLURM's and a world size of ours do not belong together.
     """
     for node in stage.facts.each(ast.Subscript):
-        key = node.slice
-        if ast.unparse(node.value) not in ENVIRONMENT or not isinstance(key, ast.Constant):
-            continue
-        name = str(key.value)
+        name = asked_variable(node) or ""
         tests = [ast.unparse(a.test) for a in stage.facts.table.ancestors(node) if isinstance(a, ast.If)]
         launcher = name.partition("_")[0]  # SLURM, OMPI: where one of its variables is, all are
         if name in VARIABLES and not any(f"{launcher}_" in test for test in tests):
-            stage.replace(key, RULE, "as the launcher calls it", f'"{VARIABLES[name]}"')
+            stage.replace(node.slice, RULE, "as the launcher calls it", f'"{VARIABLES[name]}"')
 
 
 def _local_ranks(stage: Stage) -> None:
-    """`--local_rank`, which older launchers put on the command line: today's say it in the environment."""
-    call = stage.alone.sources.options.get(LOCAL_RANK)
+    """`--local_rank`, which older launchers pass on the command line: newer ones set it in the environment."""
+    call = stage.single.sources.options.get(LOCAL_RANK)
     if call is None:
         return
-    default = keyword_of(call, "default")
-    known = stage.source(default) if default is not None else "0"
-    code = f'int(os.environ.get("LOCAL_RANK", {known}))'
+    default, required = keyword_of(call, "default"), keyword_of(call, "required")
     if default is not None and reads_environment(default):
         return
+    known = stage.source(default) if default is not None else "0"
+    code = f'int(os.environ.get("LOCAL_RANK", {known}))'
+    reason = "the launcher says it in the environment"
     if default is not None:
-        stage.replace(default, RULE, "the launcher says it in the environment", code)
+        stage.replace(default, RULE, reason, code)
     else:
-        reason = "the launcher says it in the environment"
         stage.edits.append(e.InsertArgument(call, RULE, reason, position=-1, code=f"default={code}"))
-    required = keyword_of(call, "required")
     if required is not None:
         stage.edits.append(e.RemoveArgument(call, RULE, argument=required))
     add_import(stage, call, "os")

@@ -255,7 +255,7 @@ class Placement(RemovedMoves):
 
     def _report_number(self, device: ast.expr) -> None:
         """Notes the number of a GPU, once in a script; everybody writes 0 for the first."""
-        known = self.devices.single_process.known(device)
+        known = self.devices.single_process.value_of(device)
         reported = any(f.reason == SELECTS_A_GPU for f in self.context.findings)
         if known is not None and known.value != 0 and not reported:
             self.context.note(OTHER, device, SELECTS_A_GPU, BY_GPU_IDS)

@@ -51,7 +51,7 @@ class Devices:
         """`.to(0)`, and `.to(gpu)` where `gpu = 0`: the number of a GPU."""
         if not isinstance(node, ast.Constant | ast.Name | ast.Attribute):
             return False
-        known = self.single_process.known(node)
+        known = self.single_process.value_of(node)
         return known is not None and type(known.value) is int
 
     def is_option(self, value: ast.expr) -> bool:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from crosstrain_migrate.syntax.nodes import FunctionNode
-from crosstrain_migrate.syntax.scopes import Scope, ScopeTable, all_arguments
+from crosstrain_migrate.syntax.nodes import FunctionNode, all_arguments
+from crosstrain_migrate.syntax.scopes import Scope, ScopeTable
 from crosstrain_migrate.syntax.walks import walk
 
 from . import torch_api as api

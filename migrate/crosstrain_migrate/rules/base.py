@@ -16,9 +16,9 @@ from crosstrain_migrate.facts.values import Instance, Value
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.rules.distribution.requested_options import Requested
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import line_of, place_of
+from crosstrain_migrate.syntax.nodes import all_arguments, line_of, place_of
 from crosstrain_migrate.syntax.places import Places
-from crosstrain_migrate.syntax.scopes import Scope, all_arguments, suites
+from crosstrain_migrate.syntax.scopes import Scope, suites
 
 Allows = Callable[[str, ast.AST], bool]
 STATE = "PartialState"  # of both runtimes: what a process knows of the others without an accelerator

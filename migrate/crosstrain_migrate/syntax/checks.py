@@ -14,7 +14,9 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import product
 
-from .names import Function, early_uses, functions, own_names, unbound_names
+from .bindings import functions, own_names
+from .names import early_uses, unbound_names
+from .nodes import Function
 from .only_main import read_by_all
 from .program import parts, tree_of
 from .walks import children

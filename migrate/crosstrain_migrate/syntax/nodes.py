@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 from typing import TypeAlias
 
-FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+FunctionNode: TypeAlias = Function | ast.Lambda
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def line_of(node: ast.AST) -> int:
@@ -30,6 +32,18 @@ def written(node: ast.AST) -> str:
 def last_name(node: ast.AST) -> str:
     """`f` of `f` and of `a.b.f`; empty for what has no name."""
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def all_arguments(node: FunctionNode) -> list[ast.arg]:
+    """The parameters of a function: `*args` and `**more` last."""
+    args = node.args
+    found = [*args.posonlyargs, *args.args, *args.kwonlyargs]
+    return found + [a for a in (args.vararg, args.kwarg) if a is not None]
+
+
+def defaults(args: ast.arguments) -> list[ast.expr]:
+    """What a definition evaluates for its parameters."""
+    return [*args.defaults, *(default for default in args.kw_defaults if default is not None)]
 
 
 def fields_of(cls: ast.ClassDef) -> list[str]:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
 
-from .walks import statements, walk
+from .bindings import bindings
+from .walks import statements
 
 MARKER = "'crosstrain file "
 LOCAL = "//"  # before the path of a linked file or folder in a Symbol
@@ -155,22 +156,7 @@ def public_names(region: ast.Module) -> list[str]:
         ):
             listed = node.value.elts if isinstance(node.value, ast.List | ast.Tuple) else []
             return [str(n.value) for n in listed if isinstance(n, ast.Constant)]
-    found: dict[str, None] = {}
-    for node in region.body:
-        found.update(dict.fromkeys(_bound(node)))
-    return [name for name in found if not name.startswith("_")]
-
-
-def _bound(node: ast.stmt) -> Iterator[str]:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield node.name
-        return
-    for inner in walk(node):
-        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
-            yield inner.id
-        elif isinstance(inner, ast.Import | ast.ImportFrom):
-            for alias in inner.names:
-                yield alias.asname or alias.name.split(".")[0]
+    return sorted(name for name in bindings(region.body) if not name.startswith("_"))
 
 
 class Links:

@@ -41,8 +41,7 @@ from crosstrain_migrate.facts.values import External, FromBatch, Value, site_of
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.arguments import argument_for
 from crosstrain_migrate.rules.base import Context
-from crosstrain_migrate.syntax.nodes import last_name, line_of
-from crosstrain_migrate.syntax.scopes import all_arguments
+from crosstrain_migrate.syntax.nodes import all_arguments, last_name, line_of
 from crosstrain_migrate.syntax.walks import walk
 
 RULE = "CT605"

@@ -30,9 +30,9 @@ from crosstrain_migrate.rules.output import fetches, loggers
 from crosstrain_migrate.rules.preparing.holders import stores
 from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import FunctionNode
+from crosstrain_migrate.syntax.nodes import FunctionNode, all_arguments
 from crosstrain_migrate.syntax.program import modules_of
-from crosstrain_migrate.syntax.scopes import Scope, all_arguments
+from crosstrain_migrate.syntax.scopes import Scope
 from crosstrain_migrate.syntax.walks import walk
 
 from . import precision_argument

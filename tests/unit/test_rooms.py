@@ -97,7 +97,7 @@ TOOL = {
     "results": (),
     "choices": (),
     "assumptions": {"results"},
-    "assumption_checks": (),
+    "assumption_checks": {"syntax"},
     "syntax": {"results"},
     "facts.frameworks": (),
     "facts.may_train": {"facts.frameworks"},

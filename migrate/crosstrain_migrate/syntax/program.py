@@ -10,9 +10,10 @@ from __future__ import annotations
 import ast
 import json
 import posixpath
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import PurePosixPath
 from typing import cast
 
 from .bindings import bindings
@@ -164,22 +165,14 @@ class Links:
 
     def __init__(self, regions: Iterable[Region]) -> None:
         self.regions = {region.path: region for region in regions}
-        self.folders = {
-            folder for path in self.regions for folder in _folders(path) if folder not in {"", "."}
-        }
+        self.folders = {str(above) for path in self.regions for above in PurePosixPath(path).parents} - {"."}
 
     def find(self, region: Region, level: int, dotted: str) -> str | None:
         """What `import dotted` (level 0) or `from ..dotted import` (level 2) names; None for what is not linked."""
         tail = dotted.split(".") if dotted else []
         if level:
             base = posixpath.dirname(region.path)
-            for _ in range(level - 1):
-                base = (
-                    posixpath.dirname(base)
-                    if base and not base.endswith("..")
-                    else posixpath.join(base, "..")
-                )
-            return self._existing(base, tail)
+            return self._existing(posixpath.join(base, *[".."] * (level - 1)), tail)
         found = (self._existing(root, tail) for root in region.roots)
         return next((path for path in found if path is not None), None)
 
@@ -203,16 +196,6 @@ class Links:
         if path is None:
             return None
         return self.regions.get(path) or self.regions.get(posixpath.join(path, "__init__.py"))
-
-
-def _folders(path: str) -> Iterator[str]:
-    folder = posixpath.dirname(path)
-    while folder:
-        yield folder
-        parent = posixpath.dirname(folder)
-        if parent == folder:
-            return
-        folder = parent
 
 
 def modules_of(tree: ast.Module) -> list[ast.Module]:

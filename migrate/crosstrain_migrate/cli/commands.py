@@ -218,16 +218,15 @@ def migrate(
         cache=not no_cache,
     )
     request, showing = console.configured(asked, output_format, output, diff, fail_on)
-    if observe or facts is not None:
-        arguments = tuple(context.obj or ())
-        request = console.observed(request, facts, observe, verify_timeout, verify_data.value, arguments)
-    if verify:
-        from crosstrain_migrate.verify import Settings
+    if not (observe or verify or facts is not None):
+        _end(console.convert(request, showing))
+    from crosstrain_migrate.verify import Settings
 
-        limits = (verify_steps, verify_processes, verify_timeout)
-        settings = Settings(*limits, verify_data.value, verify_backend.value, tuple(context.obj or ()))
-        _end(console.verify(request, showing, settings))
-    _end(console.convert(request, showing))
+    limits = (verify_steps, verify_processes, verify_timeout)
+    settings = Settings(*limits, verify_data.value, verify_backend.value, tuple(context.obj or ()))
+    if observe or facts is not None:
+        request = console.observed(request, facts, observe, settings)
+    _end(console.verify(request, showing, settings) if verify else console.convert(request, showing))
 
 
 def _end(code: int) -> NoReturn:

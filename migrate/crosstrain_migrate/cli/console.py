@@ -90,9 +90,7 @@ def verify(request: Request, showing: Showing, settings: Settings) -> int:
     return max(code, proof.code)
 
 
-def observed(
-    request: Request, file: Path | None, runs: bool, timeout: float, data: str, arguments: tuple[str, ...]
-) -> Request:
+def observed(request: Request, file: Path | None, runs: bool, settings: Settings) -> Request:
     """The request with what was seen of its script: now, or in the run that a facts file is about. Ends with what is wrong."""
     from crosstrain_migrate import observe
 
@@ -103,7 +101,7 @@ def observed(
     try:
         if runs:
             _check_torch("--observe")
-            seen = observe.observe(script, observe.Settings(timeout, data, arguments))
+            seen = observe.observe(script, settings)
             if file is not None:
                 observe.keep(seen, file)
                 _say(f"{file}: what was seen; --facts {file} converts with it, without a run")
@@ -124,9 +122,8 @@ def _with_what_is_seen(request: Request, outcome: Outcome, settings: Settings) -
 
     if request.options.observed is not None or not outcome.leaves_open:
         return request, outcome
-    asked = observe.Settings(settings.timeout, settings.data, settings.arguments)
     try:
-        seen = observe.observe(request.paths[0], asked)
+        seen = observe.observe(request.paths[0], settings)
     except Unusable:
         return request, outcome  # the comparison says what is the matter with it
     request = replace(request, options=replace(request.options, observed=seen))

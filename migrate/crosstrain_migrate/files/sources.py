@@ -21,6 +21,7 @@ MAX_BYTES = 10 * 1024 * 1024
 NOTEBOOK = ".ipynb"
 _PICTURES = 10  # so much larger may a notebook be: it holds what its cells have shown
 STDIN = Path("-")
+_AS_UTF8 = "Save it as UTF-8, then run again."
 
 LINE_END = re.compile("\r\n|\r|\n")
 
@@ -31,6 +32,12 @@ class Unusable(Exception):
     def __init__(self, error: InputError) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+def unusable(
+    path: Path, reason: str, remedy: str, line: int | None = None, column: int | None = None
+) -> Unusable:
+    return Unusable(InputError(path, reason, remedy, line, column))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +68,13 @@ class Source:
         mark, raw = split_mark(self.data, self.encoding)
         try:
             if self._with_line_ends(self.text, raw).encode(self.encoding) != self.data[len(mark) :]:
-                raise Unusable(
-                    InputError(
-                        self.path,
-                        f"decoding and encoding it as {self.encoding} does not give the same bytes",
-                        "Save it as UTF-8, then run again.",
-                    )
-                )
+                reason = f"decoding and encoding it as {self.encoding} does not give the same bytes"
+                raise unusable(self.path, reason, _AS_UTF8)
             return mark + self._with_line_ends(text, raw).encode(self.encoding)
         except UnicodeEncodeError as error:
+            reason = f"the migrated text cannot be written as {self.encoding}"
             line = text.count("\n", 0, error.start) + 1
-            raise Unusable(
-                InputError(
-                    self.path,
-                    f"the migrated text cannot be written as {self.encoding}",
-                    "Save it as UTF-8, then run again.",
-                    line,
-                )
-            ) from error
+            raise unusable(self.path, reason, _AS_UTF8, line) from error
 
     @property
     def is_cells(self) -> bool:
@@ -129,19 +125,12 @@ def read_bytes(path: Path) -> tuple[bytes, Path]:
         if stat.S_ISREG(status.st_mode) and status.st_size <= limit:
             return target.read_bytes(), target
     except OSError as error:
-        raise Unusable(_not_readable(path, error)) from error
+        raise _not_readable(path, error) from error
     if stat.S_ISREG(status.st_mode):
-        megabytes = status.st_size / 1e6
-        raise Unusable(
-            InputError(
-                path,
-                f"is {megabytes:.1f} MB; {limit // 1024**2} MB is the limit for such a file",
-                "Leave it out, or move the data it holds into a file of its own.",
-            )
-        )
-    raise Unusable(
-        InputError(path, "is not a regular file", f"Give its text on standard input: migrate - < {path}")
-    )
+        reason = f"is {status.st_size / 1e6:.1f} MB; {limit // 1024**2} MB is the limit for such a file"
+        raise unusable(path, reason, "Leave it out, or move the data it holds into a file of its own.")
+    remedy = f"Give its text on standard input: migrate - < {path}"
+    raise unusable(path, "is not a regular file", remedy)
 
 
 def split_mark(data: bytes, encoding: str) -> tuple[bytes, str]:
@@ -165,16 +154,11 @@ def _merge_line_ends(before: list[str], ends: list[str], after: list[str]) -> st
     return "".join(parts[:-1])  # text after the last line end has none
 
 
-def _not_readable(path: Path, error: OSError) -> InputError:
-    if isinstance(error, FileNotFoundError):
-        if path.is_symlink():
-            return InputError(
-                path,
-                f"is a link to {path.readlink()}, which does not exist",
-                "Correct the link, or leave it out.",
-            )
-        return InputError(path, "does not exist", "Check the name and the directory you are in.")
-    reason = error.strerror or str(error)
-    return InputError(
-        path, f"cannot be read: {reason}", "Correct that (permissions, mount), or leave it out."
-    )
+def _not_readable(path: Path, error: OSError) -> Unusable:
+    if not isinstance(error, FileNotFoundError):
+        reason = f"cannot be read: {error.strerror or error}"
+        return unusable(path, reason, "Correct that (permissions, mount), or leave it out.")
+    if path.is_symlink():
+        reason = f"is a link to {path.readlink()}, which does not exist"
+        return unusable(path, reason, "Correct the link, or leave it out.")
+    return unusable(path, "does not exist", "Check the name and the directory you are in.")

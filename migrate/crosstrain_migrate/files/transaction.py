@@ -26,9 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from crosstrain_migrate.results import InputError
-
-from .sources import Unusable
+from .sources import Unusable, unusable
 
 _JOURNAL = "journal.json"
 _LOCK = "lock"
@@ -113,7 +111,7 @@ def undo(below: Sequence[Path]) -> tuple[Path, ...]:
         if back:  # otherwise an earlier undo was killed when all that remained was this journal
             return tuple(targets)
     where = ", ".join(str(place) for place in below)
-    raise Unusable(InputError(Path(where), "holds no file that migrate wrote", "Name the file or directory."))
+    raise unusable(Path(where), "holds no file that migrate wrote", "Name the file or directory.")
 
 
 @dataclass(slots=True)
@@ -129,21 +127,14 @@ class _Transaction:
             root.mkdir(parents=True, exist_ok=True, mode=0o700)
             directory = Path(tempfile.mkdtemp(prefix=f"{time.time_ns():020d}-", dir=root))
         except OSError as error:
-            raise Unusable(
-                InputError(
-                    root,
-                    f"the journal cannot be kept here: {error.strerror or error}",
-                    "Set XDG_STATE_HOME to a directory that can be written.",
-                )
-            ) from error
-        suffix = f".{directory.name[-8:]}.migrate-tmp"
+            reason = f"the journal cannot be kept here: {error.strerror or error}"
+            raise unusable(root, reason, "Set XDG_STATE_HOME to a directory that can be written.") from error
+
+        def temporary(target: Path) -> Path:
+            return target.parent / f".{target.name}.{directory.name[-8:]}.migrate-tmp"
+
         entries = tuple(
-            _Entry(
-                str(one.target),
-                str(one.target.parent / f".{one.target.name}{suffix}"),
-                _hash(one.before),
-                _hash(one.after),
-            )
+            _Entry(str(one.target), str(temporary(one.target)), _hash(one.before), _hash(one.after))
             for one in replacements
         )
         return cls(directory, entries, "staging")
@@ -205,7 +196,7 @@ class _Transaction:
             current = _current(target)
             if current is None or _hash(current) not in (entry.after, entry.before):
                 reason = "was edited after the write, so nothing was taken back"
-                raise Unusable(InputError(target, reason, "Take it back by hand or with version control."))
+                raise unusable(target, reason, "Take it back by hand or with version control.")
             if _hash(current) != entry.before:
                 back.append(Replacement(target, target, current, self._kept(number).read_bytes()))
         return back
@@ -230,11 +221,8 @@ class _Transaction:
 def _stage(one: Replacement, temporary: Path) -> None:
     status = one.target.stat()
     if not status.st_mode & 0o222:
-        raise Unusable(
-            InputError(
-                one.path, "is read-only; no file was changed", f"Make it writable: chmod u+w {one.path}"
-            )
-        )
+        remedy = f"Make it writable: chmod u+w {one.path}"
+        raise unusable(one.path, "is read-only; no file was changed", remedy)
     _expect(one)
     _write_synced(temporary, one.after, stat.S_IMODE(status.st_mode))
     if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
@@ -245,11 +233,8 @@ def _stage(one: Replacement, temporary: Path) -> None:
 
 def _expect(one: Replacement) -> None:
     if _current(one.target) != one.before:
-        raise Unusable(
-            InputError(
-                one.path, "changed on disk while migrate was running; no file was changed", "Run again."
-            )
-        )
+        reason = "changed on disk while migrate was running; no file was changed"
+        raise unusable(one.path, reason, "Run again.")
 
 
 def _current(target: Path) -> bytes | None:
@@ -310,7 +295,7 @@ def _forget_old() -> None:
 def _unwritable(error: OSError) -> Unusable:
     place = Path(error.filename) if isinstance(error.filename, str) else state_directory()
     reason = f"cannot be written: {error.strerror or error}; no file was changed"
-    return Unusable(InputError(place, reason, "Correct that, then run again."))
+    return unusable(place, reason, "Correct that, then run again.")
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ a later run takes them without running anything, as long as the files they are a
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import subprocess
@@ -15,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from crosstrain_migrate.files.sources import unusable
+from crosstrain_migrate.files.sources import unusable, write_whole
 from crosstrain_migrate.results import Observed
 from crosstrain_migrate.verify import Settings, folder_of
 
@@ -45,13 +44,9 @@ def observe(script: Path, settings: Settings) -> Observed:
 
 def keep(facts: Observed, file: Path) -> None:
     """Write a facts file, whole or not at all. Raises Unusable where that cannot be done."""
-    partial = file.with_name(f"{file.name}.part")
     try:
-        partial.write_text(facts.document, encoding="utf-8")
-        partial.replace(file)
+        write_whole(file, facts.document)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
         raise unusable(file, f"cannot be written: {error.strerror or error}", "Name another file") from None
 
 

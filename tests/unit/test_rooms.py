@@ -103,7 +103,7 @@ TOOL = {
     "facts.may_train": {"facts.frameworks"},
     "facts": {"results", "syntax"},
     "files.sources": {"results"},
-    "files.notebooks": {"results", "files.sources"},
+    "files.notebooks": {"results", "syntax", "files.sources"},
     "outcome": {"choices", "results", "files.sources"},
     "files": {
         "__init__",

@@ -130,9 +130,7 @@ def _with_what_is_seen(request: Request, outcome: Outcome, settings: Settings) -
     again = run(replace(request, mode=Mode.PREVIEW), migrate_text)
     if [file.result.after for file in again.changed] == [file.result.after for file in outcome.changed]:
         return replace(request, options=replace(request.options, observed=None)), outcome
-    _say(
-        "the script was run for a few steps first, and is converted with what was seen: as --observe does it"
-    )
+    _say("the script was run for a few steps first, and is converted with what was seen, as with --observe")
     return request, again
 
 
@@ -236,9 +234,8 @@ def _migrate_files(request: Request, showing: Showing) -> int:
         for file in restored.files:
             _say(f"{file}: put back; an earlier migrate was killed while writing")
         for file in restored.left_alone:
-            _say(
-                f"{file}: left as it is; an earlier migrate was killed while writing, and it was edited since"
-            )
+            left = "left as it is; an earlier migrate was killed while writing, and it was edited since"
+            _say(f"{file}: {left}")
     outcome = run(request, migrate_text)
     return _show(outcome, showing)
 
@@ -273,8 +270,7 @@ def _show(outcome: Outcome, showing: Showing) -> int:
             if showing.format is Format.GITHUB:
                 report.append_github_summary(outcome)
         except OSError as error:
-            _say(f"error: {showing.output}: cannot be written: {error.strerror or error}")
-            return 2
+            return _not_written(showing.output, error)
         said = [*screen.problems(outcome, shown), outcome.summary()]
     for message in said:
         _say(message)
@@ -315,13 +311,11 @@ def put_rules(code: str | None, shown_as: Format, output: Path | None) -> int:
     if shown_as not in documents:
         known = ", ".join(one.value for one in documents)
         raise typer.BadParameter(f"rules can be shown as {known}", param_hint="--output-format")
-    text = documents[shown_as]() if code is None else _rule_page(code)
-    try:
-        _put(text.encode(), output)
-    except OSError as error:
-        _say(f"error: {output}: cannot be written: {error.strerror or error}")
-        return 2
-    return 0
+    text = documents[shown_as]() if code is None else rule_pages.rule_page(code)
+    if text is None:
+        reason = f"no rule has the code {code!r}; --list-rules shows them all"
+        raise typer.BadParameter(reason, param_hint="--explain")
+    return _put_text(text, output)
 
 
 def put_snippet(which: Snippet, origin: str | None) -> int:
@@ -339,28 +333,26 @@ def put_roles(paths: list[Path], output: Path | None) -> int:
     from .explain_roles import explain_roles
 
     try:
-        _put(explain_roles(paths).encode(), output)
+        return _put_text(explain_roles(paths), output)
     except Unusable as problem:
         return _failed(problem)
+
+
+def _put_text(text: str, output: Path | None) -> int:
+    try:
+        _put(text.encode(), output)
     except OSError as error:
-        _say(f"error: {output}: cannot be written: {error.strerror or error}")
-        return 2
+        return _not_written(output, error)
     return 0
-
-
-def _rule_page(code: str) -> str:
-    from crosstrain_migrate.report.rule_pages import rule_page
-
-    page = rule_page(code)
-    if page is None:
-        raise typer.BadParameter(
-            f"no rule has the code {code!r}; --list-rules shows them all", param_hint="--explain"
-        )
-    return page
 
 
 def _failed(problem: Unusable) -> int:
     _say(f"error: {problem.error}")
+    return 2
+
+
+def _not_written(output: Path | None, error: OSError) -> int:
+    _say(f"error: {output}: cannot be written: {error.strerror or error}")
     return 2
 
 

@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 import time
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -21,6 +20,8 @@ from typing import Any
 
 from crosstrain_migrate import __version__
 from crosstrain_migrate.results import Change, Confidence, FileResult, Finding, RoleFact, Severity
+
+from .sources import write_whole
 
 _FORMAT = 1
 _KEPT = 30 * 24 * 3600  # seconds after its last use
@@ -60,10 +61,7 @@ class Cache:
         entry = self._entry(result.before)
         with contextlib.suppress(OSError):
             entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor, name = tempfile.mkstemp(dir=entry.parent)
-            with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123 (a descriptor, not a path)
-                json.dump(_saved(result), file)
-            Path(name).replace(entry)
+            write_whole(entry, json.dumps(_saved(result)))
 
     def sweep(self) -> None:
         """Once a day: entries that nobody has asked for in a month go."""

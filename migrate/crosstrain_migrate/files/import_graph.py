@@ -7,7 +7,7 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from crosstrain_migrate.syntax.problems import UNPARSABLE
@@ -24,22 +24,10 @@ Statement = tuple[int, str, tuple[str, ...]]  # level, dotted module, names aske
 # What marks the top folder of a project; absolute imports are looked up no higher.
 _TOPS = (".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yml")
 # Never taken for a part of the project, even where a checkout of it lies around the script.
-_FOREIGN = frozenset(
-    {
-        *(
-            "torch",
-            "torchvision",
-            "torchaudio",
-            "torchtext",
-            "torchdata",
-            "numpy",
-            "scipy",
-            "sklearn",
-            "pandas",
-        ),
-        *("accelerate", "crosstrain", "transformers", "datasets", "timm", "lightning", "ignite", "fastai"),
-    }
-)
+_FOREIGN = {
+    *("torch", "torchvision", "torchaudio", "torchtext", "torchdata", "numpy", "scipy", "sklearn", "pandas"),
+    *("accelerate", "crosstrain", "transformers", "datasets", "timm", "lightning", "ignite", "fastai"),
+}
 _IMPORT = re.compile(
     rb"^[ \t]*(?:from[ \t]+(?P<dots>\.*)(?P<module>[\w.]*)[ \t]+import\b(?P<names>[ \t]*\([^)]*\)|[^\n#;]*)"
     rb"|import[ \t]+(?P<modules>[\w., \t]+))",
@@ -66,7 +54,7 @@ class Disk:
     """What is a file and what a folder, by path: the file system is asked about each path once."""
 
     def __init__(self) -> None:
-        self._modes: dict[str, int] = {}
+        self._mode = cache(_mode)
 
     def is_file(self, path: str) -> bool:
         return stat.S_ISREG(self._mode(path))
@@ -76,12 +64,6 @@ class Disk:
 
     def exists(self, path: str) -> bool:
         return self._mode(path) != 0
-
-    def _mode(self, path: str) -> int:
-        mode = self._modes.get(path)
-        if mode is None:
-            mode = self._modes[path] = _mode(path)
-        return mode
 
 
 def _mode(path: str) -> int:
@@ -163,7 +145,7 @@ class ImportGraph:
         if path not in self._sources:
             try:
                 shown = Path(os.path.relpath(path, script.target.parent))
-                self._sources[path] = read(_normal(script.path.parent / shown))
+                self._sources[path] = read(Path(os.path.normpath(script.path.parent / shown)))
             except Unusable:
                 self._sources[path] = None  # Python will say so when the script is run
         return self._sources[path]
@@ -229,16 +211,10 @@ def _parses(text: str) -> bool:
     return True
 
 
-def _normal(path: Path) -> Path:
-    return Path(os.path.normpath(path))
-
-
 def _roots(folder: Path, disk: Disk) -> tuple[Path, ...]:
     folders = [folder, *folder.parents]
-    top = next(
-        (n for n, one in enumerate(folders[:6]) if any(disk.exists(_join(str(one), name)) for name in _TOPS)),
-        0,
-    )
+    tops = (n for n, one in enumerate(folders[:6]) if any(disk.exists(_join(str(one), t)) for t in _TOPS))
+    top = next(tops, 0)
     package = 0
     while disk.is_file(_join(str(folders[package]), _PACKAGE)) and package + 1 < len(folders):
         package += 1

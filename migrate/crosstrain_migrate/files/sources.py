@@ -8,6 +8,7 @@ Whatever cannot be read becomes one `InputError` with a place and a remedy, rais
 from __future__ import annotations
 
 import codecs
+import contextlib
 import difflib
 import os
 import re
@@ -131,6 +132,18 @@ def read_bytes(path: Path) -> tuple[bytes, Path]:
         raise unusable(path, reason, "Leave it out, or move the data it holds into a file of its own.")
     remedy = f"Give its text on standard input: migrate - < {path}"
     raise unusable(path, "is not a regular file", remedy)
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Writes a file so that nobody reads half of it, also when several processes do. Raises OSError."""
+    partial = file.with_name(f"{file.name}.{os.getpid()}.part")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(file)
+    except OSError:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
 
 
 def split_mark(data: bytes, encoding: str) -> tuple[bytes, str]:

@@ -175,10 +175,8 @@ class _Transaction:
             target = Path(entry.target)
             current = _current(target)
             if current is not None and _hash(current) == entry.after and entry.before != entry.after:
-                temporary = Path(entry.temporary)
-                _write_synced(temporary, self._kept(number).read_bytes(), stat.S_IMODE(target.stat().st_mode))
-                temporary.replace(target)
-                _sync_directory(target.parent)
+                mode = stat.S_IMODE(target.stat().st_mode)
+                _replace_synced(Path(entry.temporary), target, self._kept(number).read_bytes(), mode)
                 restored.append(target)
             elif current is None or _hash(current) != entry.before:
                 left_alone.append(target)
@@ -212,10 +210,8 @@ class _Transaction:
     def _save(self, state: str) -> None:
         self.state = state
         text = json.dumps({"state": state, "entries": [asdict(entry) for entry in self.entries]})
-        temporary = self.directory / f"{_JOURNAL}.new"
-        _write_synced(temporary, text.encode(), 0o600)
-        temporary.replace(self.directory / _JOURNAL)
-        _sync_directory(self.directory)
+        journal = self.directory / _JOURNAL
+        _replace_synced(journal.with_name(f"{_JOURNAL}.new"), journal, text.encode(), 0o600)
 
 
 def _stage(one: Replacement, temporary: Path) -> None:
@@ -251,6 +247,12 @@ def _write_synced(path: Path, data: bytes, mode: int) -> None:
         file.flush()
         path.chmod(mode)
         os.fsync(file.fileno())
+
+
+def _replace_synced(temporary: Path, target: Path, data: bytes, mode: int) -> None:
+    _write_synced(temporary, data, mode)
+    temporary.replace(target)
+    _sync_directory(target.parent)
 
 
 def _sync_directory(directory: Path) -> None:

@@ -25,6 +25,4 @@ def _lines(outcome: Outcome) -> Iterator[str]:
             said = f"{finding.severity.value}{status}: {finding.reason}  -> {finding.remedy}"
             yield f"{where}: {finding.rule} {said}"
         if file.result.changed and outcome.mode is not Mode.WRITE:
-            first = min((change.line for change in file.result.changes), default=1)
-            rules = ", ".join(sorted({change.rule for change in file.result.changes}))
-            yield f"{file.name}:{file.source.place(first)}: would be changed ({rules})"
+            yield f"{file.name}:{file.source.place(file.first_change)}: would be changed ({file.rules})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
 
 from rich.console import Console, Group, RenderableType
 from rich.rule import Rule
@@ -78,7 +78,7 @@ def _two_columns(hunk: Hunk, before: list[Text], after: list[Text]) -> Table:
         table.add_column(no_wrap=True, justify="right", width=_WIDTH)
         table.add_column(no_wrap=True, width=1)
         table.add_column(ratio=1, overflow="fold")
-    for left, right in pairs(hunk):
+    for left, right in (pair for block in hunk.blocks() for pair in itertools.zip_longest(*block)):
         row: list[RenderableType] = []
         for line, number in ((left, left and left.old), (right, right and right.new)):
             if line is None:
@@ -88,23 +88,3 @@ def _two_columns(hunk: Hunk, before: list[Text], after: list[Text]) -> Table:
                 row += [Text(str(number), style), Text(line.sign, style), _code(line, before, after)]
         table.add_row(*row)
     return table
-
-
-def pairs(hunk: Hunk) -> Iterator[tuple[Line | None, Line | None]]:
-    """Rows for two columns: an unchanged line on both sides, removed ones beside what replaces them."""
-    removed: list[Line] = []
-    added: list[Line] = []
-    for line in (*hunk.lines, None):
-        if line is not None and line.sign == "-":
-            removed.append(line)
-        elif line is not None and line.sign == "+":
-            added.append(line)
-        else:
-            for index in range(max(len(removed), len(added))):
-                yield (
-                    removed[index] if index < len(removed) else None,
-                    added[index] if index < len(added) else None,
-                )
-            removed, added = [], []
-            if line is not None:
-                yield line, line

@@ -46,14 +46,10 @@ def link(cells: Iterable[tuple[int, str]]) -> str:
 
 def split(text: str) -> dict[int, str]:
     """The sources of a linked text by number, with IPython's lines as they were."""
-    lines = text.split("\n")
-    starts = [
-        (index, int(found[1])) for index, line in enumerate(lines) if (found := _MARKED.fullmatch(line))
-    ]
-    ends = [index for index, _ in starts[1:]] + [len(lines) - 1]
+    cells, lines = Cells(text), text.split("\n")
     return {
-        number: unmask("\n".join(lines[start + 1 : end]))
-        for (start, number), end in zip(starts, ends, strict=True)
+        number: unmask("\n".join(lines[cells.first(number) - 1 : cells.last(number)]))
+        for number in cells.numbers
     }
 
 
@@ -91,10 +87,11 @@ class Cells:
     def told(self, said: str) -> str:
         """A sentence that names lines of the linked text, in cells and their lines."""
         said = re.sub(r"\bline (\d+)", lambda found: self.spoken(int(found[1])), said)
-        return re.sub(r"\blines ((?:\d+(?:, | and )?)+)", lambda found: self._several(found[1]), said)
 
-    def _several(self, listed: str) -> str:
-        return re.sub(r"\d+", lambda found: self.spoken(int(found[0])), listed)
+        def several(found: re.Match[str]) -> str:
+            return re.sub(r"\d+", lambda number: self.spoken(int(number[0])), found[1])
+
+        return re.sub(r"\blines ((?:\d+(?:, | and )?)+)", several, said)
 
 
 def mask(source: str) -> str:

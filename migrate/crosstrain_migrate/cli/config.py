@@ -29,10 +29,20 @@ class Config:
     fail_on: tuple[str, ...] | None = None
 
 
-_LISTS = ("select", "extend-select", "ignore", "exclude", "fail-on")
 _CHOICES = {"runtime": [one.value for one in Runtime], "fail-on": [one.value for one in FailOn]}
-_SWITCHES = ("follow", "strict")
-KEYS = (*_LISTS, "runtime", *_SWITCHES)
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(("select", "extend-select", "ignore", "exclude", "fail-on"), list),
+    "runtime": str,
+    "follow": bool,
+    "strict": bool,
+}
+KEYS = tuple(_KINDS)
+# What a value is not, and how to write it.
+_KIND_WORDS = {
+    list: ("a list of strings", '["..."]'),
+    bool: ("true or false", "true or {key} = false"),
+    str: ("a string", '"..."'),
+}
 
 
 def load(paths: Sequence[Path], given: Path | None) -> Config:
@@ -108,22 +118,19 @@ def _config(file: Path, table: Any) -> Config:
             raise unusable(file, f"unknown key `{key}` in {TABLE}", remedy)
         _check_value(file, key, value)
     values: dict[str, Any] = {
-        key.replace("-", "_"): tuple(value) if key in _LISTS else value for key, value in table.items()
+        key.replace("-", "_"): tuple(value) if _KINDS[key] is list else value for key, value in table.items()
     }
     return Config(**values)
 
 
 def _check_value(file: Path, key: str, value: Any) -> None:
-    if key in _LISTS:
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise unusable(file, f"`{key}` in {TABLE} is not a list of strings", f'Write {key} = ["..."].')
-    elif key in _SWITCHES:
-        if not isinstance(value, bool):
-            remedy = f"Write {key} = true or {key} = false."
-            raise unusable(file, f"`{key}` in {TABLE} is not true or false", remedy)
-    elif not isinstance(value, str):
-        raise unusable(file, f"`{key}` in {TABLE} is not a string", f'Write {key} = "...".')
-    for one in (value if isinstance(value, list) else [value]) if key in _CHOICES else ():
+    kind = _KINDS[key]
+    if not isinstance(value, kind) or (kind is list and not all(isinstance(one, str) for one in value)):
+        wanted, example = _KIND_WORDS[kind]
+        raise unusable(
+            file, f"`{key}` in {TABLE} is not {wanted}", f"Write {key} = {example.format(key=key)}."
+        )
+    for one in (value if kind is list else [value]) if key in _CHOICES else ():
         if one not in _CHOICES[key]:
             known = ", ".join(_CHOICES[key])
             raise unusable(file, f"`{key}` in {TABLE} cannot be {one!r}", f"Known: {known}.")

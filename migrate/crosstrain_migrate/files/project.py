@@ -100,7 +100,15 @@ def _program(source: Source, graph: ImportGraph) -> _Program | None:
     """The program of a script that trains, itself or in what it imports; None for anything else."""
     if not _runs(source) or skips_file(source.text):
         return None
-    project = Project(source, graph, _Limit(source, graph).count)
+    size = Counter[str]()
+
+    def count(file: Source) -> None:
+        if file is source or graph.links(file):
+            size.update(files=1, bytes=len(file.code))
+        if size["files"] > MOST_FILES or size["bytes"] > MOST_BYTES:
+            raise _TooLarge
+
+    project = Project(source, graph, count)
     if not project.imported(source):
         return None
     try:
@@ -116,24 +124,7 @@ def _program(source: Source, graph: ImportGraph) -> _Program | None:
 
 
 class _TooLarge(Exception):
-    pass
-
-
-class _Limit:
-    """Ends the search for a script's files at the first one that is too many."""
-
-    def __init__(self, script: Source, graph: ImportGraph) -> None:
-        self._script = script
-        self._graph = graph
-        self._files = self._bytes = 0
-
-    def count(self, file: Source) -> None:
-        if file is not self._script and not self._graph.links(file):
-            return
-        self._files += 1
-        self._bytes += len(file.code)
-        if self._files > MOST_FILES or self._bytes > MOST_BYTES:
-            raise _TooLarge
+    """A script has more code around it than is worth linking."""
 
 
 # -- from one result to each file's own ----------------------------------------------------------------------

@@ -51,7 +51,7 @@ class Piece:
     first: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Source:
     """One file as read. `path` is the name it was given by; `target` is the file itself, links resolved."""
 

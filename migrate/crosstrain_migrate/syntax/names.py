@@ -244,19 +244,7 @@ def _quoted_annotations(tree: ast.Module) -> set[str]:
     for node in walk(tree):
         if node.__class__ not in _ANNOTATED:
             continue
-        match node:
-            case (
-                ast.arg(annotation=ast.Constant(value=str(text)))
-                | ast.AnnAssign(annotation=ast.Constant(value=str(text)))
-            ):
-                pass
-            case (
-                ast.FunctionDef(returns=ast.Constant(value=str(text)))
-                | ast.AsyncFunctionDef(returns=ast.Constant(value=str(text)))
-            ):
-                pass
-            case _:
-                continue
-        if text.replace(".", "").isidentifier():
-            names.add(text.partition(".")[0])
+        match getattr(node, "annotation", None) or getattr(node, "returns", None):
+            case ast.Constant(value=str(text)) if text.replace(".", "").isidentifier():
+                names.add(text.partition(".")[0])
     return names

@@ -31,7 +31,7 @@ class Cell:
     values: dict[str, Span]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Notebook(Source):
     """`text` is the linked text of the cells; `json` the file's own, without its byte order mark."""
 

@@ -57,7 +57,7 @@ def _with_todo(result: FileResult, options: Options) -> FileResult:
 
 
 def _settled(result: FileResult, options: Options) -> FileResult:
-    """Nothing is assumed where nothing is converted, and with `strict` nothing is converted where something is assumed."""
+    """A result that assumes nothing where nothing is converted, and converts nothing on an assumption with `strict`."""
     taken = (Severity.ASSUMED, Severity.OBSERVED)
     if not any(one.severity in taken for one in result.findings):
         return result
@@ -93,14 +93,14 @@ def _migrate_text(path: Path, text: str, options: Options) -> FileResult:
     advice = _advice(facts, policy) if selected or options.advice or comments.regions else []
     result = _Script(path, text, facts, options, policy).converted()
     if not selected:
-        # Who converts a script may be on the way to a TPU; nobody else asked.
+        # Advice comes with a conversion only: its author may be on the way to a TPU.
         advice = one_of_each(advice) if options.advice and result.changed else []
     findings = sorted({*result.findings, *advice}, key=lambda one: (one.line, one.column, one.rule))
     return replace(result, findings=tuple(findings)) if advice else result
 
 
 def _seen(path: Path, text: str, options: Options) -> Sightings | None:
-    """What was seen of this text when its script ran."""
+    """What an observed run has shown about this text."""
     if options.observed is None or path.resolve() != options.observed.script:
         return None
     return sightings(options.observed.document, text, _first_lines(text, path.name))
@@ -198,7 +198,7 @@ class _Script:
         findings = (*self.policy.allowed(plain.findings), *inner_findings, *kept_away)
         changes: tuple[Change, ...] = ()
         if any(f.severity is Severity.REFUSED for f in findings):
-            # What else there is to say is about a conversion that is not made.
+            # The other findings are about a conversion that is not made.
             findings = tuple(
                 f for f in findings if f.severity is Severity.REFUSED or f.rule.startswith(ALWAYS)
             )
@@ -237,7 +237,7 @@ def _line_of(comment: str, text: str) -> int:
 
 
 def _role_at(role: RoleFact, plain: Plain) -> RoleFact:
-    """Evidence names lines, too."""
+    """A role in the lines of the author's text, which its evidence names as well."""
     evidence = re.sub(r"\bline (\d+)", lambda m: f"line {plain.lines(int(m[1]))}", role.evidence)
     return replace(role, line=plain.lines(role.line), evidence=evidence)
 
@@ -283,7 +283,7 @@ def _rewritten(text: str, planned: Plan, left: Callable[[str], list[str]]) -> tu
 
 def _unchecked(problems: list[str]) -> Finding:
     reason = f"the result did not pass the tool's own checks ({'; '.join(problems)})"
-    return Finding("CT001", 1, 1, reason, "report this script to us; it was left as it was", Severity.REFUSED)
+    return Finding("CT001", 1, 1, reason, "report this script to us; it was left unchanged", Severity.REFUSED)
 
 
 def _changes(planned: Plan) -> tuple[Change, ...]:

@@ -1,4 +1,4 @@
-"""`migrate --observe`: the script trains for a few steps as it is, and what its places stood for becomes facts.
+"""`migrate --observe`: runs the unchanged script for a few steps, and keeps what is seen in the run as facts.
 
 It runs in a process of its own, as in `verify`, in a copy of the project. `--facts` keeps the facts in a file, from which
 a later run takes them without running anything, as long as the files they are about are the same.
@@ -36,7 +36,7 @@ def observe(script: Path, settings: Settings) -> Observed:
         # From an empty folder: `-m` puts the working directory first on the path.
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, cwd=place)
         if done.returncode or not answer.exists():
-            said = (done.stdout.strip().splitlines() or ["it ended without a word"])[-1]
+            said = (done.stdout.strip().splitlines() or ["it ended without a message"])[-1]
             remedy = "Make it train on the CPU, or leave --observe out"
             raise unusable(script, f"could not be observed: {said}", remedy)
         return Observed(path, answer.read_text(encoding="utf-8"))
@@ -62,11 +62,11 @@ def read(file: Path, script: Path) -> Observed:
     except (OSError, UnicodeDecodeError) as error:
         raise unusable(file, f"cannot be read: {error}", again) from None
     except (ValueError, KeyError, TypeError):
-        raise unusable(file, "is no facts file", again) from None
+        raise unusable(file, "is not a facts file", again) from None
     if version != VERSION:
-        raise unusable(file, f"is of version {version}, and this is a reader of version {VERSION}", again)
+        raise unusable(file, f"has version {version}, and this migrate reads version {VERSION}", again)
     if name != script.name:
-        raise unusable(file, f"was seen in a run of {name}, and not of {script.name}", again)
+        raise unusable(file, f"is about a run of {name}, not of {script.name}", again)
     for own, checksum in files.items():
         place = script.resolve().parent / own
         if not place.is_file() or hashlib.sha256(place.read_bytes()).hexdigest() != checksum:

@@ -1,4 +1,4 @@
-"""What one run came to, for the reports and the exit code."""
+"""The outcome of one run, for the reports and the exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`migrate --verify`: the script as it is and as it would become, trained side by side by the runtime.
+"""`migrate --verify`: trains the script before and after the migration and compares the two.
 
 The engine is the runtime's (`crosstrain verify`) and runs in a process of its own: this package never imports
 torch. The migrated files are handed over in a folder that is laid over each run's copy of the project;

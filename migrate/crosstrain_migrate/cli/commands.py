@@ -95,7 +95,9 @@ def migrate(
     ] = None,
     todo: Annotated[
         bool,
-        _option("Where a script is refused: do what stands alone, and say in it what is left.", "--todo"),
+        _option(
+            "Where a script is refused, make the independent edits and mark what is left to do.", "--todo"
+        ),
     ] = False,
     config_file: Annotated[
         Path | None, _option("Read this file, not the nearest pyproject.toml.", "--config", metavar="FILE")
@@ -138,7 +140,9 @@ def migrate(
     facts: Annotated[
         Path | None,
         _option(
-            "With --observe, keep here what was seen; without, convert with it.", "--facts", metavar="FILE"
+            "With --observe, write what was seen to this file; without, convert with it.",
+            "--facts",
+            metavar="FILE",
         ),
     ] = None,
     verify: Annotated[
@@ -149,7 +153,7 @@ def migrate(
         ),
     ] = False,
     verify_steps: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Compare so many optimizer steps.")
+        int, typer.Option(min=1, metavar="N", help="Number of optimizer steps to compare.")
     ] = 20,
     verify_processes: Annotated[
         str, typer.Option(help="Numbers of processes to try.", metavar="N,N")
@@ -186,7 +190,7 @@ def migrate(
         _end(console.put_snippet(emit, emit_from))
     if undo:
         _end(console.undo(named or [Path()]))
-    asked = console.Asked(
+    asked = console.Arguments(
         paths=console.checked(named, write=write, check=check),
         mode=Mode.WRITE if write else Mode.CHECK if check else Mode.PREVIEW,
         config_file=config_file,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Arguments:
     """What the command line says. None and empty: the configuration file is asked."""
 
     paths: list[Path]
@@ -43,7 +43,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Showing:
+class Reporting:
     """Where the report goes, and what ends a run with 1."""
 
     format: Format
@@ -53,8 +53,8 @@ class Showing:
     hints: bool = True  # what to do next
 
 
-def verify(request: Request, showing: Showing, settings: Settings) -> int:
-    """Migrate in memory, compare, show both; --write then writes what was proven, and nothing else."""
+def verify(request: Request, showing: Reporting, settings: Settings) -> int:
+    """Migrates in memory, compares and reports; --write then writes what was proven, and nothing else."""
     from crosstrain_migrate.engine import migrate_text
     from crosstrain_migrate.verify import prove
 
@@ -91,7 +91,7 @@ def verify(request: Request, showing: Showing, settings: Settings) -> int:
 
 
 def observed(request: Request, file: Path | None, runs: bool, settings: Settings) -> Request:
-    """The request with what was seen of its script: now, or in the run that a facts file is about. Ends with what is wrong."""
+    """The request with what a run of its script shows: a run now, or the one that a facts file is about."""
     from crosstrain_migrate import observe
 
     asked = "--observe runs" if runs else "--facts is about"
@@ -104,7 +104,7 @@ def observed(request: Request, file: Path | None, runs: bool, settings: Settings
             seen = observe.observe(script, settings)
             if file is not None:
                 observe.keep(seen, file)
-                _say(f"{file}: what was seen; --facts {file} converts with it, without a run")
+                _say(f"{file}: what was seen; --facts {file} converts with it without another run")
         else:
             assert file is not None
             seen = observe.read(file, script)
@@ -114,7 +114,7 @@ def observed(request: Request, file: Path | None, runs: bool, settings: Settings
 
 
 def _with_what_is_seen(request: Request, outcome: Outcome, settings: Settings) -> tuple[Request, Outcome]:
-    """Where a conversion leaves something open, the one that a run of the script gives, if that is another one."""
+    """A conversion that leaves something open is made again with what a run of the script shows, if that changes it."""
     from crosstrain_migrate import observe
     from crosstrain_migrate.engine import migrate_text
 
@@ -167,8 +167,8 @@ def checked(paths: list[Path], *, write: bool, check: bool) -> list[Path]:
 
 
 def configured(
-    asked: Asked, shown_as: Format, output: Path | None, diff: bool | None, fail_on: list[FailOn] | None
-) -> tuple[Request, Showing]:
+    asked: Arguments, shown_as: Format, output: Path | None, diff: bool | None, fail_on: list[FailOn] | None
+) -> tuple[Request, Reporting]:
     """The command line over the configuration file over the defaults; or an exit with what is wrong with them."""
     from crosstrain_migrate.results import Options
 
@@ -193,7 +193,7 @@ def configured(
     )
     _check_codes((*chosen, *extended, *options.ignore))
     configured = None if config.fail_on is None else [FailOn(name) for name in config.fail_on]
-    showing = Showing(
+    showing = Reporting(
         shown_as,
         output,
         diff if diff is not None else asked.mode is Mode.PREVIEW and asked.paths != [STDIN],
@@ -218,13 +218,13 @@ def _check_codes(codes: Iterable[str]) -> None:
             raise typer.BadParameter(f"no rule has the code {code!r}; migrate --list-rules shows them all")
 
 
-def convert(request: Request, showing: Showing) -> int:
+def convert(request: Request, showing: Reporting) -> int:
     """What is asked without --verify: the diff, the check or the write."""
     on_stdin = list(request.paths) == [STDIN]
     return _migrate_stdin(request, showing) if on_stdin else _migrate_files(request, showing)
 
 
-def _migrate_files(request: Request, showing: Showing) -> int:
+def _migrate_files(request: Request, showing: Reporting) -> int:
     from crosstrain_migrate.engine import migrate_text
     from crosstrain_migrate.files import transaction
 
@@ -240,7 +240,7 @@ def _migrate_files(request: Request, showing: Showing) -> int:
     return _show(outcome, showing)
 
 
-def _migrate_stdin(request: Request, showing: Showing) -> int:
+def _migrate_stdin(request: Request, showing: Reporting) -> int:
     from crosstrain_migrate.engine import migrate_text
 
     from .run import run_stdin
@@ -254,7 +254,7 @@ def _migrate_stdin(request: Request, showing: Showing) -> int:
     return _show(outcome, showing)
 
 
-def _show(outcome: Outcome, showing: Showing) -> int:
+def _show(outcome: Outcome, showing: Reporting) -> int:
     """The diff and what there is to say; a report of its own, and then the summary alone."""
     from crosstrain_migrate import report
     from crosstrain_migrate.report import screen

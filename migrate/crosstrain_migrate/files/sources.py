@@ -20,7 +20,7 @@ from crosstrain_migrate.results import InputError
 
 MAX_BYTES = 10 * 1024 * 1024
 NOTEBOOK = ".ipynb"
-_PICTURES = 10  # so much larger may a notebook be: it holds what its cells have shown
+_PICTURES = 10  # times larger may a notebook be: it holds the output of its cells
 STDIN = Path("-")
 _AS_UTF8 = "Save it as UTF-8, then run again."
 
@@ -84,7 +84,7 @@ class Source:
 
     @property
     def code(self) -> bytes:
-        """The Python in it, as cheap tests ask it: the file's bytes, or those of a notebook's cells."""
+        """Its Python code as bytes, for cheap tests: the file itself, or the cells of a notebook."""
         return self.text.encode(errors="surrogatepass") if self.is_cells else self.data
 
     def pieces(self, after: str) -> list[Piece]:
@@ -92,11 +92,11 @@ class Source:
         return [Piece("", self.text, after)]
 
     def place(self, line: int, column: int | None = None) -> str:
-        """Where a line of `text` is, as it follows the file's name: "3:9"."""
+        """A position in `text` as it is written after a file's name: "3:9"."""
         return f"{line}:{column}" if column else str(line)
 
     def spoken(self, line: int) -> str:
-        """The same in a sentence."""
+        """A line of `text` as a sentence names it."""
         return f"line {line}"
 
     def cell_line(self, line: int) -> tuple[int | None, int]:

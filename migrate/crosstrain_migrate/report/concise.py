@@ -1,4 +1,4 @@
-"""One line for each finding, as compilers write them: editors and `grep` know what to do with it."""
+"""One line for each finding, in the format of compilers, which editors and `grep` understand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command prints of itself: the rules' pages and the table of all rules.
+"""The documentation of the rules: a page for each, and the table of all rules.
 
 `python -m crosstrain_migrate.report.rule_pages docs/rules.md` writes the table between `<!-- rules -->` and `<!-- /rules -->`;
 with `--check` it only says whether it would change.
@@ -63,8 +63,8 @@ class RulePage:
         if stands_alone(self.code):
             return f"`# migrate: skip {self.code}` on the line, or `--ignore {self.code}`."
         return (
-            "A part of the conversion, which is whole or not at all: keeping it away (`# migrate: skip`, `--ignore`) "
-            "refuses the script where it is needed. `# migrate: skip-file` leaves the file alone."
+            "This rule is a part of the conversion, which is made whole or not at all: a script that needs it is refused "
+            "when it is suppressed (`# migrate: skip`, `--ignore`). `# migrate: skip-file` leaves the file alone."
         )
 
     def parts(self) -> Iterator[tuple[str, str, str]]:
@@ -74,7 +74,7 @@ class RulePage:
             yield _HEADINGS[word], "" if code else text, code
         for heading, code in self.examples:
             yield heading, "", code
-        yield "How to keep it away", self.suppression, ""
+        yield "How to suppress it", self.suppression, ""
 
 
 def rule_pages() -> list[RulePage]:
@@ -135,7 +135,7 @@ def html() -> str:
 
 def markdown_table(link: str = "") -> str:
     """Every rule in one table; with `link`, each code leads to its page there."""
-    lines = ["| rule | | may stay away alone |", "| --- | --- | --- |"]
+    lines = ["| rule | | can be suppressed alone |", "| --- | --- | --- |"]
     for page in rule_pages():
         code = f"[{page.code}]({link}{page.code.lower()})" if link else page.code
         lines.append(f"| {code} | {page.title} | {'yes' if stands_alone(page.code) else ''} |")

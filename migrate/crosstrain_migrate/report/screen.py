@@ -1,4 +1,4 @@
-"""What a run says on the terminal beside the diff: each file's findings, what needs you first, and what to do next.
+"""What a run prints on the terminal besides the diff: each file's findings, most urgent first, and what to do next.
 
 Lines are wrapped and coloured on a terminal; elsewhere a reason is one line, so that it can be searched for.
 """

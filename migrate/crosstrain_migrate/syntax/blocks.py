@@ -184,14 +184,14 @@ def _spliced(
 def _folded(
     node: Any, arms: tuple[str, ...], pending: list[cst.EmptyLine]
 ) -> tuple[list[cst.BaseStatement], list[cst.EmptyLine]]:
-    """What is left of an `if` chain when the fate of some of its branches is known."""
+    """What is left of an `if` chain when some of its branches are known to be taken or not."""
     branches: list[Any] = []
     current = node
     while current is not None:
         branches.append(current)
         current = current.orelse if isinstance(current, cst.If) else None
     if arms == ("negate", "keep"):
-        return [_turned_round(branches[0], branches[1], pending)], []
+        return [_only_else(branches[0], branches[1], pending)], []
     left = [(branch, fate) for branch, fate in zip(branches, arms, strict=True) if fate != "drop"]
     kept = [branch for branch, fate in left if fate == "keep" and isinstance(branch, cst.If)]
     last = next((branch for branch, _ in left if branch not in kept), None)
@@ -208,7 +208,7 @@ def _folded(
     return [tail.with_changes(leading_lines=[*pending, *node.leading_lines])], []
 
 
-def _turned_round(node: cst.If, other: cst.Else, pending: list[cst.EmptyLine]) -> cst.If:
+def _only_else(node: cst.If, other: cst.Else, pending: list[cst.EmptyLine]) -> cst.If:
     """`if not test:` around the other branch."""
     comments = [cst.EmptyLine(comment=comment) for comment in _comments_in(node.body)]
     leading = [*pending, *node.leading_lines, *comments, *other.leading_lines]

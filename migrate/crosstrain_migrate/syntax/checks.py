@@ -178,7 +178,7 @@ def _check_tokens(
 
 
 def keeps_comment_lines(before: str, after: str) -> bool:
-    """Whether all lines of `before` that may hold a comment are in `after` as they were."""
+    """Whether `after` has, unchanged, every line of `before` that may hold a comment."""
     old, new = (Counter(line for line in text.split("\n") if "#" in line) for text in (before, after))
     return old <= new
 
@@ -219,5 +219,5 @@ def _check_line_ends(before: str, after: str) -> list[str]:
     if before and before.endswith("\n") != after.endswith("\n"):
         problems.append("the end of the last line changed")
     if after.count("\r") > before.count("\r"):
-        problems.append("a carriage return came in")
+        problems.append("a carriage return was added")
     return problems

@@ -26,7 +26,7 @@ _IMPLICIT = {
 KNOWN = frozenset({*dir(builtins), *_IMPLICIT})
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-_SOMEWHERE = ast.AST()  # binds a name at a place that is not known
+_SOMEWHERE = ast.AST()  # stands for a binding at an unknown place
 _ANNOTATED = {ast.arg, ast.AnnAssign, ast.FunctionDef, ast.AsyncFunctionDef}
 
 
@@ -112,7 +112,7 @@ class _EarlyUses(Flow):
         else:
             super().define(name, node)
 
-    # -- statements: what may have run before, or was left half way ----------------------------------------------
+    # -- statements: some may have run before, or may end in the middle ----------------------------------------------
 
     def statement(self, node: ast.stmt) -> None:
         if not isinstance(node, ast.AnnAssign) or node.value is not None:  # `x: int` binds nothing
@@ -151,7 +151,7 @@ class _EarlyUses(Flow):
         super().loop(node)
         self.state = join(self.state, before)
 
-    # -- expressions: what runs at once ----------------------------------------------------------------------
+    # -- expressions: only those that are evaluated at once ----------------------------------------------------------------------
 
     def expression(self, node: ast.AST) -> None:
         if isinstance(node, ast.GeneratorExp):

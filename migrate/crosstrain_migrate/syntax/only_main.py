@@ -1,4 +1,4 @@
-"""Names that the main process alone binds, and all processes read: a NameError on the others."""
+"""Names that only the main process binds and all processes read: a NameError on the others."""
 
 from __future__ import annotations
 

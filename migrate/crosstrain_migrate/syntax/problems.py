@@ -1,4 +1,4 @@
-"""What a text that does not parse means for its author: where, what, and the remedy that fits."""
+"""Explains to an author why a text does not parse: where, what, and which remedy fits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from crosstrain_migrate.results import InputError
 
-# What `ast.parse` raises for what is no Python: null bytes are a ValueError, deep nesting the last two.
+# What `ast.parse` raises for text that is not Python: ValueError for null bytes, the last two for deep nesting.
 UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 _NEWER: tuple[tuple[tuple[int, int], re.Pattern[str]], ...] = (
@@ -29,7 +29,7 @@ _PYTHON2_CODE = re.compile(
 def syntax_problem(
     path: Path, text: str, error: SyntaxError | ValueError | RecursionError | MemoryError
 ) -> InputError:
-    """What a failed `ast.parse(text)` means for the user: where, what, and the remedy that fits."""
+    """The message for a text that `ast.parse` has rejected with `error`."""
     if not isinstance(error, SyntaxError):
         reason = f"cannot be parsed: {error or 'it is nested too deeply'}"
         return InputError(path, reason, "Simplify it, or leave it out.")

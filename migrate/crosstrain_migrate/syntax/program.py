@@ -1,4 +1,4 @@
-"""Several files as one text: what a script imports from its own project is understood, and rewritten, with it.
+"""Several files as one text: a script is understood and rewritten together with what it imports from its project.
 
 A *program* is the text of the imported files, in the order in which they run, and of the script itself at the end, each
 under a marker line that names it. Every stage works on that text as on any script; the tree of a program holds one
@@ -40,7 +40,7 @@ class Part:
 
     @property
     def own_text(self) -> str:
-        """As it stands in the file."""
+        """The text as it stands in the file."""
         return self.text if self.ends else self.text.removesuffix("\n")
 
     @property
@@ -59,7 +59,7 @@ class Region(ast.Module):
 def link(
     files: Iterable[tuple[str, str]], roots: tuple[str, ...], shared: frozenset[str] = frozenset()
 ) -> str:
-    """The program of (path, text) pairs; the script comes last. `shared`: the paths that other scripts import, too."""
+    """The program of (path, text) pairs, the script last. `shared`: the paths that other scripts import as well."""
     found = []
     for path, text in files:
         told = {"path": path, "roots": roots, "ends": text.endswith("\n") or not text}
@@ -95,12 +95,12 @@ def join(text: str, pieces: Iterable[str]) -> str:
 
 @lru_cache(maxsize=4)
 def tree_of(text: str) -> ast.Module:
-    """What `ast.parse` makes of one file's text, or raises: for those who only read it, of whom there are several."""
+    """The tree of one file's text. It is shared, so callers must not change it. Raises what `ast.parse` raises."""
     return ast.parse(text)
 
 
 def parse(text: str) -> ast.Module:
-    """The tree of a script or a program, for one stage of its own. Raises what `ast.parse` raises."""
+    """A new tree of a script or a program, which the caller may change. Raises what `ast.parse` raises."""
     tree = ast.parse(text)
     if not text.startswith(MARKER):
         return tree
@@ -121,7 +121,7 @@ def _program_of(text: str) -> ast.Module:
 
 
 def read_only(text: str) -> ast.Module:
-    """What `parse` makes of a script or a program, for those who only read it."""
+    """The tree of a script or a program. It is shared, so callers must not change it."""
     return _program_of(text) if text.startswith(MARKER) else tree_of(text)
 
 
@@ -138,7 +138,7 @@ def is_main_test(node: ast.AST) -> bool:
 
 
 def _spell_out_stars(region: Region, links: Links) -> None:
-    """`from .layers import *` names what it brings in, so that nobody has to know of stars."""
+    """Replaces the star of `from .layers import *` by the names it imports, so that no other stage has to handle stars."""
     for node in statements(region):
         if not isinstance(node, ast.ImportFrom) or node.names[0].name != "*":
             continue
@@ -150,7 +150,7 @@ def _spell_out_stars(region: Region, links: Links) -> None:
 
 
 def public_names(region: ast.Module) -> list[str]:
-    """What `from region import *` binds."""
+    """The names that `from region import *` binds."""
     for node in region.body:
         if isinstance(node, ast.Assign) and any(
             isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets
@@ -205,7 +205,7 @@ def modules_of(tree: ast.Module) -> list[ast.Module]:
 
 
 def path_of(module: ast.Module) -> str:
-    """Of a program's file; empty for a script."""
+    """The path of a program's file; empty for a script."""
     return module.path if isinstance(module, Region) else ""
 
 

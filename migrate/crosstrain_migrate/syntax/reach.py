@@ -1,4 +1,4 @@
-"""The statements of a scope in execution order, and with it which bindings of a local name a use of it can see.
+"""Walks a scope in execution order, and tells which bindings of a local name each use of it can see.
 
 A script at module level that reuses `loss` and `images` in its training and its evaluation loop is the common case;
 without this the two loops would be one. Structured control flow only; where it cannot tell (a name that another
@@ -35,8 +35,7 @@ def reaching_definitions(table: ScopeTable) -> dict[ast.Name, frozenset[ast.AST]
 def reaching_within(
     table: ScopeTable, function: Function, taken: dict[ast.If, bool]
 ) -> tuple[dict[ast.Name, frozenset[ast.AST]], list[ast.Return]]:
-    """The same for one function some of whose tests are known to say what `taken` says, and the return statements it may
-    reach."""
+    """The same for one function when the outcomes of some tests are known (`taken`), and the returns it may reach."""
     found: dict[ast.Name, frozenset[ast.AST]] = {}
     flow = _Reaching(table.scopes[function], found, _rebound_elsewhere(table), taken)
     flow.run()
@@ -69,7 +68,7 @@ def join(*states: State | None) -> State | None:
 class Flow:
     """One scope's statements in execution order. A state of None is code that cannot be reached.
 
-    taken: what some tests are known to say.
+    taken: the known outcomes of some tests.
     """
 
     passes = 2  # over a loop: definitions at the end of its body reach its beginning
@@ -255,7 +254,7 @@ class Flow:
 
 
 class _Reaching(Flow):
-    """Notes for each use in one scope the definitions that may reach it."""
+    """Collects for each use in one scope the definitions that may reach it."""
 
     def __init__(
         self,

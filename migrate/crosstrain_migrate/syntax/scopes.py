@@ -85,7 +85,7 @@ class ScopeTable:
     @overload
     def each(self, kind: type[A], other: type[B], /) -> list[A | B]: ...
     def each(self, *kinds: type[ast.AST]) -> Iterable[ast.AST]:
-        """The nodes of exactly these kinds that the text has, each kind from its top to its bottom."""
+        """The nodes of exactly these kinds, each kind in the order of the text."""
         return [node for kind in kinds for node in self._by_class.get(kind, ())]
 
     @cached_property
@@ -158,7 +158,7 @@ class ScopeTable:
             parent = self.parents.get(parent)
 
     def is_inside(self, node: ast.AST, around: ast.AST) -> bool:
-        """Whether `node` is `around`, or stands in it."""
+        """Whether `node` is `around` or stands inside it."""
         return node is around or any(a is around for a in self.ancestors(node))
 
     def function_around(self, node: ast.AST) -> Function | None:
@@ -166,7 +166,7 @@ class ScopeTable:
         return next((a for a in self.ancestors(node) if isinstance(a, _NAMED_FUNCTIONS)), None)
 
     def is_whole_else(self, node: ast.AST) -> bool:
-        """Whether a statement is an `if` that is all another one's `else` holds, as an `elif` is."""
+        """Whether a statement is an `if` that is the whole `else` of another one, as an `elif` is."""
         parent = self.parents.get(node)
         return isinstance(node, ast.If) and isinstance(parent, ast.If) and parent.orelse == [node]
 

@@ -1,16 +1,16 @@
-"""`ast.walk` and `ast.iter_child_nodes` some times as fast: in their order, without contexts and operators."""
+"""`ast.walk` and `ast.iter_child_nodes`, several times as fast, in the same order, without contexts and operators."""
 
 from __future__ import annotations
 
 import ast
 import re
 
-# What the grammar calls the fields that hold no node, or one of those left out.
+# Types in the grammar of fields that hold no node, or a node that is left out.
 _LEFT_OUT = {
     *("identifier", "string", "int", "constant", "type_ignore"),
     *("expr_context", "operator", "unaryop", "boolop", "cmpop"),
 }
-# Lists that hold nothing in places: the key of `**more` in a dict, the default of an argument that has none.
+# Lists with gaps: the key of `**more` in a dict, the default of an argument that has none.
 _GAPS = frozenset({"keys", "kw_defaults"})
 _FIELD = re.compile(r"(\w+)([?*]?) (\w+)")
 # Lists that hold statements, or handlers and cases with statements in them.
@@ -25,7 +25,7 @@ class _Parts(dict[type[ast.AST], tuple[tuple[str, int], ...]]):
         `Dict(expr* keys, expr* values)`."""
         own = next(one for one in kind.__mro__ if getattr(ast, one.__name__, None) is one)
         grammar = _FIELD.findall((own.__doc__ or "").partition("(")[2])
-        # Not to see a field would be to miss what stands in it, without a word.
+        # A field that is overlooked would hide its nodes without an error.
         assert {name for _, _, name in grammar} >= set(own._fields), f"this Python does not describe {own}"
         self[kind] = tuple(
             (name, _ONE if sign != "*" else _WITH_GAPS if name in _GAPS else _MANY)
@@ -39,7 +39,7 @@ _PARTS = _Parts()
 
 
 def walk(node: ast.AST) -> list[ast.AST]:
-    """`node` and what is in it, breadth first."""
+    """`node` and all nodes in it, breadth first."""
     found = [node]
     for current in found:  # which grows meanwhile
         for name, shape in _PARTS[
@@ -58,7 +58,7 @@ def walk(node: ast.AST) -> list[ast.AST]:
 
 
 def children(node: ast.AST) -> list[ast.AST]:
-    """What is directly in `node`."""
+    """The nodes directly in `node`."""
     found: list[ast.AST] = []
     for name, shape in _PARTS[node.__class__]:
         value = getattr(node, name, None)

@@ -19,6 +19,7 @@ from . import spans
 from .linked import Cells, is_python, link, split
 from .spans import Span
 
+_SAVE = "Save it again in Jupyter."
 _UPGRADE = "Save it in Jupyter, or: jupyter nbconvert --to notebook --inplace {}"
 
 
@@ -122,8 +123,8 @@ def decode(path: Path, data: bytes, target: Path) -> Notebook:
             path, f"is not UTF-8 text (byte 0x{data[error.start]:02x})", "Save it in Jupyter."
         ) from error
     except json.JSONDecodeError as error:
-        reason = f"is not a notebook: it is no JSON ({error.msg})"
-        remedy = "Take it from version control, or have Jupyter write it anew."
+        reason = f"is not a notebook: it is not JSON ({error.msg})"
+        remedy = "Restore it from version control, or save it again in Jupyter."
         raise unusable(path, reason, remedy, error.lineno, error.colno) from error
     except RecursionError as error:
         raise unusable(path, "is nested too deeply for a notebook", "Leave it out.") from error
@@ -164,10 +165,10 @@ def _cells(path: Path, text: str, read: list[Any]) -> list[Cell]:
     for number, (cell, (place, _)) in enumerate(zip(read, spans.items(text, start), strict=True), 1):
         kind = cell.get("cell_type") if isinstance(cell, dict) else None
         if kind not in ("code", "markdown", "raw"):
-            raise unusable(path, f"has a cell {number} that is no cell", "Have Jupyter write it anew.")
+            raise unusable(path, f"has a cell {number} that is not a cell of a notebook", _SAVE)
         source = _joined(cell.get("source"))
         if source is None:
-            raise unusable(path, f"has a cell {number} without a source", "Have Jupyter write it anew.")
+            raise unusable(path, f"has a cell {number} without a source", _SAVE)
         if kind == "code" and is_python(source):
             found.append(Cell(number, source, spans.members(text, place)))
     return found

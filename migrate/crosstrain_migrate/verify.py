@@ -44,22 +44,12 @@ class Settings:
     arguments: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """The engine's answer: its exit code (0 the same, 1 not, 2 could not be run) and its report as JSON.
+def prove(outcome: Outcome, script: Path, settings: Settings, *, quiet: bool) -> tuple[int, Outcome]:
+    """Verifies the migration of `script`, which must be among `outcome.files`.
 
-    outcome: what was verified, with the report and with the status of every assumption.
-    """
-
-    code: int
-    report: dict[str, Any] | None
-    outcome: Outcome
-
-
-def prove(outcome: Outcome, script: Path, settings: Settings, *, quiet: bool) -> Proof:
-    """Verify the migration of `script`, which must be among `outcome.files`.
-
-    quiet: keep the engine's own words from standard output. Raises Unusable where there is nothing to compare.
+    Returns the engine's exit code (0 the same, 1 not the same, 2 could not be run), and the outcome with the engine's
+    report and the status of every assumption. quiet: the engine prints nothing on standard output. Raises Unusable where
+    there is nothing to compare.
     """
     chosen = _migrated(outcome, script)
     path = chosen.source.target.resolve()
@@ -74,10 +64,10 @@ def prove(outcome: Outcome, script: Path, settings: Settings, *, quiet: bool) ->
         done = subprocess.run(command, stdout=subprocess.DEVNULL if quiet else None, check=False, cwd=place)
         report = json.loads(answer.read_text(encoding="utf-8")) if answer.exists() else None
     if report is None:
-        return Proof(UNUSABLE, None, outcome)
+        return UNUSABLE, outcome
     checks = _in_the_text(report.get("checks", ()), chosen, folder)
     outcome = replace(judged(outcome, folder, checks), proof=report)
-    return Proof(done.returncode if done.returncode in (0, NOT_EQUAL) else UNUSABLE, report, outcome)
+    return done.returncode if done.returncode in (0, NOT_EQUAL) else UNUSABLE, outcome
 
 
 def folder_of(path: Path) -> Path:

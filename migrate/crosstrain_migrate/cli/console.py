@@ -56,6 +56,7 @@ class Reporting:
 def verify(request: Request, showing: Reporting, settings: Settings) -> int:
     """Migrates in memory, compares and reports; --write then writes what was proven, and nothing else."""
     from crosstrain_migrate.engine import migrate_text
+    from crosstrain_migrate.report import screen
     from crosstrain_migrate.verify import prove
 
     from .run import run
@@ -77,17 +78,19 @@ def verify(request: Request, showing: Reporting, settings: Settings) -> int:
             return code
         sys.stdout.flush()
     try:
-        proof = prove(outcome, request.paths[0], settings, quiet=not text)
+        proven, outcome = prove(outcome, request.paths[0], settings, quiet=not text)
     except Unusable as problem:
         return max(_failed(problem), 0 if text else _show(outcome, showing))
     if text:
         hint = "--verify --write" if request.options.observed is not None else "--write"
-        _say_what_is_proven(proof.outcome, hint if proof.code == 0 and request.mode is not Mode.WRITE else "")
+        shown = hint if proven == 0 and request.mode is not Mode.WRITE else ""
+        for message in screen.statuses(outcome, screen.of_stderr(), shown):
+            _say(message)
     else:
-        code = _show(proof.outcome, showing)
-    if proof.code == 0 and request.mode is Mode.WRITE:
+        code = _show(outcome, showing)
+    if proven == 0 and request.mode is Mode.WRITE:
         return _migrate_files(request, replace(showing, diff=False, format=Format.TEXT, output=None))
-    return max(code, proof.code)
+    return max(code, proven)
 
 
 def observed(request: Request, file: Path | None, runs: bool, settings: Settings) -> Request:
@@ -140,13 +143,6 @@ def _check_torch(option: str) -> None:
     if reason := missing():
         _say(f"error: {option} trains with PyTorch, and {reason}")
         raise typer.Exit(2)
-
-
-def _say_what_is_proven(outcome: Outcome, hint: str) -> None:
-    from crosstrain_migrate.report import screen
-
-    for message in screen.statuses(outcome, screen.of_stderr(), hint):
-        _say(message)
 
 
 _DEFAULT_FAIL_ON: dict[Mode, tuple[FailOn, ...]] = {
@@ -257,7 +253,7 @@ def _migrate_stdin(request: Request, showing: Reporting) -> int:
 def _show(outcome: Outcome, showing: Reporting) -> int:
     """The diff and what there is to say; a report of its own, and then the summary alone."""
     from crosstrain_migrate import report
-    from crosstrain_migrate.report import screen
+    from crosstrain_migrate.report import github, screen
 
     shown = screen.of_stderr()
     if showing.format is Format.TEXT and showing.output is None:
@@ -268,7 +264,7 @@ def _show(outcome: Outcome, showing: Reporting) -> int:
         try:
             _put(report.render(outcome, showing.format.value), showing.output)
             if showing.format is Format.GITHUB:
-                report.append_github_summary(outcome)
+                github.append_summary(outcome)
         except OSError as error:
             return _not_written(showing.output, error)
         said = [*screen.problems(outcome, shown), outcome.summary()]

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from crosstrain_migrate.outcome import Migrated, display_name
-from crosstrain_migrate.results import FileResult, Finding, InputError, Severity
+from crosstrain_migrate.results import Finding, InputError, Severity
 from crosstrain_migrate.syntax.problems import UNPARSABLE
 from crosstrain_migrate.syntax.program import is_main_test, tree_of
 from crosstrain_migrate.syntax.walks import walk
@@ -71,16 +71,19 @@ def _without_imports_changed(files: Files) -> Files:
 
 def _withdrawn(files: Files, reason: str, remedy: str) -> Files:
     """The same files, unchanged, with the reason at the script."""
+    back = []
+    for file in files:
+        found = tuple(one for one in file.result.findings if one.severity is not Severity.ASSUMED)
+        result = replace(file.result, after=file.result.before, changes=(), findings=found, extras={})
+        back.append(replace(file, result=result))
+    return _with_findings(back, [Finding(RULE, 1, 1, reason, remedy, Severity.REFUSED)])
+
+
+def _with_findings(files: Files, said: list[Finding]) -> Files:
+    """The same files with these findings at the script, before its own."""
     script = files[-1]
-    said = Finding(RULE, 1, 1, reason, remedy, Severity.REFUSED)
-    back = [replace(file, result=_unchanged(file)) for file in files]
-    result = replace(back[-1].result, findings=(said, *back[-1].result.findings))
-    return [*back[:-1], replace(script, result=result)]
-
-
-def _unchanged(file: Migrated) -> FileResult:
-    found = tuple(one for one in file.result.findings if one.severity is not Severity.ASSUMED)
-    return replace(file.result, after=file.result.before, changes=(), findings=found, extras={})
+    result = replace(script.result, findings=(*said, *script.result.findings))
+    return [*files[:-1], replace(script, result=result)]
 
 
 def _objection(number: int, programs: _Programs, around: _Neighbourhood) -> tuple[str, str] | None:
@@ -133,9 +136,7 @@ def _with_other_users(files: Files, known: set[Path], around: _Neighbourhood) ->
             if names:
                 reason = f"{display_name(user.path)} uses `{min(names)}` of {file.name}, which is now called differently"
                 said.append(Finding(RULE, 1, 1, reason, "adapt it", Severity.NOTE))
-    script = files[-1]
-    result = replace(script.result, findings=(*said, *script.result.findings))
-    return [*files[:-1], replace(script, result=result)]
+    return _with_findings(files, said)
 
 
 def _used_names(user: Source, file: Migrated) -> set[str]:
@@ -145,10 +146,10 @@ def _used_names(user: Source, file: Migrated) -> set[str]:
 def _changed_names(file: Migrated) -> set[str]:
     """Functions, classes and methods that the conversion removes or gives another signature."""
     before, after = _signatures(file.result.before), _signatures(file.result.after)
-    return {name.split(".")[-1] for name, signature in before.items() if after.get(name) != signature} | {
-        name.split(".")[0]
-        for name, signature in before.items()
-        if name.endswith(".__init__") and after.get(name) != signature
+    changed = [name.split(".") for name, signature in before.items() if after.get(name) != signature]
+    # Who calls a class calls its `__init__`.
+    return {parts[-1] for parts in changed} | {
+        parts[0] for parts in changed if parts[1:][-1:] == ["__init__"]
     }
 
 

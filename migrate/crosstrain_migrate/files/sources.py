@@ -92,12 +92,15 @@ class Source:
         return [Piece("", self.text, after)]
 
     def place(self, line: int, column: int | None = None) -> str:
-        """A position in `text` as it is written after a file's name: "3:9"."""
-        return f"{line}:{column}" if column else str(line)
+        """A position in `text` as it is written after a file's name: "3:9", in a notebook "cell 2:3:9"."""
+        cell, inner = self.cell_line(line)
+        parts = (f"cell {cell}" if cell is not None else "", str(inner), str(column or ""))
+        return ":".join(filter(None, parts))
 
     def spoken(self, line: int) -> str:
         """A line of `text` as a sentence names it."""
-        return f"line {line}"
+        cell, inner = self.cell_line(line)
+        return f"line {inner}" if cell is None else f"cell {cell}, line {inner}"
 
     def cell_line(self, line: int) -> tuple[int | None, int]:
         """The cell of a notebook that a line of `text` is in, and its number there."""

@@ -33,8 +33,6 @@ def rewrite(text: str, edits: Iterable[e.Edit]) -> str:
     firsts = [part.first for part in own]
     for edit in edits:
         wanted[bisect.bisect(firsts, edit.line) - 1].append(edit)
-    if not wanted:
-        return text
     pieces = (_rewrite(part.text, part.first, wanted.get(number, [])) for number, part in enumerate(own))
     return program.join(text, pieces)
 

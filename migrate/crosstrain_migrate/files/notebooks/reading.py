@@ -66,13 +66,6 @@ class Notebook(Source):
             if old[number] != new[number]
         ]
 
-    def place(self, line: int, column: int | None = None) -> str:
-        cell, inner = Cells(self.text)(line)
-        return f"cell {cell}:{inner}" + (f":{column}" if column else "")
-
-    def spoken(self, line: int) -> str:
-        return Cells(self.text).spoken(line)
-
     def cell_line(self, line: int) -> tuple[int | None, int]:
         return Cells(self.text)(line)
 

@@ -148,9 +148,8 @@ def _changed_names(file: Migrated) -> set[str]:
     before, after = _signatures(file.result.before), _signatures(file.result.after)
     changed = [name.split(".") for name, signature in before.items() if after.get(name) != signature]
     # Who calls a class calls its `__init__`.
-    return {parts[-1] for parts in changed} | {
-        parts[0] for parts in changed if parts[1:][-1:] == ["__init__"]
-    }
+    classes = {parts[0] for parts in changed if len(parts) > 1 and parts[-1] == "__init__"}
+    return classes | {parts[-1] for parts in changed}
 
 
 @lru_cache(maxsize=4)

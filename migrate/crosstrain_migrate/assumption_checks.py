@@ -14,10 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from crosstrain_migrate.syntax.nodes import Function, last_name
+from crosstrain_migrate.syntax.walks import children
+
 SIMILAR = 0.4  # how much of a rewritten statement must be as it was
 _BODIES = ("body", "orelse", "finalbody", "handlers", "cases")
 _ADDING = frozenset({"append", "appendleft", "extend", "add", "insert", "update", "setdefault", "put"})
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 Key = tuple[ast.AST | None, str]  # a variable of a function or module; None: an attribute, wherever it is
 
 
@@ -34,27 +36,16 @@ class Step:
     @cached_property
     def head(self) -> list[ast.AST]:
         """The nodes of the statement, without those of the statements in it."""
-        found: list[ast.AST] = []
-        work = [
-            child
-            for name, value in ast.iter_fields(self.node)
-            if name not in _BODIES
-            for child in _nodes(value)
-        ]
-        while work:
-            node = work.pop()
-            found.append(node)
-            work.extend(ast.iter_child_nodes(node))
+        inner = {id(one) for name in _BODIES for one in getattr(self.node, name, ())}
+        found = [child for child in children(self.node) if id(child) not in inner]
+        for node in found:  # which grows meanwhile
+            found += children(node)
         return found
 
     def holds(self, line: int) -> bool:
         """Whether a line belongs to it, and not to a statement in it."""
-        inner = [
-            stmt.lineno
-            for name in _BODIES
-            for stmt in getattr(self.node, name, ())
-            if hasattr(stmt, "lineno")
-        ]
+        below = (stmt for name in _BODIES for stmt in getattr(self.node, name, ()))
+        inner = [stmt.lineno for stmt in below if hasattr(stmt, "lineno")]
         end = self.node.end_lineno or self.node.lineno
         return self.node.lineno <= line <= (max(min(inner) - 1, self.node.lineno) if inner else end)
 
@@ -99,14 +90,13 @@ class Program:
         self._before = {name: (text, list(_steps(name, text))) for name, (text, _) in texts.items()}
         self._after = {name: (text, list(_steps(name, text))) for name, (_, text) in texts.items()}
         self._steps = [step for _, steps in self._after.values() for step in steps]
-        self._functions: dict[str, list[_Function]] = {}
+        self._functions: dict[str, list[Function]] = {}
         for step in self._steps:
-            if isinstance(step.node, _Function):
+            if isinstance(step.node, Function):
                 self._functions.setdefault(step.node.name, []).append(step.node)
             elif isinstance(step.node, ast.ClassDef):
-                made = [
-                    one for one in step.node.body if isinstance(one, _Function) and one.name == "__init__"
-                ]
+                methods = (one for one in step.node.body if isinstance(one, Function))
+                made = [one for one in methods if one.name == "__init__"]
                 self._functions.setdefault(step.node.name, []).extend(made)
 
     def reached(self, name: str, line: int, places: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
@@ -154,7 +144,7 @@ class Program:
                 if step in ends:
                     continue
                 known |= step.writes | self._handed_over(step, known, returning, everything=step is origin)
-                if isinstance(step.scope, _Function) and _hands_back(step):
+                if isinstance(step.scope, Function) and _hands_back(step):
                     returning.add(step.scope.name)
         return live
 
@@ -162,14 +152,11 @@ class Program:
         """The parameters that the calls in a statement give something known, or what a function returns that does."""
         found: set[Key] = set()
         for call in (node for node in step.head if isinstance(node, ast.Call)):
-            for function in self._functions.get(_last_name(call.func), ()):
+            for function in self._functions.get(last_name(call.func), ()):
                 names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
                 bound = names[1:] if names[:1] == ["self"] else names
-                given = [
-                    *zip(bound, call.args, strict=False),
-                    *((k.arg or "", k.value) for k in call.keywords),
-                ]
-                for name, value in given:
+                by_name = ((keyword.arg or "", keyword.value) for keyword in call.keywords)
+                for name, value in (*zip(bound, call.args, strict=False), *by_name):
                     parts = list(ast.walk(value))
                     if everything or step.read_in(parts) & known or _calls(parts) & returning:
                         found.add((function, name))
@@ -188,7 +175,7 @@ def _steps(file: str, text: str) -> Iterator[Step]:
             suite = [stmt for stmt in getattr(owner, name, ()) if isinstance(stmt, ast.stmt)]
             for node in suite:
                 yield Step(file, module, scope, suite, node)
-                work.append((node, node if isinstance(node, _Function) else scope))
+                work.append((node, node if isinstance(node, Function) else scope))
             work.extend(
                 (one, scope)
                 for one in getattr(owner, name, ())
@@ -210,28 +197,16 @@ def _likeness(one: Step, other: Step) -> float:
 def _just_before(origin: Step, steps: Iterable[Step]) -> Iterator[Step]:
     """Those of the statements that stand above it in its suite and bind what it uses: rows gathered for it."""
     for step in steps:
-        if (
-            step.suite is origin.suite
-            and step.node.lineno < origin.node.lineno
-            and step.writes & origin.reads
-        ):
+        above = step.suite is origin.suite and step.node.lineno < origin.node.lineno
+        if above and step.writes & origin.reads:
             yield step
 
 
 def _calls(nodes: Iterable[ast.AST]) -> set[str]:
-    return {_last_name(node.func) for node in nodes if isinstance(node, ast.Call)}
+    return {last_name(node.func) for node in nodes if isinstance(node, ast.Call)}
 
 
 def _hands_back(step: Step) -> bool:
     return isinstance(step.node, ast.Return) or any(
         isinstance(node, ast.Yield | ast.YieldFrom) for node in step.head
     )
-
-
-def _last_name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-
-
-def _nodes(value: object) -> list[ast.AST]:
-    found = value if isinstance(value, list) else [value]
-    return [node for node in found if isinstance(node, ast.AST)]

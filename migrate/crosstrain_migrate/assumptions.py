@@ -1,4 +1,4 @@
-"""What a conversion takes for granted because any author means it, and how the runtime checks that it is so.
+"""What a conversion assumes because nearly every author means it, and how the runtime checks it.
 
 An assumption is a finding of severity "assumed". Its kind is the kind under which the runtime's journal of checks
 (`crosstrain.utils.checks`) says whether it held, so that ``migrate --verify`` can call it proven.
@@ -30,12 +30,12 @@ def how_checked(kind: str, runtime: str) -> str:
 
 
 def refused_instead(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """``--strict``: what would be assumed is refused."""
+    """``--strict``: turns assumptions into refusals."""
     return tuple(_refused(one) if one.severity is Severity.ASSUMED else one for one in findings)
 
 
 def contradicted(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """What an observed run has shown to be otherwise is refused: reason and remedy say both sides."""
+    """Refuses what an observed run has contradicted; reason and remedy tell both sides."""
     return tuple(
         replace(one, severity=Severity.REFUSED, kind="", status="") if one.status == CONTRADICTED else one
         for one in findings
@@ -43,6 +43,6 @@ def contradicted(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _refused(assumption: Finding) -> Finding:
-    reason = f"{assumption.reason}: this is assumed, and --strict refuses what is"
+    reason = f"{assumption.reason}: this is an assumption, and --strict refuses assumptions"
     remedy = f"make sure of it, then leave --strict out; {assumption.remedy}"
     return replace(assumption, reason=reason, remedy=remedy, severity=Severity.REFUSED, kind="")

@@ -6,7 +6,7 @@ import posixpath
 import re
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,7 +57,7 @@ def _with_todo(result: FileResult, options: Options) -> FileResult:
 
 
 def _settled(result: FileResult, options: Options) -> FileResult:
-    """Nothing is assumed where nothing is converted, and with `strict` nothing is converted where something is assumed."""
+    """A result that assumes nothing where nothing is converted, and converts nothing on an assumption with `strict`."""
     taken = (Severity.ASSUMED, Severity.OBSERVED)
     if not any(one.severity in taken for one in result.findings):
         return result
@@ -91,16 +91,16 @@ def _migrate_text(path: Path, text: str, options: Options) -> FileResult:
     # Before the conversion, which reports the comments that kept nothing away.
     selected = any(code.startswith(XLA_ADVICE) for code in options.select)
     advice = _advice(facts, policy) if selected or options.advice or comments.regions else []
-    result = _converted(path, text, facts, options, policy)
+    result = _Script(path, text, facts, options, policy).converted()
     if not selected:
-        # Who converts a script may be on the way to a TPU; nobody else asked.
+        # Advice comes with a conversion only: its author may be on the way to a TPU.
         advice = one_of_each(advice) if options.advice and result.changed else []
     findings = sorted({*result.findings, *advice}, key=lambda one: (one.line, one.column, one.rule))
     return replace(result, findings=tuple(findings)) if advice else result
 
 
 def _seen(path: Path, text: str, options: Options) -> Sightings | None:
-    """What was seen of this text when its script ran."""
+    """What an observed run has shown about this text."""
     if options.observed is None or path.resolve() != options.observed.script:
         return None
     return sightings(options.observed.document, text, _first_lines(text, path.name))
@@ -121,117 +121,123 @@ def _first_lines(text: str, name: str) -> dict[str, int]:
     return found
 
 
-def _advice(facts: Facts, policy: Policy) -> list[Finding]:
-    return [one for one in advise(facts) if policy.allows(one.rule, one.line)] if _trains(facts) else []
-
-
-def _converted(path: Path, text: str, facts: Facts, options: Options, policy: Policy) -> FileResult:
-    """A script that distributes itself is mapped where it stands; any other, and one that cannot be mapped, is the plain
-    script inside it, converted."""
-    mapped = _mapped(path, text, facts, options, policy)
-    if mapped is not None and mapped.changed and not mapped.refused:
-        return mapped
-    result = _unwound(path, text, facts, options, policy)
-    return mapped if mapped is not None and mapped.refused and result.refused else result
-
-
-def _mapped(path: Path, text: str, facts: Facts, options: Options, policy: Policy) -> FileResult | None:
-    try:
-        plain = map_out(facts, text, options.runtime)
-    except Refusal as refusal:
-        return _refused(path, text, facts, policy, refusal)
-    return _from_plain(path, text, plain, options, policy) if plain is not None else None
-
-
-def _refused(path: Path, text: str, facts: Facts, policy: Policy, refusal: Refusal) -> FileResult:
-    findings = policy.allowed([refusal.finding]) + policy.comments.reports(unused=False)
-    return FileResult(path, text, text, findings=findings, roles=facts.roles, trains=_trains(facts))
-
-
-def _unwound(path: Path, text: str, facts: Facts, options: Options, policy: Policy) -> FileResult:
-    try:
-        unwound = unwind(facts, text, options.runtime)
-    except Refusal as refusal:
-        return _refused(path, text, facts, policy, refusal)
-    if unwound is not None and unwound.text != text:
-        return _from_plain(path, text, unwound, options, policy)
-    requested = unwound.requested if unwound is not None else None
-    after, planned = _planned(text, facts, options.runtime, policy, requested)
-    if unwound is not None:
-        planned = replace(planned, findings=(*policy.allowed(unwound.findings), *planned.findings))
-    return FileResult(
-        path,
-        text,
-        after,
-        changes=_changes(planned) if after != text else (),
-        findings=planned.findings,
-        roles=facts.roles,
-        trains=_trains(facts),
-        extras=launch_facts(facts, options.runtime) if after != text else {},
-    )
-
-
 def _trains(facts: Facts) -> bool:
     return bool(facts.backward_calls and facts.optimizers)
 
 
-def _from_plain(path: Path, text: str, plain: Plain, options: Options, policy: Policy) -> FileResult:
-    """Converts the plain script found inside `text`, and speaks of it in the lines of `text`."""
-    from crosstrain_migrate.rules.distribution.empty_code import comments, remove_dead_code
-    from crosstrain_migrate.rules.distribution.plain import gone_with_code
-    from crosstrain_migrate.rules.mapping.joined_group import joined_once
-    from crosstrain_migrate.syntax.checks import check_result, keeps_comment_lines
+def _advice(facts: Facts, policy: Policy) -> list[Finding]:
+    return [one for one in advise(facts) if policy.allows(one.rule, one.line)] if _trains(facts) else []
 
-    kept_away = policy.refusals(plain.edits, plain.changes)
-    inner = Policy(suppressions(plain.text), options.select, options.ignore)
-    if inner.comments.regions:
-        _advice(plain.facts, inner)  # a comment that keeps some away is used
-    after, planned = _planned(plain.text, plain.facts, options.runtime, inner, plain.requested)
-    inner_findings = (_at(f, plain.lines(f.line)) for f in planned.findings)
-    findings = (*policy.allowed(plain.findings), *inner_findings, *kept_away)
-    refused = any(f.severity is Severity.REFUSED for f in findings)
-    changes: tuple[Change, ...] = ()
-    if refused:
-        # What else there is to say is about a conversion that is not made.
-        findings = tuple(f for f in findings if f.severity is Severity.REFUSED or f.rule.startswith(ALWAYS))
-    if refused or (after == plain.text and not plain.requested.in_place):
-        after = text
-    else:
-        full = after
-        after = (
-            remove_dead_code(plain.text, joined_once(after), mapped=True)
-            if plain.requested.mapped
-            else remove_dead_code(plain.text, after)
+
+@dataclass(frozen=True)
+class _Script:
+    """A script that may train, on its way to a result."""
+
+    path: Path
+    text: str
+    facts: Facts
+    options: Options
+    policy: Policy
+
+    def converted(self) -> FileResult:
+        """A script that distributes itself is mapped where it stands; any other, and one that cannot be mapped, is the
+        plain script inside it, converted."""
+        mapped = self._mapped()
+        if mapped is not None and mapped.changed and not mapped.refused:
+            return mapped
+        result = self._unwound()
+        return mapped if mapped is not None and mapped.refused and result.refused else result
+
+    def _mapped(self) -> FileResult | None:
+        try:
+            plain = map_out(self.facts, self.text, self.options.runtime)
+        except Refusal as refusal:
+            return self._refused(refusal)
+        return self._from_plain(plain) if plain is not None else None
+
+    def _unwound(self) -> FileResult:
+        try:
+            unwound = unwind(self.facts, self.text, self.options.runtime)
+        except Refusal as refusal:
+            return self._refused(refusal)
+        if unwound is not None and unwound.text != self.text:
+            return self._from_plain(unwound)
+        requested = unwound.requested if unwound is not None else None
+        after, planned = _planned(self.text, self.facts, self.options.runtime, self.policy, requested)
+        findings = planned.findings
+        if unwound is not None:
+            findings = (*self.policy.allowed(unwound.findings), *findings)
+        return self._result(after, _changes(planned) if after != self.text else (), findings, self.facts)
+
+    def _refused(self, refusal: Refusal) -> FileResult:
+        findings = self.policy.allowed([refusal.finding]) + self.policy.comments.reports(unused=False)
+        return self._result(self.text, (), findings, self.facts)
+
+    def _result(
+        self, after: str, changes: tuple[Change, ...], findings: tuple[Finding, ...], facts: Facts
+    ) -> FileResult:
+        return FileResult(
+            self.path,
+            self.text,
+            after,
+            changes=changes,
+            findings=findings,
+            roles=facts.roles,
+            trains=_trains(facts),
+            extras=launch_facts(facts, self.options.runtime) if after != self.text else {},
         )
-        lost = [] if keeps_comment_lines(full, after) else list(comments(full) - comments(after))
-        findings = (*findings, *(gone_with_code([c], _line_of(c, text)) for c in lost))
-        problems = check_result(text, after, plain.lost | set(lost))
-        inner_changes = (replace(c, line=plain.lines(c.line)) for c in _changes(planned))
-        changes = tuple(sorted({*plain.changes, *inner_changes}, key=lambda c: (c.line, c.rule, c.reason)))
-        if problems:
-            after, changes, findings = text, (), (*findings, _unchecked(problems))
-    return FileResult(
-        path,
-        text,
-        after,
-        changes=changes,
-        findings=tuple(sorted(dict.fromkeys(findings), key=lambda f: (f.line, f.column, f.rule))),
-        roles=tuple(_role_at(r, plain) for r in plain.facts.roles),
-        trains=_trains(plain.facts),
-        extras=launch_facts(plain.facts, options.runtime) if after != text else {},
-    )
+
+    def _from_plain(self, plain: Plain) -> FileResult:
+        """Converts the plain script found inside the text, and speaks of it in the lines of the text."""
+        inner = Policy(suppressions(plain.text), self.options.select, self.options.ignore)
+        if inner.comments.regions:
+            _advice(plain.facts, inner)  # a comment that keeps some away is used
+        after, planned = _planned(plain.text, plain.facts, self.options.runtime, inner, plain.requested)
+        inner_findings = (replace(f, line=plain.lines(f.line)) for f in planned.findings)
+        kept_away = self.policy.refusals(plain.edits, plain.changes)
+        findings = (*self.policy.allowed(plain.findings), *inner_findings, *kept_away)
+        changes: tuple[Change, ...] = ()
+        if any(f.severity is Severity.REFUSED for f in findings):
+            # The other findings are about a conversion that is not made.
+            findings = tuple(
+                f for f in findings if f.severity is Severity.REFUSED or f.rule.startswith(ALWAYS)
+            )
+            after = self.text
+        elif after == plain.text and not plain.requested.in_place:
+            after = self.text
+        else:
+            inner_changes = (replace(c, line=plain.lines(c.line)) for c in _changes(planned))
+            changes = tuple(
+                sorted({*plain.changes, *inner_changes}, key=lambda c: (c.line, c.rule, c.reason))
+            )
+            after, gone, problems = self._without_dead_code(plain, after)
+            findings = (*findings, *gone)
+            if problems:
+                after, changes, findings = self.text, (), (*findings, _unchecked(problems))
+        findings = tuple(sorted(dict.fromkeys(findings), key=lambda f: (f.line, f.column, f.rule)))
+        result = self._result(after, changes, findings, plain.facts)
+        return replace(result, roles=tuple(_role_at(role, plain) for role in plain.facts.roles))
+
+    def _without_dead_code(self, plain: Plain, converted: str) -> tuple[str, list[Finding], list[str]]:
+        """The text without what is left of the script's own distribution, what went with it, and what is wrong with it."""
+        from crosstrain_migrate.rules.distribution.empty_code import comments, remove_dead_code
+        from crosstrain_migrate.rules.distribution.plain import gone_with_code
+        from crosstrain_migrate.rules.mapping.joined_group import joined_once
+        from crosstrain_migrate.syntax.checks import check_result, keeps_comment_lines
+
+        mapped = plain.requested.mapped
+        after = remove_dead_code(plain.text, joined_once(converted) if mapped else converted, mapped=mapped)
+        lost = [] if keeps_comment_lines(converted, after) else list(comments(converted) - comments(after))
+        gone = [gone_with_code([comment], _line_of(comment, self.text)) for comment in lost]
+        return after, gone, check_result(self.text, after, plain.lost | set(lost))
 
 
 def _line_of(comment: str, text: str) -> int:
     return next((number for number, line in enumerate(text.split("\n"), 1) if comment in line), 1)
 
 
-def _at(found: Finding, line: int) -> Finding:
-    return replace(found, line=line)
-
-
 def _role_at(role: RoleFact, plain: Plain) -> RoleFact:
-    """Evidence names lines, too."""
+    """A role in the lines of the author's text, which its evidence names as well."""
     evidence = re.sub(r"\bline (\d+)", lambda m: f"line {plain.lines(int(m[1]))}", role.evidence)
     return replace(role, line=plain.lines(role.line), evidence=evidence)
 
@@ -277,7 +283,7 @@ def _rewritten(text: str, planned: Plan, left: Callable[[str], list[str]]) -> tu
 
 def _unchecked(problems: list[str]) -> Finding:
     reason = f"the result did not pass the tool's own checks ({'; '.join(problems)})"
-    return Finding("CT001", 1, 1, reason, "report this script to us; it was left as it was", Severity.REFUSED)
+    return Finding("CT001", 1, 1, reason, "report this script to us; it was left unchanged", Severity.REFUSED)
 
 
 def _changes(planned: Plan) -> tuple[Change, ...]:

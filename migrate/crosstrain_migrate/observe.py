@@ -1,4 +1,4 @@
-"""`migrate --observe`: the script trains for a few steps as it is, and what its places stood for becomes facts.
+"""`migrate --observe`: runs the unchanged script for a few steps, and keeps what is seen in the run as facts.
 
 It runs in a process of its own, as in `verify`, in a copy of the project. `--facts` keeps the facts in a file, from which
 a later run takes them without running anything, as long as the files they are about are the same.
@@ -6,31 +6,20 @@ a later run takes them without running anything, as long as the files they are a
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crosstrain_migrate.files.sources import Unusable
-from crosstrain_migrate.results import InputError, Observed
-from crosstrain_migrate.verify import folder_of
+from crosstrain_migrate.files.sources import unusable, write_whole
+from crosstrain_migrate.results import Observed
+from crosstrain_migrate.verify import Settings, folder_of
 
 VERSION = 1
 STEPS = 60
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How to run it. `arguments` are the script's own; `timeout` in seconds."""
-
-    timeout: float = 300.0
-    data: str = "real"
-    arguments: tuple[str, ...] = ()
 
 
 def observe(script: Path, settings: Settings) -> Observed:
@@ -47,23 +36,18 @@ def observe(script: Path, settings: Settings) -> Observed:
         # From an empty folder: `-m` puts the working directory first on the path.
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, cwd=place)
         if done.returncode or not answer.exists():
-            said = (done.stdout.strip().splitlines() or ["it ended without a word"])[-1]
-            raise _unusable(
-                script, f"could not be observed: {said}", "Make it train on the CPU, or leave --observe out"
-            )
+            said = (done.stdout.strip().splitlines() or ["it ended without a message"])[-1]
+            remedy = "Make it train on the CPU, or leave --observe out"
+            raise unusable(script, f"could not be observed: {said}", remedy)
         return Observed(path, answer.read_text(encoding="utf-8"))
 
 
 def keep(facts: Observed, file: Path) -> None:
     """Write a facts file, whole or not at all. Raises Unusable where that cannot be done."""
-    partial = file.with_name(f"{file.name}.part")
     try:
-        partial.write_text(facts.document, encoding="utf-8")
-        partial.replace(file)
+        write_whole(file, facts.document)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise _unusable(file, f"cannot be written: {error.strerror or error}", "Name another file") from None
+        raise unusable(file, f"cannot be written: {error.strerror or error}", "Name another file") from None
 
 
 def read(file: Path, script: Path) -> Observed:
@@ -74,22 +58,18 @@ def read(file: Path, script: Path) -> Observed:
         facts: dict[str, Any] = json.loads(text)
         version, name, files = facts["version"], facts["script"], dict(facts["files"])
     except FileNotFoundError:
-        raise _unusable(file, "no such file", again) from None
+        raise unusable(file, "no such file", again) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise _unusable(file, f"cannot be read: {error}", again) from None
+        raise unusable(file, f"cannot be read: {error}", again) from None
     except (ValueError, KeyError, TypeError):
-        raise _unusable(file, "is no facts file", again) from None
+        raise unusable(file, "is not a facts file", again) from None
     if version != VERSION:
-        raise _unusable(file, f"is of version {version}, and this is a reader of version {VERSION}", again)
+        raise unusable(file, f"has version {version}, and this migrate reads version {VERSION}", again)
     if name != script.name:
-        raise _unusable(file, f"was seen in a run of {name}, and not of {script.name}", again)
+        raise unusable(file, f"is about a run of {name}, not of {script.name}", again)
     for own, checksum in files.items():
         place = script.resolve().parent / own
         if not place.is_file() or hashlib.sha256(place.read_bytes()).hexdigest() != checksum:
             change = "was changed" if place.is_file() else "is gone"
-            raise _unusable(file, f"is stale: {own} {change} since the run", again)
+            raise unusable(file, f"is stale: {own} {change} since the run", again)
     return Observed(script.resolve(), text)
-
-
-def _unusable(path: Path, reason: str, remedy: str) -> Unusable:
-    return Unusable(InputError(path, reason, remedy))

@@ -1,4 +1,4 @@
-"""What one run came to, for the reports and the exit code."""
+"""The outcome of one run, for the reports and the exit code."""
 
 from __future__ import annotations
 
@@ -31,9 +31,14 @@ class Migrated:
         return display_name(self.source.path)
 
     @property
-    def urgency(self) -> int:
-        """The position of its most urgent finding in `URGENCY`; last where it has none."""
-        return min((URGENCY.index(one.severity) for one in self.result.findings), default=len(URGENCY))
+    def rules(self) -> str:
+        """The codes of the rules that change it: "CT101, CT203"."""
+        return ", ".join(sorted({change.rule for change in self.result.changes}))
+
+    @property
+    def first_change(self) -> int:
+        """The line of the text before in which its first change is."""
+        return min((change.line for change in self.result.changes), default=1)
 
     def parts(self) -> list[Part]:
         """What there is to compare: the file, or each changed cell of a notebook."""
@@ -81,6 +86,16 @@ class Outcome:
     @property
     def changed(self) -> tuple[Migrated, ...]:
         return tuple(file for file in self.files if file.result.changed)
+
+    @property
+    def by_urgency(self) -> list[Migrated]:
+        """The files as a reader needs them: those with the most urgent findings first, those without any last."""
+        return sorted(
+            self.files,
+            key=lambda file: min(
+                (URGENCY.index(one.severity) for one in file.result.findings), default=len(URGENCY)
+            ),
+        )
 
     @property
     def refused(self) -> tuple[Migrated, ...]:

@@ -1,4 +1,4 @@
-"""`migrate --verify`: the script as it is and as it would become, trained side by side by the runtime.
+"""`migrate --verify`: trains the script before and after the migration and compares the two.
 
 The engine is the runtime's (`crosstrain verify`) and runs in a process of its own: this package never imports
 torch. The migrated files are handed over in a folder that is laid over each run's copy of the project;
@@ -18,9 +18,9 @@ from typing import Any
 
 from crosstrain_migrate.assumption_checks import Program
 from crosstrain_migrate.files.notebooks.linked import Cells
-from crosstrain_migrate.files.sources import Unusable
+from crosstrain_migrate.files.sources import unusable
 from crosstrain_migrate.outcome import Migrated, Outcome
-from crosstrain_migrate.results import Finding, InputError, Severity
+from crosstrain_migrate.results import Finding, Severity
 
 NOT_EQUAL, UNUSABLE = 1, 2
 PROVEN, NOT_REACHED, FAILED = "proven", "not reached", "failed"
@@ -34,32 +34,22 @@ IN_DOUBT = frozenset({"loader", "module"})
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What `--verify-...` says. `arguments` are the script's own."""
+    """What `--verify-...` says, some of it of `--observe` too. `arguments` are the script's own."""
 
-    steps: int = 20
-    processes: str = "1,2"
-    timeout: float = 300.0
-    data: str = "real"
-    backend: str = "torch"
-    arguments: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """The engine's answer: its exit code (0 the same, 1 not, 2 could not be run) and its report as JSON.
-
-    outcome: what was verified, with the report and with the status of every assumption.
-    """
-
-    code: int
-    report: dict[str, Any] | None
-    outcome: Outcome
+    steps: int
+    processes: str
+    timeout: float  # seconds
+    data: str
+    backend: str
+    arguments: tuple[str, ...]
 
 
-def prove(outcome: Outcome, script: Path, settings: Settings, *, quiet: bool) -> Proof:
-    """Verify the migration of `script`, which must be among `outcome.files`.
+def prove(outcome: Outcome, script: Path, settings: Settings, *, quiet: bool) -> tuple[int, Outcome]:
+    """Verifies the migration of `script`, which must be among `outcome.files`.
 
-    quiet: keep the engine's own words from standard output. Raises Unusable where there is nothing to compare.
+    Returns the engine's exit code (0 the same, 1 not the same, 2 could not be run), and the outcome with the engine's
+    report and the status of every assumption. quiet: the engine prints nothing on standard output. Raises Unusable where
+    there is nothing to compare.
     """
     chosen = _migrated(outcome, script)
     path = chosen.source.target.resolve()
@@ -69,13 +59,15 @@ def prove(outcome: Outcome, script: Path, settings: Settings, *, quiet: bool) ->
         overlay.mkdir()
         _lay_out(outcome, folder, overlay)
         answer = Path(place) / "report.json"
-        code = _run(_command(path, folder, overlay, answer, settings), folder, quiet=quiet)
+        command = _command(path, folder, overlay, answer, settings)
+        # `-m` puts the working directory first on the path: not the user's project, whose modules may be named like ours.
+        done = subprocess.run(command, stdout=subprocess.DEVNULL if quiet else None, check=False, cwd=place)
         report = json.loads(answer.read_text(encoding="utf-8")) if answer.exists() else None
     if report is None:
-        return Proof(UNUSABLE, None, outcome)
+        return UNUSABLE, outcome
     checks = _in_the_text(report.get("checks", ()), chosen, folder)
     outcome = replace(judged(outcome, folder, checks), proof=report)
-    return Proof(code, report, outcome)
+    return done.returncode if done.returncode in (0, NOT_EQUAL) else UNUSABLE, outcome
 
 
 def folder_of(path: Path) -> Path:
@@ -146,15 +138,11 @@ def _migrated(outcome: Outcome, script: Path) -> Migrated:
     for file in outcome.files:
         if file.source.path.resolve() == script.resolve():
             if file.result.refused:
-                raise _unusable(script, "was not converted", "Resolve its findings first")
+                raise unusable(script, "was not converted", "Resolve its findings first")
             if not file.result.changed:
                 break
             return file
-    raise _unusable(script, "is not changed, so there is nothing to verify", "Name a script that trains")
-
-
-def _unusable(script: Path, reason: str, remedy: str) -> Unusable:
-    return Unusable(InputError(script, reason, remedy))
+    raise unusable(script, "is not changed, so there is nothing to verify", "Name a script that trains")
 
 
 def _lay_out(outcome: Outcome, folder: Path, overlay: Path) -> None:
@@ -176,11 +164,3 @@ def _command(path: Path, folder: Path, overlay: Path, answer: Path, settings: Se
         *("--backend", settings.backend),
         *("--", *settings.arguments),
     ]
-
-
-def _run(command: list[str], folder: Path, *, quiet: bool) -> int:
-    with tempfile.TemporaryDirectory(prefix="crosstrain-empty-") as empty:
-        # `-m` puts the working directory first on the path: not the user's project, whose modules may be named
-        # like ours.
-        done = subprocess.run(command, stdout=subprocess.DEVNULL if quiet else None, check=False, cwd=empty)
-    return done.returncode if done.returncode in (0, NOT_EQUAL, UNUSABLE) else UNUSABLE

@@ -125,9 +125,9 @@ def changed(**values: Any) -> bytes:
 
 NO_CODE = [{"cell_type": "code", "metadata": {}, "outputs": []}]
 BAD: dict[str, tuple[bytes, str]] = {
-    "cut short": (notebook(FLAT)[:-20], "it is no JSON (Unterminated string"),
-    "not JSON": (b"import torch\n", "it is no JSON (Expecting value)"),
-    "empty": (b"", "it is no JSON (Expecting value)"),
+    "cut short": (notebook(FLAT)[:-20], "it is not JSON (Unterminated string"),
+    "not JSON": (b"import torch\n", "it is not JSON (Expecting value)"),
+    "empty": (b"", "it is not JSON (Expecting value)"),
     "not text": (b'{"cells": "\xff"}', "is not UTF-8 text (byte 0xff)"),
     "other JSON": (b'{"a": 1}', "has no cells"),
     "a list": (b"[1]", "has no cells"),
@@ -138,7 +138,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "another language": (changed(metadata={"kernelspec": {"language": "R"}}), "is a notebook for r"),
     "a third": (changed(metadata={"language_info": {"name": "julia"}}), "is a notebook for julia"),
     "a cell without source": (changed(cells=NO_CODE), "has a cell 1 without a source"),
-    "a cell that is none": (changed(cells=["x"]), "has a cell 1 that is no cell"),
+    "a cell that is none": (changed(cells=["x"]), "has a cell 1 that is not a cell"),
     "deep": (b"[" * 100_000, "nested too deeply"),
 }
 

@@ -114,7 +114,7 @@ def test_bad_notebooks_end_with_2_and_the_others_go_on(migrate: Run) -> None:
     Path("r.ipynb").write_bytes(notebook(FLAT).replace(json.dumps(KERNEL["language"]).encode(), b'"R"'))
     ran = migrate(".", "--check")
     assert ran.code == 2
-    assert "error: bad.ipynb:1:2: is not a notebook: it is no JSON" in ran.err
+    assert "error: bad.ipynb:1:2: is not a notebook: it is not JSON" in ran.err
     assert "error: r.ipynb: is a notebook for r, not for Python" in ran.err
     assert "would change train.ipynb" in ran.err
 

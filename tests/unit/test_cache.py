@@ -89,7 +89,7 @@ def test_a_directory_that_cannot_be_written_costs_nothing_but_time(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     Cache("x").put(migrate_text(Path("a.py"), "x = 1\n", Options()))
     assert Cache("x").get(Path("a.py"), "x = 1\n") is None
-    Cache("x").sweep()
+    Cache("x").remove_old()
 
 
 def test_what_nobody_asks_for_goes_after_a_month(home: Path) -> None:
@@ -100,7 +100,7 @@ def test_what_nobody_asks_for_goes_after_a_month(home: Path) -> None:
     for entry in home.glob("??/*.json"):
         os.utime(entry, (old, old))
     assert cache.get(Path("a.py"), "x = 1\n") is not None
-    cache.sweep()
+    cache.remove_old()
     assert cache.get(Path("a.py"), "x = 1\n") is not None
     assert cache.get(Path("a.py"), "x = 2\n") is None
 

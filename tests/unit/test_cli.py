@@ -469,10 +469,10 @@ def test_help_and_version() -> None:
 @pytest.mark.parametrize("way", ["typer.echo(text)", "sys.stdout.buffer.write(text.encode())"])
 def test_a_reader_that_goes_away_is_no_error(way: str) -> None:
     code = (
-        "import sys, typer; from crosstrain_migrate import cli; from crosstrain_migrate.cli import console\n"
+        "import sys, typer; from crosstrain_migrate import cli; from crosstrain_migrate.report import rule_pages\n"
         "def page(code):\n"
         f"    for text in ['x' * 1000] * 1000: {way}\n"
-        "console._rule_page = page; sys.argv = ['migrate', '--explain', 'CT1']; cli.main()"
+        "rule_pages.rule_page = page; sys.argv = ['migrate', '--explain', 'CT1']; cli.main()"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None and process.stderr is not None

@@ -246,11 +246,11 @@ def test_stale_facts_are_refused(migrate: Run) -> None:
     ("content", "words"),
     [
         pytest.param(None, "no such file", id="missing"),
-        pytest.param("{", "is no facts file", id="no-json"),
-        pytest.param('{"version": 1}', "is no facts file", id="another-file"),
-        pytest.param(json.dumps(document([]) | {"version": 9}), "is of version 9", id="another-version"),
+        pytest.param("{", "is not a facts file", id="no-json"),
+        pytest.param('{"version": 1}', "is not a facts file", id="another-file"),
+        pytest.param(json.dumps(document([]) | {"version": 9}), "has version 9", id="another-version"),
         pytest.param(
-            json.dumps(document([]) | {"script": "other.py"}), "was seen in a run of other.py", id="other"
+            json.dumps(document([]) | {"script": "other.py"}), "is about a run of other.py", id="other"
         ),
         pytest.param(
             json.dumps(document([]) | {"files": {"gone.py": ""}}), "gone.py is gone since the run", id="gone"

@@ -42,7 +42,7 @@ def test_a_rule_is_explained_with_its_example(migrate: Migrate) -> None:
     assert "\n\nBefore\n    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n" in page
     assert "\n\nAfter\n    accelerator.clip_grad_norm_(model.parameters(), 1.0)\n" in page
     assert "\n\nStays as it is\n    vector = nn.utils.parameters_to_vector(model.parameters())\n" in page
-    assert "\n\nHow to keep it away\n" in page
+    assert "\n\nHow to suppress it\n" in page
     assert "`# migrate: skip CT401` on the line" in migrate("--explain", "CT401").out.decode()
 
 

@@ -206,7 +206,7 @@ def test_a_module_that_is_a_script_too(tmp_path: Path) -> None:
     write(tmp_path, {"train.py": TRAIN, "loop.py": helper})
     outcome = migrate(tmp_path / "train.py")
     assert not outcome.changed
-    assert "loop.py is a script of its own too" in said(outcome)[0]
+    assert "loop.py is also a script of its own" in said(outcome)[0]
 
 
 def test_a_module_that_does_something_at_its_top_is_not_judged_alone(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_an_unneeded_comment_is_reported_where_it_stands() -> None:
     comments.allows(1, "CT101")
     (finding,) = comments.reports(unused=True)
     assert (finding.line, finding.column, finding.severity) == (2, 8, Severity.NOTE)
-    assert "keeps nothing away" in finding.reason
+    assert "suppresses nothing" in finding.reason
 
 
 @pytest.mark.parametrize("comment", ["# migrate: skpi", "# migrate: on", "# migrate: skip train loop"])

@@ -20,96 +20,6 @@ def _option(text: str, *names: str, metavar: str | None = None) -> object:
     return typer.Option(*names, help=text, metavar=metavar, show_default=False)
 
 
-Paths = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="PATHS...", help="Scripts, notebooks, directories, or - for standard input."),
-]
-Write = Annotated[bool, _option("Rewrite the files, all or none; --undo takes it back.", "--write")]
-Check = Annotated[bool, _option("Only say what would change; exit code 1 if anything.", "--check")]
-Diff = Annotated[
-    bool | None, _option("Show the diff (default: unless --write or --check).", "--diff/--no-diff")
-]
-Select = Annotated[
-    list[str] | None, _option("Only rules with these codes or prefixes: CT1,CT203.", metavar="CODES")
-]
-Ignore = Annotated[
-    list[str] | None, _option("Leave out rules with these codes or prefixes.", metavar="CODES")
-]
-Extend = Annotated[list[str] | None, _option("Add rules to what is selected.", metavar="CODES")]
-OutputFormat = Annotated[Format, _option("How to report (default: text).")]
-Output = Annotated[Path | None, _option("Write the report to this file.", metavar="FILE")]
-RuntimeName = Annotated[Runtime | None, _option("What migrated scripts import (default: crosstrain).")]
-Follow = Annotated[
-    bool | None, _option("Rewrite local modules that need it, too (default).", "--follow/--no-follow")
-]
-Strict = Annotated[bool | None, _option("Refuse where anything would be assumed.", "--strict/--no-strict")]
-Todo = Annotated[
-    bool, _option("Where a script is refused: do what stands alone, and say in it what is left.", "--todo")
-]
-ConfigFile = Annotated[
-    Path | None, _option("Read this file, not the nearest pyproject.toml.", "--config", metavar="FILE")
-]
-Fail = Annotated[
-    list[FailOn] | None,
-    _option(
-        "Exit with 1 on these, not the default; repeatable.",
-        "--fail-on",
-        metavar="|".join(one.value for one in FailOn),
-    ),
-]
-Tpu = Annotated[bool, _option("Also say what would be slow or fail on a TPU.", "--tpu")]
-NoCache = Annotated[bool, _option("Neither use nor keep results of earlier runs.", "--no-cache")]
-Explain = Annotated[str | None, _option("Explain a rule.", metavar="CODE")]
-ExplainRoles = Annotated[
-    bool, _option("Say what each value of PATHS is in training, and how that is known.", "--explain-roles")
-]
-ListRules = Annotated[
-    bool, _option("List the rules; with --output-format markdown or html, all pages.", "--list-rules")
-]
-Emit = Annotated[Snippet | None, _option("Print a file that runs the check in CI.")]
-EmitFrom = Annotated[
-    str | None,
-    _option(
-        "With --emit, where CI gets Crosstrain from: git+URL@REVISION, a wheel, or crosstrain==VERSION (default: where "
-        "this one was installed from).",
-        metavar="ORIGIN",
-    ),
-]
-Undo = Annotated[bool, _option("Take back the last write below PATHS (default: here).", "--undo")]
-Verify = Annotated[
-    bool,
-    _option(
-        "RUN the script before and after on the CPU, in a copy, and compare; its arguments after --.",
-        "--verify",
-    ),
-]
-Observe = Annotated[
-    bool,
-    _option(
-        "RUN the script for a few steps on the CPU, in a copy, and convert with what is seen; its arguments after --.",
-        "--observe",
-    ),
-]
-FactsFile = Annotated[
-    Path | None,
-    _option("With --observe, keep here what was seen; without, convert with it.", "--facts", metavar="FILE"),
-]
-VerifySteps = Annotated[int, typer.Option(min=1, metavar="N", help="Compare so many optimizer steps.")]
-VerifyProcesses = Annotated[str, typer.Option(help="Numbers of processes to try.", metavar="N,N")]
-VerifyTimeout = Annotated[
-    float, typer.Option(min=1, metavar="SECONDS", help="Time limit of each run, also with --observe.")
-]
-VerifyData = Annotated[
-    Data,
-    typer.Option(
-        help="synthetic: torchvision data sets whose files are missing become small stand-ins, also with --observe."
-    ),
-]
-VerifyBackend = Annotated[
-    Backend, typer.Option(help="xla: train once more on XLA's CPU client, and count what is compiled.")
-]
-
-
 def _as_given(read: Callable[[Any, Any], Any], parameter: Any, context: Any, value: Any) -> Any:
     """The value of an option; `read` it only where that can change it.
 
@@ -152,37 +62,114 @@ class _Command(Command):
 )
 def migrate(
     context: typer.Context,
-    paths: Paths = None,
-    write: Write = False,
-    check: Check = False,
-    diff: Diff = None,
-    select: Select = None,
-    ignore: Ignore = None,
-    extend_select: Extend = None,
-    output_format: OutputFormat = Format.TEXT,
-    output: Output = None,
-    runtime: RuntimeName = None,
-    follow: Follow = None,
-    strict: Strict = None,
-    todo: Todo = False,
-    config_file: ConfigFile = None,
-    fail_on: Fail = None,
-    tpu: Tpu = False,
-    no_cache: NoCache = False,
-    explain: Explain = None,
-    explain_roles: ExplainRoles = False,
-    list_rules: ListRules = False,
-    emit: Emit = None,
-    emit_from: EmitFrom = None,
-    undo: Undo = False,
-    observe: Observe = False,
-    facts: FactsFile = None,
-    verify: Verify = False,
-    verify_steps: VerifySteps = 20,
-    verify_processes: VerifyProcesses = "1,2",
-    verify_timeout: VerifyTimeout = 300.0,
-    verify_data: VerifyData = Data.REAL,
-    verify_backend: VerifyBackend = Backend.TORCH,
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PATHS...", help="Scripts, notebooks, directories, or - for standard input."),
+    ] = None,
+    write: Annotated[
+        bool, _option("Rewrite the files, all or none; --undo takes it back.", "--write")
+    ] = False,
+    check: Annotated[
+        bool, _option("Only say what would change; exit code 1 if anything.", "--check")
+    ] = False,
+    diff: Annotated[
+        bool | None, _option("Show the diff (default: unless --write or --check).", "--diff/--no-diff")
+    ] = None,
+    select: Annotated[
+        list[str] | None, _option("Only rules with these codes or prefixes: CT1,CT203.", metavar="CODES")
+    ] = None,
+    ignore: Annotated[
+        list[str] | None, _option("Leave out rules with these codes or prefixes.", metavar="CODES")
+    ] = None,
+    extend_select: Annotated[
+        list[str] | None, _option("Add rules to what is selected.", metavar="CODES")
+    ] = None,
+    output_format: Annotated[Format, _option("How to report (default: text).")] = Format.TEXT,
+    output: Annotated[Path | None, _option("Write the report to this file.", metavar="FILE")] = None,
+    runtime: Annotated[Runtime | None, _option("What migrated scripts import (default: crosstrain).")] = None,
+    follow: Annotated[
+        bool | None, _option("Rewrite local modules that need it, too (default).", "--follow/--no-follow")
+    ] = None,
+    strict: Annotated[
+        bool | None, _option("Refuse where anything would be assumed.", "--strict/--no-strict")
+    ] = None,
+    todo: Annotated[
+        bool,
+        _option(
+            "Where a script is refused, make the independent edits and mark what is left to do.", "--todo"
+        ),
+    ] = False,
+    config_file: Annotated[
+        Path | None, _option("Read this file, not the nearest pyproject.toml.", "--config", metavar="FILE")
+    ] = None,
+    fail_on: Annotated[
+        list[FailOn] | None,
+        _option(
+            "Exit with 1 on these, not the default; repeatable.",
+            "--fail-on",
+            metavar="|".join(one.value for one in FailOn),
+        ),
+    ] = None,
+    tpu: Annotated[bool, _option("Also say what would be slow or fail on a TPU.", "--tpu")] = False,
+    no_cache: Annotated[bool, _option("Neither use nor keep results of earlier runs.", "--no-cache")] = False,
+    explain: Annotated[str | None, _option("Explain a rule.", metavar="CODE")] = None,
+    explain_roles: Annotated[
+        bool,
+        _option("Say what each value of PATHS is in training, and how that is known.", "--explain-roles"),
+    ] = False,
+    list_rules: Annotated[
+        bool, _option("List the rules; with --output-format markdown or html, all pages.", "--list-rules")
+    ] = False,
+    emit: Annotated[Snippet | None, _option("Print a file that runs the check in CI.")] = None,
+    emit_from: Annotated[
+        str | None,
+        _option(
+            "With --emit, where CI gets Crosstrain from: git+URL@REVISION, a wheel, or crosstrain==VERSION (default: where "
+            "this one was installed from).",
+            metavar="ORIGIN",
+        ),
+    ] = None,
+    undo: Annotated[bool, _option("Take back the last write below PATHS (default: here).", "--undo")] = False,
+    observe: Annotated[
+        bool,
+        _option(
+            "RUN the script for a few steps on the CPU, in a copy, and convert with what is seen; its arguments after --.",
+            "--observe",
+        ),
+    ] = False,
+    facts: Annotated[
+        Path | None,
+        _option(
+            "With --observe, write what was seen to this file; without, convert with it.",
+            "--facts",
+            metavar="FILE",
+        ),
+    ] = None,
+    verify: Annotated[
+        bool,
+        _option(
+            "RUN the script before and after on the CPU, in a copy, and compare; its arguments after --.",
+            "--verify",
+        ),
+    ] = False,
+    verify_steps: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of optimizer steps to compare.")
+    ] = 20,
+    verify_processes: Annotated[
+        str, typer.Option(help="Numbers of processes to try.", metavar="N,N")
+    ] = "1,2",
+    verify_timeout: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="Time limit of each run, also with --observe.")
+    ] = 300.0,
+    verify_data: Annotated[
+        Data,
+        typer.Option(
+            help="synthetic: torchvision data sets whose files are missing become small stand-ins, also with --observe."
+        ),
+    ] = Data.REAL,
+    verify_backend: Annotated[
+        Backend, typer.Option(help="xla: train once more on XLA's CPU client, and count what is compiled.")
+    ] = Backend.TORCH,
     version: Version = False,
 ) -> None:
     """Rewrite plain PyTorch training scripts so that they train on any number of processes.
@@ -203,7 +190,7 @@ def migrate(
         _end(console.put_snippet(emit, emit_from))
     if undo:
         _end(console.undo(named or [Path()]))
-    asked = console.Asked(
+    asked = console.Arguments(
         paths=console.checked(named, write=write, check=check),
         mode=Mode.WRITE if write else Mode.CHECK if check else Mode.PREVIEW,
         config_file=config_file,
@@ -218,16 +205,15 @@ def migrate(
         cache=not no_cache,
     )
     request, showing = console.configured(asked, output_format, output, diff, fail_on)
-    if observe or facts is not None:
-        arguments = tuple(context.obj or ())
-        request = console.observed(request, facts, observe, verify_timeout, verify_data.value, arguments)
-    if verify:
-        from crosstrain_migrate.verify import Settings
+    if not (observe or verify or facts is not None):
+        _end(console.convert(request, showing))
+    from crosstrain_migrate.verify import Settings
 
-        limits = (verify_steps, verify_processes, verify_timeout)
-        settings = Settings(*limits, verify_data.value, verify_backend.value, tuple(context.obj or ()))
-        _end(console.verify(request, showing, settings))
-    _end(console.convert(request, showing))
+    limits = (verify_steps, verify_processes, verify_timeout)
+    settings = Settings(*limits, verify_data.value, verify_backend.value, tuple(context.obj or ()))
+    if observe or facts is not None:
+        request = console.observed(request, facts, observe, settings)
+    _end(console.verify(request, showing, settings) if verify else console.convert(request, showing))
 
 
 def _end(code: int) -> NoReturn:

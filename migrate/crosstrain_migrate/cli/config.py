@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from crosstrain_migrate.files.sources import STDIN, Unusable
-from crosstrain_migrate.results import InputError
+from crosstrain_migrate.choices import FailOn, Runtime
+from crosstrain_migrate.files.sources import STDIN, unusable
 
 TABLE = "[tool.crosstrain.migrate]"
 
@@ -29,13 +29,20 @@ class Config:
     fail_on: tuple[str, ...] | None = None
 
 
-_LISTS = ("select", "extend-select", "ignore", "exclude", "fail-on")
-_CHOICES = {
-    "runtime": ("crosstrain", "accelerate"),
-    "fail-on": ("edits", "refused", "assumptions", "findings"),
+_CHOICES = {"runtime": [one.value for one in Runtime], "fail-on": [one.value for one in FailOn]}
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(("select", "extend-select", "ignore", "exclude", "fail-on"), list),
+    "runtime": str,
+    "follow": bool,
+    "strict": bool,
 }
-_SWITCHES = ("follow", "strict")
-KEYS = (*_LISTS, "runtime", *_SWITCHES)
+KEYS = tuple(_KINDS)
+# What a value is not, and how to write it.
+_KIND_WORDS = {
+    list: ("a list of strings", '["..."]'),
+    bool: ("true or false", "true or {key} = false"),
+    str: ("a string", '"..."'),
+}
 
 
 def load(paths: Sequence[Path], given: Path | None) -> Config:
@@ -71,22 +78,22 @@ def _parse(file: Path, *, required: bool) -> Config:
         document = tomllib.loads(file.read_text("utf-8"))
     except OSError as error:
         reason = f"cannot be read: {error.strerror or error}"
-        raise Unusable(InputError(file, reason, "Name an existing file with --config.")) from error
+        raise unusable(file, reason, "Name an existing file with --config.") from error
     except ValueError as error:  # not UTF-8, not TOML
-        raise Unusable(InputError(file, f"is not TOML: {error}", "Correct it, then run again.")) from error
+        raise unusable(file, f"is not TOML: {error}", "Correct it, then run again.") from error
     tool = document.get("tool", {})
     tool = tool if isinstance(tool, dict) else {}
     _check_names(file, tool)
     tables = tool.get("crosstrain", {})
     if not isinstance(tables, dict):
-        raise _wrong(file, "[tool.crosstrain] is not a table", f"Write {TABLE}.")
+        raise unusable(file, "[tool.crosstrain] is not a table", f"Write {TABLE}.")
     if "migrate" not in tables:
         if keys := [key for key in tables if key in KEYS]:
-            raise _wrong(file, f"`{keys[0]}` in [tool.crosstrain] is not known", f"Write it below {TABLE}.")
+            raise unusable(file, f"`{keys[0]}` in [tool.crosstrain] is not known", f"Write it below {TABLE}.")
         if near := get_close_matches("migrate", tables, 1):
-            raise _wrong(file, f"[tool.crosstrain.{near[0]}] is not known", f"Did you mean {TABLE}?")
+            raise unusable(file, f"[tool.crosstrain.{near[0]}] is not known", f"Did you mean {TABLE}?")
         if required and file.name != "pyproject.toml":
-            raise _wrong(file, f"has no {TABLE}", "Add the table, or leave --config out.")
+            raise unusable(file, f"has no {TABLE}", "Add the table, or leave --config out.")
         return Config()
     return _config(file, tables["migrate"])
 
@@ -98,39 +105,32 @@ def _check_names(file: Path, tool: dict[str, Any]) -> None:
     if isinstance(other, dict) and set(other) & set(KEYS):
         near.append("migrate")
     if near and "crosstrain" not in tool:
-        raise _wrong(file, f"[tool.{near[0]}] is not known", f"Did you mean {TABLE}?")
+        raise unusable(file, f"[tool.{near[0]}] is not known", f"Did you mean {TABLE}?")
 
 
 def _config(file: Path, table: Any) -> Config:
     if not isinstance(table, dict):
-        raise _wrong(file, f"{TABLE} is not a table", "Write its keys below that line.")
+        raise unusable(file, f"{TABLE} is not a table", "Write its keys below that line.")
     for key, value in table.items():
         if key not in KEYS:
             near = get_close_matches(key, KEYS, 1)
             remedy = f"Did you mean `{near[0]}`?" if near else f"Known keys: {', '.join(KEYS)}."
-            raise _wrong(file, f"unknown key `{key}` in {TABLE}", remedy)
+            raise unusable(file, f"unknown key `{key}` in {TABLE}", remedy)
         _check_value(file, key, value)
     values: dict[str, Any] = {
-        key.replace("-", "_"): tuple(value) if key in _LISTS else value for key, value in table.items()
+        key.replace("-", "_"): tuple(value) if _KINDS[key] is list else value for key, value in table.items()
     }
     return Config(**values)
 
 
 def _check_value(file: Path, key: str, value: Any) -> None:
-    if key in _LISTS:
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise _wrong(file, f"`{key}` in {TABLE} is not a list of strings", f'Write {key} = ["..."].')
-    elif key in _SWITCHES:
-        if not isinstance(value, bool):
-            remedy = f"Write {key} = true or {key} = false."
-            raise _wrong(file, f"`{key}` in {TABLE} is not true or false", remedy)
-    elif not isinstance(value, str):
-        raise _wrong(file, f"`{key}` in {TABLE} is not a string", f'Write {key} = "...".')
-    for one in (value if isinstance(value, list) else [value]) if key in _CHOICES else ():
+    kind = _KINDS[key]
+    if not isinstance(value, kind) or (kind is list and not all(isinstance(one, str) for one in value)):
+        wanted, example = _KIND_WORDS[kind]
+        raise unusable(
+            file, f"`{key}` in {TABLE} is not {wanted}", f"Write {key} = {example.format(key=key)}."
+        )
+    for one in (value if kind is list else [value]) if key in _CHOICES else ():
         if one not in _CHOICES[key]:
             known = ", ".join(_CHOICES[key])
-            raise _wrong(file, f"`{key}` in {TABLE} cannot be {one!r}", f"Known: {known}.")
-
-
-def _wrong(file: Path, reason: str, remedy: str) -> Unusable:
-    return Unusable(InputError(file, reason, remedy))
+            raise unusable(file, f"`{key}` in {TABLE} cannot be {one!r}", f"Known: {known}.")

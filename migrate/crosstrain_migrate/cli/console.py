@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Arguments:
     """What the command line says. None and empty: the configuration file is asked."""
 
     paths: list[Path]
@@ -43,7 +43,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Showing:
+class Reporting:
     """Where the report goes, and what ends a run with 1."""
 
     format: Format
@@ -53,9 +53,10 @@ class Showing:
     hints: bool = True  # what to do next
 
 
-def verify(request: Request, showing: Showing, settings: Settings) -> int:
-    """Migrate in memory, compare, show both; --write then writes what was proven, and nothing else."""
+def verify(request: Request, showing: Reporting, settings: Settings) -> int:
+    """Migrates in memory, compares and reports; --write then writes what was proven, and nothing else."""
     from crosstrain_migrate.engine import migrate_text
+    from crosstrain_migrate.report import screen
     from crosstrain_migrate.verify import prove
 
     from .run import run
@@ -77,23 +78,23 @@ def verify(request: Request, showing: Showing, settings: Settings) -> int:
             return code
         sys.stdout.flush()
     try:
-        proof = prove(outcome, request.paths[0], settings, quiet=not text)
+        proven, outcome = prove(outcome, request.paths[0], settings, quiet=not text)
     except Unusable as problem:
         return max(_failed(problem), 0 if text else _show(outcome, showing))
     if text:
         hint = "--verify --write" if request.options.observed is not None else "--write"
-        _say_what_is_proven(proof.outcome, hint if proof.code == 0 and request.mode is not Mode.WRITE else "")
+        shown = hint if proven == 0 and request.mode is not Mode.WRITE else ""
+        for message in screen.statuses(outcome, screen.of_stderr(), shown):
+            _say(message)
     else:
-        code = _show(proof.outcome, showing)
-    if proof.code == 0 and request.mode is Mode.WRITE:
+        code = _show(outcome, showing)
+    if proven == 0 and request.mode is Mode.WRITE:
         return _migrate_files(request, replace(showing, diff=False, format=Format.TEXT, output=None))
-    return max(code, proof.code)
+    return max(code, proven)
 
 
-def observed(
-    request: Request, file: Path | None, runs: bool, timeout: float, data: str, arguments: tuple[str, ...]
-) -> Request:
-    """The request with what was seen of its script: now, or in the run that a facts file is about. Ends with what is wrong."""
+def observed(request: Request, file: Path | None, runs: bool, settings: Settings) -> Request:
+    """The request with what a run of its script shows: a run now, or the one that a facts file is about."""
     from crosstrain_migrate import observe
 
     asked = "--observe runs" if runs else "--facts is about"
@@ -103,10 +104,10 @@ def observed(
     try:
         if runs:
             _check_torch("--observe")
-            seen = observe.observe(script, observe.Settings(timeout, data, arguments))
+            seen = observe.observe(script, settings)
             if file is not None:
                 observe.keep(seen, file)
-                _say(f"{file}: what was seen; --facts {file} converts with it, without a run")
+                _say(f"{file}: what was seen; --facts {file} converts with it without another run")
         else:
             assert file is not None
             seen = observe.read(file, script)
@@ -116,7 +117,7 @@ def observed(
 
 
 def _with_what_is_seen(request: Request, outcome: Outcome, settings: Settings) -> tuple[Request, Outcome]:
-    """Where a conversion leaves something open, the one that a run of the script gives, if that is another one."""
+    """A conversion that leaves something open is made again with what a run of the script shows, if that changes it."""
     from crosstrain_migrate import observe
     from crosstrain_migrate.engine import migrate_text
 
@@ -124,18 +125,15 @@ def _with_what_is_seen(request: Request, outcome: Outcome, settings: Settings) -
 
     if request.options.observed is not None or not outcome.leaves_open:
         return request, outcome
-    asked = observe.Settings(settings.timeout, settings.data, settings.arguments)
     try:
-        seen = observe.observe(request.paths[0], asked)
+        seen = observe.observe(request.paths[0], settings)
     except Unusable:
         return request, outcome  # the comparison says what is the matter with it
     request = replace(request, options=replace(request.options, observed=seen))
     again = run(replace(request, mode=Mode.PREVIEW), migrate_text)
     if [file.result.after for file in again.changed] == [file.result.after for file in outcome.changed]:
         return replace(request, options=replace(request.options, observed=None)), outcome
-    _say(
-        "the script was run for a few steps first, and is converted with what was seen: as --observe does it"
-    )
+    _say("the script was run for a few steps first, and is converted with what was seen, as with --observe")
     return request, again
 
 
@@ -145,13 +143,6 @@ def _check_torch(option: str) -> None:
     if reason := missing():
         _say(f"error: {option} trains with PyTorch, and {reason}")
         raise typer.Exit(2)
-
-
-def _say_what_is_proven(outcome: Outcome, hint: str) -> None:
-    from crosstrain_migrate.report import screen
-
-    for message in screen.statuses(outcome, screen.of_stderr(), hint):
-        _say(message)
 
 
 _DEFAULT_FAIL_ON: dict[Mode, tuple[FailOn, ...]] = {
@@ -172,8 +163,8 @@ def checked(paths: list[Path], *, write: bool, check: bool) -> list[Path]:
 
 
 def configured(
-    asked: Asked, shown_as: Format, output: Path | None, diff: bool | None, fail_on: list[FailOn] | None
-) -> tuple[Request, Showing]:
+    asked: Arguments, shown_as: Format, output: Path | None, diff: bool | None, fail_on: list[FailOn] | None
+) -> tuple[Request, Reporting]:
     """The command line over the configuration file over the defaults; or an exit with what is wrong with them."""
     from crosstrain_migrate.results import Options
 
@@ -198,7 +189,7 @@ def configured(
     )
     _check_codes((*chosen, *extended, *options.ignore))
     configured = None if config.fail_on is None else [FailOn(name) for name in config.fail_on]
-    showing = Showing(
+    showing = Reporting(
         shown_as,
         output,
         diff if diff is not None else asked.mode is Mode.PREVIEW and asked.paths != [STDIN],
@@ -223,13 +214,13 @@ def _check_codes(codes: Iterable[str]) -> None:
             raise typer.BadParameter(f"no rule has the code {code!r}; migrate --list-rules shows them all")
 
 
-def convert(request: Request, showing: Showing) -> int:
+def convert(request: Request, showing: Reporting) -> int:
     """What is asked without --verify: the diff, the check or the write."""
     on_stdin = list(request.paths) == [STDIN]
     return _migrate_stdin(request, showing) if on_stdin else _migrate_files(request, showing)
 
 
-def _migrate_files(request: Request, showing: Showing) -> int:
+def _migrate_files(request: Request, showing: Reporting) -> int:
     from crosstrain_migrate.engine import migrate_text
     from crosstrain_migrate.files import transaction
 
@@ -239,14 +230,13 @@ def _migrate_files(request: Request, showing: Showing) -> int:
         for file in restored.files:
             _say(f"{file}: put back; an earlier migrate was killed while writing")
         for file in restored.left_alone:
-            _say(
-                f"{file}: left as it is; an earlier migrate was killed while writing, and it was edited since"
-            )
+            left = "left as it is; an earlier migrate was killed while writing, and it was edited since"
+            _say(f"{file}: {left}")
     outcome = run(request, migrate_text)
     return _show(outcome, showing)
 
 
-def _migrate_stdin(request: Request, showing: Showing) -> int:
+def _migrate_stdin(request: Request, showing: Reporting) -> int:
     from crosstrain_migrate.engine import migrate_text
 
     from .run import run_stdin
@@ -260,10 +250,10 @@ def _migrate_stdin(request: Request, showing: Showing) -> int:
     return _show(outcome, showing)
 
 
-def _show(outcome: Outcome, showing: Showing) -> int:
+def _show(outcome: Outcome, showing: Reporting) -> int:
     """The diff and what there is to say; a report of its own, and then the summary alone."""
     from crosstrain_migrate import report
-    from crosstrain_migrate.report import screen
+    from crosstrain_migrate.report import github, screen
 
     shown = screen.of_stderr()
     if showing.format is Format.TEXT and showing.output is None:
@@ -274,10 +264,9 @@ def _show(outcome: Outcome, showing: Showing) -> int:
         try:
             _put(report.render(outcome, showing.format.value), showing.output)
             if showing.format is Format.GITHUB:
-                report.append_github_summary(outcome)
+                github.append_summary(outcome)
         except OSError as error:
-            _say(f"error: {showing.output}: cannot be written: {error.strerror or error}")
-            return 2
+            return _not_written(showing.output, error)
         said = [*screen.problems(outcome, shown), outcome.summary()]
     for message in said:
         _say(message)
@@ -318,13 +307,11 @@ def put_rules(code: str | None, shown_as: Format, output: Path | None) -> int:
     if shown_as not in documents:
         known = ", ".join(one.value for one in documents)
         raise typer.BadParameter(f"rules can be shown as {known}", param_hint="--output-format")
-    text = documents[shown_as]() if code is None else _rule_page(code)
-    try:
-        _put(text.encode(), output)
-    except OSError as error:
-        _say(f"error: {output}: cannot be written: {error.strerror or error}")
-        return 2
-    return 0
+    text = documents[shown_as]() if code is None else rule_pages.rule_page(code)
+    if text is None:
+        reason = f"no rule has the code {code!r}; --list-rules shows them all"
+        raise typer.BadParameter(reason, param_hint="--explain")
+    return _put_text(text, output)
 
 
 def put_snippet(which: Snippet, origin: str | None) -> int:
@@ -342,28 +329,26 @@ def put_roles(paths: list[Path], output: Path | None) -> int:
     from .explain_roles import explain_roles
 
     try:
-        _put(explain_roles(paths).encode(), output)
+        return _put_text(explain_roles(paths), output)
     except Unusable as problem:
         return _failed(problem)
+
+
+def _put_text(text: str, output: Path | None) -> int:
+    try:
+        _put(text.encode(), output)
     except OSError as error:
-        _say(f"error: {output}: cannot be written: {error.strerror or error}")
-        return 2
+        return _not_written(output, error)
     return 0
-
-
-def _rule_page(code: str) -> str:
-    from crosstrain_migrate.report.rule_pages import rule_page
-
-    page = rule_page(code)
-    if page is None:
-        raise typer.BadParameter(
-            f"no rule has the code {code!r}; --list-rules shows them all", param_hint="--explain"
-        )
-    return page
 
 
 def _failed(problem: Unusable) -> int:
     _say(f"error: {problem.error}")
+    return 2
+
+
+def _not_written(output: Path | None, error: OSError) -> int:
+    _say(f"error: {output}: cannot be written: {error.strerror or error}")
     return 2
 
 

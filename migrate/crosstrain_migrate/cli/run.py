@@ -175,7 +175,7 @@ def _results(
         if isinstance(file, Migrated):
             cache.put(file.result)
         yield file
-    cache.sweep()
+    cache.remove_old()
 
 
 def run_stdin(stream: BinaryIO, mode: Mode, options: Options, migrate: Migrate) -> tuple[Migrated, Outcome]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.syntax.nodes import FunctionNode
-from crosstrain_migrate.syntax.scopes import Scope, all_arguments
+from crosstrain_migrate.syntax.nodes import FunctionNode, all_arguments
+from crosstrain_migrate.syntax.scopes import Scope
 from crosstrain_migrate.syntax.walks import walk
 
 from . import torch_api as api

@@ -1,4 +1,4 @@
-"""What several scripts need of a file that they share: all the same, or none of them is changed."""
+"""Makes scripts that share a file agree: the file changes in one way for all of them, or they are left unchanged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from crosstrain_migrate.outcome import Migrated, display_name
-from crosstrain_migrate.results import FileResult, Finding, InputError, Severity
+from crosstrain_migrate.results import Finding, InputError, Severity
 from crosstrain_migrate.syntax.problems import UNPARSABLE
 from crosstrain_migrate.syntax.program import is_main_test, tree_of
 from crosstrain_migrate.syntax.walks import walk
@@ -22,15 +22,15 @@ from .reading import decode
 from .sources import Source, Unusable, read_bytes
 
 RULE = "CT004"
-# So many files around a script are asked whether they use what changes.
+# The most files around a script that are searched for uses of what changes.
 MOST_NEIGHBOURS = 2000
 
 Files = list[Migrated]  # one script's: what it imports, then itself
 
 
 def agreed(programs: list[Files], follow: bool) -> Files:
-    """Every file once. A script that cannot be changed without harm to another one is left as it was, and says so."""
-    kept = _Programs([files if follow else _alone(files) for files in programs])
+    """Every file once. A script whose conversion would break another one is left unchanged, with a finding that says so."""
+    kept = _Programs([files if follow else _without_imports_changed(files) for files in programs])
     around = _Neighbourhood()
     changing = True
     while changing:
@@ -41,7 +41,7 @@ def agreed(programs: list[Files], follow: bool) -> Files:
                 kept.all[number] = _withdrawn(files, *reason)
                 changing = True
     known = {file.source.target for files in kept.all for file in files}
-    return _merged([_with_readers(files, known, around) for files in kept.all])
+    return _merged([_with_other_users(files, known, around) for files in kept.all])
 
 
 class _Programs:
@@ -60,27 +60,30 @@ class _Programs:
         return [self.all[other] for other in sorted(found - {number})]
 
 
-def _alone(files: Files) -> Files:
-    """With --no-follow: a conversion that touches another file is not made."""
+def _without_imports_changed(files: Files) -> Files:
+    """With --no-follow: a conversion that changes an imported file is not made."""
     other = next((file for file in files[:-1] if file.result.changed), None)
     if other is None:
         return files
-    reason = f"the conversion changes {other.name} with it, and --no-follow forbids that"
+    reason = f"the conversion also changes {other.name}, which --no-follow forbids"
     return _withdrawn(files, reason, "leave --no-follow out, or bring the training into one file")
 
 
 def _withdrawn(files: Files, reason: str, remedy: str) -> Files:
     """The same files, unchanged, with the reason at the script."""
+    back = []
+    for file in files:
+        found = tuple(one for one in file.result.findings if one.severity is not Severity.ASSUMED)
+        result = replace(file.result, after=file.result.before, changes=(), findings=found, extras={})
+        back.append(replace(file, result=result))
+    return _with_findings(back, [Finding(RULE, 1, 1, reason, remedy, Severity.REFUSED)])
+
+
+def _with_findings(files: Files, said: list[Finding]) -> Files:
+    """The same files with these findings at the script, before its own."""
     script = files[-1]
-    said = Finding(RULE, 1, 1, reason, remedy, Severity.REFUSED)
-    back = [replace(file, result=_unchanged(file)) for file in files]
-    result = replace(back[-1].result, findings=(said, *back[-1].result.findings))
-    return [*back[:-1], replace(script, result=result)]
-
-
-def _unchanged(file: Migrated) -> FileResult:
-    found = tuple(one for one in file.result.findings if one.severity is not Severity.ASSUMED)
-    return replace(file.result, after=file.result.before, changes=(), findings=found, extras={})
+    result = replace(script.result, findings=(*said, *script.result.findings))
+    return [*files[:-1], replace(script, result=result)]
 
 
 def _objection(number: int, programs: _Programs, around: _Neighbourhood) -> tuple[str, str] | None:
@@ -91,7 +94,7 @@ def _objection(number: int, programs: _Programs, around: _Neighbourhood) -> tupl
     for file in changed.values():
         names = _used_by_main(file) & _changed_names(file) if file is not script else set()
         if names:
-            reason = f"{file.name} is a script of its own too, and calls `{min(names)}`, which changes"
+            reason = f"{file.name} is also a script of its own and calls `{min(names)}`, which changes"
             return reason, f"run migrate on {file.name} first, or move what both use into a module"
     for program in programs.others(number, changed):
         for file in program:
@@ -99,7 +102,7 @@ def _objection(number: int, programs: _Programs, around: _Neighbourhood) -> tupl
             if mine is None or mine.result.after == file.result.after:
                 continue
             if file.result.changed:
-                reason = f"{file.name} would have to change in another way for {program[-1].name}"
+                reason = f"{file.name} would have to change differently for {program[-1].name}"
                 return reason, "give each script its own copy of what differs"
             for user in (one.source for one in program if one.source.target not in changed):
                 names = _used_names(user, mine)
@@ -121,8 +124,8 @@ def _unmigrated(script: Migrated, user: Source, file: Migrated, names: set[str])
     return reason, f"name both (migrate {script.name} {name}), or resolve first what keeps {name} from it"
 
 
-def _with_readers(files: Files, known: set[Path], around: _Neighbourhood) -> Files:
-    """What nobody asked to migrate and calls what changes (a test, for instance) is named."""
+def _with_other_users(files: Files, known: set[Path], around: _Neighbourhood) -> Files:
+    """Notes the files that nobody asked to migrate and that call what changes: a test, for instance."""
     changed = {file.source.target: file for file in files if file.result.changed}
     if not has_neighbours(changed) or not any(_changed_names(file) for file in changed.values()):
         return files
@@ -131,11 +134,9 @@ def _with_readers(files: Files, known: set[Path], around: _Neighbourhood) -> Fil
         for file in used if user.target not in known else ():
             names = _used_names(user, file)
             if names:
-                reason = f"{display_name(user.path)} uses `{min(names)}` of {file.name}, which is called in another way now"
+                reason = f"{display_name(user.path)} uses `{min(names)}` of {file.name}, which is now called differently"
                 said.append(Finding(RULE, 1, 1, reason, "adapt it", Severity.NOTE))
-    script = files[-1]
-    result = replace(script.result, findings=(*said, *script.result.findings))
-    return [*files[:-1], replace(script, result=result)]
+    return _with_findings(files, said)
 
 
 def _used_names(user: Source, file: Migrated) -> set[str]:
@@ -143,13 +144,12 @@ def _used_names(user: Source, file: Migrated) -> set[str]:
 
 
 def _changed_names(file: Migrated) -> set[str]:
-    """Functions, classes and methods that are called in another way, or are not there, after the conversion."""
+    """Functions, classes and methods that the conversion removes or gives another signature."""
     before, after = _signatures(file.result.before), _signatures(file.result.after)
-    return {name.split(".")[-1] for name, signature in before.items() if after.get(name) != signature} | {
-        name.split(".")[0]
-        for name, signature in before.items()
-        if name.endswith(".__init__") and after.get(name) != signature
-    }
+    changed = [name.split(".") for name, signature in before.items() if after.get(name) != signature]
+    # Who calls a class calls its `__init__`.
+    classes = {parts[0] for parts in changed if len(parts) > 1 and parts[-1] == "__init__"}
+    return classes | {parts[-1] for parts in changed}
 
 
 @lru_cache(maxsize=4)
@@ -171,7 +171,7 @@ def _signatures(text: str) -> dict[str, str]:
 
 
 def _mentioned(text: str) -> set[str]:
-    """Every name in a text; none where it is no Python, which nothing can be run of."""
+    """Every name in a text; none where it is not Python, because it cannot run."""
     try:
         tree = tree_of(text)
     except UNPARSABLE:
@@ -188,7 +188,7 @@ def _mentioned(text: str) -> set[str]:
 
 
 def _used_by_main(file: Migrated) -> set[str]:
-    """What a module says under its own `if __name__ == "__main__":`, which no script runs."""
+    """The names in a module's own `if __name__ == "__main__":`, which an import does not run."""
     tests = (n for n in tree_of(file.result.before).body if is_main_test(n))
     return {n.id for test in tests for n in walk(test) if isinstance(n, ast.Name)}
 

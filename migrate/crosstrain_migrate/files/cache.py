@@ -1,4 +1,4 @@
-"""Results of earlier runs, so that a gate in CI or an editor asks about unchanged files only once.
+"""Keeps the results of earlier runs, so that CI and editors do not pay twice for unchanged files.
 
 A result depends on the text, the options and the tool, and on nothing else; all three are in its key. The tool is its
 version and the size and time of each of its modules, so that an edited checkout never answers from its past. Entries
@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 import time
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -22,9 +21,11 @@ from typing import Any
 from crosstrain_migrate import __version__
 from crosstrain_migrate.results import Change, Confidence, FileResult, Finding, RoleFact, Severity
 
+from .sources import write_whole
+
 _FORMAT = 1
 _KEPT = 30 * 24 * 3600  # seconds after its last use
-_SWEPT = 24 * 3600  # seconds between two looks for what is too old
+_REMOVAL = 24 * 3600  # seconds between two removals of old entries
 
 
 def cache_directory() -> Path:
@@ -60,17 +61,14 @@ class Cache:
         entry = self._entry(result.before)
         with contextlib.suppress(OSError):
             entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor, name = tempfile.mkstemp(dir=entry.parent)
-            with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123 (a descriptor, not a path)
-                json.dump(_saved(result), file)
-            Path(name).replace(entry)
+            write_whole(entry, json.dumps(_saved(result)))
 
-    def sweep(self) -> None:
-        """Once a day: entries that nobody has asked for in a month go."""
+    def remove_old(self) -> None:
+        """Removes, once a day, the entries that nobody has asked for in a month."""
         marker = self._root / "swept"
         now = time.time()
         with contextlib.suppress(OSError):
-            if marker.exists() and now - marker.stat().st_mtime < _SWEPT:
+            if marker.exists() and now - marker.stat().st_mtime < _REMOVAL:
                 return
             if not self._root.exists():
                 return

@@ -16,33 +16,21 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 # Directories that hold other people's or generated code.
-EXCLUDED = frozenset(
-    (
-        *(
-            ".bzr",
-            ".direnv",
-            ".eggs",
-            ".git",
-            ".hg",
-            ".ipynb_checkpoints",
-            ".mypy_cache",
-            ".nox",
-            ".pytest_cache",
-        ),
-        *(
-            ".ruff_cache",
-            ".svn",
-            ".tox",
-            ".venv",
-            ".vscode",
-            "__pycache__",
-            "__pypackages__",
-            "_build",
-            "build",
-        ),
-        *("buck-out", "dist", "node_modules", "site-packages", "venv"),
-    )
-)
+EXCLUDED = {
+    *(
+        ".bzr",
+        ".direnv",
+        ".eggs",
+        ".git",
+        ".hg",
+        ".ipynb_checkpoints",
+        ".mypy_cache",
+        ".nox",
+        ".pytest_cache",
+    ),
+    *(".ruff_cache", ".svn", ".tox", ".venv", ".vscode", "__pycache__", "__pypackages__", "_build", "build"),
+    *("buck-out", "dist", "node_modules", "site-packages", "venv"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +56,8 @@ def discover(paths: Sequence[Path], exclude: Sequence[str] = ()) -> Iterator[Fou
                 if _is_new(file, seen):
                     yield Found(file, named=False)
             if empty:
-                yield InputError(
-                    path, "holds no Python files and no notebooks", "Name a directory or a file that does."
-                )
+                reason = "holds no Python files and no notebooks"
+                yield InputError(path, reason, "Name a directory or a file that does.")
         elif _is_new(path, seen):
             yield Found(path, named=True)
 
@@ -131,13 +118,8 @@ def _walk_directory(directory: Path, real: str, patterns: list[_Patterns]) -> It
     for entry in entries:
         place = os.path.join(real, entry.name)  # noqa: PTH118 (a Path per entry triples the time of the walk)
         if entry.is_dir(follow_symlinks=False):
-            if (
-                entry.name in EXCLUDED
-                or entry.name.endswith(".egg-info")
-                or _ignored(place + os.sep, patterns)
-            ):
-                continue
-            if (Path(place) / "pyvenv.cfg").exists():
+            foreign = entry.name in EXCLUDED or entry.name.endswith(".egg-info")
+            if foreign or _ignored(place + os.sep, patterns) or (Path(place) / "pyvenv.cfg").exists():
                 continue
             yield from _walk_directory(directory / entry.name, place, patterns)
         elif _is_python(entry) and not _ignored(place, patterns):

@@ -7,7 +7,7 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 from crosstrain_migrate.syntax.problems import UNPARSABLE
@@ -24,22 +24,10 @@ Statement = tuple[int, str, tuple[str, ...]]  # level, dotted module, names aske
 # What marks the top folder of a project; absolute imports are looked up no higher.
 _TOPS = (".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yml")
 # Never taken for a part of the project, even where a checkout of it lies around the script.
-_FOREIGN = frozenset(
-    {
-        *(
-            "torch",
-            "torchvision",
-            "torchaudio",
-            "torchtext",
-            "torchdata",
-            "numpy",
-            "scipy",
-            "sklearn",
-            "pandas",
-        ),
-        *("accelerate", "crosstrain", "transformers", "datasets", "timm", "lightning", "ignite", "fastai"),
-    }
-)
+_FOREIGN = {
+    *("torch", "torchvision", "torchaudio", "torchtext", "torchdata", "numpy", "scipy", "sklearn", "pandas"),
+    *("accelerate", "crosstrain", "transformers", "datasets", "timm", "lightning", "ignite", "fastai"),
+}
 _IMPORT = re.compile(
     rb"^[ \t]*(?:from[ \t]+(?P<dots>\.*)(?P<module>[\w.]*)[ \t]+import\b(?P<names>[ \t]*\([^)]*\)|[^\n#;]*)"
     rb"|import[ \t]+(?P<modules>[\w., \t]+))",
@@ -66,7 +54,7 @@ class Disk:
     """What is a file and what a folder, by path: the file system is asked about each path once."""
 
     def __init__(self) -> None:
-        self._modes: dict[str, int] = {}
+        self._mode = cache(_mode)
 
     def is_file(self, path: str) -> bool:
         return stat.S_ISREG(self._mode(path))
@@ -76,12 +64,6 @@ class Disk:
 
     def exists(self, path: str) -> bool:
         return self._mode(path) != 0
-
-    def _mode(self, path: str) -> int:
-        mode = self._modes.get(path)
-        if mode is None:
-            mode = self._modes[path] = _mode(path)
-        return mode
 
 
 def _mode(path: str) -> int:
@@ -101,41 +83,22 @@ class ImportGraph:
     def __init__(self, sources: Iterable[Source] = ()) -> None:
         self._sources: dict[Path, Source | None] = {source.target: source for source in sources}
         self._disk = Disk()
-        self._roots: dict[Path, tuple[Path, ...]] = {}
-        self._statements: dict[Path, list[Statement]] = {}
-        self._added: dict[Path, tuple[Path, ...]] = {}
-        self._imported: dict[tuple[Path, Roots], list[Path]] = {}
-        self._links: dict[Path, bool] = {}
+        # The folder of a script, which Python looks into first, and the folders above it up to the project's top.
+        self.roots = cache(partial(_roots, disk=self._disk))
+        self.added = cache(self._added)
+        self.imported = cache(self._imported)
+        self.links = cache(self._links)  # whether a file can be a part of a program
+        self._statements = cache(lambda source: list(dict.fromkeys(_imports(source.code))))
 
-    def roots(self, folder: Path) -> tuple[Path, ...]:
-        """The folder of a script, which Python looks into first, and the folders above it up to the project's top."""
-        found = self._roots.get(folder)
-        if found is None:
-            found = self._roots[folder] = _roots(folder, self._disk)
-        return found
-
-    def added(self, source: Source) -> tuple[Path, ...]:
+    def _added(self, source: Source) -> tuple[Path, ...]:
         """The folders that a file adds to `sys.path`."""
-        found = self._added.get(source.target)
-        if found is None:
-            named = map(Path, added_folders(source.text, source.target)) if b"sys.path" in source.code else ()
-            found = self._added[source.target] = tuple(p for p in named if self._disk.is_folder(str(p)))
-        return found
+        named = map(Path, added_folders(source.text, source.target)) if b"sys.path" in source.code else ()
+        return tuple(folder for folder in named if self._disk.is_folder(str(folder)))
 
-    def imported(self, source: Source, roots: Roots) -> list[Path]:
+    def _imported(self, source: Source, roots: Roots) -> list[Path]:
         """The files that `source` imports itself where Python looks into `roots`, packages' `__init__.py` included."""
-        key = (source.target, roots)
-        found = self._imported.get(key)
-        if found is None:
-            found = self._imported[key] = self._looked_up(source, roots)
-        return found
-
-    def _looked_up(self, source: Source, roots: Roots) -> list[Path]:
-        statements = self._statements.get(source.target)
-        if statements is None:
-            statements = self._statements[source.target] = list(dict.fromkeys(_imports(source.code)))
         found: dict[str, None] = {}
-        for level, module, names in statements:
+        for level, module, names in self._statements(source):
             base = self._base(source.target, roots, level, module)
             if base is not None:
                 found.update(dict.fromkeys(_chain(base, module, names, self._disk)))
@@ -163,17 +126,13 @@ class ImportGraph:
         if path not in self._sources:
             try:
                 shown = Path(os.path.relpath(path, script.target.parent))
-                self._sources[path] = read(_normal(script.path.parent / shown))
+                self._sources[path] = read(Path(os.path.normpath(script.path.parent / shown)))
             except Unusable:
                 self._sources[path] = None  # Python will say so when the script is run
         return self._sources[path]
 
-    def links(self, source: Source) -> bool:
-        """Whether a file can be a part of a program."""
-        found = self._links.get(source.target)
-        if found is None:
-            found = self._links[source.target] = not skips_file(source.text) and _parses(source.text)
-        return found
+    def _links(self, source: Source) -> bool:
+        return not skips_file(source.text) and _parses(source.text)
 
 
 class Project:
@@ -229,16 +188,10 @@ def _parses(text: str) -> bool:
     return True
 
 
-def _normal(path: Path) -> Path:
-    return Path(os.path.normpath(path))
-
-
 def _roots(folder: Path, disk: Disk) -> tuple[Path, ...]:
     folders = [folder, *folder.parents]
-    top = next(
-        (n for n, one in enumerate(folders[:6]) if any(disk.exists(_join(str(one), name)) for name in _TOPS)),
-        0,
-    )
+    tops = (n for n, one in enumerate(folders[:6]) if any(disk.exists(_join(str(one), t)) for t in _TOPS))
+    top = next(tops, 0)
     package = 0
     while disk.is_file(_join(str(folders[package]), _PACKAGE)) and package + 1 < len(folders):
         package += 1

@@ -1,4 +1,4 @@
-"""How far a run is: one line on a terminal, which goes before anything else is said."""
+"""The progress of a run: one line on a terminal, cleared before anything else is printed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TextIO, TypeVar
 
 T = TypeVar("T")
 
-_AFTER = 0.5  # seconds: a run that is done by then needs no line
+_AFTER = 0.5  # seconds: a shorter run needs no line
 _BETWEEN = 0.1
 
 
@@ -23,7 +23,7 @@ class Progress:
         self._written = False
 
     def say(self, text: str) -> None:
-        """Writes the line anew, unless it was written a moment ago."""
+        """Writes the line again, unless it was written a moment ago."""
         if not self.is_shown or (now := time.monotonic()) < self._next:
             return
         self._next = now + _BETWEEN

@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from crosstrain_migrate.facts.may_train import may_train
 from crosstrain_migrate.outcome import Migrated
-from crosstrain_migrate.results import FileResult
+from crosstrain_migrate.results import Change, FileResult, Finding, RoleFact
 from crosstrain_migrate.syntax import program
 from crosstrain_migrate.syntax.suppress import skips_file
 
@@ -22,6 +23,7 @@ from .import_graph import ImportGraph, Project, is_script
 from .progress import Progress
 from .sources import Source
 
+Said = TypeVar("Said", Change, Finding, RoleFact)
 # Beyond these a script is understood without its imports: a library's internals are not what trains.
 MOST_FILES, MOST_BYTES = 40, 400_000
 
@@ -62,12 +64,10 @@ def units(sources: Iterable[Source], progress: Progress | None = None) -> list[U
     return [
         found.get(source.target) or Unit((source,), source)
         for source in listed
-        if source.target in found or source.target not in covered or _trains_alone(source)
+        if source.target in found
+        or source.target not in covered
+        or (_runs(source) and may_train(source.data))
     ]
-
-
-def _trains_alone(source: Source) -> bool:
-    return _runs(source) and may_train(source.data)
 
 
 def _runs(source: Source) -> bool:
@@ -100,7 +100,15 @@ def _program(source: Source, graph: ImportGraph) -> _Program | None:
     """The program of a script that trains, itself or in what it imports; None for anything else."""
     if not _runs(source) or skips_file(source.text):
         return None
-    project = Project(source, graph, _Limit(source, graph).count)
+    size = Counter[str]()
+
+    def count(file: Source) -> None:
+        if file is source or graph.links(file):
+            size.update(files=1, bytes=len(file.code))
+        if size["files"] > MOST_FILES or size["bytes"] > MOST_BYTES:
+            raise _TooLarge
+
+    project = Project(source, graph, count)
     if not project.imported(source):
         return None
     try:
@@ -116,24 +124,7 @@ def _program(source: Source, graph: ImportGraph) -> _Program | None:
 
 
 class _TooLarge(Exception):
-    pass
-
-
-class _Limit:
-    """Ends the search for a script's files at the first one that is too many."""
-
-    def __init__(self, script: Source, graph: ImportGraph) -> None:
-        self._script = script
-        self._graph = graph
-        self._files = self._bytes = 0
-
-    def count(self, file: Source) -> None:
-        if file is not self._script and not self._graph.links(file):
-            return
-        self._files += 1
-        self._bytes += len(file.code)
-        if self._files > MOST_FILES or self._bytes > MOST_BYTES:
-            raise _TooLarge
+    """A script has more code around it than is worth linking."""
 
 
 # -- from one result to each file's own ----------------------------------------------------------------------
@@ -149,26 +140,9 @@ def _split(files: tuple[Source, ...], result: FileResult) -> list[Migrated]:
             file.path,
             file.text,
             after[number].own_text,
-            changes=tuple(
-                replace(one, line=places.line(one.line), reason=places.spoken(one.reason, number))
-                for one in result.changes
-                if places.file(one.line) == number
-            ),
-            findings=tuple(
-                replace(
-                    one,
-                    line=places.line(one.line),
-                    reason=places.spoken(one.reason, number),
-                    remedy=places.spoken(one.remedy, number),
-                )
-                for one in result.findings
-                if places.file(one.line) == number
-            ),
-            roles=tuple(
-                replace(one, line=places.line(one.line), evidence=places.spoken(one.evidence, number))
-                for one in result.roles
-                if places.file(one.line) == number
-            ),
+            changes=places.told(result.changes, number, "reason"),
+            findings=places.told(result.findings, number, "reason", "remedy"),
+            roles=places.told(result.roles, number, "evidence"),
             trains=script and result.trains,
             extras=result.extras if script else {},
         )
@@ -190,6 +164,15 @@ class _Places:
 
     def line(self, line: int) -> int:
         return max(1, line - self._parts[self.file(line)].first + 1)
+
+    def told(self, said: Iterable[Said], number: int, *texts: str) -> tuple[Said, ...]:
+        """What is said of file `number`, in its own lines; `texts` are the fields that may speak of lines."""
+        own = (one for one in said if self.file(one.line) == number)
+        found: list[Said] = []
+        for one in own:
+            spoken: dict[str, Any] = {name: self.spoken(getattr(one, name), number) for name in texts}
+            found.append(replace(one, line=self.line(one.line), **spoken))
+        return tuple(found)
 
     def spoken(self, text: str, number: int) -> str:
         """`text` of file `number`, with the lines it names as the reader counts them."""

@@ -9,9 +9,8 @@ import tokenize
 from pathlib import Path
 
 from crosstrain_migrate.files.notebooks import reading as notebooks
-from crosstrain_migrate.results import InputError
 
-from .sources import LINE_END, NOTEBOOK, STDIN, Source, Unusable, read_bytes, split_mark
+from .sources import LINE_END, NOTEBOOK, STDIN, Source, Unusable, read_bytes, split_mark, unusable
 
 
 def read(path: Path) -> Source:
@@ -26,30 +25,24 @@ def decode(path: Path, data: bytes, target: Path | None = None) -> Source:
         return notebooks.decode(path, data, target or path)
     if b"\0" in data:
         line = data.count(b"\n", 0, data.index(b"\0")) + 1
-        raise Unusable(
-            InputError(
-                path,
-                "is not text (it holds a zero byte)",
-                "Leave it out, or save it as UTF-8 Python text.",
-                line,
-            )
-        )
+        remedy = "Leave it out, or save it as UTF-8 Python text."
+        raise unusable(path, "is not text (it holds a zero byte)", remedy, line)
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         encoding = "utf-8" if encoding == "utf-8-sig" else encoding
         _, raw = split_mark(data, encoding)
     except UnicodeDecodeError as error:
-        raise Unusable(_not_decodable(path, data, encoding, error)) from error
+        raise _not_decodable(path, data, encoding, error) from error
     except (SyntaxError, LookupError) as error:
-        raise Unusable(_bad_encoding(path, data, error)) from error
+        raise _bad_encoding(path, data, error) from error
     return Source(path, target or path, data, LINE_END.sub("\n", raw), encoding)
 
 
-def _not_decodable(path: Path, data: bytes, encoding: str, error: UnicodeDecodeError) -> InputError:
+def _not_decodable(path: Path, data: bytes, encoding: str, error: UnicodeDecodeError) -> Unusable:
     offset = error.start + (len(codecs.BOM_UTF8) if data.startswith(codecs.BOM_UTF8) else 0)
     before = data[:offset]
     start = before.rfind(b"\n") + 1
-    return InputError(
+    return unusable(
         path,
         f"is not {encoding} text (byte 0x{data[offset]:02x})",
         "Save it as UTF-8, or name its encoding in the first line: # -*- coding: latin-1 -*-",
@@ -58,12 +51,12 @@ def _not_decodable(path: Path, data: bytes, encoding: str, error: UnicodeDecodeE
     )
 
 
-def _bad_encoding(path: Path, data: bytes, error: SyntaxError | LookupError) -> InputError:
+def _bad_encoding(path: Path, data: bytes, error: SyntaxError | LookupError) -> Unusable:
     cookie = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
     for number, line in enumerate(data.split(b"\n", 2)[:2], 1):
         if found := cookie.match(line.removeprefix(codecs.BOM_UTF8)):
             name = found[1].decode("ascii", "replace")
-            return InputError(
+            return unusable(
                 path,
                 f"names an encoding that cannot be used: {name}",
                 "Name the encoding the file is saved in, or save it as UTF-8 and remove the line.",
@@ -74,4 +67,4 @@ def _bad_encoding(path: Path, data: bytes, error: SyntaxError | LookupError) -> 
         data.decode("utf-8")
     except UnicodeDecodeError as undecodable:
         return _not_decodable(path, data, "utf-8", undecodable)
-    return InputError(path, f"is not text: {error}", "Save it as UTF-8.")
+    return unusable(path, f"is not text: {error}", "Save it as UTF-8.")

@@ -11,23 +11,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 ADDS = frozenset({"append", "insert", "extend"})
-SAME = frozenset(
-    {
-        "abspath",
-        "realpath",
-        "normpath",
-        "expanduser",
-        "fspath",
-        "str",
-        "resolve",
-        "absolute",
-        "Path",
-        "PurePath",
-    }
-)
+SAME = {
+    *("abspath", "realpath", "normpath", "expanduser", "fspath", "str"),
+    *("resolve", "absolute", "Path", "PurePath"),
+}
 _DEPTH = 8
 
 
@@ -47,11 +38,11 @@ def added_folders(text: str, file: Path) -> list[str]:
 
 def _additions(tree: ast.Module) -> Iterator[ast.Call]:
     for node in walk(tree):
-        called = node.func if isinstance(node, ast.Call) else None
-        if not isinstance(node, ast.Call) or not isinstance(called, ast.Attribute) or called.attr not in ADDS:
-            continue
-        if ast.unparse(called.value) == "sys.path":
-            yield node
+        match node:
+            case ast.Call(func=ast.Attribute(attr=name, value=of)) if (
+                name in ADDS and written(of) == "sys.path"
+            ):
+                yield node
 
 
 def _given(call: ast.Call) -> list[ast.expr]:
@@ -65,10 +56,9 @@ class _Paths:
     def __init__(self, tree: ast.Module, file: Path) -> None:
         self._file = str(file)
         assigned: dict[str, list[ast.expr]] = {}
-        for statement in tree.body:
-            for target in statement.targets if isinstance(statement, ast.Assign) else ():
-                if isinstance(statement, ast.Assign) and isinstance(target, ast.Name):
-                    assigned.setdefault(target.id, []).append(statement.value)
+        for statement in (one for one in tree.body if isinstance(one, ast.Assign)):
+            for target in (one for one in statement.targets if isinstance(one, ast.Name)):
+                assigned.setdefault(target.id, []).append(statement.value)
         self._set_once = {name: values[0] for name, values in assigned.items() if len(values) == 1}
 
     def of(self, node: ast.expr, depth: int = _DEPTH) -> str | None:
@@ -101,7 +91,7 @@ class _Paths:
         return None
 
     def _called(self, call: ast.Call, depth: int) -> str | None:
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        name = last_name(call.func)
         if name in ("getcwd", "cwd") and not call.args:
             return "."
         if name in ("join", "joinpath") and isinstance(call.func, ast.Attribute):

@@ -8,6 +8,7 @@ Whatever cannot be read becomes one `InputError` with a place and a remedy, rais
 from __future__ import annotations
 
 import codecs
+import contextlib
 import difflib
 import os
 import re
@@ -19,8 +20,9 @@ from crosstrain_migrate.results import InputError
 
 MAX_BYTES = 10 * 1024 * 1024
 NOTEBOOK = ".ipynb"
-_PICTURES = 10  # so much larger may a notebook be: it holds what its cells have shown
+_PICTURES = 10  # times larger may a notebook be: it holds the output of its cells
 STDIN = Path("-")
+_AS_UTF8 = "Save it as UTF-8, then run again."
 
 LINE_END = re.compile("\r\n|\r|\n")
 
@@ -33,6 +35,12 @@ class Unusable(Exception):
         self.error = error
 
 
+def unusable(
+    path: Path, reason: str, remedy: str, line: int | None = None, column: int | None = None
+) -> Unusable:
+    return Unusable(InputError(path, reason, remedy, line, column))
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A part of a file that is shown by itself. Its line 1 is line `first` of the file's text."""
@@ -43,7 +51,7 @@ class Piece:
     first: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Source:
     """One file as read. `path` is the name it was given by; `target` is the file itself, links resolved."""
 
@@ -61,24 +69,13 @@ class Source:
         mark, raw = split_mark(self.data, self.encoding)
         try:
             if self._with_line_ends(self.text, raw).encode(self.encoding) != self.data[len(mark) :]:
-                raise Unusable(
-                    InputError(
-                        self.path,
-                        f"decoding and encoding it as {self.encoding} does not give the same bytes",
-                        "Save it as UTF-8, then run again.",
-                    )
-                )
+                reason = f"decoding and encoding it as {self.encoding} does not give the same bytes"
+                raise unusable(self.path, reason, _AS_UTF8)
             return mark + self._with_line_ends(text, raw).encode(self.encoding)
         except UnicodeEncodeError as error:
+            reason = f"the migrated text cannot be written as {self.encoding}"
             line = text.count("\n", 0, error.start) + 1
-            raise Unusable(
-                InputError(
-                    self.path,
-                    f"the migrated text cannot be written as {self.encoding}",
-                    "Save it as UTF-8, then run again.",
-                    line,
-                )
-            ) from error
+            raise unusable(self.path, reason, _AS_UTF8, line) from error
 
     @property
     def is_cells(self) -> bool:
@@ -87,7 +84,7 @@ class Source:
 
     @property
     def code(self) -> bytes:
-        """The Python in it, as cheap tests ask it: the file's bytes, or those of a notebook's cells."""
+        """Its Python code as bytes, for cheap tests: the file itself, or the cells of a notebook."""
         return self.text.encode(errors="surrogatepass") if self.is_cells else self.data
 
     def pieces(self, after: str) -> list[Piece]:
@@ -95,12 +92,15 @@ class Source:
         return [Piece("", self.text, after)]
 
     def place(self, line: int, column: int | None = None) -> str:
-        """Where a line of `text` is, as it follows the file's name: "3:9"."""
-        return f"{line}:{column}" if column else str(line)
+        """A position in `text` as it is written after a file's name: "3:9", in a notebook "cell 2:3:9"."""
+        cell, inner = self.cell_line(line)
+        parts = (f"cell {cell}" if cell is not None else "", str(inner), str(column or ""))
+        return ":".join(filter(None, parts))
 
     def spoken(self, line: int) -> str:
-        """The same in a sentence."""
-        return f"line {line}"
+        """A line of `text` as a sentence names it."""
+        cell, inner = self.cell_line(line)
+        return f"line {inner}" if cell is None else f"cell {cell}, line {inner}"
 
     def cell_line(self, line: int) -> tuple[int | None, int]:
         """The cell of a notebook that a line of `text` is in, and its number there."""
@@ -129,19 +129,24 @@ def read_bytes(path: Path) -> tuple[bytes, Path]:
         if stat.S_ISREG(status.st_mode) and status.st_size <= limit:
             return target.read_bytes(), target
     except OSError as error:
-        raise Unusable(_not_readable(path, error)) from error
+        raise _not_readable(path, error) from error
     if stat.S_ISREG(status.st_mode):
-        megabytes = status.st_size / 1e6
-        raise Unusable(
-            InputError(
-                path,
-                f"is {megabytes:.1f} MB; {limit // 1024**2} MB is the limit for such a file",
-                "Leave it out, or move the data it holds into a file of its own.",
-            )
-        )
-    raise Unusable(
-        InputError(path, "is not a regular file", f"Give its text on standard input: migrate - < {path}")
-    )
+        reason = f"is {status.st_size / 1e6:.1f} MB; {limit // 1024**2} MB is the limit for such a file"
+        raise unusable(path, reason, "Leave it out, or move the data it holds into a file of its own.")
+    remedy = f"Give its text on standard input: migrate - < {path}"
+    raise unusable(path, "is not a regular file", remedy)
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Writes a file so that nobody reads half of it, also when several processes do. Raises OSError."""
+    partial = file.with_name(f"{file.name}.{os.getpid()}.part")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(file)
+    except OSError:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
 
 
 def split_mark(data: bytes, encoding: str) -> tuple[bytes, str]:
@@ -165,16 +170,11 @@ def _merge_line_ends(before: list[str], ends: list[str], after: list[str]) -> st
     return "".join(parts[:-1])  # text after the last line end has none
 
 
-def _not_readable(path: Path, error: OSError) -> InputError:
-    if isinstance(error, FileNotFoundError):
-        if path.is_symlink():
-            return InputError(
-                path,
-                f"is a link to {path.readlink()}, which does not exist",
-                "Correct the link, or leave it out.",
-            )
-        return InputError(path, "does not exist", "Check the name and the directory you are in.")
-    reason = error.strerror or str(error)
-    return InputError(
-        path, f"cannot be read: {reason}", "Correct that (permissions, mount), or leave it out."
-    )
+def _not_readable(path: Path, error: OSError) -> Unusable:
+    if not isinstance(error, FileNotFoundError):
+        reason = f"cannot be read: {error.strerror or error}"
+        return unusable(path, reason, "Correct that (permissions, mount), or leave it out.")
+    if path.is_symlink():
+        reason = f"is a link to {path.readlink()}, which does not exist"
+        return unusable(path, reason, "Correct the link, or leave it out.")
+    return unusable(path, "does not exist", "Check the name and the directory you are in.")

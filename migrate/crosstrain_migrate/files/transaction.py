@@ -26,9 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from crosstrain_migrate.results import InputError
-
-from .sources import Unusable
+from .sources import Unusable, unusable
 
 _JOURNAL = "journal.json"
 _LOCK = "lock"
@@ -113,7 +111,7 @@ def undo(below: Sequence[Path]) -> tuple[Path, ...]:
         if back:  # otherwise an earlier undo was killed when all that remained was this journal
             return tuple(targets)
     where = ", ".join(str(place) for place in below)
-    raise Unusable(InputError(Path(where), "holds no file that migrate wrote", "Name the file or directory."))
+    raise unusable(Path(where), "holds no file that migrate wrote", "Name the file or directory.")
 
 
 @dataclass(slots=True)
@@ -129,21 +127,14 @@ class _Transaction:
             root.mkdir(parents=True, exist_ok=True, mode=0o700)
             directory = Path(tempfile.mkdtemp(prefix=f"{time.time_ns():020d}-", dir=root))
         except OSError as error:
-            raise Unusable(
-                InputError(
-                    root,
-                    f"the journal cannot be kept here: {error.strerror or error}",
-                    "Set XDG_STATE_HOME to a directory that can be written.",
-                )
-            ) from error
-        suffix = f".{directory.name[-8:]}.migrate-tmp"
+            reason = f"the journal cannot be kept here: {error.strerror or error}"
+            raise unusable(root, reason, "Set XDG_STATE_HOME to a directory that can be written.") from error
+
+        def temporary(target: Path) -> Path:
+            return target.parent / f".{target.name}.{directory.name[-8:]}.migrate-tmp"
+
         entries = tuple(
-            _Entry(
-                str(one.target),
-                str(one.target.parent / f".{one.target.name}{suffix}"),
-                _hash(one.before),
-                _hash(one.after),
-            )
+            _Entry(str(one.target), str(temporary(one.target)), _hash(one.before), _hash(one.after))
             for one in replacements
         )
         return cls(directory, entries, "staging")
@@ -184,10 +175,8 @@ class _Transaction:
             target = Path(entry.target)
             current = _current(target)
             if current is not None and _hash(current) == entry.after and entry.before != entry.after:
-                temporary = Path(entry.temporary)
-                _write_synced(temporary, self._kept(number).read_bytes(), stat.S_IMODE(target.stat().st_mode))
-                temporary.replace(target)
-                _sync_directory(target.parent)
+                mode = stat.S_IMODE(target.stat().st_mode)
+                _replace_synced(Path(entry.temporary), target, self._kept(number).read_bytes(), mode)
                 restored.append(target)
             elif current is None or _hash(current) != entry.before:
                 left_alone.append(target)
@@ -205,7 +194,7 @@ class _Transaction:
             current = _current(target)
             if current is None or _hash(current) not in (entry.after, entry.before):
                 reason = "was edited after the write, so nothing was taken back"
-                raise Unusable(InputError(target, reason, "Take it back by hand or with version control."))
+                raise unusable(target, reason, "Take it back by hand or with version control.")
             if _hash(current) != entry.before:
                 back.append(Replacement(target, target, current, self._kept(number).read_bytes()))
         return back
@@ -221,20 +210,15 @@ class _Transaction:
     def _save(self, state: str) -> None:
         self.state = state
         text = json.dumps({"state": state, "entries": [asdict(entry) for entry in self.entries]})
-        temporary = self.directory / f"{_JOURNAL}.new"
-        _write_synced(temporary, text.encode(), 0o600)
-        temporary.replace(self.directory / _JOURNAL)
-        _sync_directory(self.directory)
+        journal = self.directory / _JOURNAL
+        _replace_synced(journal.with_name(f"{_JOURNAL}.new"), journal, text.encode(), 0o600)
 
 
 def _stage(one: Replacement, temporary: Path) -> None:
     status = one.target.stat()
     if not status.st_mode & 0o222:
-        raise Unusable(
-            InputError(
-                one.path, "is read-only; no file was changed", f"Make it writable: chmod u+w {one.path}"
-            )
-        )
+        remedy = f"Make it writable: chmod u+w {one.path}"
+        raise unusable(one.path, "is read-only; no file was changed", remedy)
     _expect(one)
     _write_synced(temporary, one.after, stat.S_IMODE(status.st_mode))
     if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
@@ -245,11 +229,8 @@ def _stage(one: Replacement, temporary: Path) -> None:
 
 def _expect(one: Replacement) -> None:
     if _current(one.target) != one.before:
-        raise Unusable(
-            InputError(
-                one.path, "changed on disk while migrate was running; no file was changed", "Run again."
-            )
-        )
+        reason = "changed on disk while migrate was running; no file was changed"
+        raise unusable(one.path, reason, "Run again.")
 
 
 def _current(target: Path) -> bytes | None:
@@ -266,6 +247,12 @@ def _write_synced(path: Path, data: bytes, mode: int) -> None:
         file.flush()
         path.chmod(mode)
         os.fsync(file.fileno())
+
+
+def _replace_synced(temporary: Path, target: Path, data: bytes, mode: int) -> None:
+    _write_synced(temporary, data, mode)
+    temporary.replace(target)
+    _sync_directory(target.parent)
 
 
 def _sync_directory(directory: Path) -> None:
@@ -310,7 +297,7 @@ def _forget_old() -> None:
 def _unwritable(error: OSError) -> Unusable:
     place = Path(error.filename) if isinstance(error.filename, str) else state_directory()
     reason = f"cannot be written: {error.strerror or error}; no file was changed"
-    return Unusable(InputError(place, reason, "Correct that, then run again."))
+    return unusable(place, reason, "Correct that, then run again.")
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The files of a run through the core: here, or in several processes where there is enough to do."""
+"""Runs the engine on the files of a run: in this process, or in several where there is enough to do."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 Migrate = Callable[[Path, str, "Options"], FileResult]
 
-# Trees are many objects that live as long as their file: looking for garbage among them after 700 new ones, as Python
-# does, takes a tenth of the time. So that is done behind each file, where next to nothing lives, and seldom inside one.
+# Trees are many objects that live as long as their file: collecting garbage after every 700 new objects, Python's
+# default, takes a tenth of the time. Collecting after each file is cheap, because next to nothing is alive then.
 _ALLOCATIONS, _GENERATIONS = 50_000, 5
 # Starting a process costs as much as migrating about this much code.
 _CHARACTERS_PER_PROCESS = 30_000
 
 
 def collect_rarely() -> None:
-    """Tells Python how this program uses memory."""
-    gc.freeze()  # what is loaded stays: looking through all of it once takes as long as understanding a script
+    """Makes Python collect garbage as this program needs it: seldom."""
+    gc.freeze()  # loaded modules stay: searching them once takes as long as understanding a script
     gc.set_threshold(_ALLOCATIONS, _GENERATIONS, _GENERATIONS)
 
 
@@ -128,7 +128,7 @@ def _in_processes(
 
 
 def _watch(future: Future[Any], every: Collection[Future[Any]], progress: Progress) -> None:
-    """Waits for one result, and says how many there are."""
+    """Waits for one result and shows how many are done."""
     from concurrent.futures import wait
 
     while wait([future], timeout=0.1).not_done:
@@ -143,7 +143,7 @@ def _interrupted(worker: BaseProcess) -> bool:
 
 @contextlib.contextmanager
 def _broken_pipes_are_errors() -> Iterator[None]:
-    """A worker that dies breaks the pipe to it: the pool must hear of it, where `main` has it end this process."""
+    """A worker that dies breaks its pipe. The pool must see that as an error; `main` lets the signal end this process."""
     if not hasattr(signal, "SIGPIPE"):
         yield
         return
@@ -160,7 +160,7 @@ def _killed(source: Source) -> InputError:
 
 
 def _end_with_the_parent(parent: int) -> None:
-    """Ctrl-C ends a worker at once and without a word; so does the end of the parent, however it came."""
+    """Ctrl-C ends a worker at once and silently; so does the end of its parent, whatever the reason."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)

@@ -19,13 +19,6 @@ def render(outcome: Outcome, name: str) -> bytes:
     return report if isinstance(report, bytes) else report.encode("utf-8", "backslashreplace")
 
 
-def append_github_summary(outcome: Outcome) -> None:
-    """The Markdown report for the page of a GitHub Actions run; nothing elsewhere."""
-    from .github import append_summary
-
-    append_summary(outcome)
-
-
 def print_diff(outcome: Outcome) -> None:
     """The diff on standard output: bytes that `git apply` takes, or coloured on a terminal."""
     if sys.stdout.isatty():

@@ -1,4 +1,4 @@
-"""One line for each finding, as compilers write them: editors and `grep` know what to do with it."""
+"""One line for each finding, in the format of compilers, which editors and `grep` understand."""
 
 from __future__ import annotations
 
@@ -25,6 +25,4 @@ def _lines(outcome: Outcome) -> Iterator[str]:
             said = f"{finding.severity.value}{status}: {finding.reason}  -> {finding.remedy}"
             yield f"{where}: {finding.rule} {said}"
         if file.result.changed and outcome.mode is not Mode.WRITE:
-            first = min((change.line for change in file.result.changes), default=1)
-            rules = ", ".join(sorted({change.rule for change in file.result.changes}))
-            yield f"{file.name}:{file.source.place(first)}: would be changed ({rules})"
+            yield f"{file.name}:{file.source.place(file.first_change)}: would be changed ({file.rules})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -38,6 +39,15 @@ class Hunk:
     @property
     def rules(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(change.rule for change in self.changes))
+
+    def blocks(self) -> Iterator[tuple[Sequence[Line], Sequence[Line]]]:
+        """Old lines beside new ones: unchanged lines are the same list twice, removed lines stand beside what replaces them."""
+        for unchanged, group in itertools.groupby(self.lines, lambda line: line.sign == " "):
+            lines = list(group)
+            if unchanged:
+                yield lines, lines
+            else:
+                yield [one for one in lines if one.sign == "-"], [one for one in lines if one.sign == "+"]
 
     @property
     def header(self) -> str:

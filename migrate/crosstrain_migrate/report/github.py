@@ -38,37 +38,30 @@ def append_summary(outcome: Outcome) -> None:
 
 def _commands(outcome: Outcome) -> Iterator[str]:
     for error in outcome.errors:
-        yield _command(
-            "error", display_name(error.path), error.line, error.column, "migrate", sentences(error)
-        )
-    for file in sorted(outcome.files, key=lambda one: one.urgency):
-        if not file.result.findings and (not file.result.changed or outcome.mode is Mode.WRITE):
+        place = (display_name(error.path), error.line, error.column)
+        yield _command("error", *place, "migrate", sentences(error))
+    for file in outcome.by_urgency:
+        would_change = file.result.changed and outcome.mode is not Mode.WRITE
+        if not file.result.findings and not would_change:
             continue
         yield f"::group::{_data(file.name)}"
         for finding in file.result.by_urgency:
             kind = _COMMANDS[finding.severity]
             line, column, told = located(file, finding)
             yield _command(kind, file.name, line, column, finding.rule, told)
-        if file.result.changed and outcome.mode is not Mode.WRITE:
-            rules = ", ".join(sorted({change.rule for change in file.result.changes}))
-            line = file.source.file_line(min((change.line for change in file.result.changes), default=1))
-            yield _command(
-                "warning", file.name, line, None, "migrate", f"This file would be changed ({rules})."
-            )
+        if would_change:
+            line = file.source.file_line(file.first_change)
+            told = f"This file would be changed ({file.rules})."
+            yield _command("warning", file.name, line, None, "migrate", told)
         yield "::endgroup::"
 
 
 def _command(kind: str, name: str, line: int | None, column: int | None, title: str, message: str) -> str:
     places = {"file": name, "line": line, "col": column, "title": title}
-    properties = ",".join(
-        f"{key}={_property(str(value))}" for key, value in places.items() if value is not None
-    )
+    shown = ((key, _data(str(value))) for key, value in places.items() if value is not None)
+    properties = ",".join(f"{key}={value.replace(':', '%3A').replace(',', '%2C')}" for key, value in shown)
     return f"::{kind} {properties}::{_data(message)}"
 
 
 def _data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -19,7 +19,7 @@ from crosstrain_migrate import __version__
 from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.outcome import Migrated, Outcome, display_name
 
-from .diff import Hunk, Line, part_hunks
+from .diff import Hunk, part_hunks
 from .templates import environment
 
 _CLASSES = {"COMMENT": "c", "STRING": "s", "NUMBER": "m"} | dict.fromkeys(
@@ -54,7 +54,7 @@ def render(outcome: Outcome) -> str:
     return environ.get_template("report.html.j2").render(
         outcome=outcome,
         errors=[(display_name(error.path), error) for error in outcome.errors],
-        files=[_file(file) for file in sorted(outcome.files, key=lambda one: one.urgency)],
+        files=[_file(file) for file in outcome.by_urgency],
         version=__version__,
         prose=prose,
         written=outcome.mode is Mode.WRITE,
@@ -94,26 +94,18 @@ def _diff(file: Migrated) -> Iterator[tuple[str, Hunk, Iterator[Block]]]:
 
 
 def _blocks(hunk: Hunk, before: list[Markup], after: list[Markup]) -> Iterator[Block]:
-    kept: list[Line] = []
-    removed: list[Line] = []
-    added: list[Line] = []
-    for line in (*hunk.lines, None):
-        if kept and (line is None or line.sign != " "):
-            yield Block(
-                False,
-                tuple(Row(one.old or 0, " ", before[(one.old or 1) - 1]) for one in kept),
-                tuple(Row(one.new or 0, " ", after[(one.new or 1) - 1]) for one in kept),
-            )
-            kept = []
-        if (removed or added) and (line is None or line.sign == " "):
-            yield Block(
-                True,
-                tuple(Row(one.old or 0, "−", before[(one.old or 1) - 1]) for one in removed),
-                tuple(Row(one.new or 0, "+", after[(one.new or 1) - 1]) for one in added),
-            )
-            removed, added = [], []
-        if line is not None:
-            {" ": kept, "-": removed, "+": added}[line.sign].append(line)
+    for left, right in hunk.blocks():
+        changed = left is not right
+        yield Block(
+            changed,
+            tuple(_row(one.old, "−" if changed else " ", before) for one in left),
+            tuple(_row(one.new, "+" if changed else " ", after) for one in right),
+        )
+
+
+def _row(number: int | None, sign: str, lines: list[Markup]) -> Row:
+    assert number is not None
+    return Row(number, sign, lines[number - 1])
 
 
 def highlighted(text: str) -> list[Markup]:

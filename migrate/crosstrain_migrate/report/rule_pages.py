@@ -1,4 +1,4 @@
-"""What the command prints of itself: the rules' pages and the table of all rules.
+"""The documentation of the rules: a page for each, and the table of all rules.
 
 `python -m crosstrain_migrate.report.rule_pages docs/rules.md` writes the table between `<!-- rules -->` and `<!-- /rules -->`;
 with `--check` it only says whether it would change.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,9 +63,18 @@ class RulePage:
         if stands_alone(self.code):
             return f"`# migrate: skip {self.code}` on the line, or `--ignore {self.code}`."
         return (
-            "A part of the conversion, which is whole or not at all: keeping it away (`# migrate: skip`, `--ignore`) "
-            "refuses the script where it is needed. `# migrate: skip-file` leaves the file alone."
+            "This rule is a part of the conversion, which is made whole or not at all: a script that needs it is refused "
+            "when it is suppressed (`# migrate: skip`, `--ignore`). `# migrate: skip-file` leaves the file alone."
         )
+
+    def parts(self) -> Iterator[tuple[str, str, str]]:
+        """(heading, prose, code) of all that it says: prose is empty where there is code."""
+        for word, text in self.sections.items():
+            code = code_of(text)
+            yield _HEADINGS[word], "" if code else text, code
+        for heading, code in self.examples:
+            yield heading, "", code
+        yield "How to suppress it", self.suppression, ""
 
 
 def rule_pages() -> list[RulePage]:
@@ -92,13 +101,8 @@ def rule_page(code: str) -> str | None:
         return None
     title = f"{page.code}: {page.title}"
     parts = [f"{title}\n{'=' * len(title)}"]
-    for heading, text in page.sections.items():
-        body = code_of(text) or "\n".join(textwrap.wrap(text, 96))
-        parts.append(f"{_HEADINGS[heading]}\n" + textwrap.indent(body, "    "))
-    parts += [f"{heading}\n" + textwrap.indent(code, "    ") for heading, code in page.examples]
-    parts.append(
-        "How to keep it away\n" + textwrap.indent("\n".join(textwrap.wrap(page.suppression, 96)), "    ")
-    )
+    for heading, text, code in page.parts():
+        parts.append(f"{heading}\n" + textwrap.indent(code or "\n".join(textwrap.wrap(text, 96)), "    "))
     return "\n\n".join(parts) + "\n"
 
 
@@ -114,11 +118,8 @@ def markdown() -> str:
 def markdown_page(page: RulePage, level: int = 1) -> str:
     """One rule's page; `level` is that of its heading."""
     parts = [f"{'#' * level} {page.code}: {page.title}"]
-    for heading, text in page.sections.items():
-        code = code_of(text)
-        parts.append(f"**{_HEADINGS[heading]}**" + (f"\n\n```python\n{code}\n```" if code else f": {text}"))
-    parts += [f"**{heading}**\n\n```python\n{code}\n```" for heading, code in page.examples]
-    parts.append(f"**How to keep it away**: {page.suppression}")
+    for heading, text, code in page.parts():
+        parts.append(f"**{heading}**" + (f"\n\n```python\n{code}\n```" if code else f": {text}"))
     return "\n\n".join(parts) + "\n"
 
 
@@ -127,23 +128,14 @@ def html() -> str:
     from .html import prose
     from .templates import environment
 
-    return (
-        environment()
-        .get_template("rules.html.j2")
-        .render(
-            pages=rule_pages(),
-            families=FAMILIES,
-            headings=_HEADINGS,
-            code_of=code_of,
-            prose=prose,
-            version=__version__,
-        )
-    )
+    template = environment().get_template("rules.html.j2")
+    tools = {"headings": _HEADINGS, "code_of": code_of, "prose": prose}
+    return template.render(pages=rule_pages(), families=FAMILIES, version=__version__, **tools)
 
 
 def markdown_table(link: str = "") -> str:
     """Every rule in one table; with `link`, each code leads to its page there."""
-    lines = ["| rule | | may stay away alone |", "| --- | --- | --- |"]
+    lines = ["| rule | | can be suppressed alone |", "| --- | --- | --- |"]
     for page in rule_pages():
         code = f"[{page.code}]({link}{page.code.lower()})" if link else page.code
         lines.append(f"| {code} | {page.title} | {'yes' if stands_alone(page.code) else ''} |")

@@ -116,13 +116,11 @@ def _notification(error: InputError) -> dict[str, Any]:
 
 
 def _location(name: str, line: int | None, column: int | None) -> dict[str, Any]:
-    place: dict[str, Any] = {"artifactLocation": _artifact(name)}
+    if Path(name).is_absolute():
+        artifact = {"uri": Path(name).as_uri()}
+    else:
+        artifact = {"uri": quote(name.encode(errors="surrogateescape")), "uriBaseId": "%SRCROOT%"}
+    place: dict[str, Any] = {"artifactLocation": artifact}
     if line is not None:
         place["region"] = {"startLine": max(line, 1)} | ({"startColumn": max(column, 1)} if column else {})
     return {"physicalLocation": place}
-
-
-def _artifact(name: str) -> dict[str, str]:
-    if Path(name).is_absolute():
-        return {"uri": Path(name).as_uri()}
-    return {"uri": quote(name.encode(errors="surrogateescape")), "uriBaseId": "%SRCROOT%"}

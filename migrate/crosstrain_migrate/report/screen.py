@@ -1,4 +1,4 @@
-"""What a run says on the terminal beside the diff: each file's findings, what needs you first, and what to do next.
+"""What a run prints on the terminal besides the diff: each file's findings, most urgent first, and what to do next.
 
 Lines are wrapped and coloured on a terminal; elsewhere a reason is one line, so that it can be searched for.
 """
@@ -36,8 +36,6 @@ _UNWRAPPED = 1_000_000
 _BESIDE = 6  # columns before the second line of a finding
 _FOR_TPU = "CT7"
 _OWN_SHARES = "CT3"  # scripts that distribute themselves say what each process reads
-
-
 _CONVERTED = re.compile(r"^[ \t]*(?:from|import)[ \t]+(?:crosstrain|accelerate)\b", re.M)
 
 
@@ -80,7 +78,7 @@ def of_stderr() -> Screen:
 def messages(outcome: Outcome, screen: Screen, *, hints: bool = True) -> Iterator[str]:
     """Everything but the diff: what could not be used, each file's findings, the summary, with `hints` the next command."""
     yield from problems(outcome, screen)
-    for file in sorted(outcome.files, key=lambda one: one.urgency):
+    for file in outcome.by_urgency:
         yield from _file(file, outcome.mode, screen)
     for file in outcome.idle:
         yield f"{file.name}: {_why_idle(file)}"
@@ -112,8 +110,7 @@ def statuses(outcome: Outcome, screen: Screen, hint: str = "") -> Iterator[str]:
 def _file(file: Migrated, mode: Mode, screen: Screen) -> Iterator[str]:
     if file.result.changed and mode is not Mode.PREVIEW:
         verb = "changed" if mode is Mode.WRITE else "would change"
-        rules = ", ".join(sorted({change.rule for change in file.result.changes}))
-        yield screen.styled(f"{verb} {file.name}" + (f" ({rules})" if rules else ""), file.name)
+        yield screen.styled(f"{verb} {file.name}" + (f" ({file.rules})" if file.rules else ""), file.name)
     elif file.result.findings:
         yield screen.styled(file.name, file.name)
     for finding in sorted(file.result.by_urgency, key=lambda one: one.rule.startswith(_FOR_TPU)):
@@ -152,10 +149,8 @@ def _next(outcome: Outcome, screen: Screen) -> Iterator[str]:
 
 
 def _batches(runtime: str) -> str:
-    same = "shares each batch instead, which is the same training"
-    if runtime == "crosstrain":
-        return f"Each process takes batches of the script's size: N processes, N times the rows a step. --split-batches {same}."
+    option = "--split-batches" if runtime == "crosstrain" else "DataLoaderConfiguration(split_batches=True)"
     return (
         "Each process takes batches of the script's size: N processes, N times the rows a step. "
-        f"DataLoaderConfiguration(split_batches=True) {same}."
+        f"{option} shares each batch instead, which is the same training."
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.rule import Rule
@@ -53,58 +54,35 @@ def _reasons(hunk: Hunk) -> Text:
     return text if hunk.changes else Text(hunk.header, "dim cyan")
 
 
-def _code(line: Line, before: list[Text], after: list[Text]) -> Text:
+def _row(line: Line, numbers: Sequence[int | None], before: list[Text], after: list[Text]) -> list[Text]:
+    style = _SIGN[line.sign]
     lines, number = (after, line.new) if line.sign == "+" else (before, line.old)
     assert number is not None
-    return lines[number - 1] if number <= len(lines) else Text(line.text.decode("utf-8", "replace"))
+    code = lines[number - 1] if number <= len(lines) else Text(line.text.decode("utf-8", "replace"))
+    return [*(Text(str(number or ""), style) for number in numbers), Text(line.sign, style), code]
+
+
+def _table(numbers: int, sides: int) -> Table:
+    table = Table.grid(padding=(0, 1), expand=True)
+    for _ in range(sides):
+        for _ in range(numbers):
+            table.add_column(no_wrap=True, justify="right", width=_WIDTH)
+        table.add_column(no_wrap=True, width=1)
+        table.add_column(ratio=1, overflow="fold")
+    return table
 
 
 def _one_column(hunk: Hunk, before: list[Text], after: list[Text]) -> Table:
-    table = Table.grid(padding=(0, 1), expand=True)
-    for _ in range(2):
-        table.add_column(no_wrap=True, justify="right", width=_WIDTH)
-    table.add_column(no_wrap=True, width=1)
-    table.add_column(ratio=1, overflow="fold")
+    table = _table(numbers=2, sides=1)
     for line in hunk.lines:
-        style = _SIGN[line.sign]
-        numbers = [Text(str(number or ""), style) for number in (line.old, line.new)]
-        table.add_row(*numbers, Text(line.sign, style), _code(line, before, after))
+        table.add_row(*_row(line, (line.old, line.new), before, after))
     return table
 
 
 def _two_columns(hunk: Hunk, before: list[Text], after: list[Text]) -> Table:
-    table = Table.grid(padding=(0, 1), expand=True)
-    for _ in range(2):
-        table.add_column(no_wrap=True, justify="right", width=_WIDTH)
-        table.add_column(no_wrap=True, width=1)
-        table.add_column(ratio=1, overflow="fold")
-    for left, right in pairs(hunk):
-        row: list[RenderableType] = []
-        for line, number in ((left, left and left.old), (right, right and right.new)):
-            if line is None:
-                row += ["", "", ""]
-            else:
-                style = _SIGN[line.sign]
-                row += [Text(str(number), style), Text(line.sign, style), _code(line, before, after)]
-        table.add_row(*row)
+    table = _table(numbers=1, sides=2)
+    for left, right in (pair for block in hunk.blocks() for pair in itertools.zip_longest(*block)):
+        old = _row(left, [left.old], before, after) if left else [Text()] * 3
+        new = _row(right, [right.new], before, after) if right else [Text()] * 3
+        table.add_row(*old, *new)
     return table
-
-
-def pairs(hunk: Hunk) -> Iterator[tuple[Line | None, Line | None]]:
-    """Rows for two columns: an unchanged line on both sides, removed ones beside what replaces them."""
-    removed: list[Line] = []
-    added: list[Line] = []
-    for line in (*hunk.lines, None):
-        if line is not None and line.sign == "-":
-            removed.append(line)
-        elif line is not None and line.sign == "+":
-            added.append(line)
-        else:
-            for index in range(max(len(removed), len(added))):
-                yield (
-                    removed[index] if index < len(removed) else None,
-                    added[index] if index < len(added) else None,
-                )
-            removed, added = [], []
-            if line is not None:
-                yield line, line

@@ -11,8 +11,8 @@ from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Instance
 from crosstrain_migrate.rules.distribution.requested_options import Requested
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import line_of, place_of
-from crosstrain_migrate.syntax.scopes import Scope, all_arguments, suites
+from crosstrain_migrate.syntax.nodes import all_arguments, line_of, place_of
+from crosstrain_migrate.syntax.scopes import Scope, suites
 
 STATE = "PartialState"  # of both runtimes: what a process knows of the others without an accelerator
 # Classes other than modules whose objects a library calls.

@@ -11,9 +11,8 @@ import ast
 
 from crosstrain_migrate.facts.facts import understand
 from crosstrain_migrate.rules.distribution.requested_options import Requested
-from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.nodes import all_arguments, last_name
 from crosstrain_migrate.syntax.program import parse
-from crosstrain_migrate.syntax.scopes import all_arguments
 from crosstrain_migrate.syntax.walks import walk
 
 from .access import STATE

@@ -11,13 +11,18 @@ import io
 import tokenize
 import warnings
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
 from itertools import product
+from typing import TypeVar
 
-from .names import Function, early_uses, functions, own_names, unbound_names
+from .bindings import functions, own_names
+from .names import early_uses, unbound_names
+from .nodes import Function
 from .only_main import read_by_all
 from .program import parts, tree_of
 from .walks import children
+
+T = TypeVar("T")
 
 
 def check_result(before: str, after: str, allowed_lost: frozenset[str] = frozenset()) -> list[str]:
@@ -44,10 +49,14 @@ def _check_file(before: str, after: str, allowed_lost: frozenset[str]) -> list[s
         old = tree_of(before)
         try:
             new = tree_of(after)
-            compile(new, "<result>", "exec", dont_inherit=True)
+            _compiled(new)
         except (SyntaxError, ValueError, RecursionError) as error:
             # Some texts parse and do not compile (`return` outside a function): those must only parse again.
-            if not isinstance(error, SyntaxError) or _compiles(old) or not _parses(after):
+            if (
+                not isinstance(error, SyntaxError)
+                or _succeeds(_compiled, old)
+                or not _succeeds(tree_of, after)
+            ):
                 line = f" at line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
                 return [f"the result does not parse{line}: {getattr(error, 'msg', error)}"]
         return [
@@ -57,17 +66,13 @@ def _check_file(before: str, after: str, allowed_lost: frozenset[str]) -> list[s
         ]
 
 
-def _compiles(tree: ast.Module) -> bool:
-    try:
-        compile(tree, "<original>", "exec", dont_inherit=True)
-    except SyntaxError:
-        return False
-    return True
+def _compiled(tree: ast.Module) -> object:
+    return compile(tree, "<text>", "exec", dont_inherit=True)
 
 
-def _parses(text: str) -> bool:
+def _succeeds(read: Callable[[T], object], text: T) -> bool:
     try:
-        tree_of(text)
+        read(text)
     except SyntaxError:
         return False
     return True
@@ -135,30 +140,22 @@ def _reads(node: ast.AST) -> frozenset[str]:
     return frozenset(found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Tokens:
-    """What the tokenizer sees and the parser does not: comments with how often each occurs, and the kinds of
-    indentation, each with a line that has it."""
-
-    comments: Counter[str]
-    indents: dict[str, int]
-
-    @classmethod
-    def of(cls, text: str) -> _Tokens | None:
-        """None where Python's tokenizer cannot read a text its parser can."""
-        comments: Counter[str] = Counter()
-        indents: dict[str, int] = {}
-        try:
-            for token in tokenize.generate_tokens(io.StringIO(text, newline="").readline):
-                if token.type == tokenize.COMMENT:
-                    comments[token.string.rstrip()] += 1
-                elif token.type == tokenize.INDENT:
-                    blank = token.string.replace("\f", "")
-                    kind = "both" if " " in blank and "\t" in blank else "tabs" if "\t" in blank else "spaces"
-                    indents.setdefault(kind, token.start[0])
-        except (tokenize.TokenError, SyntaxError):
-            return None
-        return cls(comments, indents)
+def _comments_and_indents(text: str) -> tuple[Counter[str], dict[str, int]] | None:
+    """What the tokenizer sees and the parser does not: how often each comment occurs, and the kinds of indentation, each
+    with a line that has it. None where Python's tokenizer cannot read a text its parser can."""
+    comments: Counter[str] = Counter()
+    indents: dict[str, int] = {}
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text, newline="").readline):
+            if token.type == tokenize.COMMENT:
+                comments[token.string.rstrip()] += 1
+            elif token.type == tokenize.INDENT:
+                blank = token.string.replace("\f", "")
+                kind = "both" if " " in blank and "\t" in blank else "tabs" if "\t" in blank else "spaces"
+                indents.setdefault(kind, token.start[0])
+    except (tokenize.TokenError, SyntaxError):
+        return None
+    return comments, indents
 
 
 def _check_tokens(
@@ -176,7 +173,7 @@ def _check_tokens(
 
 
 def keeps_comment_lines(before: str, after: str) -> bool:
-    """Whether all lines of `before` that may hold a comment are in `after` as they were."""
+    """Whether `after` has, unchanged, every line of `before` that may hold a comment."""
     old, new = (Counter(line for line in text.split("\n") if "#" in line) for text in (before, after))
     return old <= new
 
@@ -195,19 +192,19 @@ def _pieces(text: str, tree: ast.Module) -> list[str]:
 
 
 def _compared(before: str, after: str, allowed_lost: frozenset[str]) -> list[str]:
-    old, new = _Tokens.of(before), _Tokens.of(after)
+    old, new = _comments_and_indents(before), _comments_and_indents(after)
     if old is None:
         return []
     if new is None:
         return ["the result's comments cannot be read"]
-    lost = [comment for comment in (old.comments - new.comments) if comment not in allowed_lost]
+    (comments, indents), (new_comments, new_indents) = old, new
+    lost = (comment for comment in comments - new_comments if comment not in allowed_lost)
     problems = [f"the comment `{comment}` is lost" for comment in lost]
-    if len(old.indents) == 1:
-        (style,) = old.indents
+    if len(indents) == 1:
+        (style,) = indents
+        others = ((kind, line) for kind, line in new_indents.items() if kind != style)
         problems += [
-            f"line {line} is indented with {kind} in a file indented with {style}"
-            for kind, line in new.indents.items()
-            if kind != style
+            f"line {n} is indented with {kind} in a file indented with {style}" for kind, n in others
         ]
     return problems
 
@@ -217,5 +214,5 @@ def _check_line_ends(before: str, after: str) -> list[str]:
     if before and before.endswith("\n") != after.endswith("\n"):
         problems.append("the end of the last line changed")
     if after.count("\r") > before.count("\r"):
-        problems.append("a carriage return came in")
+        problems.append("a carriage return was added")
     return problems

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import bisect
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from functools import cache
-from typing import cast
+from typing import TypeVar, cast
 
 import libcst as cst
 
@@ -17,6 +17,8 @@ from .positions import positions_of
 from .skeleton import Skeleton
 
 Span = tuple[int, int, int, int]
+E = TypeVar("E", bound=e.Edit)
+_COMPOUND = (ast.For, ast.If, ast.While, ast.With, ast.Try)
 
 
 class EditNotApplied(Exception):
@@ -43,6 +45,14 @@ def _kind(cls: type[cst.CSTNode]) -> _Kind:
     return _Kind.EXPRESSION if issubclass(cls, cst.BaseExpression) else _Kind.OTHER
 
 
+def of_kind(edits: Iterable[e.Edit], kind: type[E]) -> list[E]:
+    return [edit for edit in edits if isinstance(edit, kind)]
+
+
+def first_of(edits: Iterable[e.Edit], kind: type[E]) -> E | None:
+    return next((edit for edit in edits if isinstance(edit, kind)), None)
+
+
 class EditPlan:
     """Which edits concern which concrete node."""
 
@@ -51,7 +61,6 @@ class EditPlan:
         self.done: set[e.Edit] = set()
         self.nodes: dict[ast.AST, cst.CSTNode] = {}
         self.edits: dict[cst.CSTNode, list[e.Edit]] = defaultdict(list)
-        self.holes: set[cst.CSTNode] = set()
         self._shape = shape
         self._lines = shape.text.split("\n")
         self._locate({node for edit in wanted for node in e.nodes_of(edit)})
@@ -73,15 +82,14 @@ class EditPlan:
         )
 
     def _locate(self, targets: set[ast.AST]) -> None:
-        functions = {
-            (self._shape.place(t.lineno, t.col_offset)[0], t.name): t
-            for t in targets
-            if isinstance(t, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        }
+        functions: dict[tuple[int, str], ast.AST] = {}
         spans: dict[tuple[bool, Span], ast.AST] = {}
         for target in targets:
-            if target not in functions.values():
+            if isinstance(target, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                functions[self._span(target)[0], target.name] = target
+            else:
                 spans[isinstance(target, ast.stmt), self._span(target)] = target
+        compound = {span[:2]: node for (_, span), node in spans.items() if isinstance(node, _COMPOUND)}
         self._positions = positions = positions_of(self.module)
         self._starts = sorted(self._span(target)[:2] for target in targets)
         for node, (start, end) in positions.items():
@@ -95,24 +103,12 @@ class EditPlan:
                     self.nodes[function] = node
                 continue
             is_statement = kind is _Kind.STATEMENT
-            span = (*start, *end)
-            target_node = spans.get((is_statement, span))
-            if target_node is None and isinstance(node, cst.BaseCompoundStatement):
-                target_node = self._compound(spans, span)
-            if target_node is not None and target_node not in self.nodes:
-                self.nodes[target_node] = node
-
-    @staticmethod
-    def _compound(spans: dict[tuple[bool, Span], ast.AST], span: Span) -> ast.AST | None:
-        """A compound statement's end differs between the trees (trailing comments): its start is enough."""
-        for (is_statement, other), node in spans.items():
-            if (
-                is_statement
-                and other[:2] == span[:2]
-                and isinstance(node, ast.For | ast.If | ast.While | ast.With | ast.Try)
-            ):
-                return node
-        return None
+            found = spans.get((is_statement, (*start, *end)))
+            if found is None and isinstance(node, cst.BaseCompoundStatement):
+                # Its end differs between the trees (trailing comments): its start is enough.
+                found = compound.get(start)
+            if found is not None:
+                self.nodes.setdefault(found, node)
 
     def concerns(self, node: cst.CSTNode) -> bool:
         """Whether an edit names anything in a line of statements or an expression."""
@@ -145,3 +141,9 @@ class EditPlan:
 
     def edits_of(self, node: cst.CSTNode) -> Sequence[e.Edit]:
         return self.edits.get(node, ())
+
+    def made(self, node: cst.CSTNode, kind: type[E]) -> list[E]:
+        """The edits of one kind that concern a node, which whoever asks for them makes."""
+        found = of_kind(self.edits_of(node), kind)
+        self.done.update(found)
+        return found

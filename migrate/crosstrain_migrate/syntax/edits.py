@@ -1,4 +1,4 @@
-"""What a rule may ask for. Edits name nodes of the stdlib `ast` tree; `rewrite` finds them in LibCST's by position.
+"""The edits that a rule may ask for. They name nodes of the stdlib `ast` tree; `rewrite` finds them in LibCST's by position.
 
 An edit belongs to a transaction: if one member of a transaction cannot be made, none is. Edits of the core conversion
 (accelerator, prepare, backward, device, numbers) share the transaction "core"; independent ones stand alone.
@@ -29,7 +29,7 @@ class Edit:
 
     @property
     def line(self) -> int:
-        """Where it is listed; what concerns a whole file stands in its first line."""
+        """The line it is listed at; an edit of a whole file is listed at the first line."""
         return line_of(self.node) or 1
 
 

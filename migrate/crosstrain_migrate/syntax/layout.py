@@ -1,4 +1,4 @@
-"""Lines that the conversion has made too long, broken inside their brackets as a person would break them.
+"""Breaks lines that the conversion has made too long inside their brackets, as a person would.
 
 Only new lines are touched, and only in brackets, where a line break means nothing to Python.
 """
@@ -31,12 +31,12 @@ _ADDED = re.compile(r"\b(self\.)?accelerator\.(?=print\()")
 
 
 def width_of(lines: Iterable[str]) -> int:
-    """How long a line of a file may become: as long as its author's, within reason."""
+    """How long a line of a file may become: as long as its author's lines, within limits."""
     return min(max(NARROW, max((len(line) for line in lines), default=0)), WIDE)
 
 
 def wrapped(before: str, after: str) -> str:
-    """`after`, a script or a program, with the lines broken that are too long and say something else than in `before`."""
+    """`after`, a script or a program, with its new lines broken where they are too long."""
     pairs = zip(parts(before), parts(after), strict=True)
     return join(after, [_wrapped(old.text, new.text) for old, new in pairs])
 
@@ -44,8 +44,8 @@ def wrapped(before: str, after: str) -> str:
 def _wrapped(before: str, after: str) -> str:
     own, lines = before.split("\n"), after.split("\n")
     limit = max(width_of(own), UNBROKEN)
-    kept = {line.strip() for line in own}  # also where they print on one process now, or are further in
-    # The author likes these long; those with a mark are the tool's own, of its first pass.
+    kept = {line.strip() for line in own}  # also lines that now print on one process, or are indented further
+    # The author's own long lines; those with a mark come from the tool's first pass.
     unbroken = [line for line in kept if len(line) > limit and "__crosstrain_" not in line]
     long = [
         index

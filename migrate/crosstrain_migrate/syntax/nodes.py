@@ -1,11 +1,13 @@
-"""What one node of the tree says of itself: its line, the last part of a name, the fields of a class."""
+"""Small questions about one node of the tree: its line, the last part of its name, its parameters, its fields."""
 
 from __future__ import annotations
 
 import ast
 from typing import TypeAlias
 
-FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+FunctionNode: TypeAlias = Function | ast.Lambda
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def line_of(node: ast.AST) -> int:
@@ -14,12 +16,12 @@ def line_of(node: ast.AST) -> int:
 
 
 def place_of(node: ast.AST) -> tuple[int, int]:
-    """Its line and column: for an order that is the same in every run."""
+    """The line and column of `node`, by which nodes are sorted the same way in every run."""
     return line_of(node), getattr(node, "col_offset", 0)
 
 
 def written(node: ast.AST) -> str:
-    """As `ast.unparse` writes it, which takes long for what is asked for most: names and dotted names."""
+    """The source of `node`. Names and dotted names, which are asked for most, do not pay for `ast.unparse`."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
@@ -28,8 +30,20 @@ def written(node: ast.AST) -> str:
 
 
 def last_name(node: ast.AST) -> str:
-    """`f` of `f` and of `a.b.f`; empty for what has no name."""
+    """`f` of `f` and of `a.b.f`; empty for a node without a name."""
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def all_arguments(node: FunctionNode) -> list[ast.arg]:
+    """The parameters of a function: `*args` and `**more` last."""
+    args = node.args
+    found = [*args.posonlyargs, *args.args, *args.kwonlyargs]
+    return found + [a for a in (args.vararg, args.kwarg) if a is not None]
+
+
+def defaults(args: ast.arguments) -> list[ast.expr]:
+    """What a definition evaluates for its parameters."""
+    return [*args.defaults, *(default for default in args.kw_defaults if default is not None)]
 
 
 def fields_of(cls: ast.ClassDef) -> list[str]:

@@ -1,4 +1,4 @@
-"""Names that the main process alone binds, and all processes read: a NameError on the others."""
+"""Names that only the main process binds and all processes read: a NameError on the others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .names import functions
+from .bindings import bound_name, functions
 from .walks import walk
 
 MAIN = ("is_main_process", "is_local_main_process")
@@ -52,7 +52,7 @@ class _Scope:
         elif isinstance(node, ast.Name):
             self.name(node, guarded)
         elif isinstance(node, ast.alias):
-            self.bind((node.asname or node.name).partition(".")[0], guarded)
+            self.bind(bound_name(node), guarded)
         elif isinstance(node, ast.ExceptHandler):
             self.bind(node.name or "", guarded)
             self.suite(node.body, guarded)

@@ -1,4 +1,4 @@
-"""Where in a text the nodes of its tree stand."""
+"""Where the nodes of a tree stand in their text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import cast
 
 from .scopes import suites
 
-Span = tuple[int, int]  # offsets in characters: the first, and the one behind the last
+Span = tuple[int, int]  # offsets in characters: the first, and the one after the last
 
 
 class Places:
@@ -34,17 +34,17 @@ class Places:
         return line, offset - self._starts[line - 1]
 
     def span(self, node: ast.AST) -> Span:
-        """Of a node that has a place."""
+        """The span of a node that has a position."""
         own = cast(ast.stmt, node)
         assert own.end_lineno is not None and own.end_col_offset is not None
         return self.offset(own.lineno, own.col_offset), self.offset(own.end_lineno, own.end_col_offset)
 
     def source(self, node: ast.AST) -> str:
-        """What the text says at a node."""
+        """The text of a node, as its author wrote it."""
         return self.text[slice(*self.span(node))]
 
     def statement(self, node: ast.stmt) -> Span:
-        """With its decorators, and the comments at its end that belong to its last suite."""
+        """The span of a statement, with its decorators and the comments at its end that belong to its last suite."""
         start, end = self.span(node)
         if decorators := getattr(node, "decorator_list", ()):
             start = self.text.rindex("@", 0, self.span(decorators[0])[0])
@@ -69,7 +69,7 @@ class Places:
         return isinstance(node, ast.If) and self.text.startswith("elif", self.span(node)[0])
 
     def begins_line(self, offset: int) -> bool:
-        """Whether nothing but white space stands before it in its line."""
+        """Whether only white space stands before `offset` in its line."""
         return self.place(offset)[1] == len(self.margin(offset))
 
     def _line_end(self, offset: int) -> int:
@@ -77,6 +77,6 @@ class Places:
         return len(self.text) if found < 0 else found
 
     def margin(self, offset: int) -> str:
-        """The white space that the line of this offset begins with."""
+        """The indentation of the line of `offset`."""
         start = self.text.rfind("\n", 0, offset) + 1
         return self.text[start : start + len(self.text[start:]) - len(self.text[start:].lstrip(" \t\f"))]

@@ -1,4 +1,4 @@
-"""Where the nodes of a concrete tree stand: what LibCST's PositionProvider says, in half the time."""
+"""Where the nodes of a concrete tree stand: the answers of LibCST's PositionProvider in half the time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _NEWLINE = re.compile(r"\r\n?|\n")
 
 
 def positions_of(module: cst.Module) -> Positions:
-    """Of each node the first place, and the one behind the last; white space around it does not count."""
+    """The start and the end of each node; white space around it does not count."""
     state = _Writer(module)
     module._codegen(state)  # as PositionProvider does
     return state.found
 
 
 class _Writer(PositionProvidingCodegenState):
-    """Writes a module, and notes where it is whenever a node begins and ends."""
+    """Writes a module and notes its position whenever a node begins or ends."""
 
     def __init__(self, module: cst.Module) -> None:
         super().__init__(module.default_indent, module.default_newline, provider=None)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What a text that does not parse means for its author: where, what, and the remedy that fits."""
+"""Explains to an author why a text does not parse: where, what, and which remedy fits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from crosstrain_migrate.results import InputError
 
-# What `ast.parse` raises for what is no Python: null bytes are a ValueError, deep nesting the last two.
+# What `ast.parse` raises for text that is not Python: ValueError for null bytes, the last two for deep nesting.
 UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 _NEWER: tuple[tuple[tuple[int, int], re.Pattern[str]], ...] = (
@@ -29,31 +29,25 @@ _PYTHON2_CODE = re.compile(
 def syntax_problem(
     path: Path, text: str, error: SyntaxError | ValueError | RecursionError | MemoryError
 ) -> InputError:
-    """What a failed `ast.parse(text)` means for the user: where, what, and the remedy that fits."""
+    """The message for a text that `ast.parse` has rejected with `error`."""
     if not isinstance(error, SyntaxError):
-        return InputError(
-            path, f"cannot be parsed: {error or 'it is nested too deeply'}", "Simplify it, or leave it out."
-        )
+        reason = f"cannot be parsed: {error or 'it is nested too deeply'}"
+        return InputError(path, reason, "Simplify it, or leave it out.")
     line, column = error.lineno, error.offset or None
     lines = text.split("\n")
     code = lines[line - 1] if line is not None and 0 < line <= len(lines) else ""
     message = error.msg or "invalid syntax"
-    here = f"{sys.version_info.major}.{sys.version_info.minor}"
     if (newer := _newer_python(code, message)) is not None:
-        return InputError(
-            path,
-            f"uses syntax of Python {newer[0]}.{newer[1]}, and this is Python {here}",
-            f"Run migrate with Python {newer[0]}.{newer[1]} or newer.",
-            line,
-            column,
-        )
-    if _is_python2(code, message):
-        return InputError(path, f"is Python 2 ({message})", "Convert it to Python 3 first.", line, column)
-    if re.match(r"\s*[%!]", code):
-        return InputError(
-            path, "holds notebook commands (% or !)", "Remove them, or turn them into Python.", line, column
-        )
-    return InputError(path, f"does not parse: {message}", "Correct the syntax, then run again.", line, column)
+        here, there = ("{}.{}".format(*version) for version in (sys.version_info, newer))
+        reason = f"uses syntax of Python {there}, and this is Python {here}"
+        remedy = f"Run migrate with Python {there} or newer."
+    elif _PYTHON2_MESSAGE.match(message) or (message == "invalid syntax" and _PYTHON2_CODE.match(code)):
+        reason, remedy = f"is Python 2 ({message})", "Convert it to Python 3 first."
+    elif re.match(r"\s*[%!]", code):
+        reason, remedy = "holds notebook commands (% or !)", "Remove them, or turn them into Python."
+    else:
+        reason, remedy = f"does not parse: {message}", "Correct the syntax, then run again."
+    return InputError(path, reason, remedy, line, column)
 
 
 def _newer_python(code: str, message: str) -> tuple[int, int] | None:
@@ -61,16 +55,5 @@ def _newer_python(code: str, message: str) -> tuple[int, int] | None:
     for version, pattern in _NEWER:
         if sys.version_info < version and pattern.match(code):
             return version
-    if (
-        "f-string" in message
-        and sys.version_info < (3, 12)
-        and not message.endswith("empty expression not allowed")
-    ):
-        return 3, 12
-    return None
-
-
-def _is_python2(code: str, message: str) -> bool:
-    return bool(
-        _PYTHON2_MESSAGE.match(message) or (message == "invalid syntax" and _PYTHON2_CODE.match(code))
-    )
+    empty = message.endswith("empty expression not allowed")
+    return (3, 12) if "f-string" in message and sys.version_info < (3, 12) and not empty else None

@@ -1,4 +1,4 @@
-"""Several files as one text: what a script imports from its own project is understood, and rewritten, with it.
+"""Several files as one text: a script is understood and rewritten together with what it imports from its project.
 
 A *program* is the text of the imported files, in the order in which they run, and of the script itself at the end, each
 under a marker line that names it. Every stage works on that text as on any script; the tree of a program holds one
@@ -10,12 +10,14 @@ from __future__ import annotations
 import ast
 import json
 import posixpath
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import PurePosixPath
 from typing import cast
 
-from .walks import statements, walk
+from .bindings import bindings
+from .walks import statements
 
 MARKER = "'crosstrain file "
 LOCAL = "//"  # before the path of a linked file or folder in a Symbol
@@ -38,7 +40,7 @@ class Part:
 
     @property
     def own_text(self) -> str:
-        """As it stands in the file."""
+        """The text as it stands in the file."""
         return self.text if self.ends else self.text.removesuffix("\n")
 
     @property
@@ -57,7 +59,7 @@ class Region(ast.Module):
 def link(
     files: Iterable[tuple[str, str]], roots: tuple[str, ...], shared: frozenset[str] = frozenset()
 ) -> str:
-    """The program of (path, text) pairs; the script comes last. `shared`: the paths that other scripts import, too."""
+    """The program of (path, text) pairs, the script last. `shared`: the paths that other scripts import as well."""
     found = []
     for path, text in files:
         told = {"path": path, "roots": roots, "ends": text.endswith("\n") or not text}
@@ -93,12 +95,12 @@ def join(text: str, pieces: Iterable[str]) -> str:
 
 @lru_cache(maxsize=4)
 def tree_of(text: str) -> ast.Module:
-    """What `ast.parse` makes of one file's text, or raises: for those who only read it, of whom there are several."""
+    """The tree of one file's text. It is shared, so callers must not change it. Raises what `ast.parse` raises."""
     return ast.parse(text)
 
 
 def parse(text: str) -> ast.Module:
-    """The tree of a script or a program, for one stage of its own. Raises what `ast.parse` raises."""
+    """A new tree of a script or a program, which the caller may change. Raises what `ast.parse` raises."""
     tree = ast.parse(text)
     if not text.startswith(MARKER):
         return tree
@@ -119,7 +121,7 @@ def _program_of(text: str) -> ast.Module:
 
 
 def read_only(text: str) -> ast.Module:
-    """What `parse` makes of a script or a program, for those who only read it."""
+    """The tree of a script or a program. It is shared, so callers must not change it."""
     return _program_of(text) if text.startswith(MARKER) else tree_of(text)
 
 
@@ -136,7 +138,7 @@ def is_main_test(node: ast.AST) -> bool:
 
 
 def _spell_out_stars(region: Region, links: Links) -> None:
-    """`from .layers import *` names what it brings in, so that nobody has to know of stars."""
+    """Replaces the star of `from .layers import *` by the names it imports, so that no other stage has to handle stars."""
     for node in statements(region):
         if not isinstance(node, ast.ImportFrom) or node.names[0].name != "*":
             continue
@@ -148,29 +150,14 @@ def _spell_out_stars(region: Region, links: Links) -> None:
 
 
 def public_names(region: ast.Module) -> list[str]:
-    """What `from region import *` binds."""
+    """The names that `from region import *` binds."""
     for node in region.body:
         if isinstance(node, ast.Assign) and any(
             isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets
         ):
             listed = node.value.elts if isinstance(node.value, ast.List | ast.Tuple) else []
             return [str(n.value) for n in listed if isinstance(n, ast.Constant)]
-    found: dict[str, None] = {}
-    for node in region.body:
-        found.update(dict.fromkeys(_bound(node)))
-    return [name for name in found if not name.startswith("_")]
-
-
-def _bound(node: ast.stmt) -> Iterator[str]:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield node.name
-        return
-    for inner in walk(node):
-        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
-            yield inner.id
-        elif isinstance(inner, ast.Import | ast.ImportFrom):
-            for alias in inner.names:
-                yield alias.asname or alias.name.split(".")[0]
+    return sorted(name for name in bindings(region.body) if not name.startswith("_"))
 
 
 class Links:
@@ -178,22 +165,14 @@ class Links:
 
     def __init__(self, regions: Iterable[Region]) -> None:
         self.regions = {region.path: region for region in regions}
-        self.folders = {
-            folder for path in self.regions for folder in _folders(path) if folder not in {"", "."}
-        }
+        self.folders = {str(above) for path in self.regions for above in PurePosixPath(path).parents} - {"."}
 
     def find(self, region: Region, level: int, dotted: str) -> str | None:
         """What `import dotted` (level 0) or `from ..dotted import` (level 2) names; None for what is not linked."""
         tail = dotted.split(".") if dotted else []
         if level:
             base = posixpath.dirname(region.path)
-            for _ in range(level - 1):
-                base = (
-                    posixpath.dirname(base)
-                    if base and not base.endswith("..")
-                    else posixpath.join(base, "..")
-                )
-            return self._existing(base, tail)
+            return self._existing(posixpath.join(base, *[".."] * (level - 1)), tail)
         found = (self._existing(root, tail) for root in region.roots)
         return next((path for path in found if path is not None), None)
 
@@ -219,16 +198,6 @@ class Links:
         return self.regions.get(path) or self.regions.get(posixpath.join(path, "__init__.py"))
 
 
-def _folders(path: str) -> Iterator[str]:
-    folder = posixpath.dirname(path)
-    while folder:
-        yield folder
-        parent = posixpath.dirname(folder)
-        if parent == folder:
-            return
-        folder = parent
-
-
 def modules_of(tree: ast.Module) -> list[ast.Module]:
     """The files of a program, the script's own last; a script is its only one."""
     regions: list[ast.Module] = [node for node in tree.body if isinstance(node, Region)]
@@ -236,7 +205,7 @@ def modules_of(tree: ast.Module) -> list[ast.Module]:
 
 
 def path_of(module: ast.Module) -> str:
-    """Of a program's file; empty for a script."""
+    """The path of a program's file; empty for a script."""
     return module.path if isinstance(module, Region) else ""
 
 

@@ -1,4 +1,4 @@
-"""Reaching definitions: which bindings of a local name a use of it can see.
+"""Walks a scope in execution order, and tells which bindings of a local name each use of it can see.
 
 A script at module level that reuses `loss` and `images` in its training and its evaluation loop is the common case;
 without this the two loops would be one. Structured control flow only; where it cannot tell (a name that another
@@ -8,34 +8,38 @@ scope rebinds), a use has no entry and the caller takes every binding of the nam
 from __future__ import annotations
 
 import ast
+import sys
 
-from .scopes import Scope, ScopeTable, all_arguments
+from .bindings import bindings, bound_name
+from .nodes import COMPREHENSIONS, Function, all_arguments, defaults
+from .scopes import Scope, ScopeTable
 from .walks import children
 
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 State = dict[str, frozenset[ast.AST]]
+Loop = ast.For | ast.AsyncFor | ast.While
+if sys.version_info >= (3, 11):
+    _Try = ast.Try | ast.TryStar
+else:
+    _Try = ast.Try
 
 
 def reaching_definitions(table: ScopeTable) -> dict[ast.Name, frozenset[ast.AST]]:
     """For each use of a name in the scope that binds it: the definitions that may reach it."""
     found: dict[ast.Name, frozenset[ast.AST]] = {}
     foreign = _rebound_elsewhere(table)
-    for node, scope in table.scopes.items():
-        if isinstance(node, ast.Lambda):
-            continue
-        _Walker(table, scope, found, foreign).run(node)
+    for scope in table.scopes.values():
+        _Reaching(scope, found, foreign).run()
     return found
 
 
 def reaching_within(
-    table: ScopeTable, function: ast.FunctionDef | ast.AsyncFunctionDef, taken: dict[ast.If, bool]
+    table: ScopeTable, function: Function, taken: dict[ast.If, bool]
 ) -> tuple[dict[ast.Name, frozenset[ast.AST]], list[ast.Return]]:
-    """The same for one function some of whose tests are known to say what `taken` says, and the return statements it may
-    reach."""
+    """The same for one function when the outcomes of some tests are known (`taken`), and the returns it may reach."""
     found: dict[ast.Name, frozenset[ast.AST]] = {}
-    walker = _Walker(table, table.scopes[function], found, _rebound_elsewhere(table), taken)
-    walker.run(function)
-    return found, list(dict.fromkeys(walker.returns))
+    flow = _Reaching(table.scopes[function], found, _rebound_elsewhere(table), taken)
+    flow.run()
+    return found, list(dict.fromkeys(flow.returns))
 
 
 def _rebound_elsewhere(table: ScopeTable) -> set[tuple[Scope, str]]:
@@ -50,7 +54,7 @@ def _rebound_elsewhere(table: ScopeTable) -> set[tuple[Scope, str]]:
     return found
 
 
-def _join(*states: State | None) -> State | None:
+def join(*states: State | None) -> State | None:
     alive = [s for s in states if s is not None]
     if not alive:
         return None
@@ -61,44 +65,30 @@ def _join(*states: State | None) -> State | None:
     return joined
 
 
-class _Walker:
-    """One scope's bodies in execution order. A state of None is code that cannot be reached."""
+class Flow:
+    """One scope's statements in execution order. A state of None is code that cannot be reached.
 
-    def __init__(
-        self,
-        table: ScopeTable,
-        scope: Scope,
-        found: dict[ast.Name, frozenset[ast.AST]],
-        foreign: set[tuple[Scope, str]],
-        taken: dict[ast.If, bool] | None = None,
-    ) -> None:
-        self.table = table
-        self.scope = scope
-        self.found = found
-        self.foreign = foreign
+    taken: the known outcomes of some tests.
+    """
+
+    passes = 2  # over a loop: definitions at the end of its body reach its beginning
+
+    def __init__(self, taken: dict[ast.If, bool] | None = None) -> None:
         self.state: State | None = {}
         self.breaks: list[list[State]] = []
         self.continues: list[list[State]] = []
         self.taken = taken or {}
         self.returns: list[ast.Return] = []
 
-    def run(self, node: ast.AST) -> None:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            for argument in all_arguments(node):
-                self.define(argument.arg, argument)
-        assert isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        self.body(node.body)
+    def use(self, node: ast.Name) -> None:
+        raise NotImplementedError
 
     def define(self, name: str, node: ast.AST) -> None:
         if self.state is not None:
             self.state[name] = frozenset({node})
 
-    def use(self, node: ast.Name) -> None:
-        if self.scope.resolve(node.id) is not self.scope or (self.scope, node.id) in self.foreign:
-            return
-        seen = (self.state or {}).get(node.id, frozenset())
-        if seen:
-            self.found[node] = self.found.get(node, frozenset()) | seen
+    def copied(self) -> State | None:
+        return dict(self.state) if self.state is not None else None
 
     # -- statements ------------------------------------------------------------------------------------------
 
@@ -112,41 +102,37 @@ class _Walker:
             if node in self.taken:
                 self.body(node.body if self.taken[node] else node.orelse)
             else:
-                self._branches(node.body, node.orelse)
+                self._branches(node)
         elif isinstance(node, ast.For | ast.AsyncFor):
             self.expression(node.iter)
-            self._loop(node.body, node.orelse, node.target, None)
+            self.loop(node)
         elif isinstance(node, ast.While):
-            endless = isinstance(node.test, ast.Constant) and bool(node.test.value)
-            self._loop(node.body, node.orelse, None, node.test, endless)
-        elif isinstance(node, ast.Try):
+            self.loop(node)
+        elif isinstance(node, _Try):
             self._try(node)
         elif isinstance(node, ast.With | ast.AsyncWith):
             for item in node.items:
                 self.expression(item.context_expr)
                 if item.optional_vars is not None:
                     self.expression(item.optional_vars)
-            self.body(node.body)
+            self.with_body(node.body)
+        elif isinstance(node, ast.Match):
+            self._match(node)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            self._definition(node)
+            self.definition(node)
         else:
             self._simple(node)
 
-    def _definition(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
-        for part in node.decorator_list:
+    def definition(self, node: Function | ast.ClassDef) -> None:
+        more = node.bases if isinstance(node, ast.ClassDef) else defaults(node.args)
+        for part in (*node.decorator_list, *more):
             self.expression(part)
-        if isinstance(node, ast.ClassDef):
-            for part in node.bases:
-                self.expression(part)
-        else:
-            for default in (*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
-                self.expression(default)
         self.define(node.name, node)
 
     def _simple(self, node: ast.stmt) -> None:
         if isinstance(node, ast.Import | ast.ImportFrom):
             for alias in node.names:
-                self.define(alias.asname or alias.name.split(".")[0], alias)
+                self.define(bound_name(alias), alias)
             return
         if isinstance(node, ast.AugAssign):
             self.expression(node.value)
@@ -172,45 +158,40 @@ class _Walker:
                 stack[-1].append(dict(self.state))
             self.state = None
 
-    def _branches(self, body: list[ast.stmt], orelse: list[ast.stmt]) -> None:
-        before = dict(self.state) if self.state is not None else None
-        self.body(body)
+    def _branches(self, node: ast.If) -> None:
+        before = self.copied()
+        self.body(node.body)
         after_body = self.state
         self.state = before
-        self.body(orelse)
-        self.state = _join(after_body, self.state)
+        self.body(node.orelse)
+        self.state = join(after_body, self.state)
 
-    def _loop(
-        self,
-        body: list[ast.stmt],
-        orelse: list[ast.stmt],
-        target: ast.expr | None,
-        test: ast.expr | None,
-        endless: bool = False,
-    ) -> None:
-        entry = dict(self.state) if self.state is not None else None
-        head = entry
+    def loop(self, node: Loop) -> None:
+        entry = head = self.copied()
         left: list[State] = []
-        for _ in range(2):  # twice: definitions at the end of the body reach its beginning
+        for _ in range(self.passes):
             self.breaks.append([])
             self.continues.append([])
             self.state = dict(head) if head is not None else None
-            if test is not None:
-                self.expression(test)
-            if target is not None:
-                self.expression(target)
-            self.body(body)
+            self.expression(node.test if isinstance(node, ast.While) else node.target)
+            self.body(node.body)
             left = self.breaks.pop()
-            head = _join(entry, self.state, *self.continues.pop())
+            head = join(entry, self.state, *self.continues.pop())
+        endless = (
+            isinstance(node, ast.While) and isinstance(node.test, ast.Constant) and bool(node.test.value)
+        )
         self.state = None if endless else (dict(head) if head is not None else None)
-        self.body(orelse)
-        self.state = _join(self.state, *left)
+        self.body(node.orelse)
+        self.state = join(self.state, *left)
 
-    def _try(self, node: ast.Try) -> None:
-        before = dict(self.state) if self.state is not None else None
+    def with_body(self, body: list[ast.stmt]) -> None:
+        self.body(body)
+
+    def _try(self, node: _Try) -> None:
+        before = self.copied()
         self.body(node.body)
         after = self.state
-        anywhere = _join(before, after)  # an exception may come after any statement of the body
+        anywhere = self.raised(before, node.body)
         ends = []
         for handler in node.handlers:
             self.state = dict(anywhere) if anywhere is not None else None
@@ -222,8 +203,31 @@ class _Walker:
             ends.append(self.state)
         self.state = after
         self.body(node.orelse)
-        self.state = _join(self.state, *ends)
-        self.body(node.finalbody)
+        self.state = join(self.state, *ends)
+        if node.finalbody:
+            self.finally_body(node.finalbody, anywhere)
+
+    def raised(self, before: State | None, body: list[ast.stmt]) -> State | None:
+        """The state in which an exception may leave `body`, which has just run; `before` it ran this was the state."""
+        return join(before, self.state)
+
+    def finally_body(self, body: list[ast.stmt], anywhere: State | None) -> None:
+        self.body(body)
+
+    def _match(self, node: ast.Match) -> None:
+        self.expression(node.subject)
+        before = self.copied()
+        ends = [before]
+        for case in node.cases:
+            self.state = dict(before) if before is not None else None
+            self.expression(case.pattern)
+            for name in bindings([case.pattern]):
+                self.define(name, case.pattern)
+            if case.guard is not None:
+                self.expression(case.guard)
+            self.body(case.body)
+            ends.append(self.state)
+        self.state = join(*ends)
 
     # -- expressions -----------------------------------------------------------------------------------------
 
@@ -233,22 +237,48 @@ class _Walker:
                 self.use(node)
             else:
                 self.define(node.id, node)
-            return
-        if isinstance(node, ast.Constant | ast.Lambda):
-            return
-        if isinstance(node, _COMPREHENSIONS):
+        elif isinstance(node, COMPREHENSIONS):
             for generator in node.generators:
                 self.expression(generator.iter)
                 self.expression(generator.target)
                 for test in generator.ifs:
                     self.expression(test)
-            parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-            for part in parts:
+            for part in [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]:
                 self.expression(part)
-            return
-        if isinstance(node, ast.NamedExpr):
+        elif isinstance(node, ast.NamedExpr):
             self.expression(node.value)
             self.expression(node.target)
+        elif not isinstance(node, ast.Constant | ast.Lambda):
+            for child in children(node):
+                self.expression(child)
+
+
+class _Reaching(Flow):
+    """Collects for each use in one scope the definitions that may reach it."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        found: dict[ast.Name, frozenset[ast.AST]],
+        foreign: set[tuple[Scope, str]],
+        taken: dict[ast.If, bool] | None = None,
+    ) -> None:
+        super().__init__(taken)
+        self.scope = scope
+        self.found = found
+        self.foreign = foreign
+
+    def run(self) -> None:
+        node = self.scope.node
+        if isinstance(node, ast.Lambda):
             return
-        for child in children(node):
-            self.expression(child)
+        if isinstance(node, Function):
+            for argument in all_arguments(node):
+                self.define(argument.arg, argument)
+        self.body(node.body)
+
+    def use(self, node: ast.Name) -> None:
+        if self.scope.resolve(node.id) is not self.scope or (self.scope, node.id) in self.foreign:
+            return
+        if seen := (self.state or {}).get(node.id):
+            self.found[node] = self.found.get(node, frozenset()) | seen

@@ -11,18 +11,19 @@ import bisect
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import TypeVar, cast
+from typing import cast
 
 import libcst as cst
 
 from . import edits as e
 from . import program
-from .blocks import LEADING, Blocks, carry_over, splice_imports, with_lost_comments
+from .blocks import LEADING, Blocks, only_comments, with_lost_comments
 from .edit_plan import EditNotApplied, EditPlan
+from .new_imports import add_imports
 from .places import Places
 from .skeleton import Skeleton, skeleton, without_end
 
-Node = TypeVar("Node", bound=cst.CSTNode)
+_HOLE = "__hole_{}__"
 
 
 def rewrite(text: str, edits: Iterable[e.Edit]) -> str:
@@ -32,8 +33,6 @@ def rewrite(text: str, edits: Iterable[e.Edit]) -> str:
     firsts = [part.first for part in own]
     for edit in edits:
         wanted[bisect.bisect(firsts, edit.line) - 1].append(edit)
-    if not wanted:
-        return text
     pieces = (_rewrite(part.text, part.first, wanted.get(number, [])) for number, part in enumerate(own))
     return program.join(text, pieces)
 
@@ -62,13 +61,8 @@ class _Rewriter(cst.CSTTransformer):
         super().__init__()
         self.plan = plan
         self.updated: dict[cst.CSTNode, cst.CSTNode] = {}
-        self.keep = {
-            plan.nodes[n]
-            for edits in plan.edits.values()
-            for edit in edits
-            for n in _held(edit)
-            if n in plan.nodes
-        }
+        holes = [h for edits in plan.edits.values() for edit in edits for h in _holes(edit).values()]
+        self.keep = {plan.nodes[hole] for hole in holes if hole in plan.nodes}
         self.skips = True  # whether expressions without edits are passed over: they hold no comment to lose
         self.quotes: list[str] = []  # opening quotes of the f-strings around the current node
         self.blocks = Blocks(plan)
@@ -86,17 +80,15 @@ class _Rewriter(cst.CSTTransformer):
     def on_leave(self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT) -> cst.CSTNodeT:
         # No `leave_` method here removes a node or makes several of it.
         result = cast(cst.CSTNode, super().on_leave(original_node, updated_node))
-        for edit in self.plan.edits.get(original_node, ()):
-            if original_node in self.keep:
-                self.updated[original_node] = result  # an edit may wrap the very node it replaces
-            if isinstance(edit, e.Replace):
-                result = self._template(edit, edit.template, edit.holes)
+        kept = original_node in self.keep
+        if kept:
+            self.updated[original_node] = result  # an edit may wrap the very node it replaces
+        for edit in self.plan.edits_of(original_node):
+            if isinstance(edit, e.Replace | e.ReplaceStatement):
+                result = self._replaced(edit)
                 self.plan.done.add(edit)
-            elif isinstance(edit, e.ReplaceStatement):
-                result = self._statement(edit)
-                self.plan.done.add(edit)
-        if original_node in self.keep:
-            self.updated[original_node] = result
+                if kept:
+                    self.updated[original_node] = result
         if (
             result is not original_node
             and isinstance(result, LEADING)
@@ -107,21 +99,22 @@ class _Rewriter(cst.CSTTransformer):
 
     # -- expressions -----------------------------------------------------------------------------------------
 
-    def _template(self, edit: e.Edit, template: str, holes: dict[str, ast.expr]) -> cst.BaseExpression:
-        template = self._requoted(edit, template)
-        code = re.sub(r"\{(\w+)\}", r"__hole_\1__", template) if holes else template
-        expression = cst.parse_expression(code, config=self.plan.module.config_for_parsing)
-        return self._fill(expression, edit, holes)
-
-    def _statement(self, edit: e.ReplaceStatement) -> cst.BaseSmallStatement:
-        code = re.sub(r"\{(\w+)\}", r"__hole_\1__", edit.code) if edit.holes else edit.code
-        line = cst.parse_statement(code, config=self.plan.module.config_for_parsing)
-        assert isinstance(line, cst.SimpleStatementLine)
-        return self._fill(line.body[0], edit, edit.holes)
-
-    def _requoted(self, edit: e.Edit, template: str) -> str:
-        """Before Python 3.12 a string inside an f-string may not use the f-string's own quotes."""
-        return template.replace('"', "'") if self.quotes and self.quotes[-1].endswith('"') else template
+    def _replaced(self, edit: e.Replace | e.ReplaceStatement) -> cst.CSTNode:
+        config = self.plan.module.config_for_parsing
+        if isinstance(edit, e.Replace):
+            template = edit.template
+            if self.quotes and self.quotes[-1].endswith('"'):
+                # Before Python 3.12 a string inside an f-string may not use the f-string's own quotes.
+                template = template.replace('"', "'")
+            node: cst.CSTNode = cst.parse_expression(_with_holes(template, edit), config=config)
+        else:
+            line = cst.parse_statement(_with_holes(edit.code, edit), config=config)
+            node = cst.ensure_type(line, cst.SimpleStatementLine).body[0]
+        if not edit.holes:
+            return node
+        places = {name: self.plan.concrete(hole, edit) for name, hole in edit.holes.items()}
+        fillings = {_HOLE.format(name): self.updated[place] for name, place in places.items()}
+        return cast(cst.CSTNode, node.visit(_Fill(cast(dict[str, cst.BaseExpression], fillings))))
 
     def visit_FormattedString(self, node: cst.FormattedString) -> None:
         self.quotes.append(node.start)
@@ -132,56 +125,42 @@ class _Rewriter(cst.CSTTransformer):
         self.quotes.pop()
         return updated_node
 
-    def _fill(self, node: Node, edit: e.Edit, holes: dict[str, ast.expr]) -> Node:
-        fillings = {}
-        for name, hole in holes.items():
-            fillings[f"__hole_{name}__"] = cast(
-                cst.BaseExpression, self.updated[self.plan.concrete(hole, edit)]
-            )
-        return cast(Node, node.visit(_Fill(fillings))) if fillings else node
-
     # -- calls -----------------------------------------------------------------------------------------------
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        result = updated_node
+        if not self.plan.edits_of(original_node):
+            return updated_node
         arguments = list(zip(original_node.args, updated_node.args, strict=True))
-        edits = self.plan.edits.get(original_node, ())
-        for edit in edits:
-            if isinstance(edit, e.RemoveArgument):
-                assert edit.argument is not None
-                target = self.plan.concrete(edit.argument, edit)
-                kept = [pair for pair in arguments if pair[0].value is not target]
-                if len(kept) == len(arguments):
-                    raise EditNotApplied(edit)
-                if kept and arguments[-1][0].value is target:
-                    kept[-1] = (kept[-1][0], _as_last(kept[-1][1], arguments[-1][1]))
-                arguments = kept
-                self.plan.done.add(edit)
-        args = [pair[1] for pair in arguments]
-        for edit in edits:
-            if isinstance(edit, e.InsertArgument):
-                args = _insert_argument(args, edit)
-                self.plan.done.add(edit)
-        return result.with_changes(args=args) if edits else result
+        for removal in self.plan.made(original_node, e.RemoveArgument):
+            assert removal.argument is not None
+            target = self.plan.concrete(removal.argument, removal)
+            kept = [pair for pair in arguments if pair[0].value is not target]
+            if len(kept) == len(arguments):
+                raise EditNotApplied(removal)
+            if kept and arguments[-1][0].value is target:
+                kept[-1] = (kept[-1][0], _as_last(kept[-1][1], arguments[-1][1]))
+            arguments = kept
+        args = [updated for _, updated in arguments]
+        for insertion in self.plan.made(original_node, e.InsertArgument):
+            args = _insert_argument(args, insertion)
+        return updated_node.with_changes(args=args)
 
     # -- imports ---------------------------------------------------------------------------------------------
 
     def leave_ImportFrom(
         self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom
     ) -> cst.BaseSmallStatement:
-        gone = [edit for edit in self.plan.edits.get(original_node, ()) if isinstance(edit, e.RemoveImport)]
-        if not gone or isinstance(updated_node.names, cst.ImportStar):
+        if isinstance(updated_node.names, cst.ImportStar):
             return updated_node
-        names = list(updated_node.names)
-        for edit in gone:
-            kept = [name for name in names if _bound_by(name) != edit.name]
+        names = updated_node.names
+        for edit in self.plan.made(original_node, e.RemoveImport):
+            kept = [n for n in names if (n.evaluated_alias or n.evaluated_name) != edit.name]
             if not kept or len(kept) == len(names):
                 raise EditNotApplied(edit)
             if kept[-1] is not names[-1]:
                 kept[-1] = kept[-1].with_changes(comma=names[-1].comma)
             names = kept
-            self.plan.done.add(edit)
-        return updated_node.with_changes(names=names)
+        return updated_node.with_changes(names=names) if names is not updated_node.names else updated_node
 
     # -- functions -------------------------------------------------------------------------------------------
 
@@ -189,16 +168,16 @@ class _Rewriter(cst.CSTTransformer):
         self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
     ) -> cst.FunctionDef:
         result = updated_node
-        for edit in self.plan.edits.get(original_node, ()):
+        for edit in self.plan.edits_of(original_node):
             if isinstance(edit, e.ReplaceParameter):
                 result = _replace_parameter(result, edit)
-                self.plan.done.add(edit)
             elif isinstance(edit, e.InsertParameter):
                 result = _insert_parameter(result, edit)
-                self.plan.done.add(edit)
             elif isinstance(edit, e.InsertAtStart):
                 result = self.blocks.insert_at_start(result, edit.code)
-                self.plan.done.add(edit)
+            else:
+                continue  # an edit of a statement, which its block makes
+            self.plan.done.add(edit)
         return result
 
     # -- statements ------------------------------------------------------------------------------------------
@@ -228,18 +207,18 @@ class _Rewriter(cst.CSTTransformer):
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
         body, rest = self.blocks.rebuild(original_node.body, updated_node.body)
-        module = updated_node.with_changes(body=body, footer=[*carry_over(rest), *updated_node.footer])
-        additions = [edit for edit in self.plan.edits.get(original_node, ()) if isinstance(edit, e.AddImport)]
-        self.plan.done.update(additions)
-        return splice_imports(module, list(dict.fromkeys(edit.code for edit in additions)))
+        module = updated_node.with_changes(body=body, footer=[*only_comments(rest), *updated_node.footer])
+        additions = self.plan.made(original_node, e.AddImport)
+        return add_imports(module, list(dict.fromkeys(edit.code for edit in additions)))
 
 
-def _bound_by(alias: cst.ImportAlias) -> str:
-    return alias.evaluated_alias or alias.evaluated_name
+def _holes(edit: e.Edit) -> dict[str, ast.expr]:
+    return edit.holes if isinstance(edit, e.Replace | e.ReplaceStatement) else {}
 
 
-def _held(edit: e.Edit) -> list[ast.AST]:
-    return list(getattr(edit, "holes", {}).values())
+def _with_holes(code: str, edit: e.Edit) -> str:
+    """Code that parses: its holes are names."""
+    return re.sub(r"\{(\w+)\}", lambda found: _HOLE.format(found[1]), code) if _holes(edit) else code
 
 
 class _Fill(cst.CSTTransformer):
@@ -314,8 +293,7 @@ def _insert_argument(args: list[cst.Arg], edit: e.InsertArgument) -> list[cst.Ar
             behind = behind.with_changes(first_line=between.first_line)
         previous = last.with_changes(comma=space, whitespace_after_arg=cst.SimpleWhitespace(""))
         return [*args[:-1], previous, parsed.with_changes(whitespace_after_arg=behind)]
-    comma: cst.Comma = space
-    return [*args[: edit.position], parsed.with_changes(comma=comma), *args[edit.position :]]
+    return [*args[: edit.position], parsed.with_changes(comma=space), *args[edit.position :]]
 
 
 def _parse_parameter(code: str) -> cst.Param:
@@ -333,18 +311,17 @@ def _replace_parameter(node: cst.FunctionDef, edit: e.ReplaceParameter) -> cst.F
             if param.name.value != edit.name:
                 continue
             if edit.code:
-                fresh = _parse_parameter(edit.code)
-                group[index] = fresh.with_changes(
-                    comma=param.comma, whitespace_after_param=param.whitespace_after_param
-                )
+                group[index] = _in_place_of(param, _parse_parameter(edit.code))
             else:
                 if index == len(group) - 1 and index > 0:
-                    group[index - 1] = group[index - 1].with_changes(
-                        comma=param.comma, whitespace_after_param=param.whitespace_after_param
-                    )
+                    group[index - 1] = _in_place_of(param, group[index - 1])
                 del group[index]
             return node.with_changes(params=params.with_changes(**{field: group}))
     raise EditNotApplied(edit)
+
+
+def _in_place_of(param: cst.Param, other: cst.Param) -> cst.Param:
+    return other.with_changes(comma=param.comma, whitespace_after_param=param.whitespace_after_param)
 
 
 def _insert_parameter(node: cst.FunctionDef, edit: e.InsertParameter) -> cst.FunctionDef:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar, overload
 
-from .nodes import FunctionNode
+from .bindings import bound_name
+from .nodes import Function, FunctionNode, all_arguments, defaults
 from .program import modules_of
 from .walks import children
 
@@ -36,7 +37,7 @@ class Scope:
 
     @property
     def is_function(self) -> bool:
-        return isinstance(self.node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        return isinstance(self.node, _FUNCTIONS)
 
     @property
     def module(self) -> Scope:
@@ -77,14 +78,14 @@ class ScopeTable:
             self.of_node[module] = self.scopes[module] = Scope(module, None)
             if module is not tree:
                 self.parents[module] = tree
-            self._visit_children(module, self.scopes[module])
+            self._visit_each(children(module), self.scopes[module], module)
 
     @overload
     def each(self, kind: type[A], /) -> list[A]: ...
     @overload
     def each(self, kind: type[A], other: type[B], /) -> list[A | B]: ...
     def each(self, *kinds: type[ast.AST]) -> Iterable[ast.AST]:
-        """The nodes of exactly these kinds that the text has, each kind from its top to its bottom."""
+        """The nodes of exactly these kinds, each kind in the order of the text."""
         return [node for kind in kinds for node in self._by_class.get(kind, ())]
 
     @cached_property
@@ -99,69 +100,49 @@ class ScopeTable:
         """The script's own top level."""
         return next(scope for scope in reversed(self.scopes.values()) if scope.parent is None)
 
-    def _visit_children(self, node: ast.AST, scope: Scope) -> None:
-        parents = self.parents
-        for child in children(node):
-            parents[child] = node
-            self._visit(child, scope)
+    def _visit_each(self, nodes: Iterable[ast.AST], scope: Scope, parent: ast.AST) -> None:
+        for node in nodes:
+            self.parents[node] = parent
+            self.of_node[node] = scope
+            self._visit(node, scope)
 
     def _visit(self, node: ast.AST, scope: Scope) -> None:
-        self.of_node[node] = scope
         if isinstance(node, ast.Name):
             if not isinstance(node.ctx, ast.Load):
                 scope.names.add(node.id)
-            return
-        if isinstance(node, _FUNCTIONS):
+        elif isinstance(node, _FUNCTIONS):
             self._visit_function(node, scope)
-            return
-        if isinstance(node, ast.ClassDef):
+        elif isinstance(node, ast.ClassDef):
             scope.names.add(node.name)
-            inner = Scope(node, scope)
-            self.scopes[node] = inner
-            for part in (*node.decorator_list, *node.bases, *node.keywords):
-                self.parents[part] = node
-                self._visit(part, scope)
-            for statement in node.body:
-                self.parents[statement] = node
-                self._visit(statement, inner)
-            return
-        if isinstance(node, _BINDERS):
-            self._bind(node, scope)
-        self._visit_children(node, scope)
+            self.scopes[node] = inner = Scope(node, scope)
+            self._visit_each((*node.decorator_list, *node.bases, *node.keywords), scope, node)
+            self._visit_each(node.body, inner, node)
+        else:
+            if isinstance(node, _BINDERS):
+                self._bind(node, scope)
+            self._visit_each(children(node), scope, node)
 
     def _visit_function(self, node: FunctionNode, scope: Scope) -> None:
-        inner = Scope(node, scope)
-        self.scopes[node] = inner
+        self.scopes[node] = inner = Scope(node, scope)
         if not isinstance(node, ast.Lambda):
             scope.names.add(node.name)
-            for decorator in node.decorator_list:
-                self.parents[decorator] = node
-                self._visit(decorator, scope)
-            if node.returns is not None:
-                self.parents[node.returns] = node
-                self._visit(node.returns, scope)
+            self._visit_each(node.decorator_list, scope, node)
+            self._visit_each([node.returns] if node.returns is not None else [], scope, node)
         self.parents[node.args] = node
         self.of_node[node.args] = inner
-        for default in (*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
-            self.parents[default] = node.args
-            self._visit(default, scope)
+        self._visit_each(defaults(node.args), scope, node.args)
         for argument in all_arguments(node):
             self.parents[argument] = node.args
             self.of_node[argument] = inner
             inner.names.add(argument.arg)
             if argument.annotation is not None:
-                self.parents[argument.annotation] = argument
-                self._visit(argument.annotation, scope)
-        body = [node.body] if isinstance(node, ast.Lambda) else node.body
-        for statement in body:
-            self.parents[statement] = node
-            self._visit(statement, inner)
+                self._visit_each([argument.annotation], scope, argument)
+        self._visit_each([node.body] if isinstance(node, ast.Lambda) else node.body, inner, node)
 
     @staticmethod
     def _bind(node: ast.AST, scope: Scope) -> None:
         if isinstance(node, ast.Import | ast.ImportFrom):
-            for alias in node.names:
-                scope.names.add(alias.asname or alias.name.split(".")[0])
+            scope.names.update(map(bound_name, node.names))
         elif isinstance(node, ast.ExceptHandler) and node.name:
             scope.names.add(node.name)
         elif isinstance(node, ast.Global):
@@ -177,20 +158,15 @@ class ScopeTable:
             parent = self.parents.get(parent)
 
     def is_inside(self, node: ast.AST, around: ast.AST) -> bool:
-        """Whether `node` is `around`, or stands in it."""
+        """Whether `node` is `around` or stands inside it."""
         return node is around or any(a is around for a in self.ancestors(node))
 
-    def function_around(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    def function_around(self, node: ast.AST) -> Function | None:
         """The innermost function with a name that `node` stands in."""
-        around = self.parents.get(node)
-        while around is not None:
-            if isinstance(around, _NAMED_FUNCTIONS):
-                return around
-            around = self.parents.get(around)
-        return None
+        return next((a for a in self.ancestors(node) if isinstance(a, _NAMED_FUNCTIONS)), None)
 
     def is_whole_else(self, node: ast.AST) -> bool:
-        """Whether a statement is an `if` that is all another one's `else` holds, as an `elif` is."""
+        """Whether a statement is an `if` that is the whole `else` of another one, as an `elif` is."""
         parent = self.parents.get(node)
         return isinstance(node, ast.If) and isinstance(parent, ast.If) and parent.orelse == [node]
 
@@ -199,12 +175,6 @@ class ScopeTable:
         if isinstance(node, ast.stmt):
             return node
         return next(a for a in self.ancestors(node) if isinstance(a, ast.stmt))
-
-
-def all_arguments(node: FunctionNode) -> list[ast.arg]:
-    args = node.args
-    found = [*args.posonlyargs, *args.args, *args.kwonlyargs]
-    return found + [a for a in (args.vararg, args.kwarg) if a is not None]
 
 
 def suites(node: ast.AST) -> Iterator[list[ast.stmt]]:

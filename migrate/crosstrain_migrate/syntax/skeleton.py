@@ -1,7 +1,7 @@
-"""A script in which each statement that no edit concerns stands as a mere name.
+"""A script in which a name stands for each statement that no edit concerns.
 
-LibCST takes longer for a text than all the rest of migrate together, and most edits concern few statements. So LibCST
-gets the skeleton, and what it makes of that gets the statements back as they were.
+LibCST takes longer for a text than the rest of migrate together, and most edits concern few statements. LibCST therefore
+rewrites the skeleton; afterwards the names are replaced by the original statements.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .scopes import suites
 _NAME = re.compile(r"__crosstrain_kept_(\d+)__")
 _INDENTED_COMMENT = re.compile(r"^[ \t\f]+#", re.MULTILINE)
 _Kinds = tuple[type[ast.stmt], ...]
-_SHORT = 24  # characters: about as long as its name
-# What these edits name moves or goes, with every comment in it.
+_SHORT = 24  # characters: about the length of a name
+# These edits move or remove the statements they name, with all comments in them.
 _AS_A_WHOLE = (e.RemoveStatement, e.Unwrap, e.Fold, e.Guard, e.Within)
 
 
 class Skeleton:
-    """`text`, and where in it everything else of the original is. `kept`: the statements that stand as names."""
+    """`text`, and how its positions map to those of the original. `kept`: the statements that names stand for."""
 
     def __init__(self, original: Places, kept: tuple[Span, ...] = ()) -> None:
         self._original = original
@@ -52,7 +52,7 @@ class Skeleton:
         return self._lines.place(offset + self._shifts[number])
 
     def restored(self, text: str) -> str | None:
-        """`text`, made from the skeleton, with its statements; None where one cannot be put back just as it was."""
+        """`text`, made from the skeleton, with the original statements; None where one cannot be restored exactly."""
         places = [(int(found[1]), found.start()) for found in _NAME.finditer(text)]
         if sorted(number for number, _ in places) != list(range(len(self._kept))):
             return None
@@ -133,7 +133,7 @@ def _as_one(run: list[Span]) -> Iterator[Span]:
 
 
 def _is_looked_at(node: ast.stmt, kinds: _Kinds) -> bool:
-    """Docstrings, and the imports of a file that gets another: where something is inserted depends on them."""
+    """Docstrings, and the imports of a file that gets a new one: they decide where something is inserted."""
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant | ast.JoinedStr)
     return isinstance(node, kinds)

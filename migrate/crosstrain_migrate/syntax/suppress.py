@@ -1,14 +1,14 @@
-"""Comments with which an author keeps the tool away.
+"""Comments with which an author suppresses rules.
 
 - `# migrate: skip` at the end of a line: nothing in that statement (for a compound one: in its header);
   alone on a line: nothing in the statement below;
 - `# migrate: off` and `# migrate: on` around a block; `off` without `on` holds to the end of the file;
 - `# migrate: skip-file` anywhere: nothing in the file.
 
-`skip`, `off` and `skip-file` may name codes or their prefixes (`# migrate: skip CT2,CT401`): only those rules
-keep away then. A reason may follow (`# migrate: skip CT4 -- every rank logs to its own file`).
+`skip`, `off` and `skip-file` may name codes or their prefixes (`# migrate: skip CT2,CT401`) and then suppress
+only those rules. A reason may follow (`# migrate: skip CT4 -- every rank logs to its own file`).
 
-What a comment that keeps away a part of the conversion comes to is in `policy`.
+`rules.policy` decides what follows when a comment suppresses a part of the conversion.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _END = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Lines `first` to `last` where the rules that `codes` begin (all, when empty) keep away."""
+    """Lines `first` to `last`, where the rules whose codes start with one of `codes` (all, when empty) are suppressed."""
 
     line: int
     column: int
@@ -54,7 +54,7 @@ class Region:
 
 @dataclass(slots=True)
 class Suppressions:
-    """A file's suppression comments. Remembers which were needed, so that the others can be reported."""
+    """A file's suppression comments. It remembers which were needed, so that the others can be reported."""
 
     regions: tuple[Region, ...] = ()
     problems: tuple[Finding, ...] = ()
@@ -62,7 +62,7 @@ class Suppressions:
 
     @property
     def whole_file(self) -> bool:
-        """Whether `# migrate: skip-file` keeps every rule away from the file."""
+        """Whether `# migrate: skip-file` suppresses every rule in the file."""
         return any(region.verb == "skip-file" and not region.codes for region in self.regions)
 
     def allows(self, line: int, code: str) -> bool:
@@ -70,7 +70,7 @@ class Suppressions:
         return self.keeping_away(line, code) is None
 
     def keeping_away(self, line: int, code: str, *, beside: bool = False) -> Region | None:
-        """What keeps rule `code` from line `line`; with `beside`, from putting a statement before or after it."""
+        """The comment that suppresses rule `code` in line `line`; with `beside`, one that forbids a statement next to it."""
         covering = [
             region
             for region in self.regions
@@ -80,7 +80,7 @@ class Suppressions:
         return covering[0] if covering else None
 
     def reports(self, *, unused: bool) -> tuple[Finding, ...]:
-        """Comments that cannot be understood and, with `unused`, those that kept nothing away.
+        """Comments that cannot be understood and, with `unused`, those that suppressed nothing.
 
         Ask for the unused after all rules have run; it means nothing when only some were selected.
         """
@@ -90,7 +90,7 @@ class Suppressions:
                 UNUSED,
                 region.line,
                 region.column,
-                f"`{region.comment}` keeps nothing away",
+                f"`{region.comment}` suppresses nothing",
                 "Remove the comment.",
                 Severity.NOTE,
             )
@@ -137,7 +137,7 @@ def suppressions(text: str) -> Suppressions:
 
 
 def remaining_todo(text: str) -> tuple[Finding, ...]:
-    """That lines of an earlier ``--todo`` are left."""
+    """The finding about lines that an earlier ``--todo`` has left."""
     lines = [number for number, line in enumerate(text.split("\n"), 1) if line.lstrip().startswith(MARK)]
     if not lines:
         return ()
@@ -152,7 +152,7 @@ def _not_understood(line: int, column: int, comment: str) -> Finding:
 
 
 def _comments(text: str) -> Iterator[tuple[int, int, str, int, int]]:
-    """(line, column, comment, first, last): each comment, and the lines of the statement it speaks of."""
+    """(line, column, comment, first, last): each comment, and the lines of the statement it applies to."""
     waiting: list[tuple[int, int, str]] = []
     start: int | None = None
     try:

@@ -13,8 +13,8 @@ from crosstrain_migrate.facts.arguments import argument_of, keywords_of, positio
 from crosstrain_migrate.facts.interpretation import Interpretation
 from crosstrain_migrate.facts.memory import ANY
 from crosstrain_migrate.facts.values import External, Generator, Instance, Sequence, Value, Values
-from crosstrain_migrate.syntax.nodes import FunctionNode, fields_of
-from crosstrain_migrate.syntax.scopes import Scope, all_arguments
+from crosstrain_migrate.syntax.nodes import FunctionNode, all_arguments, fields_of
+from crosstrain_migrate.syntax.scopes import Scope
 
 from .modules import call_module
 from .tensor_functions import of_unknown

@@ -9,8 +9,9 @@ In: the bytes of a notebook. Out: a `Source`. Every room above `facts` may impor
 
 from __future__ import annotations
 
+from crosstrain_migrate.syntax.program import MARKER as PROGRAM
+
 MARK = "'crosstrain cell "  # how the line above each cell begins, in a linked text
-_PROGRAM = "'crosstrain file "  # as in syntax.program
 
 
 def is_linked(text: str) -> bool:
@@ -18,4 +19,4 @@ def is_linked(text: str) -> bool:
 
     Asked of every script, so it costs nothing.
     """
-    return text.startswith(MARK) or (text.startswith(_PROGRAM) and f"\n{MARK}" in text)
+    return text.startswith(MARK) or (text.startswith(PROGRAM) and f"\n{MARK}" in text)

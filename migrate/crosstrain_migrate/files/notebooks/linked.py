@@ -86,10 +86,11 @@ class Cells:
     def told(self, said: str) -> str:
         """A sentence that names lines of the linked text, in cells and their lines."""
         said = re.sub(r"\bline (\d+)", lambda found: self.spoken(int(found[1])), said)
-        return re.sub(r"\blines ((?:\d+(?:, | and )?)+)", lambda found: self._several(found[1]), said)
 
-    def _several(self, listed: str) -> str:
-        return re.sub(r"\d+", lambda found: self.spoken(int(found[0])), listed)
+        def several(found: re.Match[str]) -> str:
+            return re.sub(r"\d+", lambda number: self.spoken(int(number[0])), found[1])
+
+        return re.sub(r"\blines ((?:\d+(?:, | and )?)+)", several, said)
 
 
 def mask(source: str) -> str:

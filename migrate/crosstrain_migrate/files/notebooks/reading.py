@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crosstrain_migrate.files.sources import Piece, Source, Unusable
-from crosstrain_migrate.results import InputError
+from crosstrain_migrate.files.sources import Piece, Source, unusable
 
 from . import spans
 from .linked import Cells, is_python, link, split
 from .spans import Span
 
+_SAVE = "Save it again in Jupyter."
 _UPGRADE = "Save it in Jupyter, or: jupyter nbconvert --to notebook --inplace {}"
 
 
@@ -32,7 +32,7 @@ class Cell:
     values: dict[str, Span]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Notebook(Source):
     """`text` is the linked text of the cells; `json` the file's own, without its byte order mark."""
 
@@ -65,13 +65,6 @@ class Notebook(Source):
             for number in old
             if old[number] != new[number]
         ]
-
-    def place(self, line: int, column: int | None = None) -> str:
-        cell, inner = Cells(self.text)(line)
-        return f"cell {cell}:{inner}" + (f":{column}" if column else "")
-
-    def spoken(self, line: int) -> str:
-        return Cells(self.text).spoken(line)
 
     def cell_line(self, line: int) -> tuple[int | None, int]:
         return Cells(self.text)(line)
@@ -119,15 +112,15 @@ def decode(path: Path, data: bytes, target: Path) -> Notebook:
         text = data.decode("utf-8-sig")
         notebook = json.loads(text, strict=False)
     except UnicodeDecodeError as error:
-        raise _unusable(
+        raise unusable(
             path, f"is not UTF-8 text (byte 0x{data[error.start]:02x})", "Save it in Jupyter."
         ) from error
     except json.JSONDecodeError as error:
-        reason = f"is not a notebook: it is no JSON ({error.msg})"
-        remedy = "Take it from version control, or have Jupyter write it anew."
-        raise Unusable(InputError(path, reason, remedy, error.lineno, error.colno)) from error
+        reason = f"is not a notebook: it is not JSON ({error.msg})"
+        remedy = "Restore it from version control, or save it again in Jupyter."
+        raise unusable(path, reason, remedy, error.lineno, error.colno) from error
     except RecursionError as error:
-        raise _unusable(path, "is nested too deeply for a notebook", "Leave it out.") from error
+        raise unusable(path, "is nested too deeply for a notebook", "Leave it out.") from error
     _check(path, notebook)
     cells = tuple(_cells(path, text, notebook["cells"]))
     linked = link((cell.number, _unix(cell.source)) for cell in cells)
@@ -136,16 +129,16 @@ def decode(path: Path, data: bytes, target: Path) -> Notebook:
 
 def _check(path: Path, notebook: Any) -> None:
     if not isinstance(notebook, dict) or not ("cells" in notebook or "worksheets" in notebook):
-        raise _unusable(path, "is not a notebook: it has no cells", "Leave it out, or name the notebook.")
+        raise unusable(path, "is not a notebook: it has no cells", "Leave it out, or name the notebook.")
     version = notebook.get("nbformat")
     if version != 4:
         remedy = _UPGRADE.format(path.name)
-        raise _unusable(path, f"is a notebook of format {version}, and only format 4 is read", remedy)
+        raise unusable(path, f"is a notebook of format {version}, and only format 4 is read", remedy)
     if not isinstance(notebook["cells"], list) or not notebook["cells"]:
-        raise _unusable(path, "is a notebook without cells", "Leave it out, or name one with code.")
+        raise unusable(path, "is a notebook without cells", "Leave it out, or name one with code.")
     language = _language(notebook.get("metadata"))
     if language not in ("", "python"):
-        raise _unusable(path, f"is a notebook for {language}, not for Python", "Leave it out.")
+        raise unusable(path, f"is a notebook for {language}, not for Python", "Leave it out.")
 
 
 def _language(metadata: Any) -> str:
@@ -165,10 +158,10 @@ def _cells(path: Path, text: str, read: list[Any]) -> list[Cell]:
     for number, (cell, (place, _)) in enumerate(zip(read, spans.items(text, start), strict=True), 1):
         kind = cell.get("cell_type") if isinstance(cell, dict) else None
         if kind not in ("code", "markdown", "raw"):
-            raise _unusable(path, f"has a cell {number} that is no cell", "Have Jupyter write it anew.")
+            raise unusable(path, f"has a cell {number} that is not a cell of a notebook", _SAVE)
         source = _joined(cell.get("source"))
         if source is None:
-            raise _unusable(path, f"has a cell {number} without a source", "Have Jupyter write it anew.")
+            raise unusable(path, f"has a cell {number} without a source", _SAVE)
         if kind == "code" and is_python(source):
             found.append(Cell(number, source, spans.members(text, place)))
     return found
@@ -189,7 +182,3 @@ def _ended(source: str) -> str:
 
 def _unix(source: str) -> str:
     return source.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _unusable(path: Path, reason: str, remedy: str) -> Unusable:
-    return Unusable(InputError(path, reason, remedy))

@@ -10,8 +10,8 @@ from collections.abc import Callable, Container
 
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import place_of
-from crosstrain_migrate.syntax.scopes import Scope, all_arguments
+from crosstrain_migrate.syntax.nodes import all_arguments, place_of
+from crosstrain_migrate.syntax.scopes import Scope
 
 RULE = "CT303"
 

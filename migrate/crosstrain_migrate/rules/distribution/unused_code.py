@@ -16,10 +16,10 @@ from crosstrain_migrate.facts.values import Class, Function, Instance, Method
 from crosstrain_migrate.rules.arguments import default_of
 from crosstrain_migrate.rules.side_effects import does_nothing, effectless, same_code
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import FunctionNode, place_of, written
+from crosstrain_migrate.syntax.nodes import FunctionNode, all_arguments, place_of, written
 from crosstrain_migrate.syntax.places import Places
 from crosstrain_migrate.syntax.program import modules_of, parse, path_of, read_only
-from crosstrain_migrate.syntax.scopes import Scope, all_arguments
+from crosstrain_migrate.syntax.scopes import Scope
 from crosstrain_migrate.syntax.walks import statements
 
 from .leftover_aliases import one_name

@@ -42,8 +42,7 @@ from crosstrain_migrate.facts.tensors import PER_SAMPLE, dims_of
 from crosstrain_migrate.facts.values import External, Value, site_of
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context
-from crosstrain_migrate.syntax.nodes import last_name, line_of
-from crosstrain_migrate.syntax.scopes import all_arguments
+from crosstrain_migrate.syntax.nodes import all_arguments, last_name, line_of
 from crosstrain_migrate.syntax.walks import walk
 
 from .batch_values import batch_values, kinds_of

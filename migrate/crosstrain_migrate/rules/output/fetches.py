@@ -8,8 +8,7 @@ from crosstrain_migrate.facts.arguments import keyword_of
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import External
 from crosstrain_migrate.rules.arguments import default_of
-from crosstrain_migrate.syntax.nodes import last_name
-from crosstrain_migrate.syntax.scopes import all_arguments
+from crosstrain_migrate.syntax.nodes import all_arguments, last_name
 from crosstrain_migrate.syntax.walks import walk
 
 from .opened_files import opens_for_writing

@@ -36,8 +36,7 @@ from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.placement import construction
 from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import line_of
-from crosstrain_migrate.syntax.scopes import all_arguments
+from crosstrain_migrate.syntax.nodes import all_arguments, line_of
 from crosstrain_migrate.syntax.walks import walk
 
 from . import communication

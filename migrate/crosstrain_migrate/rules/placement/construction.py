@@ -31,9 +31,9 @@ from crosstrain_migrate.rules.output import fetches, loggers, opened_files
 from crosstrain_migrate.rules.preparing.holders import stores
 from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import FunctionNode, line_of
+from crosstrain_migrate.syntax.nodes import FunctionNode, all_arguments, line_of
 from crosstrain_migrate.syntax.program import is_main_test, modules_of
-from crosstrain_migrate.syntax.scopes import Scope, all_arguments
+from crosstrain_migrate.syntax.scopes import Scope
 from crosstrain_migrate.syntax.walks import walk
 
 from . import precision_argument

@@ -14,8 +14,7 @@ import ast
 from crosstrain_migrate.rules.arguments import default_of
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import FunctionNode, line_of
-from crosstrain_migrate.syntax.scopes import all_arguments
+from crosstrain_migrate.syntax.nodes import FunctionNode, all_arguments, line_of
 from crosstrain_migrate.syntax.walks import walk
 
 from .device import Placement

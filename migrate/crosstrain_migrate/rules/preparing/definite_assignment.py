@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts.facts import Facts
-from crosstrain_migrate.syntax.nodes import written
-from crosstrain_migrate.syntax.scopes import all_arguments, suites
+from crosstrain_migrate.syntax.nodes import all_arguments, written
+from crosstrain_migrate.syntax.scopes import suites
 from crosstrain_migrate.syntax.walks import children, walk
 
 from .prepared_objects import suite_of

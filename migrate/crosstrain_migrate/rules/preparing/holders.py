@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.memory import ANY
 from crosstrain_migrate.facts.values import Sequence, Value, site_of
-from crosstrain_migrate.syntax.nodes import written
-from crosstrain_migrate.syntax.scopes import Scope, all_arguments
+from crosstrain_migrate.syntax.nodes import all_arguments, written
+from crosstrain_migrate.syntax.scopes import Scope
 from crosstrain_migrate.syntax.walks import walk
 
 

@@ -265,3 +265,35 @@ def test_a_function_that_is_given_the_model_prepares_it() -> None:
     assert "    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)" in result.after
     assert "def fit(model, loader, epochs, accelerator):" in result.after
     assert "    accelerator = Accelerator()\n    loader" in result.after  # before the model draws its weights
+
+
+BARS = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from tqdm import tqdm
+
+
+def bars(loader, **options):
+    return tqdm(loader, **options)
+
+
+def main():
+    loader = DataLoader(TensorDataset(torch.ones(64, 8), torch.zeros(64, dtype=torch.long)), 8)
+    net = nn.Linear(8, 3)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for epoch in bars(range(2), desc="epochs"):
+        for x, y in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(net(x), y).backward()
+            optimizer.step()
+
+
+main()
+"""
+
+
+def test_a_bar_whose_options_are_not_known_asks_for_no_accelerator() -> None:
+    result = migrate(BARS)
+    check_invariants(BARS, result)
+    assert "def bars(loader, **options):\n    return tqdm(loader, **options)" in result.after

@@ -115,7 +115,7 @@ def _waiting_gradients(training: Training, folder: Path) -> list[Part]:
             "save_state inside an accumulation window: the gradients of a sharded model in it are not saved, so that a "
             "training that continues from here begins a new window. Save where accelerator.sync_gradients is true "
             "to continue exactly.",
-            stacklevel=6,
+            stacklevel=7,
         )
         return []
     waiting = [

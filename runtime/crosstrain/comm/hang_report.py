@@ -21,12 +21,26 @@ from crosstrain.utils.script_frames import caller
 
 INTERVAL = 1.0  # seconds
 PATIENCE = timedelta(seconds=5)
+CONNECT = timedelta(seconds=60)
 REPORT_SECONDS = 60.0  # of waiting in one collective, after which the places are printed
 # Keys of the store. Each report is a round: one rank asks, and every rank answers once.
 _CLAIM = "crosstrain/claim/{round}"
 _ASKED = "crosstrain/asked/{round}"
 _PLACE = "crosstrain/place/{round}/{rank}"
 _SILENT = "does not answer: its process has ended, or its machine cannot be reached"
+
+
+def _connections(store: Any, number: int) -> list[Any]:
+    """Further connections to the store, which a busy machine may make slower than the group's time-out allows."""
+    usual = store.timeout
+    store.set_timeout(max(usual, CONNECT))
+    try:
+        made = [store.clone() for _ in range(number)]
+    finally:
+        store.set_timeout(usual)
+    for connection in made:
+        connection.set_timeout(usual)
+    return made
 
 
 @dataclass
@@ -55,9 +69,8 @@ class HangWatch:
         self._turn, self._since = 0, time.monotonic()
         self._reported_turn = -1  # the collective whose wait some rank has reported
         self._report: _Report | None = None
-        store: Any = _get_default_store()
         # A wait blocks its connection to the store, so the main thread and this one have their own.
-        self._asking_store, self._answering_store = store.clone(), store.clone()
+        self._asking_store, self._answering_store = _connections(_get_default_store(), 2)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="crosstrain-watch", daemon=True)
         self._thread.start()

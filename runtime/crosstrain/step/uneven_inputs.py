@@ -70,7 +70,7 @@ def join(
         warnings.warn(
             "join_uneven_inputs is only supported for multi-GPU and multi-CPU training, of prepared models that "
             "are not sharded; it has no effect here",
-            stacklevel=4,
+            stacklevel=3,
         )
         yield
         return

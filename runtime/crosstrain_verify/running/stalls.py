@@ -14,7 +14,15 @@ STALL_SECONDS = 12.0  # without CPU use; on a loaded machine a rank may get no C
 IDLE_TICKS = 10  # of CPU time between two looks (a tenth of a core), which waiting may use
 STACK_SECONDS = 0.3  # that a rank has to write its stack
 # Files in the stack of a rank that waits for the others.
-WAITS = ("distributed_c10d.py", "crosstrain/comm.py", "crosstrain/buckets.py", "crosstrain/gradients.py")
+WAITS = (
+    "distributed_c10d.py",
+    "crosstrain/comm/torch_backend.py",
+    "crosstrain/comm/device_limits.py",
+    "crosstrain/comm/outbox.py",
+    "crosstrain/comm/write_once.py",
+    "crosstrain/step/buckets.py",
+    "crosstrain/step/gradients.py",
+)
 
 
 @dataclass(frozen=True)

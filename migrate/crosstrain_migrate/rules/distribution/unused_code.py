@@ -160,6 +160,8 @@ class _UnusedCode:
             sites = self.facts.callers.get(node, [])
             parents = [self.facts.table.parents.get(site) for site in sites]
             statements = [parent for parent in parents if isinstance(parent, ast.Expr)]
+            if not all(effectless(argument) for site in sites for argument in arguments_of(site)):
+                continue
             if len(statements) == len(sites) and isinstance(self.facts.table.parents.get(node), ast.Module):
                 for statement in (*statements, node):
                     self._remove(statement)

@@ -78,7 +78,7 @@ def plan(context: Context) -> None:
             _echo(context, call)
 
 
-def _reached(context: Context, call: ast.Call, reports: bool = True) -> str | None:
+def _reached(context: Context, call: ast.Call) -> str | None:
     """The accelerator where `call` stands. None where `call` stays: its code asks for the main process already, or the
     accelerator is not available, which is reported."""
     if not context.allows(RULE, call) or is_for_main(context, call):
@@ -87,8 +87,7 @@ def _reached(context: Context, call: ast.Call, reports: bool = True) -> str | No
         return None
     if context.at_hand(call):
         return context.accelerator(call)
-    if reports:
-        _report(context, call)
+    _report(context, call)
     return None
 
 
@@ -103,9 +102,10 @@ def _only_main(context: Context, call: ast.Call, name: str, fresh: str, beside: 
 
     fresh: the keyword's value; beside: what becomes of the value `{x}` that the call gives already.
     """
-    spreads = _spreads_options(call)
-    accelerator = _reached(context, call, reports=not spreads)
-    if accelerator is None or spreads:
+    if _spreads_options(call):
+        return  # they may say it already
+    accelerator = _reached(context, call)
+    if accelerator is None:
         return
     said = keyword_of(call, name)
     reason = "shown by the main process alone"

@@ -114,10 +114,6 @@ class _EarlyUses(Flow):
 
     # -- statements: some may have run before, or may end in the middle ----------------------------------------------
 
-    def statement(self, node: ast.stmt) -> None:
-        if not isinstance(node, ast.AnnAssign) or node.value is not None:  # `x: int` binds nothing
-            super().statement(node)
-
     def definition(self, node: Function | ast.ClassDef) -> None:
         if isinstance(node, ast.ClassDef):
             own, state = self.own, self.copied()
@@ -131,7 +127,12 @@ class _EarlyUses(Flow):
         self.body(body)
         self.state = join(self.state, self.raised(before, body))  # the context may swallow an exception
 
+    def try_body(self, before: State | None, body: list[ast.stmt]) -> State | None:
+        self.body(body)
+        return self.raised(before, body)
+
     def raised(self, before: State | None, body: list[ast.stmt]) -> State | None:
+        """The state in which an exception may leave `body`, which has just run; `before` is the state above it."""
         after, self.state = self.state, dict(before) if before is not None else None
         self.may_bind(body)
         found, self.state = self.state, after

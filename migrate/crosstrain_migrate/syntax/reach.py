@@ -141,8 +141,9 @@ class Flow:
             self.expression(node.target)
             return
         if isinstance(node, ast.Assign | ast.AnnAssign):
-            if node.value is not None:
-                self.expression(node.value)
+            if node.value is None:
+                return  # `x: int` binds nothing
+            self.expression(node.value)
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 self.expression(target)
             return
@@ -189,9 +190,8 @@ class Flow:
 
     def _try(self, node: _Try) -> None:
         before = self.copied()
-        self.body(node.body)
+        anywhere = self.try_body(before, node.body)
         after = self.state
-        anywhere = self.raised(before, node.body)
         ends = []
         for handler in node.handlers:
             self.state = dict(anywhere) if anywhere is not None else None
@@ -207,8 +207,9 @@ class Flow:
         if node.finalbody:
             self.finally_body(node.finalbody, anywhere)
 
-    def raised(self, before: State | None, body: list[ast.stmt]) -> State | None:
-        """The state in which an exception may leave `body`, which has just run; `before` it ran this was the state."""
+    def try_body(self, before: State | None, body: list[ast.stmt]) -> State | None:
+        """Runs `body` and returns the state in which an exception may leave it; `before` is the state above it."""
+        self.body(body)
         return join(before, self.state)
 
     def finally_body(self, body: list[ast.stmt], anywhere: State | None) -> None:
@@ -267,6 +268,18 @@ class _Reaching(Flow):
         self.scope = scope
         self.found = found
         self.foreign = foreign
+        self.defined: list[tuple[str, ast.AST]] = []
+
+    def define(self, name: str, node: ast.AST) -> None:
+        super().define(name, node)
+        self.defined.append((name, node))
+
+    def try_body(self, before: State | None, body: list[ast.stmt]) -> State | None:
+        """Any definition in the body may be the last one before the exception, also where the body ends in a return."""
+        first = len(self.defined)
+        self.body(body)
+        inside = [{name: frozenset({node})} for name, node in self.defined[first:]]
+        return join(before, *inside) if before is not None else None
 
     def run(self) -> None:
         node = self.scope.node

@@ -480,3 +480,18 @@ def test_a_reader_that_goes_away_is_no_error(way: str) -> None:
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait() == -signal.SIGPIPE
+
+
+@pytest.mark.parametrize("options", [[], ["--output-format", "json"], ["--explain", "CT201"]], ids=" ".join)
+def test_a_full_disk_behind_standard_output_is_one_message(options: list[str], tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\n\nx = torch.ones(1).cuda()\n")
+    code = "from crosstrain_migrate.cli.commands import main; main()"
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-c", code, "train.py", *options],
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+        )
+    assert ran.returncode == 2
+    assert ran.stderr == b"error: standard output: cannot be written: No space left on device\n"

@@ -478,3 +478,14 @@ def test_a_real_terminal_gets_colours_unless_told_otherwise(
     assert process.wait() == 0, process.stderr.read() if process.stderr else ""
     assert b"torch_new" in shown
     assert (b"\x1b[3" in shown or b"\x1b[1;3" in shown) is coloured
+
+
+def test_a_steps_summary_that_cannot_be_written_is_named(
+    migrate: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text("torch_old\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "/dev/full")
+    ran = migrate("a.py", "--check", "--output-format", "github")
+    assert ran.code == 2
+    assert "error: /dev/full: cannot be written: No space left on device" in ran.err

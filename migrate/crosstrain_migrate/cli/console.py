@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterable
@@ -246,7 +247,10 @@ def _migrate_stdin(request: Request, showing: Reporting) -> int:
     except Unusable as problem:
         return _failed(problem)
     if showing.format is Format.TEXT and not showing.diff and request.mode is not Mode.CHECK:
-        sys.stdout.buffer.write(file.after)
+        try:
+            _put(file.after, None)
+        except OSError as error:
+            return _not_written(None, error)
     return _show(outcome, showing)
 
 
@@ -256,17 +260,19 @@ def _show(outcome: Outcome, showing: Reporting) -> int:
     from crosstrain_migrate.report import github, screen
 
     shown = screen.of_stderr()
-    if showing.format is Format.TEXT and showing.output is None:
-        if showing.diff:
+    is_text = showing.format is Format.TEXT and showing.output is None
+    try:
+        if is_text and showing.diff:
             report.print_diff(outcome)
+        elif not is_text:
+            _put(report.render(outcome, showing.format.value), showing.output)
+        if showing.format is Format.GITHUB:
+            github.append_summary(outcome)
+    except OSError as error:
+        return _not_written(showing.output, error)
+    if is_text:
         said = list(screen.messages(outcome, shown, hints=showing.hints))
     else:
-        try:
-            _put(report.render(outcome, showing.format.value), showing.output)
-            if showing.format is Format.GITHUB:
-                github.append_summary(outcome)
-        except OSError as error:
-            return _not_written(showing.output, error)
         said = [*screen.problems(outcome, shown), outcome.summary()]
     for message in said:
         _say(message)
@@ -348,7 +354,10 @@ def _failed(problem: Unusable) -> int:
 
 
 def _not_written(output: Path | None, error: OSError) -> int:
-    _say(f"error: {output}: cannot be written: {error.strerror or error}")
+    name = error.filename or output or "standard output"
+    if output is None:  # Python would try again when it ends, and fail then
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _say(f"error: {name}: cannot be written: {error.strerror or error}")
     return 2
 
 

@@ -26,14 +26,20 @@ def render(outcome: Outcome) -> str:
 
 
 def append_summary(outcome: Outcome) -> None:
-    """Appends the Markdown report to `$GITHUB_STEP_SUMMARY`; nothing outside GitHub Actions."""
+    """Appends the Markdown report to `$GITHUB_STEP_SUMMARY`; nothing outside GitHub Actions.
+
+    Raises OSError, which names the file.
+    """
     if not (file := os.environ.get("GITHUB_STEP_SUMMARY")):
         return
     from .markdown import render as markdown
 
     text = markdown(outcome, limit=_SUMMARY_LIMIT)
-    with Path(file).open("a", encoding="utf-8", errors="backslashreplace") as summary:
-        summary.write(text)
+    try:
+        with Path(file).open("a", encoding="utf-8", errors="backslashreplace") as summary:
+            summary.write(text)
+    except OSError as error:  # a full disk is not said of a file
+        raise OSError(error.errno, error.strerror, file) from None
 
 
 def _commands(outcome: Outcome) -> Iterator[str]:

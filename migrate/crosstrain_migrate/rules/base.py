@@ -147,6 +147,13 @@ class Context(Access):
         if self.facts.is_reached(node):
             self.findings.append(finding(rule, node, reason, remedy, severity))
 
+    def note_unguarded(self, rule: str, call: ast.Call, reason: str, remedy: str) -> None:
+        """Notes a call that every process makes; those of other files have one note together (`printing`)."""
+        if self.facts.table.of_node[call].file is self.home.scope.file:
+            self.note(rule, call, reason, remedy)
+        else:
+            self.unguarded_output.append(call)
+
     def assume(self, kind: str, rule: str, node: ast.AST, claim: str, about: ast.AST | None = None) -> None:
         """Record what the conversion takes for granted at a node; `kind` is a key of `assumptions.CHECKS`.
 

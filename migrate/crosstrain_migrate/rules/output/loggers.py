@@ -210,10 +210,7 @@ def _spreads_options(call: ast.Call) -> bool:
 
 
 def _report(context: Context, call: ast.Call) -> None:
-    if context.facts.table.of_node[call].file is not context.home.scope.file:
-        context.unguarded_output.append(call)
-        return
-    context.note(
+    context.note_unguarded(
         RULE,
         call,
         f"every process calls this `{ast.unparse(call.func)}`, because the Accelerator is not available here",

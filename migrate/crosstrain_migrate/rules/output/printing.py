@@ -64,7 +64,7 @@ def _print_once(context: Context, call: ast.Call, end: str = "") -> None:
 
 
 def _print_out_of_reach(context: Context, call: ast.Call) -> None:
-    """A print where the accelerator cannot be: one process calls the method that does nothing else, or it is said."""
+    """A print where the accelerator cannot be: one process calls the method that does nothing else, or a note says so."""
     sites = shapes.calls_by_one_process(context, call) if _is_in_module_class(context, call) else []
     for site in sites:
         if any(x.node is site.func for x in context.edits):
@@ -73,10 +73,7 @@ def _print_out_of_reach(context: Context, call: ast.Call) -> None:
         context.replace(site.func, RULE, ONCE, template, x=site.func)
     if sites or not _is_to_be_reported(context, call):
         return
-    if context.facts.table.of_node[call].file is not context.home.scope.file:
-        context.unguarded_output.append(call)
-        return
-    context.note(
+    context.note_unguarded(
         RULE,
         call,
         "every process prints this line, because the accelerator is not available here",

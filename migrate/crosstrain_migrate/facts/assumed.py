@@ -110,7 +110,7 @@ def _counts(facts: Losses, node: ast.expr) -> bool:
 def _feeds_the_loss(facts: Losses, loop: ast.For | ast.AsyncFor) -> bool:
     """Whether the loss is computed from what the loop goes over, which is not called, as a model would be."""
     bound = {n for n in walk(loop.target) if isinstance(n, ast.Name)}
-    uses = [n for n in facts.loss_slice if isinstance(n, ast.Name) and facts.interp.bindings(n) & bound]
+    uses = [n for n in facts.loss_slice if isinstance(n, ast.Name) and facts.bindings(n) & bound]
     return bool(uses) and not any(map(facts.interp.is_called, uses))
 
 
@@ -301,7 +301,7 @@ def _is_of_unknown_module(facts: Losses, output: ast.expr) -> bool:
 def _is_an_output(facts: Losses, output: ast.expr) -> bool:
     made: list[ast.AST] = [output]
     if isinstance(output, ast.Name):
-        bound = (facts.table.statement_of(d) for d in facts.interp.bindings(output))
+        bound = (facts.table.statement_of(d) for d in facts.bindings(output))
         made = [s.value if isinstance(s, ast.Assign) else s for s in bound]
     return bool(made) and all(
         isinstance(node, ast.Call) and any(map(facts.interp.is_module, facts.of(node.func))) for node in made

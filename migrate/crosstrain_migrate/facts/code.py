@@ -96,6 +96,10 @@ class Code(ABC):
         """Every place that mentions a variable, by its name, in the order of `nodes`."""
         return self.index.names
 
+    def bindings(self, node: ast.AST | None) -> frozenset[ast.AST]:
+        """The bindings whose value a variable may have at a use of it; none for any other node."""
+        return self.interp.bindings(node)
+
     def mentions(self, scope: Scope, name: str) -> list[ast.Name]:
         """Every place that reads or binds the variable `name` of `scope`, in functions inside it too."""
         of_node = self.table.of_node
@@ -175,7 +179,7 @@ class Code(ABC):
     def places_of(self, node: ast.expr) -> set[ast.AST]:
         """The places that bind a variable; any other expression itself."""
         if isinstance(node, ast.Name):
-            return {binding for binding in self.interp.bindings(node) if isinstance(binding, ast.Name)}
+            return {binding for binding in self.bindings(node) if isinstance(binding, ast.Name)}
         return {node}
 
     def enclosing(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:

@@ -192,7 +192,7 @@ class Interpretation(ABC):
             return self.found.get(node, NOTHING)
         return self.values.get(node)
 
-    def bindings(self, node: ast.AST) -> frozenset[ast.AST]:
+    def bindings(self, node: ast.AST | None) -> frozenset[ast.AST]:
         """The bindings that may reach a use of a variable; nothing for any other node, or where they are not known."""
         return self.reaching.get(node, frozenset()) if isinstance(node, ast.Name) else frozenset()
 

@@ -32,7 +32,7 @@ def slice_of(facts: Code, expressions: Iterable[ast.expr]) -> frozenset[ast.AST]
             if not isinstance(name, ast.Name) or name in found or not isinstance(name.ctx, ast.Load):
                 continue
             found.add(name)
-            for binding in facts.interp.bindings(name):
+            for binding in facts.bindings(name):
                 if isinstance(binding, ast.arg):
                     work.extend(facts.given(binding))
                 else:
@@ -46,7 +46,7 @@ def attributes_of(facts: Code, expressions: Iterable[ast.expr]) -> frozenset[str
     work = list(expressions)
     while work:
         expression = work.pop()
-        used = {d for n in slice_of(facts, [expression]) for d in facts.interp.bindings(n)}
+        used = {d for n in slice_of(facts, [expression]) for d in facts.bindings(n)}
         bound = {facts.table.statement_of(d) for d in used if not isinstance(d, ast.arg)}
         values = [s.value for s in bound if isinstance(s, ast.Assign | ast.AugAssign)]
         nodes = (n for value in (expression, *values) for n in walk(value))

@@ -116,7 +116,7 @@ def _is_mask(facts: Facts, node: ast.AST, depth: int = 0) -> bool:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr):
         return _is_mask(facts, node.left, depth) and _is_mask(facts, node.right, depth)
     if isinstance(node, ast.Name) and depth < 3:
-        values = [_assigned(facts, definition) for definition in facts.interp.reaching.get(node, frozenset())]
+        values = [_assigned(facts, definition) for definition in facts.bindings(node)]
         return bool(values) and all(v is not None and _is_mask(facts, v, depth + 1) for v in values)
     return False
 
@@ -318,7 +318,7 @@ def _random_size(facts: Facts, node: ast.AST, depth: int = 0) -> bool:
         if isinstance(part, ast.Call) and facts.paths(part.func) & _RANDOM:
             return True
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and depth < 3:
-            for definition in facts.interp.reaching.get(part, frozenset()):
+            for definition in facts.bindings(part):
                 value = _assigned(facts, definition)
                 if value is not None and _random_size(facts, value, depth + 1):
                     return True

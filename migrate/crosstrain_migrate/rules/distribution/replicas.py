@@ -229,7 +229,7 @@ def _as_loaded(stage: Stage, node: ast.expr, depth: int = 3) -> bool:
         return bool(node.args) and _as_loaded(stage, node.args[0], depth)
     if not isinstance(node, ast.Name) or not depth:
         return False
-    bound = stage.facts.interp.reaching.get(node, frozenset())
+    bound = stage.facts.bindings(node)
     return bool(bound) and all(_is_loaded_as(stage, one, depth) for one in bound)
 
 

@@ -13,7 +13,7 @@ def resolve(stage: Stage, node: ast.expr, depth: int = 6) -> ast.expr:
     """The expression that all callers pass for a parameter, if they agree; else the parameter."""
     if not isinstance(node, ast.Name) or not depth:
         return node
-    reaching = stage.facts.interp.reaching.get(node, frozenset())
+    reaching = stage.facts.bindings(node)
     definition = next(iter(reaching), None)
     if len(reaching) != 1 or not isinstance(definition, ast.arg):
         return node

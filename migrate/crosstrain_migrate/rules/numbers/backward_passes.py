@@ -21,7 +21,7 @@ from crosstrain_migrate.syntax.nodes import line_of
 from crosstrain_migrate.syntax.walks import walk
 
 from .batch_values import batch_values
-from .bindings import definitions, mentions, receiver
+from .bindings import mentions, receiver
 from .opaque_calls import is_trained_from
 
 CONDITIONS = ast.If | ast.IfExp | ast.While | ast.Try | ast.ExceptHandler | ast.BoolOp
@@ -81,7 +81,7 @@ def _uses_after(facts: Facts, statement: ast.stmt, name: str) -> Iterator[ast.Na
     for use in mentions(facts, name, statement):
         if not isinstance(use.ctx, ast.Load) or line_of(use) < line_of(statement):
             continue
-        before = any(line_of(d) < line_of(statement) for d in definitions(facts, use))
+        before = any(line_of(d) < line_of(statement) for d in facts.bindings(use))
         if before and (loop is None or facts.table.is_inside(use, loop)):
             yield use
 

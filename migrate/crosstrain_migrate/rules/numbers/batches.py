@@ -46,7 +46,7 @@ from crosstrain_migrate.syntax.nodes import all_arguments, last_name, line_of
 from crosstrain_migrate.syntax.walks import walk
 
 from .batch_values import batch_values, kinds_of
-from .bindings import definitions, option
+from .bindings import option
 
 RULE = "CT605"
 MAKERS = api.FACTORIES | {"Tensor", "FloatTensor", "LongTensor"}
@@ -312,7 +312,7 @@ def _counts_batches(context: Context, node: ast.expr) -> bool:
     return any(
         _goes_up_by_batches(context, name, definition)
         for name in walk(node)
-        for definition in definitions(context.facts, name)
+        for definition in context.facts.bindings(name)
     )
 
 

@@ -13,11 +13,6 @@ LOOPS = ast.For | ast.AsyncFor | ast.While
 SAME = ("item", "detach", "cpu", "float", "double", "clone")  # methods that keep a number what it is
 
 
-def definitions(facts: Facts, node: ast.AST | None) -> frozenset[ast.AST]:
-    """The bindings whose value a variable may have here; none for what is no variable."""
-    return facts.interp.reaching.get(node, frozenset()) if isinstance(node, ast.Name) else frozenset()
-
-
 def assigned(facts: Facts, definition: ast.AST) -> ast.expr | None:
     """The value of an assignment that binds one variable and nothing else; None for any other binding."""
     match facts.table.statement_of(definition):

@@ -17,7 +17,7 @@ from crosstrain_migrate.syntax.nodes import FunctionNode, last_name
 from crosstrain_migrate.syntax.walks import walk
 
 from .batch_values import batch_values, kinds_of
-from .bindings import definitions, receiver, targets_of
+from .bindings import receiver, targets_of
 
 Decides = ast.If | ast.While
 CHANGES_STATE = ast.Global | ast.Nonlocal | ast.Yield | ast.YieldFrom | ast.Await
@@ -82,7 +82,7 @@ class Flow:
     def _uses_of_container(self, held: ast.expr) -> Iterator[ast.AST]:
         if not isinstance(held, ast.Name):
             yield from self._reads_of(held)
-        for definition in definitions(self.facts, held):
+        for definition in self.facts.bindings(held):
             yield from self.facts.interp.uses.get(definition, ())
 
     def _through(self, call: ast.Call, node: ast.AST) -> Iterator[ast.AST]:

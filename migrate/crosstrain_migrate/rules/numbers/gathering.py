@@ -25,7 +25,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .batch_parts import parts_around, region_of, smallest_part
 from .batch_values import batch_values, held_batch_values, kinds_of
-from .bindings import LOOPS, definitions, names_in, receiver
+from .bindings import LOOPS, names_in, receiver
 from .opaque_calls import differentiates, runs_model
 from .own_sums import OwnSums, add_behind
 from .ragged_batches import is_padded
@@ -161,7 +161,7 @@ class Gatherer:
             for operand in collapse.operands
             for name in names_in(operand)
             if batch_values(self.facts, name)
-            for definition in definitions(self.facts, name)
+            for definition in self.facts.bindings(name)
         )
 
     def _is_gathered(self, collapse: Collapse, cut: _Cut) -> bool:
@@ -175,7 +175,7 @@ class Gatherer:
             return collapse.counted in cut.names
         rows = collapse.operands[0]
         for name in names_in(rows):
-            made = definitions(self.facts, name)
+            made = self.facts.bindings(name)
             if name.id in cut.names or any(self._at_or_after(d, cut.before) for d in made):
                 return True
         part = smallest_part(self.facts, rows)
@@ -222,7 +222,7 @@ class Gatherer:
                     continue
                 seen.add(node)
                 yield node
-                for definition in definitions(self.facts, node):
+                for definition in self.facts.bindings(node):
                     yield definition
                     statement = self.facts.table.statement_of(definition)
                     work += [statement.value] if isinstance(statement, ast.Assign) else []
@@ -358,7 +358,7 @@ class Gatherer:
                 continue
             if any(s.kind != "rows" for s in values):
                 return False
-            later = [d for d in definitions(self.facts, name) if self._at_or_after(d, cut.before)]
+            later = [d for d in self.facts.bindings(name) if self._at_or_after(d, cut.before)]
             if not later:
                 cut.names.setdefault(name.id, name.id)
             for definition in later:  # derived after the cut: what it derives from is what must be gathered
@@ -381,7 +381,7 @@ class Gatherer:
         loop = self.facts.batch_loop_around(name)
         if loop is None or any(not isinstance(v, Unknown) for v in values):
             return False
-        return any(self.facts.table.is_inside(d, loop) for d in definitions(self.facts, name))
+        return any(self.facts.table.is_inside(d, loop) for d in self.facts.bindings(name))
 
     def _at_or_after(self, definition: ast.AST, statement: ast.stmt) -> bool:
         return line_of(definition) >= statement.lineno and not isinstance(definition, ast.arg)

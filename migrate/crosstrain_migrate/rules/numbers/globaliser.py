@@ -15,7 +15,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .batch_parts import smallest_part
 from .batch_values import held_batch_values, local_batch_values
-from .bindings import definitions, receiver
+from .bindings import receiver
 from .gathering import MIXED, Gatherer
 from .host_leaves import stays_on_host
 from .loss_terms import is_trained, terms
@@ -278,7 +278,7 @@ class Globaliser:
         such as `item`."""
         if not isinstance(self.facts.table.parents.get(node), ast.Attribute):
             return False
-        bound = definitions(self.facts, node)
+        bound = self.facts.bindings(node)
         if len(bound) > 1 and self._in_mixed_loop(node):
             return True
         return bool(bound) and all(map(self._is_target_of_loop, bound))
@@ -297,7 +297,7 @@ class Globaliser:
 
     def _made_with_the_loss(self, node: ast.expr) -> ast.expr:
         """What a variable is computed from, the loss among it: `weighted` of `weighted = loss * len(x)`."""
-        bound = definitions(self.facts, node)
+        bound = self.facts.bindings(node)
         statements = [self.facts.table.statement_of(d) for d in bound if not isinstance(d, ast.arg)]
         made_by = statements[0] if len(bound) == len(statements) == 1 else None
         if not isinstance(made_by, ast.Assign) or not isinstance(made_by.value, ast.BinOp | ast.Call):
@@ -326,7 +326,7 @@ class Globaliser:
     def _is_itself(self, node: ast.Name) -> bool:
         """Whether a variable is the number of rows, and not computed from it."""
         made: list[ast.AST] = []
-        for definition in definitions(self.facts, node):
+        for definition in self.facts.bindings(node):
             if isinstance(definition, ast.arg):
                 made += self.facts.given(definition)
             else:
@@ -334,7 +334,7 @@ class Globaliser:
         return not any(isinstance(n, ast.BinOp) for value in made for n in walk(value))
 
     def _is_added_to(self, node: ast.expr) -> bool:
-        bound = definitions(self.facts, node)
+        bound = self.facts.bindings(node)
         return any(isinstance(self.facts.table.statement_of(d), ast.AugAssign) for d in bound)
 
     def cannot(self, node: ast.expr, why: str, remedy: str = ROW_BY_ROW) -> Exception:

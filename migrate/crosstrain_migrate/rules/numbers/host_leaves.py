@@ -8,12 +8,10 @@ from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.rules.placement.devices import is_cpu
 from crosstrain_migrate.syntax.walks import walk
 
-from .bindings import definitions
-
 
 def stays_on_host(facts: Facts, operand: ast.expr) -> bool:
     """Whether a variable of the loop is collected as the loader gave it, and is not moved to a device later."""
-    bound = definitions(facts, operand)
+    bound = facts.bindings(operand)
     if not bound or not all(isinstance(facts.table.statement_of(d), ast.For) for d in bound):
         return False
     holder = _holder(facts.table.statement_of(operand))
@@ -52,7 +50,7 @@ def _is_made_of(facts: Facts, node: ast.AST, name: str, scope: object, seen: fro
             continue
         if part.id == name and facts.table.of_node[part].resolve(name) is scope:
             return True
-        for definition in definitions(facts, part):
+        for definition in facts.bindings(part):
             statement = facts.table.statement_of(definition)
             if isinstance(statement, ast.Assign) and _is_made_of(
                 facts, statement.value, name, scope, seen | {part}

@@ -10,7 +10,7 @@ import ast
 from crosstrain_migrate.facts.facts import Facts
 
 from .batch_values import batch_values
-from .bindings import assigned, definitions
+from .bindings import assigned
 
 
 def terms(facts: Facts) -> frozenset[ast.AST]:
@@ -19,7 +19,7 @@ def terms(facts: Facts) -> frozenset[ast.AST]:
     work = [loss for _, loss in facts.backward_calls]
     while work:
         for part in _added_up(facts, work.pop()):
-            fresh = definitions(facts, part) - found
+            fresh = facts.bindings(part) - found
             found |= fresh
             work += [value for value in (_value_of(facts, d) for d in fresh) if value is not None]
     return frozenset(found)
@@ -31,7 +31,7 @@ def is_trained(facts: Facts, node: ast.expr, trained: frozenset[ast.AST], depth:
 
 
 def _is_term(facts: Facts, part: ast.expr, trained: frozenset[ast.AST], depth: int) -> bool:
-    values = {d: _value_of(facts, d) for d in definitions(facts, part)}
+    values = {d: _value_of(facts, d) for d in facts.bindings(part)}
     return bool(values) and all(
         d in trained or (v is not None and is_trained(facts, v, trained, depth - 1))
         for d, v in values.items()

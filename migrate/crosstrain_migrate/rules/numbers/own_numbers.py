@@ -29,7 +29,7 @@ from crosstrain_migrate.syntax.program import parts
 from crosstrain_migrate.syntax.walks import walk
 
 from .batch_values import batch_values
-from .bindings import definitions, receiver, targets_of
+from .bindings import receiver, targets_of
 from .flow import Flow
 from .shared_reductions import variable_of
 from .sinks import Sink
@@ -274,7 +274,7 @@ class UnreadNumbers:
     def _is_there(self, one: Sink, other: Sink) -> bool:
         """Whether all processes' number is computed for another reader whenever this one reads it."""
         mine, others = variable_of(one.node), variable_of(other.node)
-        if mine is None or others is None or definitions(self.facts, mine) != definitions(self.facts, others):
+        if mine is None or others is None or self.facts.bindings(mine) != self.facts.bindings(others):
             return False
         suite = suite_of(self.facts, self.facts.table.statement_of(other.node))
         return any(self.facts.table.is_inside(one.node, statement) for statement in suite)

@@ -27,7 +27,7 @@ from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.walks import walk
 
 from .batch_values import batch_values, kinds_of
-from .bindings import LOOPS, SAME, assigned, definitions, mentions, number_read, receiver
+from .bindings import LOOPS, SAME, assigned, mentions, number_read, receiver
 from .opaque_calls import runs_model
 from .row_counts import Collapse
 from .shared_reductions import is_replicated, reduce_statement
@@ -137,7 +137,7 @@ class OwnSums:
 
     def _is_bound_to(self, node: ast.expr, what: Asked, made: set[ast.expr]) -> bool:
         """Whether plain assignments alone bind a variable, and what they assign is what is asked for."""
-        values = [assigned(self.facts, definition) for definition in definitions(self.facts, node)]
+        values = [assigned(self.facts, definition) for definition in self.facts.bindings(node)]
         return bool(values) and all(value is not None and what(value, made) for value in values)
 
     def _is_replicated(self, node: ast.expr) -> bool:

@@ -11,7 +11,7 @@ from crosstrain_migrate.syntax.nodes import FunctionNode, last_name
 from crosstrain_migrate.syntax.walks import walk
 
 from .batch_values import batch_values, kinds_of
-from .bindings import assigned, definitions, receiver
+from .bindings import assigned, receiver
 from .collate import code_of_collate
 
 PADS = frozenset({"pad_sequence", "pad", "max", "amax"})
@@ -86,7 +86,7 @@ class _Origin:
 
     def _variable(self, name: ast.Name, seen: frozenset[ast.AST]) -> Answers:
         found: Answers = set()
-        for definition in definitions(self.facts, name):
+        for definition in self.facts.bindings(name):
             if isinstance(definition, ast.arg):
                 for given in self.facts.given(definition):
                     found |= self.padded(given, seen)
@@ -143,7 +143,7 @@ class _Origin:
             case ast.DictComp():
                 items = receiver(node.generators[0].iter, "items")
                 return items is not None and self._is_batch(items, seen)
-        sources = [source for d in definitions(self.facts, node) for source in self._sources(d)]
+        sources = [source for d in self.facts.bindings(node) for source in self._sources(d)]
         return bool(sources) and all(
             isinstance(source, ast.For) or self._is_batch(source, seen) for source in sources
         )

@@ -14,7 +14,7 @@ from crosstrain_migrate.syntax.nodes import last_name
 from crosstrain_migrate.syntax.walks import walk
 
 from .batch_values import kinds_of
-from .bindings import definitions, mentions, names_in, receiver
+from .bindings import mentions, names_in, receiver
 
 OF_EACH_ROW = frozenset({"argmax", "max", "softmax", "log_softmax", "sigmoid", "round", "detach"})
 
@@ -73,7 +73,7 @@ class RowCounts:
         found: dict[tuple[frozenset[ast.AST], str], list[Collapse]] = defaultdict(list)
         for collapse in group:
             if collapse.counted and isinstance(collapse.node, ast.Name):
-                found[definitions(self.facts, collapse.node), collapse.counted].append(collapse)
+                found[self.facts.bindings(collapse.node), collapse.counted].append(collapse)
         return found
 
     def _count_where_defined(self, bound: frozenset[ast.AST], counted: str, uses: list[Collapse]) -> bool:
@@ -175,10 +175,10 @@ class RowCounts:
 
     def computed_row_by_row(self, counted: ast.expr, group: list[Collapse], position: ast.stmt) -> str | None:
         """`pred` of `pred = out.argmax(1)`, which is gathered anyway and has as many rows as `out`."""
-        values = definitions(self.facts, counted)
+        values = self.facts.bindings(counted)
         operands = (o for c in group if not c.counts for o in c.operands)
         for name in (n for o in operands if values for n in names_in(o)):
-            bound = definitions(self.facts, name)
+            bound = self.facts.bindings(name)
             statement = self.facts.table.statement_of(next(iter(bound))) if len(bound) == 1 else None
             if (
                 isinstance(statement, ast.Assign)
@@ -192,7 +192,7 @@ class RowCounts:
     def _is_of_each_row(self, node: ast.expr, values: frozenset[ast.AST]) -> bool:
         """`torch.argmax(torch.softmax(out, dim=1), dim=1)`: of each row of `out`, whose definitions are given."""
         if isinstance(node, ast.Name):
-            return definitions(self.facts, node) == values
+            return self.facts.bindings(node) == values
         if isinstance(node, ast.Attribute) and node.attr == "data":
             return self._is_of_each_row(node.value, values)
         if not isinstance(node, ast.Call) or last_name(node.func) not in OF_EACH_ROW:

@@ -22,7 +22,7 @@ from crosstrain_migrate.syntax.nodes import FunctionNode
 from crosstrain_migrate.syntax.walks import walk
 
 from .batch_values import batch_values, local_batch_values
-from .bindings import definitions, receiver
+from .bindings import receiver
 from .module_state import COLLECTS
 from .opaque_calls import inside_opaque, runs_model
 from .sinks import Sink, looped_over
@@ -101,9 +101,9 @@ def _changed(facts: Facts, loop: RowLoop) -> set[ast.AST]:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found.add(node)
         elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-            found |= definitions(facts, node.value)
+            found |= facts.bindings(node.value)
         else:
-            found |= definitions(facts, receiver(node, *COLLECTS))
+            found |= facts.bindings(receiver(node, *COLLECTS))
     return found
 
 
@@ -131,7 +131,7 @@ def rows_read(facts: Facts, sink: Sink, loaders: set[Value]) -> list[ast.expr] |
 
 
 def _is_made_inside(facts: Facts, name: ast.AST, loop: ast.AST) -> bool:
-    bound = definitions(facts, name)
+    bound = facts.bindings(name)
     return bool(bound) and all(facts.table.is_inside(d, loop) for d in bound)
 
 
@@ -199,7 +199,7 @@ def _is_made_for_the_batch(facts: Facts, target: ast.Subscript) -> bool:
     held: ast.expr = target
     while isinstance(held, ast.Subscript):
         held = held.value
-    bound = definitions(facts, held)
+    bound = facts.bindings(held)
     return bool(bound) and all(_is_made_anew(facts, d, target) for d in bound)
 
 

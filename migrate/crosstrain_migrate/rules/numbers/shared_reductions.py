@@ -21,7 +21,7 @@ from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.walks import walk
 
 from .batch_values import batch_values
-from .bindings import definitions, mentions
+from .bindings import mentions
 from .row_counts import first_common
 
 
@@ -81,7 +81,7 @@ def _losses(context: Context) -> list[_Loss]:
     for edit in [x for x in context.edits if isinstance(x, Reduction)]:
         variable = variable_of(edit.node)
         if variable is not None:
-            value = definitions(context.facts, variable)
+            value = context.facts.bindings(variable)
             readers[variable.id, value, edit.template][variable] = edit
     found = []
     for (name, value, _), edits in readers.items():

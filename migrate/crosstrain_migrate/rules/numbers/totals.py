@@ -25,7 +25,7 @@ from crosstrain_migrate.syntax.scopes import Scope
 from crosstrain_migrate.syntax.walks import walk
 
 from .batch_values import batch_values
-from .bindings import LOOPS, definitions, names_in, number_read
+from .bindings import LOOPS, names_in, number_read
 from .number_containers import holds_numbers, reads_no_number
 from .own_numbers import UnreadNumbers
 from .row_counts import CountedRows
@@ -167,7 +167,7 @@ class _Total:
 
     def _is_counted(self, node: ast.expr) -> bool:
         """Whether `node` is a variable that is computed from the number of all processes' rows."""
-        bound = definitions(self.facts, node)
+        bound = self.facts.bindings(node)
         if not bound or node in self._asked or any(isinstance(d, ast.arg) for d in bound):
             return False
         self._asked.add(node)
@@ -268,7 +268,7 @@ class _Total:
         mine, others = variable_of(one), variable_of(other)
         if mine is None or others is None:
             return ast.unparse(one) == ast.unparse(other)
-        return mine.id == others.id and definitions(self.facts, mine) == definitions(self.facts, others)
+        return mine.id == others.id and self.facts.bindings(mine) == self.facts.bindings(others)
 
     # -- the reductions --------------------------------------------------------------------------------------
 

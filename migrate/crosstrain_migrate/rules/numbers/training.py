@@ -29,7 +29,7 @@ from crosstrain_migrate.syntax.walks import walk
 from . import collective_safety
 from .backward_passes import check_gradients, goes_backward_in_every_turn
 from .batch_values import batch_values, local_batch_values
-from .bindings import definitions, names_in, receiver
+from .bindings import names_in, receiver
 from .collate import changes_rows, number_of_batch
 from .gathering import MIXED, Gatherer
 from .globaliser import Globaliser
@@ -164,7 +164,7 @@ def _is_made_by_hand(context: Context, node: ast.BinOp) -> bool:
         return False
     functions = {n for call in calls for n in walk(call.func)}
     names = [n for n in names_in(node.right) if n not in functions]
-    bound = {d for name in names for d in definitions(facts, name)}
+    bound = {d for name in names for d in facts.bindings(name)}
     if any(isinstance(d, ast.arg) or facts.batch_loop_around(d) is not None for d in bound):
         return False  # given by a caller, or counted in the loop
     return bool(names) and all(name in facts.interp.reaching for name in names)

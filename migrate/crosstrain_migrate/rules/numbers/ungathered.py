@@ -10,7 +10,6 @@ from crosstrain_migrate.rules.base import Refusal, finding
 from crosstrain_migrate.syntax.walks import walk
 
 from .batch_values import batch_values
-from .bindings import definitions
 
 
 class Ungathered(Refusal):
@@ -54,7 +53,7 @@ def check_in_loop(facts: Facts, rule: str, node: ast.expr) -> None:
 
 
 def _is_left_behind(facts: Facts, name: ast.Name) -> bool:
-    bound = definitions(facts, name)
+    bound = facts.bindings(name)
     return bool(bound) and all(_loop_is_over(facts, d, name) for d in bound)
 
 

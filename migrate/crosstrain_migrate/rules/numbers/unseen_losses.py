@@ -13,7 +13,7 @@ from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.syntax.walks import walk
 
 from .batch_values import batch_values
-from .bindings import definitions, receiver
+from .bindings import receiver
 from .flow import Flow
 
 RULE = "CT602"
@@ -23,14 +23,14 @@ def plan(context: Context) -> None:
     facts = context.facts
     planned = {edit.node for edit in context.edits}
     for _, loss in facts.backward_calls:
-        made = definitions(facts, loss)
+        made = facts.bindings(loss)
         if not made or batch_values(facts, loss):
             continue  # what comes of a loader's batches is for the other rules
         for call in facts.method_calls("item"):
             value = receiver(call, "item")
             if (
                 value is not None
-                and definitions(facts, value) == made
+                and facts.bindings(value) == made
                 and context.reachable(call)
                 and not planned & set(walk(call))
                 and Flow(facts, call).decisions

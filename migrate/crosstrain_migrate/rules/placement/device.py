@@ -170,7 +170,7 @@ class Placement(RemovedMoves):
     def _made_by_loader(self, owner: ast.AST, seen: frozenset[ast.AST]) -> bool:
         for node in walk(owner):
             if isinstance(node, ast.Name) and any(isinstance(v, FromBatch) for v in self.facts.of(node)):
-                for definition in self.facts.interp.reaching.get(node, frozenset()) - seen:
+                for definition in self.facts.bindings(node) - seen:
                     source = self._source_of(definition)
                     if source is not None and not self._made_by_loader(source, seen | {definition}):
                         return False

@@ -193,7 +193,7 @@ class DeviceDefinitions:
         """`device = torch.device(device)`, of another definition that becomes the accelerator's."""
         names = [n for n in walk(node.value) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
         mine = [n for n in names if ast.unparse(n) == ast.unparse(node.targets[0])]
-        made = {self.facts.table.statement_of(d) for n in mine for d in self.facts.interp.reaching.get(n, ())}
+        made = {self.facts.table.statement_of(d) for n in mine for d in self.facts.bindings(n)}
         others = {d for d in self.context.device_definitions if not self._is_read_as_text(d)} - {node}
         return len(mine) == 1 and bool(made) and made <= others and _is_pure_device(node.value)
 

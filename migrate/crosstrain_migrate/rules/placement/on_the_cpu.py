@@ -91,7 +91,7 @@ def _is_fresh(facts: Facts, node: ast.expr) -> bool:
             node = node.value
     if not isinstance(node, ast.Name):
         return False
-    made = [facts.table.statement_of(d) for d in facts.interp.reaching.get(node, ())]
+    made = [facts.table.statement_of(d) for d in facts.bindings(node)]
     values = [s.value for s in made if isinstance(s, ast.Assign) and not _mentions(s.value, node.id)]
     return len(values) == len(made) == 1 and _is_fresh(facts, values[0])
 
@@ -129,7 +129,7 @@ def comes_through(
 def bound_to(facts: Facts, node: ast.AST) -> list[ast.expr]:
     """What a variable is bound to where it is read: the values of assignments, or what the callers give."""
     found: list[ast.expr] = []
-    for definition in facts.interp.reaching.get(node, ()) if isinstance(node, ast.Name) else ():
+    for definition in facts.bindings(node):
         if isinstance(definition, ast.arg):
             found += facts.given(definition)
             continue

@@ -136,14 +136,14 @@ class _Prepared:
 
 def _entered(facts: Facts, name: ast.Name) -> ast.expr | None:
     """`tqdm(loader)`, when `name` is bound by `with tqdm(loader) as name:`."""
-    definitions = facts.interp.reaching.get(name, frozenset())
+    definitions = facts.bindings(name)
     around = [facts.table.parents.get(definition) for definition in definitions]
     return around[0].context_expr if len(around) == 1 and isinstance(around[0], ast.withitem) else None
 
 
 def _unpacked(facts: Facts, name: ast.Name) -> ast.Subscript | None:
     """`loaders[...]`, when `name` is bound by a loop over the items or values of `loaders`."""
-    for definition in facts.interp.reaching.get(name, ()):
+    for definition in facts.bindings(name):
         loops = ast.For | ast.comprehension | ast.stmt
         around = next((a for a in facts.table.ancestors(definition) if isinstance(a, loops)), None)
         call = around.iter if isinstance(around, ast.For | ast.comprehension) else None

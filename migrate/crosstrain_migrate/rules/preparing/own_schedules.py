@@ -41,7 +41,7 @@ def _is_rate(target: ast.expr) -> bool:
 
 def _values(context: Context, node: ast.expr) -> Iterator[ast.expr]:
     """The values that a variable may have, one by one: a part of a schedule may follow the length, another not."""
-    definitions = context.facts.interp.reaching.get(node, ()) if isinstance(node, ast.Name) else ()
+    definitions = context.facts.bindings(node)
     statements = map(context.facts.table.statement_of, definitions)
     values = [s.value for s in statements if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name)]
     yield from sorted(values, key=lambda v: v.lineno) if values else [node]
@@ -52,7 +52,7 @@ def _counts_steps(context: Context, value: ast.expr) -> bool:
     parts = slice_of(facts, [value])
     if any(isinstance(v, Length) for part in parts for v in facts.of(part)):
         return False
-    definitions = (d for p in parts if isinstance(p, ast.Name) for d in facts.interp.reaching.get(p, ()))
+    definitions = (d for p in parts if isinstance(p, ast.Name) for d in facts.bindings(p))
     return any(_is_counted(context, d) for d in definitions if not isinstance(d, ast.arg))
 
 

@@ -243,7 +243,7 @@ def test_steps_shared_out_by_hand_are_refused_by_name() -> None:
     )
     found = refusals(text)
     assert [f.rule for f in found] == ["CT303"]
-    assert "`args.steps //= dist.get_world_size()` shares something out" in found[0].reason
+    assert "`args.steps //= dist.get_world_size()` divides by the number of processes" in found[0].reason
     assert text.splitlines()[found[0].line - 1].strip() == "args.steps //= dist.get_world_size()"
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from crosstrain import Accelerator
+from crosstrain import Accelerator, FullyShardedDataParallelPlugin
 from crosstrain.local_sgd import LocalSGD
 from crosstrain.logging import get_logger
 from crosstrain.tracking import GeneralTracker
@@ -290,3 +291,26 @@ def test_a_model_that_was_not_prepared_is_named() -> None:
     """Every process would train a model of its own."""
     for text in run_ranks(_unprepared, 2):
         assert "no model was prepared" in text
+
+
+def _warned_at(folder: str) -> list[tuple[str, int]]:
+    accelerator = Accelerator(
+        cpu=True, gradient_accumulation_steps=2, fsdp_plugin=FullyShardedDataParallelPlugin()
+    )
+    model = nn.Linear(4, 4)
+    model, _ = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with accelerator.join_uneven_inputs([model]):  # here
+            pass
+        with accelerator.accumulate(model):
+            accelerator.backward(model(torch.ones(2, 4)).sum())
+        accelerator.save_state(folder)  # here
+    parts = ("join_uneven_inputs is only", "inside an accumulation window")
+    return [(w.filename, w.lineno) for w in caught if any(part in str(w.message) for part in parts)]
+
+
+def test_warnings_name_the_line_of_the_script(tmp_path: Path) -> None:
+    lines = Path(__file__).read_text().splitlines()
+    here = [number for number, line in enumerate(lines, 1) if line.endswith("# here")]
+    assert run_ranks(_warned_at, 2, str(tmp_path))[0] == [(__file__, line) for line in here]

@@ -123,3 +123,35 @@ def test_a_gather_of_what_is_trained_is_refused_whoever_plans_it(
     result = migrate(script(SLOTS))
     assert result.refused
     assert any("what is gathered has no gradient" in f.reason for f in result.findings)
+
+
+DETECTOR = """\
+class Detector(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(8, 3)
+
+    def forward(self, x, y):
+        out = self.body(x)
+        kind = sum(F.cross_entropy(o[None], t[None]) for o, t in zip(out, y)) / len(y)
+        size = sum(o.square().mean() for o in out) / len(y)
+        return {"kind": kind, "size": size}
+"""
+
+
+def test_terms_that_a_model_returns_by_name_are_shown_of_all_processes() -> None:
+    """As detection models do: the loss is the sum of what a dictionary holds, and a log shows each term."""
+    result = migrate(
+        script(
+            {
+                **SLOTS,
+                "definitions": DETECTOR,
+                "model": "model = Detector().to(device)",
+                "loss": "losses = model(x, y)\nloss = sum(term for term in losses.values())",
+                "after_step": "print({k: round(v.item(), 4) for k, v in losses.items()})",
+            }
+        )
+    )
+    assert (
+        'round(accelerator.reduce(v, reduction="mean").item(), 4) for k, v in losses.items()' in result.after
+    )

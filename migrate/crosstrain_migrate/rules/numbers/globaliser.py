@@ -242,7 +242,8 @@ class Globaliser:
         if not metric and "other" in kinds and self._is_the_loss(node):
             self._averaged(node)
             return
-        if len(metric) < len(origins) and kinds <= {"mean", "other"} and self._is_one_of_several(node):
+        beside_the_loss = len(metric) < len(origins) or self._comes_from_the_terms(node)
+        if beside_the_loss and kinds <= {"mean", "other"} and self._is_one_of_several(node):
             self._averaged(node) if "other" in kinds else self.loss(node, {"mean"})
             return
         if not metric or any(not isinstance(o, ast.expr) for o in metric):
@@ -281,12 +282,21 @@ class Globaliser:
         bound = self.facts.bindings(node)
         if len(bound) > 1 and self._in_mixed_loop(node):
             return True
-        return bool(bound) and all(map(self._is_target_of_loop, bound))
+        return bool(bound) and all(map(self._loop_that_binds, bound))
 
-    def _is_target_of_loop(self, definition: ast.AST) -> bool:
+    def _comes_from_the_terms(self, node: ast.expr) -> bool:
+        """Whether a loop over what the loss is made of binds a variable: over `losses` beside `sum(losses.values())`."""
+        trained = (n for n in self.facts.loss_slice if isinstance(n, ast.Name))
+        made = frozenset().union(*map(self.facts.bindings, trained))
+        loops = map(self._loop_that_binds, self.facts.bindings(node))
+        return any(self.facts.bindings(n) & made for loop in loops if loop for n in walk(loop.iter))
+
+    def _loop_that_binds(self, definition: ast.AST) -> ast.For | ast.comprehension | None:
         around = self.facts.table.ancestors(definition)
         loop = next((a for a in around if isinstance(a, ast.comprehension | ast.stmt)), None)
-        return isinstance(loop, ast.For | ast.comprehension) and definition not in walk(loop.iter)
+        if not isinstance(loop, ast.For | ast.comprehension):
+            return None
+        return loop if definition not in walk(loop.iter) else None
 
     def _is_beside_the_loss(self, node: ast.expr) -> bool:
         """`found[1]` of what is taken for the loss: it is a tuple, then, whose second part may be no tensor."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import posixpath
 import re
 import warnings
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crosstrain_migrate.assumptions import CONTRADICTED, contradicted, refused_instead
+from crosstrain_migrate.core.conversion import convert
 from crosstrain_migrate.facts.facts import Facts, understand
 from crosstrain_migrate.facts.launching import launch_facts
 from crosstrain_migrate.facts.may_train import may_train
@@ -20,6 +22,7 @@ from crosstrain_migrate.files.notebooks.linked import Cells
 from crosstrain_migrate.results import Change, FileResult, Finding, Options, RoleFact, Severity
 from crosstrain_migrate.rules.as_plain import left_over
 from crosstrain_migrate.rules.base import Refusal
+from crosstrain_migrate.rules.gate import already_migrated
 from crosstrain_migrate.rules.distribution.requested_options import Requested
 from crosstrain_migrate.rules.planning import Plan, map_out, plan, unwind
 from crosstrain_migrate.rules.policy import ALWAYS, Policy
@@ -86,8 +89,10 @@ def _migrate_text(path: Path, text: str, options: Options) -> FileResult:
         return FileResult(path, text, text)
     if remaining := remaining_todo(text):
         return FileResult(path, text, text, findings=remaining, trains=True)
-    facts = understand(tree, _seen(path, text, options))
     policy = Policy(comments, options.select, options.ignore)
+    if (by_use := _by_use(path, text, tree, options, policy)) is not None:
+        return by_use
+    facts = understand(tree, _seen(path, text, options))
     # Before the conversion, which reports the comments that kept nothing away.
     selected = any(code.startswith(XLA_ADVICE) for code in options.select)
     advice = _advice(facts, policy) if selected or options.advice or comments.regions else []
@@ -97,6 +102,22 @@ def _migrate_text(path: Path, text: str, options: Options) -> FileResult:
         advice = one_of_each(advice) if options.advice and result.changed else []
     findings = sorted({*result.findings, *advice}, key=lambda one: (one.line, one.column, one.rule))
     return replace(result, findings=tuple(findings)) if advice else result
+
+
+def _by_use(
+    path: Path, text: str, tree: ast.Module, options: Options, policy: Policy
+) -> FileResult | None:
+    """The conversion by use; None where that is not asked for, or nothing trains that it can see."""
+    if options.centre != "use" or options.runtime != "crosstrain" or already_migrated(tree):
+        return None
+    done = convert(text, options.runtime, policy.allows_at)
+    if not done.trains:
+        return None
+    findings = policy.allowed(done.findings) + policy.comments.reports(unused=False)
+    ordered = tuple(sorted(findings, key=lambda one: (one.line, one.column, one.rule)))
+    return FileResult(
+        path, text, done.text, changes=done.changes, findings=ordered, roles=done.roles, trains=True
+    )
 
 
 def _seen(path: Path, text: str, options: Options) -> Sightings | None:

@@ -1,0 +1,9 @@
+"""The conversion by use: a small core that is always possible, and optional edits where they are sure.
+
+In: the text of a script, or of a program of several files (`syntax.program`). Out: its conversion (`conversion`).
+
+`script` is what the others ask about the code; `roles` finds what trains, by use and not by origin; `dealing` finds the
+evaluations whose batches can be dealt to the processes, `accumulators` what they leave behind. Each of the others plans
+edits of one kind: `prepare`, `backward`, `devices`, `output`, `merging`, `mapping`. `plan` holds what they have planned,
+`conversion` makes the edits, and drops those that fail a check. Only the engine imports this room; it imports `syntax`.
+"""

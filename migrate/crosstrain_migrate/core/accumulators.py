@@ -1,0 +1,369 @@
+"""What an evaluation's loop leaves behind: what it adds up, joins, and merely leaves (CONVERT.md, "Numbers").
+
+An evaluation is dealt to the processes by whole batches, and what its body accumulates is merged behind the loop. That is
+right where everything that the body changes is an accumulator that starts at zero or empty for this very pass, is bound
+before it is read, or is a clock. Anything else raises `Unsure`, with the reason, and the evaluation stays whole.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, last_name, place_of, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .script import LOOPS, Frame, Loop, Script, is_statement_call, names_in, pairs, root_of
+
+# Calls that stand alone and keep nothing that is read behind the loop.
+QUIET_ROOTS = re.compile(
+    r"^(print|plt|ax\w*|fig\w*|logging|log\w*|\w*bar|\w*tqdm|t|time|gc|torch\.cuda|\w*writer|wandb|sys|os|cv2|accelerator)\b"
+)
+QUIET_METHODS = re.compile(
+    r"\.(print|eval|train|set_\w+|close|cpu|flush|refresh|imshow|display|synchronize|zero_grad|savefig|save|show|debug|info|write)$"
+)
+DRAWS = re.compile(
+    r"\b(random|np\.random|numpy\.random)\.\w+\(|torch\.(rand|randn|randint|randperm|multinomial|bernoulli|normal)\w*\("
+    r"|\.(random_|normal_|uniform_)\("
+)
+JOINS = {
+    *("torch.cat", "torch.concat", "torch.vstack", "torch.hstack", "numpy.append", "numpy.concatenate"),
+    *("numpy.vstack", "numpy.hstack", "np.append", "np.concatenate", "np.vstack", "np.hstack"),
+}
+METERS = ("update", "add", "add_batch", "process")
+_EMPTY = re.compile(r"0|0\.0*|\.0|-?0j|\[\]|\{\}|\(\)|None|''|list\(\)|dict\(\)|int\(\)|float\(\)")
+_EMPTY_CALL = re.compile(
+    r"(torch|np|numpy)\.(zeros|zeros_like|empty\(0|array\(\[\]|tensor\(\[\]|tensor\(0|Tensor\(\))"
+    r"|(collections\.)?(defaultdict|Counter|OrderedDict)\("
+)
+_CLOCK = re.compile(r"\btime\w*(\.\w+)?\(\)")
+_SAME_VALUE = ("to", "cuda", "float", "double", "long", "int", "cpu", "reshape", "type", "astype")
+
+
+class Unsure(Exception):
+    """The evaluation may not be what it seems to be. The text says why."""
+
+
+class Change(Enum):
+    """How a statement of a loop's body changes a variable."""
+
+    SUM = auto()  # x += ...
+    LIST = auto()  # x.append(...)
+    JOIN = auto()  # x = torch.cat([x, ...])
+    METER = auto()  # x.update(...)
+    SET = auto()  # x = ...
+    CARRIED = auto()  # x = f(x)
+    OTHER = auto()
+
+
+@dataclass
+class Left:
+    """Variables, and attributes, by how `merge` is to treat them."""
+
+    sums: list[str] = field(default_factory=list)
+    joins: list[str] = field(default_factory=list)
+    lasts: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Pass:
+    """A loop over an evaluation's batches. phase: the text of the author's own test for training in it, or empty."""
+
+    script: Script
+    frame: Frame
+    loop: ast.For
+    phase: str = ""
+
+    def left(self) -> Left:
+        """Raises Unsure."""
+        self._check_ways_out()
+        changes = self.changes()
+        found = Left()
+        targets = names_in(self.loop.target)
+        for text, made in changes.items():
+            if not self._is_clock(made):
+                self._sort(text, made, targets, found)
+        found.lasts += [t for t in sorted(targets) if t not in changes and self.read_behind(t)]
+        return found
+
+    # -- the body ----------------------------------------------------------------------------------------------
+
+    def _body(self) -> list[ast.AST]:
+        nodes = [node for statement in self.loop.body for node in walk(statement)]
+        return [node for node in nodes if not self._only_trains(node)] if self.phase else nodes
+
+    def _only_trains(self, node: ast.AST) -> bool:
+        """Whether a node stands under the author's test for training."""
+        below = node
+        for one in self.script.around(node):
+            if one is self.loop:
+                return False
+            if isinstance(one, ast.If) and ast.unparse(one.test) == self.phase:
+                return below not in one.orelse
+            below = one
+        return False
+
+    def _check_ways_out(self) -> None:
+        for node in self._body():
+            if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom):
+                raise Unsure("it returns or yields inside")
+            if isinstance(node, ast.Break) and self._loop_of(node) is self.loop:
+                raise Unsure("it breaks off")
+            if isinstance(node, ast.Call) and DRAWS.search(ast.unparse(node)):
+                raise Unsure("it draws random numbers")
+
+    def _loop_of(self, node: ast.AST) -> ast.AST | None:
+        return next((one for one in self.script.around(node) if isinstance(one, LOOPS)), None)
+
+    def changes(self) -> dict[str, list[tuple[Change, ast.AST]]]:
+        """How the body changes what, by the text of the variable or the attribute."""
+        found: dict[str, list[tuple[Change, ast.AST]]] = defaultdict(list)
+        for node in self._body():
+            if isinstance(node, ast.AugAssign):
+                kind = Change.SUM if isinstance(node.op, ast.Add) else Change.OTHER
+                found[written(_changed(node.target))].append((kind, node))
+            elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    for part, value in _targets(target, node.value):
+                        found[written(_changed(part))].append((_kind(part, value), node))
+            elif isinstance(node, ast.For | ast.comprehension) and node is not self.loop:
+                for name in names_in(node.target):
+                    found[name].append((Change.SET, node))
+            elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+                found[written(node.optional_vars)].append((Change.SET, node))
+            elif isinstance(node, ast.NamedExpr):
+                found[node.target.id].append((Change.SET, node))
+        self._calls_that_keep(found)
+        return found
+
+    def _calls_that_keep(self, found: dict[str, list[tuple[Change, ast.AST]]]) -> None:
+        """Adds what calls that stand alone change. Raises Unsure for one that keeps something elsewhere."""
+        inner = {text for text, made in found.items() if any(kind is Change.SET for kind, _ in made)}
+        inner |= names_in(self.loop.target)
+        for call in self._body():
+            if not isinstance(call, ast.Call) or not is_statement_call(self.script, call):
+                continue
+            if isinstance(call.func, ast.Attribute):
+                self._method_that_keeps(call, call.func, inner, found)
+            else:
+                given = [*call.args, *(keyword.value for keyword in call.keywords)]
+                texts = [written(one) for one in given if isinstance(one, ast.Name | ast.Attribute)]
+                if any(text not in inner and self.start(text) is not None for text in texts):
+                    raise Unsure(f"`{written(call.func)}` is given what is added up")
+
+    def _method_that_keeps(
+        self,
+        call: ast.Call,
+        func: ast.Attribute,
+        inner: set[str],
+        found: dict[str, list[tuple[Change, ast.AST]]],
+    ) -> None:
+        text, root = written(func.value), root_of(func.value)
+        changed = written(_changed(func.value))
+        if changed in inner or (root in inner and root != "self"):
+            return
+        if func.attr in ("append", "extend"):
+            found[changed].append((Change.LIST, call))
+        elif func.attr in METERS and self._is_meter(text):
+            found[text].append((Change.METER, call))
+        elif not QUIET_ROOTS.search(written(func)) and not QUIET_METHODS.search(written(func)):
+            raise Unsure(f"`{written(func)}()` keeps something")
+
+    # -- what becomes of a variable ----------------------------------------------------------------------------
+
+    def _is_clock(self, made: list[tuple[Change, ast.AST]]) -> bool:
+        return all(
+            kind is Change.SET and isinstance(node, ast.Assign) and _CLOCK.search(ast.unparse(node.value))
+            for kind, node in made
+        )
+
+    def _sort(self, text: str, made: list[tuple[Change, ast.AST]], targets: set[str], found: Left) -> None:
+        kinds = {kind for kind, _ in made}
+        if text in targets:
+            found.lasts += [text] if self.read_behind(text) else []
+        elif kinds == {Change.METER}:
+            if not self._is_fresh(text):
+                raise Unsure(f"`{text}` is not made for this pass")
+            found.sums.append(text)
+        elif kinds <= {Change.SUM, Change.LIST} or kinds == {Change.JOIN}:
+            self._accumulates(text, made, kinds, found)
+        else:
+            if Change.SET not in kinds or self._read_before_set(text, made):
+                raise Unsure(f"`{text}` is carried from batch to batch")
+            found.lasts += [text] if self.read_behind(text) else []
+
+    def _accumulates(
+        self, text: str, made: list[tuple[Change, ast.AST]], kinds: set[Change], found: Left
+    ) -> None:
+        start = self.start(text)
+        if start is None:
+            raise Unsure(f"`{text}` does not start at zero for this pass")
+        entries = [
+            n for k, n in made if k is Change.SUM and isinstance(getattr(n, "target", None), ast.Subscript)
+        ]
+        if entries and isinstance(start, ast.List | ast.ListComp | ast.BinOp):
+            raise Unsure(f"`{text}` is a list of sums")
+        is_none = isinstance(start, ast.Constant) and start.value is None
+        (found.joins if is_none or kinds == {Change.JOIN} else found.sums).append(text)
+
+    def _read_before_set(self, text: str, made: list[tuple[Change, ast.AST]]) -> bool:
+        """Whether a pass of the body may read what the one before it has left in a variable."""
+        sets = [node for kind, node in made if kind is Change.SET and hasattr(node, "lineno")]
+        if not sets:
+            return False
+        first = min(sets, key=place_of)
+        own = {id(n) for n in walk(first.value)} if isinstance(first, ast.Assign) else set()
+        for statement in self.loop.body:
+            for node in walk(statement):
+                if not _is_read(node, text) or (place_of(node) >= place_of(first) and id(node) not in own):
+                    continue
+                return not any(isinstance(one, COMPREHENSIONS) for one in self.script.around(node))
+        return False
+
+    # -- before the loop and behind it -------------------------------------------------------------------------
+
+    def start(self, text: str) -> ast.expr | None:
+        """What `text` was bound to for this very pass, where that is zero or empty: the same loops are around both."""
+        around = self.script.loops_around(self.loop)
+        best: tuple[ast.AST, ast.expr] | None = None
+        for node in self.script.within(self.frame):
+            if place_of(node) >= place_of(self.loop):
+                continue
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                for target in targets:
+                    for part, value in _targets(target, node.value):
+                        if written(part) == text:
+                            best = (node, value if value is not None else node.value)
+            elif isinstance(node, ast.AugAssign) and written(node.target) == text:
+                best = None
+        if best is None or self.script.loops_around(best[0]) != around:
+            return None
+        return best[1] if is_empty(best[1]) else None
+
+    def read_behind(self, text: str) -> bool:
+        """Whether `text` is read behind the loop before it is bound anew."""
+        end = (self.loop.end_lineno or 0, self.loop.end_col_offset or 0)
+        later: list[tuple[int, int]] = []
+        for node in self.script.within(self.frame):
+            if (
+                not isinstance(node, ast.Name | ast.Attribute)
+                or place_of(node) <= end
+                or written(node) != text
+            ):
+                continue
+            statement = self.script.statement(node)
+            line = node.lineno if hasattr(statement, "body") else statement.lineno
+            reads = isinstance(node.ctx, ast.Load) or isinstance(self.script.parent(node), ast.AugAssign)
+            later.append((line, 0 if reads else 1))
+        return bool(later) and min(later)[1] == 0
+
+    def _is_fresh(self, text: str) -> bool:
+        """Whether a meter is made, or reset, for this pass."""
+        around = self.script.loops_around(self.loop)
+        for node in self.script.within(self.frame):
+            if place_of(node) >= place_of(self.loop) or self.script.loops_around(node) != around:
+                continue
+            made = isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+            if made and any(written(target) == text for target in node.targets):  # type: ignore[attr-defined]
+                return True
+            if isinstance(node, ast.Call) and written(node.func) == f"{text}.reset":
+                return True
+        return False
+
+    def _is_meter(self, text: str) -> bool:
+        """Whether `text` is an object of a class of this project whose methods only add to its attributes."""
+        values = [v for frame in self.script.frames for v in self.script.values(frame, text)]
+        cls = next((c for v in values if (c := self.script.class_made(v)) is not None), None)
+        return cls is not None and _only_adds(cls)
+
+
+def _only_adds(cls: ast.ClassDef) -> bool:
+    """Whether objects of a class keep a sum, a count and their average: what `merge` adds up by attributes."""
+    kept = {
+        written(node)
+        for node in walk(cls)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    }
+    return {"self.sum", "self.count", "self.avg"} <= kept
+
+
+def is_empty(value: ast.expr) -> bool:
+    """Whether an expression is zero, or an empty container, or a container of such."""
+    text = ast.unparse(value)
+    if _EMPTY.fullmatch(text) or _EMPTY_CALL.match(text):
+        return True
+    if (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in _SAME_VALUE
+    ):
+        return is_empty(value.func.value)
+    if isinstance(value, ast.Dict):
+        return all(is_empty(one) for one in value.values)
+    if isinstance(value, ast.ListComp):
+        return is_empty(value.elt)
+    if isinstance(value, ast.DictComp):
+        return is_empty(value.value)
+    is_repeated = (
+        isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and isinstance(value.left, ast.List)
+    )
+    return is_repeated and all(is_empty(one) for one in value.left.elts)  # type: ignore[attr-defined]
+
+
+def _targets(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr | None]]:
+    """The variables that an assignment binds, each with its value where that is written out."""
+    found: list[tuple[ast.expr, ast.expr | None]] = []
+    for part, given in pairs(target, value):
+        if isinstance(part, ast.Tuple | ast.List):
+            inner = (one.value if isinstance(one, ast.Starred) else one for one in part.elts)
+            found += [(one, None) for one in inner]
+        else:
+            found.append((part, given))
+    return found
+
+
+def _changed(target: ast.expr) -> ast.expr:
+    """The object that an assignment to `target` changes: d for d["k"]."""
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    return target
+
+
+def _is_read(node: ast.AST, text: str) -> bool:
+    return (
+        isinstance(node, ast.Name | ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and written(node) == text
+    )
+
+
+def _reads(node: ast.AST, text: str) -> bool:
+    return any(_is_read(one, text) for one in walk(node))
+
+
+def _kind(target: ast.expr, value: ast.expr | None) -> Change:
+    """What an assignment of `value` to `target` is."""
+    text = written(_changed(target))
+    if isinstance(target, ast.Subscript):
+        return Change.OTHER
+    if value is None or not _reads(value, text):
+        return Change.SET
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and written(value.left) == text:
+        return Change.SUM
+    branches = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+    if any(isinstance(one, ast.Call) and written(one.func) in JOINS for one in branches):
+        return Change.JOIN
+    return Change.CARRIED
+
+
+def adds_over_processes(script: Script, call: ast.Call) -> bool:
+    """Whether a call is of a function of the project that adds up over the processes."""
+    found = script.functions(last_name(call.func))
+    return any("all_reduce" in ast.unparse(one) for one in found)
+
+
+__all__ = ["Change", "Left", "Loop", "Pass", "Unsure", "adds_over_processes", "is_empty"]

@@ -1,0 +1,173 @@
+"""The script's own choice of its device: flags keep their meaning.
+
+`Accelerator(cpu=...)` is true where the author's own expression gives the CPU although an accelerator is there. What only
+asks whether there is one (`torch.cuda.is_available()`) is the accelerator's own question and needs nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from crosstrain_migrate.syntax.nodes import place_of, written
+from crosstrain_migrate.syntax.program import is_main_test
+from crosstrain_migrate.syntax.walks import walk
+
+from .accelerator import Choice
+from .script import Frame, Script, is_function_frame, is_method, names_in
+
+_GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
+_ABOUT_GPU = re.compile(r"cuda|gpu|mps|accel", re.I)
+
+
+def device_choice(script: Script, home: Frame) -> Choice | None:
+    """How the script's own file chooses between the CPU and a GPU in the function that begins its training, where a flag
+    has a say in it."""
+    nodes = script.within(home)
+    if is_function_frame(home):
+        nodes = [*nodes, *script.within(script.entry)]
+    for finder in (_by_expression, _by_branches, _by_argument, _by_moves):
+        for node in nodes:
+            frame = script.frame(node)
+            if _is_main(script, node, home) and (found := finder(script, frame, node)):
+                code, at = found
+                return _placed(script, frame, code, at)
+    return None
+
+
+def _is_main(script: Script, node: ast.AST, home: Frame) -> bool:
+    return script.is_entry(node)
+
+
+def _by_expression(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:
+    """`"cuda" if use_cuda else "cpu"`"""
+    if not isinstance(node, ast.IfExp):
+        return None
+    gpu, cpu = _side(script, node.body), _side(script, node.orelse)
+    if (gpu, cpu) == ("gpu", "cpu"):
+        flag = flag_of(script, frame, node.test)
+        return (_negated(flag), node) if flag else None
+    if (gpu, cpu) == ("cpu", "gpu"):
+        flag = flag_of(script, frame, node.test)
+        return (flag, node) if flag and not _asks_availability(node.test) else None
+    return None
+
+
+def _by_branches(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:
+    """`if use_cuda: device = torch.device("cuda") elif use_mps: ... else: device = torch.device("cpu")`"""
+    if not isinstance(node, ast.If) or script.table.is_whole_else(node):
+        return None
+    tests: list[ast.expr] = []
+    arm: ast.If | None = node
+    last: list[ast.stmt] = []
+    while arm is not None:
+        if not _assigns(script, arm.body, "gpu"):
+            return None
+        tests.append(arm.test)
+        last = arm.orelse
+        arm = last[0] if len(last) == 1 and isinstance(last[0], ast.If) else None
+    if not _assigns(script, last, "cpu"):
+        return None
+    flags = [flag_of(script, frame, test) for test in tests]
+    if not any(flags):
+        return None
+    if len(tests) == 1:
+        return _negated(flags[0]), node
+    return f"not ({' or '.join(script.source(test) for test in tests)})", node
+
+
+def _by_argument(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:
+    """`torch.device(args.device)`"""
+    if not isinstance(node, ast.Call) or script.dotted(node.func) != "torch.device" or len(node.args) != 1:
+        return None
+    given = node.args[0]
+    if isinstance(given, ast.Attribute) and isinstance(given.value, ast.Name):
+        return f'str({written(given)}) == "cpu"', node
+    return None
+
+
+def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:
+    """`if args.cuda: model.cuda()`"""
+    if not isinstance(node, ast.If) or not _ABOUT_GPU.search(ast.unparse(node.test)):
+        return None
+    moves = [call for statement in node.body for call in walk(statement) if is_method(call, "cuda")]
+    moves = [call for call in moves if not script.dotted(call.func).startswith("torch.")]  # type: ignore[attr-defined]
+    flag = flag_of(script, frame, node.test)
+    return (_negated(flag), node) if moves and flag else None
+
+
+def flag_of(script: Script, frame: Frame, test: ast.expr, depth: int = 0) -> str:
+    """What a test asks beside whether an accelerator is there; empty where it asks nothing else."""
+    if _asks_availability(test) and isinstance(test, ast.Call):
+        return ""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        found = [flag for value in test.values if (flag := flag_of(script, frame, value, depth))]
+        return " and ".join(found)
+    if isinstance(test, ast.BoolOp) and all(
+        not flag_of(script, frame, value, depth) for value in test.values
+    ):
+        return ""
+    if isinstance(test, ast.Compare) and "device_count" in ast.unparse(test):
+        return ""
+    if isinstance(test, ast.Constant):
+        return "" if test.value else "False"
+    if isinstance(test, ast.Name | ast.Attribute) and depth < 4:
+        values = script.values(frame, written(test)) or script.values(script.module(test), written(test))
+        if len(values) == 1:
+            inner = flag_of(script, frame, values[0], depth + 1)
+            if not inner or _asks_availability(values[0]):
+                return inner
+    return script.source(test)
+
+
+def _asks_availability(test: ast.expr) -> bool:
+    return any(is_method(n, "is_available", "device_count", "is_built") for n in walk(test))
+
+
+def _negated(flag: str) -> str:
+    if flag.startswith("not ") and " and " not in flag and " or " not in flag:
+        return flag.removeprefix("not ")
+    return f"not {flag}" if re.fullmatch(r"[\w.]+", flag) else f"not ({flag})"
+
+
+def _side(script: Script, node: ast.expr) -> str:
+    """ "gpu" or "cpu", where an expression is a device of that kind."""
+    if isinstance(node, ast.Call) and script.dotted(node.func) == "torch.device" and node.args:
+        node = node.args[0]
+    if isinstance(node, ast.Call) and script.dotted(node.func) == "torch.accelerator.current_accelerator":
+        return "gpu"
+    if isinstance(node, ast.JoinedStr):
+        return "gpu" if ast.unparse(node).startswith(("f'cuda", 'f"cuda')) else ""
+    if isinstance(node, ast.BinOp):
+        node = node.left  # "cuda:%d" % gpu, "cuda:" + gpu
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return "cpu" if node.value == "cpu" else "gpu" if _GPU.match(node.value) else ""
+    if isinstance(node, ast.IfExp):
+        return _side(script, node.orelse)
+    return ""
+
+
+def _assigns(script: Script, body: list[ast.stmt], kind: str) -> bool:
+    """Whether a suite binds a device of a kind."""
+    return any(isinstance(s, ast.Assign) and _side(script, s.value) == kind for s in body)
+
+
+def _placed(script: Script, frame: Frame, code: str, at: ast.AST) -> Choice:
+    """Above the statement of the frame's own block in which the choice is made."""
+    statement: ast.stmt = script.statement(at)
+    top: list[ast.stmt] = frame.body
+    while statement not in top:
+        above = script.parent(statement)
+        if (
+            above is None
+            or isinstance(above, ast.Module)
+            or (isinstance(above, ast.If) and is_main_test(above))
+        ):
+            break
+        statement = above if isinstance(above, ast.stmt) else script.statement(above)
+    roots = names_in(ast.parse(code, mode="eval").body)
+    stores = [s for root in roots for s in script.stores(frame, root)]
+    later = [s for s in stores if place_of(s) >= place_of(statement)]
+    if later:
+        code = ""
+    return Choice(code, frame, statement)

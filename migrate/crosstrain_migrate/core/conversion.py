@@ -1,0 +1,179 @@
+"""The conversion of one script: plans all edits, makes them, and drops what fails a check.
+
+The core is made whole or not at all. Every other group of edits stands alone: one that cannot be placed, or whose result
+fails a check, is left out with a note, and the rest is made (CONVERT.md, principle 4).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from crosstrain_migrate.results import Change, Finding, RoleFact, Severity
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.checks import check_result
+from crosstrain_migrate.syntax.edit_plan import EditNotApplied
+from crosstrain_migrate.syntax.layout import wrapped
+from crosstrain_migrate.syntax.nodes import line_of
+from crosstrain_migrate.syntax.rewrite import rewrite
+
+from . import mapping
+from .accelerator import Accelerators
+from .backward import plan_backward, plan_clipping, sums_over_rows
+from .choice import device_choice
+from .dealing import Evaluations
+from .devices import Devices
+from .merging import Merging
+from .numbers import TrainingNumbers
+from .output import Output
+from .plan import CORE, Plan
+from .prepare import Preparing
+from .refusals import known_wrong
+from .roles import Roles
+from .script import Script
+
+SAME_DATA = "CT902"
+CHECKS = "CT001"
+Allows = Callable[[str, ast.AST], bool]
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What became of a script: the new text, or the old one with the reason."""
+
+    text: str
+    changes: tuple[Change, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    roles: tuple[RoleFact, ...] = ()
+    trains: bool = False
+
+
+def convert(text: str, runtime: str, allows: Allows) -> Conversion:
+    """Converts a script, or a program of several files. allows: whether a rule may act at a node."""
+    script = Script(text)
+    roles = Roles(script)
+    if not roles.trains:
+        return Conversion(text)
+    if refused := known_wrong(script, roles):
+        return Conversion(text, findings=tuple(refused), trains=True)
+    plan = _planned(script, roles, runtime)
+    plan.edits = [one for one in plan.edits if one.transaction == CORE or allows(one.rule, one.node)]
+    after, dropped = _made(text, plan.edits)
+    if after is None:
+        reason = f"the result did not pass the tool's own checks ({'; '.join(dropped)})"
+        finding = Finding(
+            CHECKS, 1, 1, reason, "report this script to us; it was left unchanged", Severity.REFUSED
+        )
+        return Conversion(text, findings=(finding,), roles=_roles(roles), trains=True)
+    left = [_left_out(group, plan.edits) for group in dropped]
+    made = [one for one in plan.edits if one.reason and one.transaction not in dropped]
+    changes = {Change(one.rule, one.line, one.reason, one.confidence) for one in made}
+    findings = (*(f for f in plan.notes() if allows(f.rule, script.entry)), *left)
+    ordered = tuple(sorted(changes, key=lambda c: (c.line, c.rule, c.reason)))
+    return Conversion(after, ordered, findings, _roles(roles), trains=True)
+
+
+def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
+    """Every edit that is wanted, and every note."""
+    plan = Plan(script, runtime)
+    mapped = mapping.distributes_itself(script)
+    options = ['loss_reduction="sum"'] if not mapped and sums_over_rows(script, roles) else []
+    trial = Accelerators(Plan(script, runtime), roles, None, options)
+    choice = None if mapped else device_choice(script, trial.home)
+    if choice is not None and not choice.code:
+        plan.note(
+            "CT105",
+            choice.before,
+            "the script's own choice of the CPU is not kept",
+            "use `crosstrain launch --cpu`",
+        )
+        choice = None
+    accelerators = Accelerators(plan, roles, choice, options)
+    preparing = Preparing(plan, roles, accelerators)
+    if not mapped or mapping.has_wrapper(script):
+        preparing.run()
+    dealt = []
+    plan_backward(plan, roles, accelerators)
+    if mapped:
+        steps = mapping.Mapping(plan, accelerators)
+        steps.run()
+        Devices(plan, accelerators, steps.ordinals).run()
+    else:
+        merging = Merging(plan, Evaluations(script, roles), accelerators)
+        merging.run()
+        dealt = merging.loops
+        TrainingNumbers(plan, roles, accelerators).run(dealt)
+        mapping.plan_data_parallel(plan, accelerators)
+        Devices(plan, accelerators).run()
+    if not mapped:
+        plan_clipping(plan, roles, accelerators)
+        Output(plan, accelerators, dealt).run()
+    if not roles.data and not roles.draws_batches:
+        first = roles.backwards[0].call
+        reason = "every process trains on the same data: no loop over batches was found"
+        plan.note(
+            SAME_DATA,
+            first,
+            reason,
+            "iterate a DataLoader, or share the rows yourself by `accelerator.process_index`",
+        )
+    return plan
+
+
+def _made(text: str, edits: list[e.Edit]) -> tuple[str | None, list[str]]:
+    """The new text and the groups that were left out; None and the problems where not even the core can be made."""
+    groups = list(dict.fromkeys(one.transaction for one in edits if one.transaction != CORE))
+    core, problems = _attempt(text, edits, [])
+    if core is None:
+        return None, problems
+    whole, problems = _attempt(text, edits, groups)
+    if whole is not None:
+        return whole, []
+    kept: list[str] = []
+    best = core
+    for group in groups:
+        attempt, _ = _attempt(text, edits, [*kept, group])
+        if attempt is not None:
+            kept, best = [*kept, group], attempt
+    return best, [group for group in groups if group not in kept]
+
+
+def _attempt(text: str, edits: list[e.Edit], groups: list[str]) -> tuple[str | None, list[str]]:
+    wanted = [one for one in edits if one.transaction == CORE or one.transaction in groups]
+    try:
+        after = wrapped(text, rewrite(text, wanted))
+    except EditNotApplied as error:
+        return None, [str(error)]
+    problems = check_result(text, after)
+    return (None, problems) if problems else (after, [])
+
+
+def _left_out(group: str, edits: list[e.Edit]) -> Finding:
+    first = next(one for one in edits if one.transaction == group)
+    reason = f"left as it is: the edits of {group} did not pass the tool's own checks"
+    return Finding(first.rule, line_of(first.node) or 1, 1, reason, "report this script to us", Severity.NOTE)
+
+
+def _roles(roles: Roles) -> tuple[RoleFact, ...]:
+    """Who is what, for the reports."""
+    found = [
+        RoleFact(one.text, "optimizer", one.call.lineno, f"line {one.call.lineno} steps it after a backward")
+        for one in roles.optimizers
+    ]
+    for data in roles.data:
+        line = data.node.lineno
+        found.append(
+            RoleFact(
+                roles.script.source(data.node),
+                "training loader",
+                line,
+                f"the loop of line {line} trains on it",
+            )
+        )
+    for one in roles.optimizers:
+        for text in roles.models_of(one.frame, one.text):
+            found.append(RoleFact(text, "module", one.call.lineno, f"`{one.text}` is given its parameters"))
+    for one in roles.schedulers:
+        found.append(RoleFact(one.text, "scheduler", one.call.lineno, f"line {one.call.lineno} steps it"))
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,223 @@
+"""Which loops evaluate, and which of these can be dealt to the processes by whole batches (contract, decision 33)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .accumulators import Left, Pass, Unsure, adds_over_processes
+from .roles import STEPS, Roles
+from .script import FUNCTIONS, Frame, Script, is_method, is_statement_call, names_in
+
+_NOT_DATA = re.compile(r"(glob|listdir|children|modules|sorted|split|keys|items|values|zip_longest)\b")
+_NAMED_LIKE_DATA = re.compile(r"load|data|iter|batch|test|val|dev|set\b|dl\b|gen", re.I)
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """An evaluation whose batches are dealt. phase: the author's own test for training in this loop, or empty."""
+
+    loop: ast.For
+    frame: Frame
+    source: ast.expr
+    left: Left
+    phase: str = ""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """An evaluation that every process does whole, and why."""
+
+    loop: ast.For
+    reason: str
+
+
+class Evaluations:
+    """The evaluations of a script."""
+
+    def __init__(self, script: Script, roles: Roles) -> None:
+        self.script = script
+        self.roles = roles
+        self.dealt: list[Dealt] = []
+        self.whole: list[Whole] = []
+        self._seen: set[ast.AST] = set()
+        loops = [n for n in script.table.each(ast.For) if script.is_reached(n)]
+        for loop in sorted(loops, key=place_of):
+            if self._evaluates(loop):
+                try:
+                    self.dealt.append(self._deal(loop))
+                except Unsure as why:
+                    self.whole.append(Whole(loop, str(why)))
+
+    # -- which loops evaluate ----------------------------------------------------------------------------------
+
+    def _evaluates(self, loop: ast.For) -> bool:
+        phase = self.phase(loop)
+        if self._trains(loop):
+            if not phase:
+                return False
+        elif not self._without_gradient(loop, 0):
+            return False
+        frame = self.script.frame(loop)
+        sources = self.roles.sources(frame, loop.iter)
+        if not self._is_data(sources) or self._is_inside_another(loop, frame):
+            return False
+        body = [node for statement in loop.body for node in walk(statement)]
+        uses = names_in(loop.target) & {n.id for n in body if isinstance(n, ast.Name)}
+        if not uses or not any(isinstance(n, ast.Call) for n in body):
+            return False
+        self._seen.add(loop)
+        return True
+
+    def _is_data(self, sources: list[ast.expr]) -> bool:
+        calls = [one for one in sources if isinstance(one, ast.Call)]
+        if not sources or any(last_name(one.func) == "range" for one in calls):
+            return False
+        if len(sources) == 1 and calls and _NOT_DATA.search(written(calls[0].func)):
+            return False
+        return _NAMED_LIKE_DATA.search(ast.unparse(sources[0])) is not None
+
+    def _is_inside_another(self, loop: ast.For, frame: Frame) -> bool:
+        """Whether a loop goes over the rows of an evaluation's batch."""
+        return any(one in self._seen for one in self.script.loops_around(loop))
+
+    def _trains(self, node: ast.AST) -> bool:
+        return any(is_method(one, "backward", *STEPS) and self._is_training_call(one) for one in walk(node))
+
+    def _is_training_call(self, call: ast.AST) -> bool:
+        assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+        return not re.search(r"bar|prof", written(call.func.value))
+
+    def phase(self, loop: ast.For) -> str:
+        """The author's own test for training in a loop that also evaluates; empty where there is none."""
+        bound = {n.id for n in walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        found: set[str] = set()
+        for call in walk(loop):
+            if not is_method(call, "backward", *STEPS) or self.script.frame(call) is not self.script.frame(
+                loop
+            ):
+                continue
+            assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+            tests = self._tests_around(call, loop, bound)
+            if call.func.attr == "backward" or tests:
+                found.add(tests[-1] if tests else "")
+            elif self._is_training_call(call):
+                return ""
+        return found.pop() if len(found) == 1 else ""
+
+    def _tests_around(self, node: ast.AST, loop: ast.For, bound: set[str]) -> list[str]:
+        """The tests inside a loop under which a node stands and that do not change from batch to batch."""
+        tests, below = [], node
+        for one in self.script.around(node):
+            if one is loop:
+                break
+            if isinstance(one, ast.If) and below not in one.orelse and not names_in(one.test) & bound:
+                tests.append(ast.unparse(one.test))
+            below = one
+        return tests
+
+    def _without_gradient(self, node: ast.AST, depth: int) -> bool:
+        """Whether code runs without gradients or in eval mode: by a block, a decorator, `.eval()` before it, or its calls."""
+        frame = self.script.frame(node)
+        texts = [ast.unparse(one) for one in getattr(frame, "decorator_list", ())]
+        for one in (node, *self.script.around(node)):
+            if isinstance(one, FUNCTIONS):
+                break
+            if isinstance(one, ast.With):
+                texts += [ast.unparse(item.context_expr) for item in one.items]
+        inside = walk(node) if isinstance(node, ast.For) else ()
+        texts += [ast.unparse(i.context_expr) for n in inside if isinstance(n, ast.With) for i in n.items]
+        if any("no_grad" in text or "inference_mode" in text for text in texts):
+            return True
+        modes = [
+            (place_of(call), last_name(call.func) == "eval" or _is_false(call))
+            for call in self.script.calls_in(frame)
+            if is_method(call, "eval", "train") and place_of(call) <= place_of(node)
+        ]
+        if modes:
+            return max(modes)[1]
+        if isinstance(frame, ast.Module) or depth > 2:
+            return False
+        calls = self.script.direct_callers(frame)
+        return bool(calls) and all(self._without_gradient(call, depth + 1) for call in calls)
+
+    # -- whether one can be dealt ------------------------------------------------------------------------------
+
+    def _deal(self, loop: ast.For) -> Dealt:
+        frame = self.script.frame(loop)
+        sources = self.roles.sources(frame, loop.iter)
+        phase = self.phase(loop) if self._trains(loop) else ""
+        if len(sources) != 1:
+            raise Unsure("it goes over more than one iterable")
+        found = Pass(self.script, frame, loop, phase)
+        left = found.left()
+        if not left.sums and not left.joins:
+            raise Unsure("it adds nothing up")
+        running = self._shown_inside(loop, [*left.sums, *left.joins])
+        if running and not any(self._shown_behind(frame, loop, text) for text in running):
+            raise Unsure("its result is shown inside the loop alone")
+        left.sums = [text for text in left.sums if not self._adds_itself(frame, loop, text)]
+        return Dealt(loop, frame, sources[0], left, phase)
+
+    def _shown_inside(self, loop: ast.For, names: list[str]) -> list[str]:
+        """What calls in the loop show while it grows; a bar's own text may be a share."""
+        calls = [
+            n
+            for s in loop.body
+            for n in walk(s)
+            if isinstance(n, ast.Call) and is_statement_call(self.script, n)
+        ]
+        calls = [
+            n
+            for n in calls
+            if not (
+                isinstance(n.func, ast.Attribute) and re.search(r"set_|append|extend|update|add", n.func.attr)
+            )
+        ]
+        given = [a for n in calls for a in (*n.args, *(k.value for k in n.keywords))]
+        return [text for text in names if any(_mentions(a, text) for a in given)]
+
+    def _shown_behind(self, frame: Frame, loop: ast.For, text: str, depth: int = 0) -> bool:
+        """Whether `text` is returned, printed or passed on behind the loop."""
+        end = loop.end_lineno or 0
+        for node in self.script.within(frame):
+            if (
+                not isinstance(node, ast.Return | ast.Expr | ast.Assign)
+                or node.lineno <= end
+                or not _mentions(node, text)
+            ):
+                continue
+            if not isinstance(node, ast.Assign):
+                if not re.match(r"[\w.]*(save|dump)\w*\(", ast.unparse(node)):
+                    return True
+            elif depth < 3:
+                names = [written(target) for target in node.targets]
+                if any(self._shown_behind(frame, loop, name, depth + 1) for name in names):
+                    return True
+        return not isinstance(frame, ast.Module) and text.startswith("self.")
+
+    def _adds_itself(self, frame: Frame, loop: ast.For, text: str) -> bool:
+        """Whether the script adds `text` up over the processes behind the loop."""
+        end = loop.end_lineno or 0
+        calls = [
+            c
+            for c in self.script.calls_in(frame)
+            if c.lineno > end and any(_mentions(a, text) for a in c.args)
+        ]
+        return any(adds_over_processes(self.script, call) for call in calls)
+
+
+def _mentions(node: ast.AST, text: str) -> bool:
+    return any(
+        isinstance(one, ast.Name | ast.Attribute) and isinstance(one.ctx, ast.Load) and written(one) == text
+        for one in walk(node)
+    )
+
+
+def _is_false(call: ast.Call) -> bool:
+    given = call.args[:1] or [keyword.value for keyword in call.keywords]
+    return bool(given) and isinstance(given[0], ast.Constant) and given[0].value is False

@@ -1,0 +1,256 @@
+"""CT105 by use: each process has a device of its own, which the accelerator knows.
+
+What chooses a GPU, `.cuda()`, `"cuda"`, `torch.device("cuda:0")`, becomes the accelerator's device wherever the training
+reaches it. `.to(device)` of the author's stays: it is harmless once `device` is the accelerator's.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import defaults, last_name, place_of, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .accelerator import Accelerators
+from .plan import Plan
+from .script import FUNCTIONS, Script, is_statement_call
+
+RULE = "CT105"
+REASON = "each process has a device of its own"
+GPU_ONLY = "CT308"
+_GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
+_STATEMENTS = (
+    "synchronize",
+    "empty_cache",
+    "set_device",
+    "reset_peak_memory_stats",
+    "reset_max_memory_allocated",
+    "ipc_collect",
+)
+
+
+class Devices:
+    """Plans the edits of everything that chooses a device. `ordinals`: texts that number one."""
+
+    def __init__(self, plan: Plan, accelerators: Accelerators, ordinals: set[str] | None = None) -> None:
+        self.plan = plan
+        self.script: Script = plan.script
+        self.accelerators = accelerators
+        self.ordinals = ordinals or set()
+
+    def run(self) -> None:
+        for node in sorted((n for n in self.script.table.parents if hasattr(n, "lineno")), key=place_of):
+            if not self.script.is_reached(node) or self.accelerators.is_early(node):
+                continue
+            if isinstance(node, ast.Call):
+                self._call(node)
+            elif isinstance(node, ast.Constant | ast.JoinedStr) and self._names_gpu(node):
+                self._literal(node)
+            elif isinstance(node, ast.IfExp):
+                self._choice_of_text(node)
+            elif isinstance(node, ast.Assert) and "torch.cuda.is_available()" in ast.unparse(node.test):
+                self._remove(node, "the script runs on any device")
+            elif isinstance(node, ast.If) and self._stops_without_gpu(node):
+                self._remove(node, "the script runs on any device")
+
+    # -- calls -------------------------------------------------------------------------------------------------
+
+    def _call(self, call: ast.Call) -> None:
+        name = self.script.dotted(call.func)
+        if (
+            isinstance(call.func, ast.Attribute)
+            and call.func.attr == "cuda"
+            and not name.startswith("torch.")
+        ):
+            self._cuda(call, call.func.value)
+        elif name == "torch.device":
+            if not (
+                call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value in ("cpu", "meta")
+            ):
+                self._place(call)
+        elif name in ("torch.accelerator.current_accelerator", "torch.cuda.current_device"):
+            self._place(call)
+        elif (
+            name.startswith("torch.cuda.")
+            and last_name(call.func) in _STATEMENTS
+            and is_statement_call(self.script, call)
+        ):
+            self._guard(call)
+        elif re.fullmatch(r"torch\.cuda\.\w+Tensor", name) and not self._is_chosen(call):
+            kind = name.rpartition(".")[2]
+            given = ", ".join(f"{{a{n}}}" for n in range(len(call.args)))
+            holes = {f"a{n}": argument for n, argument in enumerate(call.args)}
+            if not call.keywords and not any(isinstance(a, ast.Starred) for a in call.args):
+                self.plan.replace(
+                    call, RULE, REASON, f"torch.{kind}({given}).to({self.device(call)})", **holes
+                )
+        elif isinstance(call.func, ast.Attribute) and call.func.attr == "to" and call.args:
+            if written(call.args[0]) in self.ordinals:
+                self._place(call.args[0])
+
+    def _cuda(self, call: ast.Call, of: ast.expr) -> None:
+        more = "".join(
+            f", {keyword.arg}={{k{n}}}" for n, keyword in enumerate(call.keywords) if keyword.arg != "device"
+        )
+        more = more.replace("async=", "non_blocking=")
+        holes = {f"k{n}": keyword.value for n, keyword in enumerate(call.keywords) if keyword.arg != "device"}
+        self.plan.replace(call, RULE, REASON, f"{{of}}.to({self.device(call)}{more})", of=of, **holes)
+
+    def _is_chosen(self, node: ast.AST) -> bool:
+        """Whether the author's own condition stands around a node."""
+        return any(isinstance(one, ast.IfExp | ast.If) for one in self.script.around(node))
+
+    def _guard(self, call: ast.Call) -> None:
+        """`torch.cuda.synchronize()` and the like, where there is CUDA."""
+        statement = self.script.statement(call)
+        if last_name(call.func) == "set_device" and call.args:
+            self._place(call.args[0])
+        tests = [one.test for one in self.script.around(statement) if isinstance(one, ast.If)]
+        if any("is_available" in ast.unparse(test) for test in tests):
+            return
+        reason = "a CPU or a TPU has no CUDA to ask"
+        self.plan.add(
+            e.Guard(
+                statement,
+                GPU_ONLY,
+                reason,
+                transaction="cuda",
+                last=statement,
+                test="torch.cuda.is_available()",
+            )
+        )
+
+    # -- texts -------------------------------------------------------------------------------------------------
+
+    def _names_gpu(self, node: ast.Constant | ast.JoinedStr) -> bool:
+        if isinstance(node, ast.JoinedStr):
+            first = node.values[0] if node.values else None
+            return isinstance(first, ast.Constant) and first.value == "cuda:"
+        is_part = isinstance(self.script.parent(node), ast.JoinedStr)
+        return isinstance(node.value, str) and not is_part and _GPU.fullmatch(node.value) is not None
+
+    def _literal(self, node: ast.Constant | ast.JoinedStr) -> None:
+        parent = self.script.parent(node)
+        if isinstance(parent, ast.Call):
+            if isinstance(parent.func, ast.Attribute) and parent.func.attr in ("to", "set_default_device"):
+                self._place(node)
+            elif isinstance(parent.func, ast.Attribute) and parent.func.attr == "load":
+                self._place(node)
+        elif isinstance(parent, ast.keyword):
+            if parent.arg in ("device", "map_location"):
+                self._place(node)
+        elif isinstance(parent, ast.arguments):
+            self._default(node, parent)
+        elif isinstance(parent, ast.Assign):
+            names = [written(target).lower() for target in parent.targets]
+            if any("device" in name and "type" not in name for name in names):
+                self._place(node, as_text=self._is_compared(parent))
+        elif isinstance(parent, ast.Dict):
+            keys = [
+                k.value
+                for k, v in zip(parent.keys, parent.values, strict=True)
+                if v is node and isinstance(k, ast.Constant)
+            ]
+            if any("device" in str(key).lower() for key in keys):
+                self._place(node, as_text=True)
+
+    def _choice_of_text(self, node: ast.IfExp) -> None:
+        """`"cuda" if ... else "cpu"`."""
+        sides = {one.value for one in (node.body, node.orelse) if isinstance(one, ast.Constant)}
+        gpu = {one for one in sides if isinstance(one, str) and _GPU.fullmatch(one)}
+        is_formatted = any(
+            isinstance(one, ast.JoinedStr) and self._names_gpu(one) for one in (node.body, node.orelse)
+        )
+        if not ("cpu" in sides and (gpu or is_formatted)):
+            return
+        parent = self.script.parent(node)
+        if isinstance(parent, ast.Call) and self.script.dotted(parent.func) == "torch.device":
+            return
+        is_type = isinstance(parent, ast.keyword) and parent.arg == "device_type"
+        self._place(
+            node,
+            as_text=is_type
+            or (isinstance(parent, ast.Assign) and self._is_compared(parent))
+            or isinstance(parent, ast.keyword)
+            and parent.arg == "default",
+        )
+
+    def _is_compared(self, assign: ast.Assign) -> bool:
+        """Whether the variable is used as a text: compared, searched, or given to autocast."""
+        frames = self.script.frames
+        for target in assign.targets:
+            for frame in frames:
+                for read in self.script.reads(frame, written(target)):
+                    parent = self.script.parent(read)
+                    if isinstance(parent, ast.Compare | ast.FormattedValue | ast.BinOp | ast.Attribute):
+                        if not isinstance(parent, ast.Attribute) or parent.attr in (
+                            "startswith",
+                            "split",
+                            "find",
+                        ):
+                            return True
+                    if isinstance(parent, ast.keyword) and parent.arg == "device_type":
+                        return True
+                    if isinstance(parent, ast.Call) and last_name(parent.func) == "autocast":
+                        return True
+        return False
+
+    def _default(self, node: ast.Constant | ast.JoinedStr, arguments: ast.arguments) -> None:
+        """`def f(device="cuda")`: calls that give none give the accelerator's."""
+        function = self.script.parent(arguments)
+        if not isinstance(function, FUNCTIONS):
+            return
+        positional = [*arguments.posonlyargs, *arguments.args]
+        names = {d: a.arg for d, a in zip(reversed(arguments.defaults), reversed(positional), strict=False)}
+        names |= {
+            d: a.arg
+            for d, a in zip(arguments.kw_defaults, arguments.kwonlyargs, strict=True)
+            if d is not None
+        }
+        name = names.get(node)
+        if name is None or "device" not in name or node not in defaults(arguments):
+            return
+        for call in self.script.callers(function):
+            called = self.script.last(call.func)
+            if called not in (
+                function.name,
+                *(c.name for c in [self.script.class_of(function)] if c is not None),
+            ):
+                continue
+            if self.script.argument_for(call, function, name) is None and not self.accelerators.is_early(
+                call
+            ):
+                self.plan.add(
+                    e.InsertArgument(call, RULE, REASON, position=-1, code=f"{name}={self.device(call)}")
+                )
+
+    # -- edits -------------------------------------------------------------------------------------------------
+
+    def device(self, node: ast.AST) -> str:
+        """The device of the process, for code at a node."""
+        accelerator = self.accelerators.name if self.accelerators.at_hand(node) else self.plan.state(node)
+        return f"{accelerator}.device"
+
+    def _place(self, node: ast.expr, as_text: bool = False) -> None:
+        self.plan.replace(node, RULE, REASON, self.device(node) + (".type" if as_text else ""))
+
+    def _stops_without_gpu(self, node: ast.If) -> bool:
+        if (
+            node.orelse
+            or "not torch.cuda.is_available()" not in ast.unparse(node.test)
+            or len(ast.unparse(node.test)) > 40
+        ):
+            return False
+        last = node.body[-1]
+        exits = (
+            isinstance(last, ast.Expr)
+            and isinstance(last.value, ast.Call)
+            and last_name(last.value.func) in ("exit", "quit", "_exit")
+        )
+        return isinstance(last, ast.Raise) or exits
+
+    def _remove(self, node: ast.stmt, reason: str) -> None:
+        if len(self.script.suite_of(node)) > 1 and not any(self.plan.is_replaced(n) for n in walk(node)):
+            self.plan.add(e.RemoveStatement(node, GPU_ONLY, reason, transaction="cuda only"))

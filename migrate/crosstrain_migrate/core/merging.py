@@ -1,0 +1,175 @@
+"""CT601 by use: an evaluation is dealt by whole batches, and what it accumulated is merged behind its loop.
+
+The body stays as its author wrote it (contract, decision 33). Where that is not sure, the evaluation stays whole on every
+process, and one note says why.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .accelerator import Accelerators
+from .dealing import Dealt, Evaluations
+from .plan import Plan
+from .script import Frame, Script
+
+RULE, WHOLE = "CT601", "CT603"
+REASON = "each process evaluates its own batches, and the results are merged"
+
+
+class Merging:
+    """Plans the edits of dealt evaluations."""
+
+    def __init__(self, plan: Plan, found: Evaluations, accelerators: Accelerators) -> None:
+        self.plan = plan
+        self.script: Script = plan.script
+        self.found = found
+        self.accelerators = accelerators
+        self.loops: list[ast.For] = []  # the loops that are dealt
+        self._names: set[str] = set()
+
+    def run(self) -> None:
+        for one in self.found.dealt:
+            self._deal(one)
+        for whole in self.found.whole:
+            remedy = "nothing needs to be done; to share it, see `merge` in the documentation"
+            self.plan.note(WHOLE, whole.loop, f"evaluated whole on every process: {whole.reason}", remedy)
+
+    def _deal(self, one: Dealt) -> None:
+        accelerator = self.accelerators.may_be_at(one.loop)
+        trained = self.plan.is_replaced(one.source)
+        if accelerator is None or (trained and not one.phase):
+            self.plan.note(WHOLE, one.loop, "evaluated whole on every process", "nothing needs to be done")
+            return
+        group = f"evaluation {one.loop.lineno}"
+        self.loops.append(one.loop)
+        if one.phase:
+            self.plan.take_back(one.source)
+        name = self._dealt_loader(one, accelerator, group)
+        self._count_from_start(one, name, group)
+        for texts, option in (
+            (one.left.sums, ""),
+            (one.left.joins, ", join=True"),
+            (one.left.lasts, ", last=True"),
+        ):
+            if texts:
+                listed = ", ".join(texts)
+                code = f"{listed} = {accelerator}.merge({name}, {listed}{option})"
+                self.plan.after(one.loop, RULE, REASON, code, group)
+
+    def _dealt_loader(self, one: Dealt, accelerator: str, group: str) -> str:
+        """Plans the loader that the loop goes over; its name."""
+        text = self.script.source(one.source)
+        made = f"{accelerator}.prepare_evaluation({text})"
+        if one.phase:
+            made = f"{accelerator}.prepare({text}) if {one.phase} else {made}"
+        anchor = self._anchor(one)
+        if self._may_bind(one):
+            self.plan.before(anchor, RULE, REASON, f"{text} = {made}", group)
+            return text
+        name = self._fresh_name()
+        self.plan.before(
+            self.script.statement(one.source)
+            if self.script.frame(one.source) is one.frame
+            and not isinstance(self.script.statement(one.source), ast.For)
+            else one.loop,
+            RULE,
+            REASON,
+            f"{name} = {made}",
+            group,
+        )
+        self.plan.replace(one.source, RULE, "", name, group)
+        return name
+
+    def _anchor(self, one: Dealt) -> ast.stmt:
+        """Above the statement that first reads the loader in the loop's own block, or puts a bar over it."""
+        text = written(one.source) if isinstance(one.source, ast.Name | ast.Attribute) else ""
+        place: ast.stmt = one.loop
+        suite = self.script.suite_of(one.loop)
+        for store in self.script.stores(one.frame, text) if text else ():
+            statement: ast.AST = self.script.statement(store)
+            value = getattr(statement, "value", None)
+            if (
+                value is None
+                or place_of(statement) >= place_of(one.loop)
+                or text not in {written(n) for n in walk(value) if isinstance(n, ast.Name | ast.Attribute)}
+            ):
+                continue
+            while statement not in suite:  # `if is_main: loader = tqdm(loader)`
+                above = self.script.parent(statement)
+                if above is None or isinstance(above, ast.Module):
+                    break
+                statement = above
+            if statement in suite and place_of(statement) < place_of(place):
+                place = statement  # type: ignore[assignment]
+        statement = self.script.statement(one.source)
+        if statement in suite and place_of(statement) < place_of(place):
+            place = statement
+        return place
+
+    def _may_bind(self, one: Dealt) -> bool:
+        """Whether the loader's variable can hold the dealt one: it is the frame's own, and no other loop reads it."""
+        if not isinstance(one.source, ast.Name) or one.phase and not self._is_own(one.frame, one.source.id):
+            return False
+        name = one.source.id
+        if (
+            not self._is_own(one.frame, name)
+            or isinstance(one.frame, ast.Module)
+            and self._read_in_functions(one.frame, name)
+        ):
+            return False
+        inside = set(map(id, walk(one.loop)))
+        for read in self.script.reads(one.frame, name):
+            if id(read) in inside or read is one.source:
+                continue
+            parent = self.script.parent(read)
+            is_length = isinstance(parent, ast.Call) and last_name(parent.func) == "len"
+            if not is_length and not isinstance(parent, ast.Attribute | ast.Compare):
+                return False
+        return True
+
+    def _is_own(self, frame: Frame, name: str) -> bool:
+        return self.script.binds(frame, name)
+
+    def _read_in_functions(self, module: ast.Module, name: str) -> bool:
+        others = [f for f in self.script.frames if f is not module and self.script.module(f) is module]
+        return any(self.script.reads(f, name) and not self.script.binds(f, name) for f in others)
+
+    def _fresh_name(self) -> str:
+        taken = {n.id for n in self.script.table.parents if isinstance(n, ast.Name)} | self._names
+        base, number = "evaluation_loader", 2
+        name = base
+        while name in taken:
+            name, number = f"{base}_{number}", number + 1
+        self._names.add(name)
+        return name
+
+    def _count_from_start(self, one: Dealt, name: str, group: str) -> None:
+        """`enumerate` counts as in the original, where the loop's index is read."""
+        for call in walk(one.loop.iter):
+            if (
+                not isinstance(call, ast.Call)
+                or last_name(call.func) != "enumerate"
+                or len(call.args) != 1
+                or call.keywords
+            ):
+                continue
+            if not isinstance(one.loop.target, ast.Tuple) or not isinstance(
+                one.loop.target.elts[0], ast.Name
+            ):
+                continue
+            index = one.loop.target.elts[0].id
+            if (
+                not any(
+                    isinstance(n, ast.Name) and n.id == index and isinstance(n.ctx, ast.Load)
+                    for s in one.loop.body
+                    for n in walk(s)
+                )
+                and index not in one.left.lasts
+            ):
+                continue
+            start = f'getattr({name}, "start", 0)' if one.phase else f"{name}.start"
+            self.plan.replace(call, RULE, "", f"enumerate({{it}}, {start})", group, it=call.args[0])

@@ -1,0 +1,97 @@
+"""What the modules of this room have planned: edits in groups, and what is said about what stays."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from crosstrain_migrate.results import Finding, Severity
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import line_of, place_of
+
+from .script import Script
+
+CORE = e.CORE
+
+
+@dataclass
+class Plan:
+    """Edits, each of a group: those of `CORE` are made together, every other group is made or left by itself."""
+
+    script: Script
+    runtime: str = "crosstrain"
+    edits: list[e.Edit] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    _notes: dict[tuple[str, str, str], list[ast.AST]] = field(default_factory=lambda: defaultdict(list))
+    _wrapped: set[ast.AST] = field(default_factory=set)
+    _inserted: set[tuple[ast.AST, str]] = field(default_factory=set)
+
+    # -- edits -------------------------------------------------------------------------------------------------
+
+    def replace(
+        self, node: ast.expr, rule: str, reason: str, template: str, group: str = CORE, **holes: ast.expr
+    ) -> bool:
+        """Plans to replace an expression; False where something else replaces it already."""
+        if node in self._wrapped:
+            return False
+        self._wrapped.add(node)
+        self.edits.append(e.Replace(node, rule, reason, transaction=group, template=template, holes=holes))
+        return True
+
+    def is_replaced(self, node: ast.AST) -> bool:
+        return node in self._wrapped
+
+    def take_back(self, node: ast.AST) -> None:
+        """Forgets that an expression is to be replaced."""
+        self._wrapped.discard(node)
+        self.edits = [one for one in self.edits if not (isinstance(one, e.Replace) and one.node is node)]
+
+    def before(self, statement: ast.stmt, rule: str, reason: str, code: str, group: str = CORE) -> None:
+        if (statement, code) not in self._inserted:
+            self._inserted.add((statement, code))
+            self.edits.append(e.InsertBefore(statement, rule, reason, transaction=group, code=code))
+
+    def after(self, statement: ast.stmt, rule: str, reason: str, code: str, group: str = CORE) -> None:
+        if (statement, code) not in self._inserted:
+            self._inserted.add((statement, code))
+            self.edits.append(e.InsertAfter(statement, rule, reason, transaction=group, code=code))
+
+    def add(self, edit: e.Edit) -> None:
+        self.edits.append(edit)
+
+    def imports(self, node: ast.AST, name: str, group: str = CORE) -> None:
+        """The file of a node imports a name of the runtime."""
+        module = self.script.module(node)
+        code = f"from {self.runtime} import {name}"
+        if (module, code) not in self._inserted or group == CORE:
+            self._inserted.add((module, code))
+            if not any(
+                isinstance(x, e.AddImport)
+                and x.node is module
+                and x.code == code
+                and x.transaction in (CORE, group)
+                for x in self.edits
+            ):
+                self.edits.append(e.AddImport(module, "CT101", "", transaction=group, code=code))
+
+    def state(self, node: ast.AST, group: str = CORE) -> str:
+        """The state of the processes, for code that has no accelerator at hand."""
+        self.imports(node, "PartialState", group)
+        return "PartialState()"
+
+    # -- what is said ------------------------------------------------------------------------------------------
+
+    def note(self, rule: str, node: ast.AST, reason: str, remedy: str) -> None:
+        """Says something about a place; places of which the same is said have one note together."""
+        self._notes[rule, reason, remedy].append(node)
+
+    def notes(self) -> list[Finding]:
+        found = []
+        for (rule, reason, remedy), nodes in self._notes.items():
+            first, *others = sorted(set(nodes), key=place_of)
+            lines = ", ".join(str(line_of(one)) for one in others[:8])
+            more = f" (also line {lines})" if len(others) == 1 else f" (also lines {lines})" if others else ""
+            column = getattr(first, "col_offset", 0) + 1
+            found.append(Finding(rule, line_of(first) or 1, column, reason + more, remedy, Severity.NOTE))
+        return [*self.findings, *found]

@@ -1,0 +1,140 @@
+"""CT901 and CT903 by use: what is known to be wrong to convert. Everything else is converted.
+
+A script that another framework distributes is left alone; one that shares its work in a way that averaged gradients would
+break is refused, with the line and what to do.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from crosstrain_migrate.facts.frameworks import FRAMEWORKS, TRAINERS
+from crosstrain_migrate.results import Finding, Severity
+from crosstrain_migrate.syntax.nodes import last_name, line_of
+
+from .roles import Roles
+from .script import Script, is_method
+
+BUILT_ON, LINE_SEARCH, BY_HAND = "CT901", "CT903", "CT303"
+_NOT_OURS = {
+    "torch.distributed.rpc": "RPC",
+    "torch.distributed.fsdp": "FSDP",
+    "torch.distributed.tensor": "tensor parallelism",
+    "torch.distributed.pipelining": "pipeline parallelism",
+    "torch.distributed.device_mesh": "a device mesh",
+    "torch.distributed._composable": "composable parallelism",
+}
+_DISTRIBUTES = {"horovod", "deepspeed", "torch_xla", "colossalai", "megatron"}
+
+
+def known_wrong(script: Script, roles: Roles) -> list[Finding]:
+    """Why a script must not be converted; empty where nothing speaks against it."""
+    return [*_foreign(script), *_line_searches(script, roles), *_own_processes(script)]
+
+
+def _foreign(script: Script) -> list[Finding]:
+    found: dict[str, Finding] = {}
+    for path, node in _imports(script):
+        top = path.split(".")[0]
+        what = FRAMEWORKS.get(top) if top in _DISTRIBUTES else None
+        severity = Severity.NOTE
+        if what is None:
+            what = next(
+                (w for name, w in _NOT_OURS.items() if path == name or path.startswith(name + ".")), None
+            )
+            severity = Severity.REFUSED
+        if what is None or not script.is_reached(node):
+            continue
+        if severity is Severity.REFUSED and not _is_used(script, node):
+            continue
+        reason = f"the script is built on {what}, which distributes training itself"
+        found.setdefault(
+            what,
+            Finding(
+                BUILT_ON,
+                line_of(node),
+                1,
+                reason,
+                "leave it as it is, or write the loop in plain PyTorch first",
+                severity,
+            ),
+        )
+    return list(found.values())
+
+
+def trains_elsewhere(script: Script) -> list[Finding]:
+    """A trainer of another framework that the script calls: it trains by itself."""
+    found = []
+    for path, node in _imports(script):
+        what = FRAMEWORKS.get(path.split(".")[0]) or next(
+            (w for name, w in TRAINERS.items() if path.startswith(name)), None
+        )
+        if what is not None:
+            reason = f"the script is built on {what}, which distributes training itself"
+            found.append(
+                Finding(
+                    BUILT_ON,
+                    line_of(node),
+                    1,
+                    reason,
+                    "leave it as it is, or write the loop in plain PyTorch first",
+                    Severity.NOTE,
+                )
+            )
+    return found[:1]
+
+
+def _imports(script: Script) -> list[tuple[str, ast.stmt]]:
+    found: list[tuple[str, ast.stmt]] = []
+    for node in script.table.parents:
+        if isinstance(node, ast.Import):
+            found += [(alias.name, node) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found += [(f"{node.module}.{alias.name}", node) for alias in node.names]
+    return found
+
+
+def _is_used(script: Script, node: ast.stmt) -> bool:
+    """Whether reached code calls something that an import statement binds."""
+    names = {alias.asname or alias.name.split(".")[0] for alias in getattr(node, "names", ())}
+    module = script.module(node)
+    return any(
+        isinstance(n, ast.Name) and n.id in names and script.module(n) is module and script.is_reached(n)
+        for call in script.calls
+        for n in ast.walk(call)
+    )
+
+
+def _line_searches(script: Script, roles: Roles) -> list[Finding]:
+    found = []
+    for call in script.calls:
+        if last_name(call.func) != "LBFGS" or not re.search(r"(^|\.)LBFGS$", script.dotted(call.func)):
+            continue
+        if roles.data:
+            reason = "LBFGS searches along a line by its own process's loss, so that processes would take different steps"
+            found.append(
+                Finding(
+                    LINE_SEARCH,
+                    call.lineno,
+                    call.col_offset + 1,
+                    reason,
+                    "use another optimizer, or train on one process",
+                    Severity.REFUSED,
+                )
+            )
+    return found
+
+
+def _own_processes(script: Script) -> list[Finding]:
+    """Hogwild: processes of the script's own that share one model's memory."""
+    if not any(is_method(call, "share_memory") for call in script.calls):
+        return []
+    starts = [
+        c for c in script.calls if re.search(r"(multiprocessing|mp)\.(Process|spawn)$", script.dotted(c.func))
+    ]
+    reason = "the script's own processes train one model in shared memory (Hogwild)"
+    remedy = "train in one process instead, and let `crosstrain launch` start the others"
+    return [
+        Finding(BUILT_ON, c.lineno, c.col_offset + 1, reason, remedy, Severity.REFUSED) for c in starts[:1]
+    ]

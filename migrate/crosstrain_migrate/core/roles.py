@@ -1,0 +1,409 @@
+"""Who is what in training, by use (CONVERT.md, "Roles come from use"): where a value was made does not matter.
+
+- A backward trains where its function, its class or a caller steps an optimizer.
+- What is stepped there is an optimizer, unless it is a scheduler, a scaler or a bar.
+- What the loop around the backward iterates is the data: from the innermost loop outwards, then around the calls of the
+  function. It is seen through `enumerate`, `zip`, progress bars and iterators.
+- What gives its parameters to an optimizer is a model.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .script import Frame, Loop, Script, is_method, root_of
+
+STEPS = ("step", "step_and_update_lr")
+# `x.step()` where x is no optimizer, by the names that people give to such things.
+OTHER_STEPS = re.compile(
+    r"sched|lr_|env\b|envs\b|writer|pbar|bar$|prof|meter|timer|logger|warm|loss|ema\b", re.I
+)
+BARS = re.compile(r"tqdm|trange|progress|track\b|ProgBar", re.I)
+SEEN_THROUGH = {"enumerate", "islice", "iter", "cycle", "reversed", "list", "tuple"}
+# Methods whose result is not data: parts of containers, of modules, of text.
+NO_DATA = {
+    "count",
+    "items",
+    "keys",
+    "values",
+    "parameters",
+    "named_parameters",
+    "modules",
+    "children",
+    "split",
+    "chunk",
+}
+NO_DATA |= {"sorted", "listdir", "glob", "named_modules", "state_dict", "unbind"}
+RANDOM = re.compile(
+    r"^(torch|numpy|np|random|numpy\.random)\.(.*\.)?(rand\w*|multinomial|choice\w*|sample|shuffle|permutation|normal|integers|uniform|bernoulli)$"
+)
+DEPTH = 4  # how many calls, or names, are followed
+
+
+@dataclass(frozen=True)
+class Backward:
+    """A backward pass that trains."""
+
+    call: ast.Call
+    frame: Frame
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """An optimizer, as the code names it where it steps it."""
+
+    text: str
+    call: ast.Call
+    frame: Frame
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a training loop reads its batches from, as the code names it there.
+
+    loop: the loop that iterates it; None where `next` takes its batches. held: it stands inside a class that wraps it.
+    """
+
+    node: ast.expr
+    frame: Frame
+    loop: Loop | None = None
+    held: bool = False
+
+
+@dataclass
+class Roles:
+    """What trains in a script."""
+
+    script: Script
+    _data: dict[ast.expr, Data] = field(default_factory=dict)
+
+    @cached_property
+    def backwards(self) -> list[Backward]:
+        """The backward passes behind which an optimizer is stepped; all of them where none is."""
+        found = [
+            Backward(call, self.script.frame(call)) for call in self.script.calls if self._goes_backward(call)
+        ]
+        return [one for one in found if self._steps_near(one.frame)] or found
+
+    @cached_property
+    def optimizers(self) -> list[Stepped]:
+        found: dict[tuple[Frame, str], Stepped] = {}
+        for backward in self.backwards:
+            for one in self._optimizers_near(backward.frame):
+                found.setdefault((one.frame, one.text), one)
+        return list(found.values())
+
+    @cached_property
+    def schedulers(self) -> list[Stepped]:
+        """What is stepped once a batch beside an optimizer and is one of torch's schedulers."""
+        found: dict[tuple[Frame, str], Stepped] = {}
+        for optimizer in self.optimizers:
+            for call in self.script.calls_in(optimizer.frame):
+                if not is_method(call, "step") or call.args or self._is_optimizer(call):
+                    continue
+                text = written(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+                if self._is_scheduler(optimizer.frame, text) and self._same_batch(call, optimizer):
+                    found.setdefault((optimizer.frame, text), Stepped(text, call, optimizer.frame))
+        return list(found.values())
+
+    @cached_property
+    def data(self) -> list[Data]:
+        """What the training loops iterate, each place once, in the order of the text."""
+        for backward in self.backwards:
+            self._look_around(backward.call, backward.frame, set(), 0)
+        return sorted(self._data.values(), key=lambda one: place_of(one.node))
+
+    @property
+    def trains(self) -> bool:
+        return bool(self.backwards and self.optimizers)
+
+    @cached_property
+    def draws_batches(self) -> bool:
+        """Whether the steps draw their batch at random, so that each process draws its own."""
+        frames = {one.frame for one in self.backwards} | {one.frame for one in self.optimizers}
+        called = {
+            function
+            for frame in frames
+            for call in self.script.calls_in(frame)
+            for function in self.script.functions(self.script.last(call.func))
+        }
+        return any(
+            RANDOM.match(self.script.dotted(call.func)) or is_method(call, "sample")
+            for frame in (*frames, *called)
+            for call in self.script.calls_in(frame)
+        )
+
+    # -- backward and step -------------------------------------------------------------------------------------
+
+    def _goes_backward(self, call: ast.Call) -> bool:
+        if self.script.dotted(call.func) == "torch.autograd.backward":
+            return True
+        if not is_method(call, "backward") or not isinstance(call.func, ast.Attribute):
+            return False
+        of = call.func.value
+        is_super = isinstance(of, ast.Call) and last_name(of.func) == "super"
+        if isinstance(of, ast.Name) and of.id in ("self", "cls"):
+            return False  # a method of the script's own
+        return not is_super and not self.script.in_lambda(call)
+
+    def _steps_near(self, frame: Frame) -> bool:
+        """Whether a frame, its class or a caller steps something."""
+        cls = self.script.class_of(frame)
+        frames: list[Frame] = [frame, *(self.script.methods(cls) if cls is not None else ())]
+        if any(self._steps_in(one) for one in frames):
+            return True
+        if isinstance(frame, ast.Module):
+            return False
+        return any(self._steps_in(self.script.frame(call)) for call in self.script.callers(frame))
+
+    def _steps_in(self, frame: Frame) -> bool:
+        return any(is_method(call, *STEPS) for call in self.script.calls_in(frame))
+
+    def _optimizers_near(self, frame: Frame) -> list[Stepped]:
+        """The optimizers that are stepped in a frame, else in its class, its callers, its file."""
+        script = self.script
+        cls = script.class_of(frame)
+        rings: list[list[Frame]] = [[frame], [*(script.methods(cls) if cls is not None else ())]]
+        if not isinstance(frame, ast.Module):
+            rings.append([script.frame(call) for call in script.callers(frame)])
+        module = script.module(frame)
+        rings.append([module])
+        rings.append(
+            [one for one in script.frames if script.module(one) is module and script.is_reached(one)]
+        )
+        for ring in rings:
+            found = [Stepped(text, call, one) for one in ring for text, call in self._stepped_in(one)]
+            if found:
+                return list({(one.frame, one.text): one for one in found}.values())
+        return []
+
+    def _stepped_in(self, frame: Frame) -> list[tuple[str, ast.Call]]:
+        found = []
+        for call in self.script.calls_in(frame):
+            if not is_method(call, *STEPS) or not isinstance(call.func, ast.Attribute):
+                continue
+            of: ast.expr = call.func.value
+            if "scaler" in written(of).lower() and call.args:
+                of = call.args[0]  # scaler.step(optimizer)
+            elif not self._is_optimizer(call):
+                continue
+            if isinstance(of, ast.Name | ast.Attribute | ast.Subscript):
+                found.append((written(of), call))
+        return found
+
+    def _is_optimizer(self, call: ast.Call) -> bool:
+        assert isinstance(call.func, ast.Attribute)
+        of = call.func.value
+        if not isinstance(of, ast.Name | ast.Attribute | ast.Subscript):
+            return False
+        text = written(of)
+        if "scaler" in text.lower() or self._is_scheduler(self.script.frame(call), text):
+            return False
+        return text in self._cleared or not OTHER_STEPS.search(text.rpartition(".")[2])
+
+    @cached_property
+    def _cleared(self) -> set[str]:
+        """Whose gradients are cleared: `x` of `x.zero_grad()`."""
+        calls = (call for call in self.script.calls if is_method(call, "zero_grad"))
+        return {written(call.func.value) for call in calls if isinstance(call.func, ast.Attribute)}
+
+    def _is_scheduler(self, frame: Frame, text: str) -> bool:
+        if text in self._cleared:
+            return False
+        name = text.rpartition(".")[2]
+        made = (
+            [value for one in self.script.frames for value in self.script.values(one, text)] if text else []
+        )
+        if any(isinstance(v, ast.Call) and "lr_scheduler" in self.script.dotted(v.func) for v in made):
+            return True
+        return re.search(r"sched|lr_", name, re.I) is not None
+
+    def _same_batch(self, call: ast.Call, optimizer: Stepped) -> bool:
+        """Whether a scheduler steps in the loop in which the optimizer does."""
+        own, other = self.script.loops_around(call), self.script.loops_around(optimizer.call)
+        return own[:1] == other[:1] and bool(own)
+
+    # -- the data ----------------------------------------------------------------------------------------------
+
+    def _look_around(self, node: ast.AST, frame: Frame, asked: set[Frame], depth: int) -> bool:
+        """Finds what the loops around a node iterate: in its frame, else around the calls of its function."""
+        for loop in self.script.loops_around(node):
+            if isinstance(loop, ast.For | ast.AsyncFor):
+                found = [one for one in self.sources(frame, loop.iter) if not self._is_part(frame, one, loop)]
+                for one in found:
+                    self._data.setdefault(one, Data(one, frame, loop))
+                if found:
+                    return True
+            if self._taken_by_next(frame, loop):
+                return True
+        if depth > DEPTH or isinstance(frame, ast.Module) or frame in asked:
+            return False
+        asked.add(frame)
+        callers = self.script.callers(frame)
+        return any([self._look_around(call, self.script.frame(call), asked, depth + 1) for call in callers])
+
+    def sources(self, frame: Frame, node: ast.expr, depth: int = 0) -> list[ast.expr]:
+        """The iterables that a loop over `node` reads, as the code names them; empty where it goes over no data."""
+        if isinstance(node, ast.Call):
+            return self._sources_of_call(frame, node, depth)
+        if isinstance(node, ast.IfExp):
+            return [*self.sources(frame, node.body, depth + 1), *self.sources(frame, node.orelse, depth + 1)]
+        if isinstance(node, ast.Name) and node.id not in self.script.parameters(frame) and depth < DEPTH:
+            for value in self.script.values(frame, node.id):
+                inner = self._behind_name(frame, node, value, depth)
+                if inner is not None:
+                    return inner
+        return [node] if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) else []
+
+    def _behind_name(
+        self, frame: Frame, name: ast.Name, value: ast.expr, depth: int
+    ) -> list[ast.expr] | None:
+        """What a variable that is bound to `value` stands for: the iterables behind a bar, an iterator or a choice."""
+        if isinstance(value, ast.IfExp):
+            return self.sources(frame, value, depth + 1)
+        if isinstance(value, ast.Call):
+            called = self.script.last(value.func)
+            is_other_name = called in SEEN_THROUGH - {"list", "tuple"} or called == "zip"
+            if is_other_name or BARS.search(written(value.func)):
+                if any(root_of(one) == name.id for one in value.args):
+                    return [name]  # `loader = tqdm(loader)`: the variable is what there is
+                return self.sources(frame, value, depth + 1)
+            if called == "range":
+                return [name] if self.sources(frame, value, depth + 1) else []
+        return None
+
+    def _sources_of_call(self, frame: Frame, call: ast.Call, depth: int) -> list[ast.expr]:
+        name, last = written(call.func), self.script.last(call.func)
+        if last == "trange" or last in NO_DATA:
+            return []
+        if last == "range":
+            stepped = len(call.args) == 3 and not re.search(r"\.shape|\.size\(", ast.unparse(call))
+            return [call] if stepped else []
+        if last == "zip":
+            return [one for argument in call.args for one in self.sources(frame, argument, depth)]
+        logs = (
+            isinstance(call.func, ast.Attribute) and call.args and (last == "log_every" or "metric" in name)
+        )
+        if last in SEEN_THROUGH or BARS.search(name) or logs:
+            given = call.args[:1] or [k.value for k in call.keywords if k.arg == "iterable"]
+            return [one for argument in given for one in self.sources(frame, argument, depth)]
+        return [call]
+
+    def _is_part(self, frame: Frame, node: ast.expr, loop: Loop) -> bool:
+        """Whether an iterable is made from the batch of a loop further out: its chunks, its rows."""
+        if not isinstance(node, ast.Name):
+            root = root_of(node)
+            outer = [one for one in self.script.loops_around(loop) if isinstance(one, ast.For)]
+            targets = {n.id for one in outer for n in walk(one.target) if isinstance(n, ast.Name)}
+            data = [one for one in outer if self.sources(frame, one.iter)]
+            return isinstance(node, ast.Subscript | ast.Attribute) and root in targets and bool(data)
+        for outer in self.script.loops_around(loop):
+            if isinstance(outer, ast.For | ast.AsyncFor) and not self.sources(frame, outer.iter):
+                continue
+            inside = set(map(id, walk(outer)))
+            if not any(id(store) in inside for store in self.script.stores(frame, node.id)):
+                continue
+            made = [v for v in self.script.values(frame, node.id) if id(v) in inside]
+            calls = [v for v in made if isinstance(v, ast.Call)]
+            if not any(re.search(r"loader|iter", ast.unparse(v), re.I) for v in calls):
+                return True
+        return False
+
+    def _taken_by_next(self, frame: Frame, loop: Loop) -> bool:
+        """Finds what `next` takes the batches of a loop from, in its body or in a function that gives it a batch."""
+        places = [(frame, call) for call in self.script.calls_in(frame) if self._is_inside(call, loop)]
+        given = [
+            function
+            for _, call in places
+            if not isinstance(self.script.parent(call), ast.Expr)
+            for function in self.script.functions(self.script.last(call.func))
+        ]
+        nexts = [(one, call) for one, call in places if _is_next(call)]
+        nexts += [
+            (f, call)
+            for f in given
+            for call in self.script.calls_in(f)
+            if _is_next(call) and not self._loops_on(f, call)
+        ]
+        return any([self._behind_next(one, call) for one, call in nexts])
+
+    def _loops_on(self, function: Function, call: ast.Call) -> bool:
+        return any(isinstance(loop, ast.For) for loop in self.script.loops_around(call))
+
+    def _is_inside(self, node: ast.AST, loop: Loop) -> bool:
+        return self.script.table.is_inside(node, loop)
+
+    def _behind_next(self, frame: Frame, call: ast.Call) -> bool:
+        iterator = call.args[0] if isinstance(call.func, ast.Name) else call.func.value  # type: ignore[attr-defined]
+        if isinstance(iterator, ast.Call):  # next(iter(loader))
+            found = self.sources(frame, iterator)
+            for one in found:
+                self._data.setdefault(one, Data(one, frame))
+            return bool(found)
+        text, hit = written(iterator), False
+        module = self.script.module(frame)
+        for other in self.script.frames:
+            if self.script.module(other) is not module:
+                continue
+            for value in self.script.values(other, text):
+                if isinstance(value, ast.Call):
+                    hit |= self._behind_iterator(other, value)
+        return hit
+
+    def _behind_iterator(self, frame: Frame, value: ast.Call) -> bool:
+        inside = self._held_by(value)
+        if inside:
+            for one in inside:
+                self._data.setdefault(one, Data(one, self.script.frame(one), held=True))
+            return True
+        found = self.sources(frame, value)
+        for one in found:
+            self._data.setdefault(one, Data(one, frame))
+        return bool(found)
+
+    def _held_by(self, value: ast.Call) -> list[ast.expr]:
+        """What the class of an object goes over with `iter`, where the class is the project's own."""
+        cls = self.script.class_made(value)
+        if cls is None:
+            return []
+        calls = (node for node in walk(cls) if isinstance(node, ast.Call) and node.args)
+        return [
+            call.args[0]
+            for call in calls
+            if last_name(call.func) == "iter" and isinstance(call.func, ast.Name)
+        ]
+
+    # -- models ------------------------------------------------------------------------------------------------
+
+    def models_of(self, frame: Frame, text: str) -> list[str]:
+        """The variables and attributes whose parameters an optimizer of a frame was given there."""
+        found: dict[str, None] = {}
+        for value in self.script.values(frame, text):
+            for call in walk(value) if isinstance(value, ast.Call) else ():
+                if not is_method(call, "parameters", "named_parameters"):
+                    continue
+                assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+                of = _whole(call.func.value)
+                if of:
+                    found.setdefault(of)
+        return list(found)
+
+
+def _whole(node: ast.expr) -> str:
+    """`model` of `model.head`, `self.model` of `self.model.head`; empty for other expressions."""
+    parts = written(node).split(".") if isinstance(node, ast.Name | ast.Attribute) else []
+    if not parts or not all(part.isidentifier() for part in parts):
+        return ""
+    return ".".join(parts[:2] if parts[0] == "self" else parts[:1])
+
+
+def _is_next(call: ast.Call) -> bool:
+    if isinstance(call.func, ast.Name):
+        return call.func.id == "next" and bool(call.args)
+    return is_method(call, "next", "__next__")

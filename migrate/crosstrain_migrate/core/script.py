@@ -1,0 +1,365 @@
+"""What the other modules ask about the code of a script: who calls whom, what stands around what, what a name imports."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import TypeGuard
+
+from crosstrain_migrate.syntax.nodes import Function, all_arguments, last_name, place_of, written
+from crosstrain_migrate.syntax.places import Places
+from crosstrain_migrate.syntax.program import modules_of, parse, path_of
+from crosstrain_migrate.syntax.program import parts as files_of
+from crosstrain_migrate.syntax.scopes import ScopeTable, suites
+from crosstrain_migrate.syntax.walks import children, walk
+
+Frame = ast.Module | Function  # code that runs as one: a file's top level, or the body of a function
+Loop = ast.For | ast.AsyncFor | ast.While
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+BLOCKS = (*LOOPS, ast.If, ast.With, ast.AsyncWith, ast.Try, *FUNCTIONS, ast.ClassDef)
+
+
+class Script:
+    """A script with the files that it imports from its project; the script's own file is the last module."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tree = parse(text)
+        self.table = ScopeTable(self.tree)
+        self.modules = modules_of(self.tree)
+        self.entry = self.modules[-1]
+        self.shared = {part.path for part in files_of(text) if part.shared}
+        self._places = Places(text)
+
+    # -- one node ----------------------------------------------------------------------------------------------
+
+    def source(self, node: ast.AST) -> str:
+        """The text of a node, as its author wrote it."""
+        return self._places.source(node)
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        return self.table.parents.get(node)
+
+    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+        return self.table.ancestors(node)
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        return self.table.statement_of(node)
+
+    def module(self, node: ast.AST) -> ast.Module:
+        return self.table.of_node[node].file if not isinstance(node, ast.Module) else node
+
+    def frame(self, node: ast.AST) -> Frame:
+        """The function whose body `node` stands in, else the file; a lambda and a class body have no frame of their own."""
+        return self.table.function_around(node) or self.module(node)
+
+    def is_entry(self, node: ast.AST) -> bool:
+        """Whether a node stands in the script's own file."""
+        return self.module(node) is self.entry
+
+    def is_shared(self, node: ast.AST) -> bool:
+        """Whether a node stands in a file that other scripts of the project import."""
+        return path_of(self.module(node)) in self.shared
+
+    def class_of(self, frame: Frame) -> ast.ClassDef | None:
+        """The class whose method a frame is."""
+        parent = self.parent(frame) if isinstance(frame, FUNCTIONS) else None
+        return parent if isinstance(parent, ast.ClassDef) else None
+
+    def methods(self, cls: ast.ClassDef) -> list[Function]:
+        return [node for node in cls.body if isinstance(node, FUNCTIONS)]
+
+    def loops_around(self, node: ast.AST) -> list[Loop]:
+        """The loops of the same frame around a node, innermost first."""
+        found: list[Loop] = []
+        for one in self.around(node):
+            if isinstance(one, FUNCTIONS):
+                break
+            if isinstance(one, LOOPS):
+                found.append(one)
+        return found
+
+    def suite_of(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The list of statements that a statement is one of."""
+        parent = self.parent(statement)
+        assert parent is not None
+        return next((suite for suite in suites(parent) if statement in suite), [statement])
+
+    def in_lambda(self, node: ast.AST) -> bool:
+        return any(isinstance(one, ast.Lambda) for one in self.around(node))
+
+    # -- frames ------------------------------------------------------------------------------------------------
+
+    def within(self, frame: Frame) -> list[ast.AST]:
+        """The nodes of a frame, without those of functions inside it, in the order of the text."""
+        return self._within[frame]
+
+    @cached_property
+    def _within(self) -> dict[Frame, list[ast.AST]]:
+        found: dict[Frame, list[ast.AST]] = {frame: [] for frame in self.frames}
+        for node in self.table.parents:
+            if not isinstance(node, ast.Module):
+                found[self.frame(node)].append(node)
+        return {frame: sorted(nodes, key=place_of) for frame, nodes in found.items()}
+
+    @cached_property
+    def frames(self) -> list[Frame]:
+        return [*self.modules, *(n for n in self.table.parents if isinstance(n, FUNCTIONS))]
+
+    @cached_property
+    def calls(self) -> list[ast.Call]:
+        """Every call in reached code, in the order of the text."""
+        found = [n for n in self.table.parents if isinstance(n, ast.Call) and self.is_reached(n)]
+        return sorted(found, key=place_of)
+
+    def calls_in(self, frame: Frame) -> list[ast.Call]:
+        return [node for node in self.within(frame) if isinstance(node, ast.Call)]
+
+    def parameters(self, frame: Frame) -> list[str]:
+        return [] if isinstance(frame, ast.Module) else [one.arg for one in all_arguments(frame)]
+
+    def binds(self, frame: Frame, name: str) -> bool:
+        """Whether `name` is a variable of the frame itself, a parameter included."""
+        scope = self.table.scopes[frame]
+        return scope.resolve(name) is scope
+
+    def stores(self, frame: Frame, text: str) -> list[ast.expr]:
+        """Where a frame binds the variable or the attribute `text`."""
+        return [
+            node
+            for node in self.within(frame)
+            if isinstance(node, ast.Name | ast.Attribute)
+            and not isinstance(node.ctx, ast.Load)
+            and written(node) == text
+        ]
+
+    def reads(self, frame: Frame, text: str) -> list[ast.expr]:
+        """Where a frame reads the variable or the attribute `text`."""
+        return [
+            node
+            for node in self.within(frame)
+            if isinstance(node, ast.Name | ast.Attribute)
+            and isinstance(node.ctx, ast.Load)
+            and written(node) == text
+        ]
+
+    def values(self, frame: Frame, text: str) -> list[ast.expr]:
+        """What a frame's plain assignments and `with` blocks bind the variable or the attribute `text` to."""
+        found: list[ast.expr] = []
+        for node in self.within(frame):
+            if isinstance(node, ast.Assign):
+                found += [
+                    value
+                    for target in node.targets
+                    for t, value in pairs(target, node.value)
+                    if written(t) == text
+                ]
+            elif isinstance(node, ast.AnnAssign) and node.value is not None and written(node.target) == text:
+                found.append(node.value)
+            elif (
+                isinstance(node, ast.withitem)
+                and node.optional_vars is not None
+                and written(node.optional_vars) == text
+            ):
+                found.append(node.context_expr)
+        return found
+
+    def first_statement(self, frame: Frame) -> ast.stmt:
+        """The first statement of a frame behind its docstring and its imports from `__future__`."""
+        body = frame.body
+        for statement in body:
+            is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+            if not is_text and not (
+                isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+            ):
+                return statement
+        return body[-1]
+
+    # -- who calls whom ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def _defined(self) -> dict[str, list[Function | ast.ClassDef]]:
+        found: dict[str, list[Function | ast.ClassDef]] = defaultdict(list)
+        for node in self.table.parents:
+            if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+                found[node.name].append(node)
+        return found
+
+    def classes(self, name: str) -> list[ast.ClassDef]:
+        return [one for one in self._defined.get(name, ()) if isinstance(one, ast.ClassDef)]
+
+    def functions(self, name: str) -> list[Function]:
+        return [one for one in self._defined.get(name, ()) if isinstance(one, FUNCTIONS)]
+
+    def class_made(self, value: ast.expr) -> ast.ClassDef | None:
+        """The class of this project that a call makes an object of."""
+        if not isinstance(value, ast.Call):
+            return None
+        return next(iter(self.classes(self.last(value.func))), None)
+
+    def callers(self, function: Function) -> list[ast.Call]:
+        """Where a function of this name is called, or given to a call; a class's call calls `__call__` and `forward`."""
+        names = {function.name}
+        cls = self.class_of(function)
+        if cls is not None and function.name in ("__init__", "__call__", "forward"):
+            names = {cls.name} if function.name == "__init__" else {*names, cls.name}
+        inside = set(map(id, walk(function)))
+        return [call for name in names for call in self._mentions.get(name, ()) if id(call) not in inside]
+
+    def direct_callers(self, function: Function) -> list[ast.Call]:
+        """The calls of a function by its name."""
+        return [call for call in self.callers(function) if self.last(call.func) == function.name]
+
+    @cached_property
+    def _mentions(self) -> dict[str, list[ast.Call]]:
+        found: dict[str, list[ast.Call]] = defaultdict(list)
+        for call in self.calls:
+            named = {self.last(call.func), *(self.last(argument) for argument in call.args)}
+            for name in named & self._defined.keys():
+                found[name].append(call)
+        return found
+
+    def argument_for(self, call: ast.Call, function: Function, name: str) -> ast.expr | None:
+        """What a call gives for the parameter `name`; None where it does not, or not for sure."""
+        for keyword in call.keywords:
+            if keyword.arg == name:
+                return keyword.value
+        if any(isinstance(argument, ast.Starred) for argument in call.args):
+            return None
+        positional = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+        if self.class_of(function) is not None and not _is_static(function):
+            positional = positional[1:]
+        index = positional.index(name) if name in positional else len(call.args)
+        return call.args[index] if index < len(call.args) else None
+
+    # -- what is reached ---------------------------------------------------------------------------------------
+
+    def is_reached(self, node: ast.AST) -> bool:
+        """Whether running the script may come to a node. In doubt it may."""
+        frame = self.frame(node)
+        return frame in self._reached
+
+    @cached_property
+    def _reached(self) -> set[ast.AST]:
+        """Every file's top level, what it names, and what that names, by the last part of the name."""
+        found: set[ast.AST] = set(self.modules)
+        work: list[ast.AST] = list(self.modules)
+        while work:
+            for name in _names_in(work.pop()):
+                for one in self._defined.get(name, ()):
+                    if one not in found:
+                        found.add(one)
+                        work.append(one)
+                        special = self.methods(one) if isinstance(one, ast.ClassDef) else []
+                        for method in special:  # called by Python, or by a library that was given the object
+                            if method.name.startswith("__") or one.bases:
+                                found.add(method)
+                                work.append(method)
+        return found
+
+    # -- names -------------------------------------------------------------------------------------------------
+
+    def dotted(self, node: ast.AST) -> str:
+        """A dotted name with its import written out: `torch.nn.functional.relu` for `F.relu`."""
+        text = written(node) if isinstance(node, ast.Name | ast.Attribute) else ""
+        head, dot, rest = text.partition(".")
+        return self._imports[self.module(node)].get(head, head) + dot + rest if text else ""
+
+    def last(self, node: ast.AST) -> str:
+        """The last part of a dotted name, as it is called where it is defined."""
+        return self.dotted(node).rpartition(".")[2] or last_name(node)
+
+    @cached_property
+    def _imports(self) -> dict[ast.Module, dict[str, str]]:
+        found: dict[ast.Module, dict[str, str]] = {module: {} for module in self.modules}
+        for node in self.table.parents:
+            if isinstance(node, ast.Import):
+                names = found[self.module(node)]
+                for alias in node.names:
+                    names[alias.asname or alias.name.split(".")[0]] = (
+                        alias.name if alias.asname else alias.name.split(".")[0]
+                    )
+            elif isinstance(node, ast.ImportFrom):
+                names = found[self.module(node)]
+                prefix = f"{node.module}." if node.module and not node.level else ""
+                names |= {alias.asname or alias.name: prefix + alias.name for alias in node.names}
+        return found
+
+    def imported(self) -> set[str]:
+        """The dotted names that the import statements mention."""
+        found: set[str] = set()
+        for node in self.table.parents:
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        return found
+
+
+def pairs(target: ast.expr, value: ast.expr) -> Iterable[tuple[ast.expr, ast.expr]]:
+    """What an assignment binds to what, where both sides are written out: `a, b = x, y`."""
+    if (
+        isinstance(target, ast.Tuple | ast.List)
+        and isinstance(value, ast.Tuple | ast.List)
+        and len(target.elts) == len(value.elts)
+    ):
+        for inner, part in zip(target.elts, value.elts, strict=True):
+            yield from pairs(inner, part)
+    else:
+        yield target, value
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """The variables that an expression or a statement mentions."""
+    return {one.id for one in walk(node) if isinstance(one, ast.Name)}
+
+
+def root_of(node: ast.AST) -> str:
+    """`a` of `a.b[c].d()`; empty where no variable stands there."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def is_function_frame(frame: Frame) -> TypeGuard[Function]:
+    return isinstance(frame, FUNCTIONS)
+
+
+def is_method(call: ast.AST, *names: str) -> bool:
+    return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in names
+
+
+def is_statement_call(script: Script, call: ast.AST) -> bool:
+    """Whether a call stands alone as a statement."""
+    return isinstance(script.parent(call), ast.Expr)
+
+
+def _is_static(function: Function) -> bool:
+    return any(last_name(one) == "staticmethod" for one in function.decorator_list)
+
+
+def _names_in(top: ast.AST) -> set[str]:
+    """The names that code mentions which runs with `top`: not in the functions and classes of a file or a class."""
+    found: set[str] = set()
+    if isinstance(top, ast.ClassDef):
+        work = [*top.bases, *top.keywords, *(s for s in top.body if not isinstance(s, FUNCTIONS))]
+    else:
+        work = list(children(top))
+    while work:
+        node = work.pop()
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and isinstance(top, ast.Module):
+            work += node.decorator_list
+            continue
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+            found.add(node.value)  # getattr(self, "train")
+        elif isinstance(node, ast.alias) and node.asname:
+            found.add(node.name.split(".")[-1])
+        work += children(node)
+    return found

@@ -81,6 +81,7 @@ class Pass:
         """Raises Unsure."""
         self._check_ways_out()
         changes = self.changes()
+        self._calls_that_keep(changes)
         found = Left()
         targets = names_in(self.loop.target)
         for text, made in changes.items():
@@ -136,7 +137,6 @@ class Pass:
                 found[written(node.optional_vars)].append((Change.SET, node))
             elif isinstance(node, ast.NamedExpr):
                 found[node.target.id].append((Change.SET, node))
-        self._calls_that_keep(found)
         return found
 
     def _calls_that_keep(self, found: dict[str, list[tuple[Change, ast.AST]]]) -> None:

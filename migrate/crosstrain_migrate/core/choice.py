@@ -113,11 +113,20 @@ def flag_of(script: Script, frame: Frame, test: ast.expr, depth: int = 0) -> str
         return "" if test.value else "False"
     if isinstance(test, ast.Name | ast.Attribute) and depth < 4:
         values = script.values(frame, written(test)) or script.values(script.module(test), written(test))
-        if len(values) == 1:
+        if len(values) == 1 and not _is_deleted(script, frame, values[0]):
             inner = flag_of(script, frame, values[0], depth + 1)
             if not inner or _asks_availability(values[0]):
                 return inner
     return script.source(test)
+
+
+def _is_deleted(script: Script, frame: Frame, value: ast.expr) -> bool:
+    """Whether what a flag was made of is deleted later: `del args.no_cuda`."""
+    parts = {written(n) for n in walk(value) if isinstance(n, ast.Attribute)}
+    return any(
+        isinstance(node, ast.Delete) and any(written(target) in parts for target in node.targets)
+        for node in script.within(frame)
+    )
 
 
 def _asks_availability(test: ast.expr) -> bool:

@@ -91,8 +91,7 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
         choice = None
     accelerators = Accelerators(plan, roles, choice, options)
     preparing = Preparing(plan, roles, accelerators)
-    if not mapped or mapping.has_wrapper(script):
-        preparing.run()
+    preparing.run(models=not (mapped and mapping.has_wrapper(script)))
     dealt = []
     plan_backward(plan, roles, accelerators)
     if mapped:

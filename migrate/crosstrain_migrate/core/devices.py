@@ -89,6 +89,9 @@ class Devices:
         elif isinstance(call.func, ast.Attribute) and call.func.attr == "to" and call.args:
             if written(call.args[0]) in self.ordinals:
                 self._place(call.args[0])
+        for keyword in call.keywords if self.ordinals else ():
+            if keyword.arg in ("device", "map_location") and written(keyword.value) in self.ordinals:
+                self._place(keyword.value)
 
     def _cuda(self, call: ast.Call, of: ast.expr) -> None:
         more = "".join(

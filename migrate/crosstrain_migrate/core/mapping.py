@@ -9,14 +9,18 @@ from __future__ import annotations
 import ast
 import re
 
+from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import written
 
 from .accelerator import Accelerators
 from .plan import Plan
-from .script import Script
+from .script import FUNCTIONS, Script, is_function_frame
 
 GROUP, WRAPPER, PARALLEL, SAMPLER, SPAWN, RANKS = "CT303", "CT302", "CT301", "CT304", "CT305", "CT309"
 _WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")
+_COLLECTIVE = re.compile(
+    r"distributed(\.nn)?(\.functional)?\.(all_reduce|all_gather|reduce_scatter|broadcast)\w*$"
+)
 _ASKS_LAUNCHER = re.compile(
     r"""(environ\.get|getenv)\(\s*['"](LOCAL_)?RANK|['"](LOCAL_)?RANK['"] in os\.environ"""
 )
@@ -31,9 +35,25 @@ def has_wrapper(script: Script) -> bool:
     return any(_WRAPPERS.search(script.dotted(call.func)) for call in script.calls)
 
 
+def shards_layers(script: Script) -> ast.Call | None:
+    """A collective of a layer's own, in a script without a wrapper: the processes share one model."""
+    if has_wrapper(script):
+        return None
+    for call in script.calls:
+        frame = script.frame(call)
+        if not _COLLECTIVE.search(script.dotted(call.func)) or not is_function_frame(frame):
+            continue
+        if frame.name in ("forward", "backward") and script.class_of(frame) is not None:
+            return call
+    return None
+
+
 def group_options(script: Script) -> str:
-    """How the group of one is made under plain python: with the launcher's variables, unless the script asks for them."""
-    asks = any(_ASKS_LAUNCHER.search(ast.unparse(module)) for module in script.modules)
+    """How the group of one is made under plain python: with the launcher's variables, unless the script has a branch
+    without a group, in which nothing is wrapped."""
+    wrappers = [call for call in script.calls if _WRAPPERS.search(script.dotted(call.func))]
+    has_branch = all(any(isinstance(one, ast.If | ast.IfExp) for one in script.around(c)) for c in wrappers)
+    asks = has_branch and any(_ASKS_LAUNCHER.search(ast.unparse(module)) for module in script.modules)
     return "group_of_one=True" if asks else "group_of_one=True, environment=True"
 
 
@@ -55,13 +75,7 @@ class Mapping:
             elif _WRAPPERS.search(name):
                 self._wrapper(call, WRAPPER)
             elif name.endswith("convert_sync_batchnorm") and call.args:
-                self.plan.replace(
-                    call,
-                    WRAPPER,
-                    "the processes' batch statistics are shared on GPUs only",
-                    "{model}",
-                    model=call.args[0],
-                )
+                self._synchronised(call)
             elif name.endswith("multiprocessing.spawn") and call.args:
                 self._spawn(call)
             elif name.endswith("DistributedSampler"):
@@ -94,24 +108,35 @@ class Mapping:
 
     def _start(self) -> None:
         """The group is there before the script's own code asks for it."""
-        place = self.accelerators.statement(self.accelerators.home)
+        place = self._last_import()
         self.plan.imports(place, "PartialState")
-        first = self._first_in_file()
-        self.plan.before(
-            first,
-            GROUP,
-            "the launcher's processes, or plain python's one, are the group",
-            f"PartialState({group_options(self.script)})",
-        )
+        reason = "the launcher's processes, or plain python's one, are the group"
+        self.plan.after(place, GROUP, reason, f"PartialState({group_options(self.script)})")
 
-    def _first_in_file(self) -> ast.stmt:
-        """The first statement of the script's own file behind its imports."""
+    def _last_import(self) -> ast.stmt:
+        """The last of the imports at the head of the script's own file."""
         body = self.script.entry.body
-        imports = [n for n, s in enumerate(body) if isinstance(s, ast.Import | ast.ImportFrom)]
-        for statement in body[(imports[-1] + 1 if imports else 0) :]:
-            if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
-                return statement
-        return body[-1]
+        found = body[0]
+        for statement in body:
+            if isinstance(statement, ast.Import | ast.ImportFrom):
+                found = statement
+            elif isinstance(statement, (*FUNCTIONS, ast.ClassDef, ast.If, ast.For)):
+                break
+        return found
+
+    def _synchronised(self, call: ast.Call) -> None:
+        """SyncBatchNorm needs a GPU."""
+        statement = self.script.statement(call)
+        model = written(call.args[0])
+        reason = "batch statistics are shared on GPUs only"
+        is_own = isinstance(statement, ast.Assign) and statement.value is call
+        if is_own and [written(target) for target in statement.targets] == [model]:  # type: ignore[attr-defined]
+            test = "torch.cuda.is_available()"
+            guard = e.Guard(statement, WRAPPER, reason, transaction="statistics", last=statement, test=test)
+            self.plan.add(guard)
+        else:
+            template = f"({{it}} if torch.cuda.is_available() else {model})"
+            self.plan.replace(call, WRAPPER, reason, template, "statistics", it=call)
 
     def _group(self, call: ast.Call) -> None:
         self.plan.imports(call, "PartialState")

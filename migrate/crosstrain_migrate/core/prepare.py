@@ -43,9 +43,12 @@ class Preparing:
         self.roles = roles
         self.accelerators = accelerators
         self.in_place: list[Data] = []  # loaders that are prepared where they are iterated
+        self._trained = {id(one.node) for one in roles.data}
 
-    def run(self) -> None:
-        held = [*self._optimizers(), *self._loaders()]
+    def run(self, models: bool = True) -> None:
+        """models: the models too, where the script does not wrap them by itself."""
+        held = [one for one in self._optimizers() if models or one.kind != "model"]
+        held += self._loaders()
         held += [self._lifted(Held("scheduler", s.text, s.frame, s.call)) for s in self.roles.schedulers]
         by_frame: dict[Frame, list[Held]] = defaultdict(list)
         for one in dict.fromkeys(held):
@@ -71,6 +74,7 @@ class Preparing:
                 models = models or [
                     t for m in inits for t in self.roles.models_of(m, optimizer.text) if t.startswith("self.")
                 ]
+            models += [text for text in self._other_models(optimizer) if text not in models]
             found += [
                 Held("model", text, optimizer.frame, optimizer.use)
                 for text in models
@@ -78,6 +82,24 @@ class Preparing:
             ]
             found.append(optimizer)
         return found
+
+    def _other_models(self, optimizer: Held) -> list[str]:
+        """What a script that takes all GPUs asks for its `.module`, and what is put into training mode and called."""
+        cls = self.script.class_of(optimizer.frame)
+        frames: list[Frame] = [optimizer.frame] if cls is None else [*self.script.methods(cls)]
+        called = {written(c.func) for f in frames for c in self.script.calls_in(f)}
+        found: dict[str, None] = {}
+        for node in (n for frame in frames for n in self.script.within(frame)):
+            if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name | ast.Attribute):
+                continue
+            text = written(node.value)
+            trains = (
+                node.attr == "train" and isinstance(self.script.parent(node), ast.Call) and text in called
+            )
+            of_self = text.startswith("self.") and text.count(".") == 1
+            if (node.attr == "module" or trains) and text != "self" and (text.isidentifier() or of_self):
+                found.setdefault(text)
+        return list(found)
 
     def _loaders(self) -> list[Held]:
         """The loaders whose variables are bound anew; the others are prepared in place."""
@@ -134,7 +156,10 @@ class Preparing:
         """The variable that holds a loader and that nothing else iterates; None where there is none such."""
         if data.held or data.loop is None or not isinstance(data.node, ast.Name | ast.Attribute):
             return None
-        text, frame, use = written(data.node), data.frame, data.loop
+        text, frame = written(data.node), data.frame
+        use: ast.AST = data.loop
+        if self.script.statement(data.node) is not data.loop:
+            use = data.node  # `bar = tqdm(loader)` above the loop
         if isinstance(data.node, ast.Attribute) and written(data.node.value) != "self":
             return None
         place: Held | None = None
@@ -172,7 +197,7 @@ class Preparing:
         }
         for one in frames:
             for read in self.script.reads(one, text):
-                if id(read) in inside or id(read) in training:
+                if id(read) in inside or id(read) in training or id(read) in self._trained:
                     continue
                 parent = self.script.parent(read)
                 is_length = isinstance(parent, ast.Call) and last_name(parent.func) == "len"

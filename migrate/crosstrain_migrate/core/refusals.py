@@ -13,6 +13,7 @@ from crosstrain_migrate.facts.frameworks import FRAMEWORKS, TRAINERS
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.syntax.nodes import last_name, line_of
 
+from .mapping import shards_layers
 from .roles import Roles
 from .script import Script, is_method
 
@@ -30,7 +31,12 @@ _DISTRIBUTES = {"horovod", "deepspeed", "torch_xla", "colossalai", "megatron"}
 
 def known_wrong(script: Script, roles: Roles) -> list[Finding]:
     """Why a script must not be converted; empty where nothing speaks against it."""
-    return [*_foreign(script), *_line_searches(script, roles), *_own_processes(script)]
+    found = [*_foreign(script), *_line_searches(script, roles), *_own_processes(script)]
+    if (call := shards_layers(script)) is not None:
+        reason = "a layer communicates by itself: the processes share one model (tensor parallelism)"
+        remedy = "leave it as it is, or use `torch.distributed.tensor`"
+        found.append(Finding(BUILT_ON, call.lineno, call.col_offset + 1, reason, remedy, Severity.REFUSED))
+    return found
 
 
 def _foreign(script: Script) -> list[Finding]:

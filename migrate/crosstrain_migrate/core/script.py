@@ -204,10 +204,26 @@ class Script:
         """Where a function of this name is called, or given to a call; a class's call calls `__call__` and `forward`."""
         names = {function.name}
         cls = self.class_of(function)
-        if cls is not None and function.name in ("__init__", "__call__", "forward"):
-            names = {cls.name} if function.name == "__init__" else {*names, cls.name}
         inside = set(map(id, walk(function)))
+        if cls is not None and function.name == "__init__":
+            names = {cls.name}
+        elif cls is not None and function.name in ("__call__", "forward"):
+            objects = self._variables_of(cls)
+            called = [
+                call for call in self.calls if last_name(call.func) in objects and id(call) not in inside
+            ]
+            if called:
+                return called
+            names.add(cls.name)
         return [call for name in names for call in self._mentions.get(name, ()) if id(call) not in inside]
+
+    def _variables_of(self, cls: ast.ClassDef) -> set[str]:
+        """The names of the variables, and attributes, that are bound to objects of a class."""
+        found: set[str] = set()
+        for node in self.table.each(ast.Assign):
+            if self.class_made(node.value) is cls:
+                found |= {last_name(target) for target in node.targets}
+        return found - {""}
 
     def direct_callers(self, function: Function) -> list[ast.Call]:
         """The calls of a function by its name."""
@@ -264,7 +280,7 @@ class Script:
 
     def dotted(self, node: ast.AST) -> str:
         """A dotted name with its import written out: `torch.nn.functional.relu` for `F.relu`."""
-        text = written(node) if isinstance(node, ast.Name | ast.Attribute) else ""
+        text = written(node) if _is_plain(node) else ""
         head, dot, rest = text.partition(".")
         return self._imports[self.module(node)].get(head, head) + dot + rest if text else ""
 
@@ -310,6 +326,13 @@ def pairs(target: ast.expr, value: ast.expr) -> Iterable[tuple[ast.expr, ast.exp
             yield from pairs(inner, part)
     else:
         yield target, value
+
+
+def _is_plain(node: ast.AST) -> bool:
+    """Whether an expression is names and dots alone."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name)
 
 
 def names_in(node: ast.AST) -> set[str]:

@@ -23,6 +23,8 @@ from crosstrain.comm.startup_seeds import start_streams_alike
 from crosstrain.compat.further_members import FurtherMembers, Trigger
 from crosstrain.compat.loader_option_members import LoaderOptionMembers
 from crosstrain.compat.process_members import ProcessMembers
+from crosstrain.data.evaluation import EvaluationLoaders, EvaluationMembers
+from crosstrain.data.options import DataPlan
 from crosstrain.data.prepare import prepare_loader
 from crosstrain.state import RUN, AcceleratorState, GradientState
 from crosstrain.step import model as models
@@ -39,6 +41,7 @@ from crosstrain.step.profiling import profile
 from crosstrain.step.replica_consistency import ReplicaConsistency
 from crosstrain.step.scheduler import prepare_scheduler
 from crosstrain.step.sharding import Sharding, ShardingMembers
+from crosstrain.step.training_mode import TrainingModeWatch
 from crosstrain.step.uneven_inputs import join
 from crosstrain.step.unprepared import FirstStep, refuse_plain_backward, watch_steps
 from crosstrain.tracking.members import Trackers, TrackingMembers
@@ -59,7 +62,15 @@ from crosstrain.utils.memory import release_memory
 
 # Attributes that are not pickled, because `_compose` makes them.
 _PARTS = {"_comm", "_gradients", "_prepared", "_accumulation", "_clipping", "_consistency", "_first_step"}
-_PARTS |= {"_batch_rows", "_sharding", "_trackers", "_training", "_announcement"}
+_PARTS |= {
+    "_batch_rows",
+    "_sharding",
+    "_trackers",
+    "_training",
+    "_announcement",
+    "_evaluations",
+    "_training_mode",
+}
 
 
 def _join_run(cpu: bool | None, group: InitProcessGroupKwargs | None) -> Comm:
@@ -78,6 +89,7 @@ class Accelerator(
     AccumulationMembers,
     ClippingMembers,
     BatchRowMembers,
+    EvaluationMembers,
     ShardingMembers,
     CheckpointMembers,
     TrackingMembers,
@@ -192,6 +204,7 @@ class Accelerator(
             watch_steps()
         if comm.averages:
             self._gradients.active.watch(self._consistency)
+            self._gradients.active.watch(self._training_mode)
 
     def _compose(
         self,
@@ -207,8 +220,10 @@ class Accelerator(
         self._accumulation = Accumulation(gradients, prepared)
         self._clipping = Clipping(prepared, gradients, self._precision)
         self._consistency = ReplicaConsistency(comm, prepared)
+        self._training_mode = TrainingModeWatch(prepared)
         self._first_step = FirstStep(comm)
         self._batch_rows = BatchRows(comm, gradients)
+        self._evaluations = EvaluationLoaders(comm, gradients.active, self._data_plan, lambda: RUN.sharded)
         self._sharding = Sharding(comm, prepared, plugin, parallelism)
         self._trackers = Trackers(self.log_with, project)
         self._training = Training(
@@ -351,12 +366,16 @@ class Accelerator(
             options.unsupported(
                 "slice_fn_for_dispatch", "batches are cut by rows; dispatch a collate_fn's output"
             )
-        place = self.device_placement if device_placement is None else device_placement
-        plan = options.data_plan(self.dataloader_config, self.rng_types, place)
-        loader = prepare_loader(data_loader, self._comm, plan, self._gradients.active)
+        loader = prepare_loader(
+            data_loader, self._comm, self._data_plan(device_placement), self._gradients.active
+        )
         if loader not in self._prepared.loaders:
             self._prepared.loaders.append(loader)
         return loader
+
+    def _data_plan(self, device_placement: bool | None = None) -> DataPlan:
+        place = self.device_placement if device_placement is None else device_placement
+        return options.data_plan(self.dataloader_config, self.rng_types, place)
 
     def prepare_scheduler(self, scheduler: LRScheduler) -> LRScheduler:
         """Prepare a scheduler in place and return it.
@@ -468,6 +487,7 @@ class Accelerator(
         optimizer)``.
         """
         self._prepared.forget()
+        self._evaluations.forget()
         self.step = 0
         self._first_step = FirstStep(self._comm)
         self._gradients.sync_gradients = True

@@ -60,7 +60,7 @@ NAMES = {
     "crosstrain.big_modeling": "load_checkpoint_in_model",
 }
 
-MEMBERS = words("""prepare prepare_model prepare_optimizer prepare_data_loader prepare_scheduler backward accumulate
+MEMBERS = words("""prepare prepare_evaluation merge prepare_model prepare_optimizer prepare_data_loader prepare_scheduler backward accumulate
     sync_gradients gradient_accumulation_steps no_sync autocast clip_grad_norm_ clip_grad_value_ unscale_gradients
     gather gather_for_metrics reduce pad_across_processes is_main_process is_local_main_process is_last_process
     process_index local_process_index num_processes device distributed_type use_distributed mixed_precision print

@@ -14,6 +14,7 @@ import crosstrain
 import pytest
 import torch
 from crosstrain import Accelerator, DataLoaderConfiguration, DistributedType
+from crosstrain.parts import Parts
 from crosstrain.utils import compare_versions, extract_model_from_parallel, load_checkpoint_in_model
 from torch import nn
 from torch.utils.data import DataLoader
@@ -134,7 +135,7 @@ def test_the_old_name_of_the_tpu() -> None:
 
 
 def test_each_base_of_an_accelerator_declares_one_attribute_of_its_own() -> None:
-    declared = [list(inspect.get_annotations(base)) for base in Accelerator.__bases__]
+    declared = [list(inspect.get_annotations(base)) for base in Accelerator.__bases__ if base is not Parts]
     assert [len(names) for names in declared] == [1] * len(declared)
     assert len({name for [name] in declared}) == len(declared)
 

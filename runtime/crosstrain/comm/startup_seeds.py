@@ -33,6 +33,7 @@ def start_streams_alike(comm: Comm) -> None:
     """
     if comm.world == 1:
         return
+    comm.agree("the first Accelerator() of every process")
     table: list[tuple[int, set[str]]] = comm.all_gather_object(_seeded())
     seeds = [seed for seed, _ in table]
     apart: set[str] = set()

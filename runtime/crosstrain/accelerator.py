@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -34,6 +33,7 @@ from crosstrain.step.batch_rows import BatchRowMembers
 from crosstrain.step.clipping import ClippingMembers
 from crosstrain.step.compilation import compile_prepared
 from crosstrain.step.optimizer import Gate, gate_of
+from crosstrain.step.own_draws import DrawMembers, choose_draws, start_draws
 from crosstrain.step.precision import Precision
 from crosstrain.step.prepared import PreparedMembers
 from crosstrain.step.profiling import profile
@@ -62,7 +62,7 @@ def _join_run(cpu: bool | None, group: InitProcessGroupKwargs | None) -> Comm:
     """Join the run, or start it; the first Accelerator of a process copies rank 0's random states to every rank."""
     comm = RUN.start(cpu, **({} if group is None else group.to_kwargs()))
     if not RUN.streams_alike:
-        start_streams_alike(comm)
+        start_draws(RUN, start_streams_alike(comm))
         RUN.streams_alike = True
     return comm
 
@@ -79,6 +79,7 @@ class Accelerator(
     ShardingMembers,
     CheckpointMembers,
     TrackingMembers,
+    DrawMembers,
     FurtherMembers,
 ):
     """Runs a training script on whatever it was launched on: one process or many, with or without devices.
@@ -110,6 +111,8 @@ class Accelerator(
         dynamo_backend, dynamo_plugin: how prepared models are compiled; by default they are not.
         fsdp_plugin: how prepared models are sharded; by default they are not.
         parallelism_config: the numbers of copies and of shards of each model.
+        own_draws: whether each process draws its own random numbers while a prepared loader is being iterated; by
+            default it does, unless it was launched with ``--common-draws``.
 
     Every further Accelerator of a process is the first one's equal: it shares the process group, device and precision, what
     is prepared, the accumulation window, trackers and registered objects, and every option that is not given to it.
@@ -147,6 +150,7 @@ class Accelerator(
         loss_reduction: Literal["mean", "sum"] | None = None,
         step_with_optimizer: bool | None = None,
         parallelism_config: ParallelismConfig | None = None,
+        own_draws: bool | None = None,
         **others: Any,
     ) -> None:
         options.refuse(others)
@@ -178,6 +182,7 @@ class Accelerator(
         project = options.project(project_config, project_dir)
         self.device_placement = chosen(device_placement, "device_placement", True)
         self.rng_types = list(chosen(rng_types, "rng_types", ("generator",)))
+        choose_draws(RUN, own_draws, self.rng_types)
         self.step_scheduler_with_optimizer = chosen(
             options.with_optimizer(step_scheduler_with_optimizer, step_with_optimizer),
             "step_scheduler_with_optimizer",
@@ -278,7 +283,7 @@ class Accelerator(
                 ddp=self.handlers.ddp,
                 fsdp=self.fsdp_plugin,
                 evaluation_mode=evaluation_mode,
-                plain_backward=partial(refuse_plain_backward, self.loss_reduction),
+                plain_backward=self._plain_backward,
             )
             if self.dynamo_plugin is not None:
                 compile_prepared(model, self.dynamo_plugin)
@@ -306,7 +311,7 @@ class Accelerator(
                 self._gradients,
                 self._precision.loss_scale,
                 self._before_step if several else None,
-                self._send_buffers if several else self._comm.step_done,
+                self._after_step if self._comm.world > 1 else self._comm.step_done,
             )
         if optimizer not in self._prepared.optimizers:
             self._prepared.optimizers.append(optimizer)
@@ -381,6 +386,8 @@ class Accelerator(
         """
         gradients = self._gradients
         given = loss
+        if self._comm.world > 1:
+            self._outside.backward()
         if self._accumulation.window != 1:
             loss = loss / self._accumulation.window
         if self._comm.averages:
@@ -404,6 +411,10 @@ class Accelerator(
             for gate in self._prepared.gates:
                 gate.pending = True
 
+    def _plain_backward(self) -> None:
+        refuse_plain_backward(self.loss_reduction)
+        self._outside.backward()
+
     def _check_loss(self, loss: Tensor) -> None:
         """Check the first loss of each calling line against `loss_reduction`."""
         from crosstrain.step.loss_reduction import check  # one process never needs it
@@ -416,10 +427,11 @@ class Accelerator(
         models.average_local(self._prepared.syncs)
         self._first_step.before(optimizer)
 
-    def _send_buffers(self) -> None:
+    def _after_step(self) -> None:
         for sync in self._prepared.syncs:
             sync.send_buffers()
         self._comm.step_done()
+        self._outside.stepped()
 
     def join_uneven_inputs(
         self, joinables: Sequence[nn.Module], even_batches: bool | Literal["weighted"] | None = None

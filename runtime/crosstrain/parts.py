@@ -16,6 +16,7 @@ from crosstrain.step.accumulation import Accumulation
 from crosstrain.step.announcement import Announcement
 from crosstrain.step.batch_rows import BatchRows
 from crosstrain.step.clipping import Clipping
+from crosstrain.step.own_draws import TrainingOutside
 from crosstrain.step.precision import Precision
 from crosstrain.step.prepared import PreparedObjects
 from crosstrain.step.replica_consistency import ReplicaConsistency
@@ -33,6 +34,7 @@ from crosstrain.utils.dataclasses import (
 # Attributes that are not pickled, because `_compose` makes them.
 _PARTS = {"_comm", "_gradients", "_prepared", "_accumulation", "_clipping", "_consistency", "_first_step"}
 _PARTS |= {
+    "_outside",
     "_batch_rows",
     "_sharding",
     "_trackers",
@@ -71,6 +73,7 @@ class Parts:
         self._consistency = ReplicaConsistency(comm, prepared)
         self._training_mode = TrainingModeWatch(prepared)
         self._first_step = FirstStep(comm)
+        self._outside = TrainingOutside(comm, gradients)
         self._batch_rows = BatchRows(comm, gradients)
         self._evaluations = EvaluationLoaders(comm, gradients.active, self._data_plan, lambda: RUN.sharded)
         self._sharding = Sharding(comm, prepared, plugin, parallelism)

@@ -64,6 +64,7 @@ class Run:
         self.fsdp_plugin: FullyShardedDataParallelPlugin | None = None
         self.debug = False
         self.gradients.reset()
+        self.gradients.forget_draws()
         checks.reset()
 
     @property

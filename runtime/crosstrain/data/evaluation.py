@@ -180,7 +180,7 @@ def _divided(
     # Uneven: ranks may have different numbers of batches, so nothing may be compared in their last one.
     how = BatchSplit(comm.world, comm.rank, size, even=False)
     own = own_sampler(raw)
-    rng = order_rng(raw, comm, plan, everywhere=own is None)
+    rng = order_rng(raw, comm, plan, active.draws, everywhere=own is None)
     feed = EvaluationFeed(raw, sharded_sampler(raw, how, rng, comm, BlockBatchSampler))
     seed_workers(twin, comm, plan)
     twin["_crosstrain_number"] = number

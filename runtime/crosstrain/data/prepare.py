@@ -23,6 +23,7 @@ from crosstrain.data.batch_sources import (
 )
 from crosstrain.data.dataset_state import is_stateful_loader, keep_dataset_state
 from crosstrain.data.dispatch import DispatchFeed
+from crosstrain.data.draws import Draws
 from crosstrain.data.evaluation_loader import EvaluationLoader, WholeLoader, source_of
 from crosstrain.data.fingerprint import check_same_loader
 from crosstrain.data.loader import Feed, Prepared, PreparedLoader, Progress
@@ -75,7 +76,7 @@ def prepare_loader(
     if (sampler := own_sampler(raw)) is not None:
         plan = replace(plan, split_batches=False, even_batches=True, dispatch_batches=False)
     twin = dict(attributes)
-    feed = _choose_feed(raw, twin, comm, plan)
+    feed = _choose_feed(raw, twin, comm, plan, active.draws)
     stateful = plan.use_stateful_dataloader or is_stateful_loader(loader)
     kept = keep_dataset_state(raw, twin, feed, comm.world) if stateful else None
     name = f"the loader over {type(loader.dataset).__name__}"
@@ -151,21 +152,23 @@ def _seed_order(
     return sampler
 
 
-def _choose_feed(raw: DataLoader[Any], twin: dict[str, Any], comm: Comm, plan: DataPlan) -> Feed:
+def _choose_feed(
+    raw: DataLoader[Any], twin: dict[str, Any], comm: Comm, plan: DataPlan, draws: Draws
+) -> Feed:
     """Choose the source of each rank's batches, and adapt `twin`, the attributes of the prepared loader."""
     stream = isinstance(raw.dataset, IterableDataset)
     shards = comm.world > 1 and stream and _is_sharded(raw, comm, plan)
     dispatch = plan.dispatch_batches or (plan.dispatch_batches is None and stream and not shards)
     how = _batch_split(raw, comm, plan)
     if comm.world > 1 and dispatch:
-        rng = order_rng(raw, comm, plan, everywhere=False)
+        rng = order_rng(raw, comm, plan, draws, everywhere=False)
         sampler = raw._index_sampler
         if not stream:
             sampler = sharded_sampler(raw, replace(how, parts=1, part=0, devices=1), rng, comm)
         watch = _watch_rank(raw, twin, plan)
-        return DispatchFeed(raw, sampler, how, rng, comm, plan.put_on_device, watch)
+        return DispatchFeed(raw, sampler, how, rng, comm, plan.put_on_device, watch, draws)
     # Where the script shards the loader, each rank's sampler draws its own indices.
-    rng = order_rng(raw, comm, plan, everywhere=own_sampler(raw) is None)
+    rng = order_rng(raw, comm, plan, draws, everywhere=own_sampler(raw) is None)
     if not stream:
         seed_workers(twin, comm, plan)
         index_sampler = sharded_sampler(raw, how, rng, comm)
@@ -178,7 +181,8 @@ def _choose_feed(raw: DataLoader[Any], twin: dict[str, Any], comm: Comm, plan: D
         seed_workers(twin, comm, plan)
         dataset: Any = raw.dataset
         twin["dataset"] = dataset.shard(num_shards=comm.world, index=comm.rank)
-        return NodeShardFeed(raw, how, rng, comm)
+        rng = order_rng(raw, comm, plan, Draws())  # each process reads its own shards, with its own numbers
+        return NodeShardFeed(raw, how, rng, comm, draws)
     # Every rank reads the same stream, so that its workers must draw the same numbers everywhere: no SeedByRank.
     twin["dataset"] = shard = StreamShard(raw.dataset, how)
     twin["collate_fn"] = CountingCollate(shard, raw.collate_fn)
@@ -205,14 +209,17 @@ def _batch_split(raw: DataLoader[Any], comm: Comm, plan: DataPlan) -> BatchSplit
     return BatchSplit(comm.world, comm.rank, size, plan.split_batches, plan.even_batches, drop_last, devices)
 
 
-def order_rng(raw: DataLoader[Any], comm: Comm, plan: DataPlan, everywhere: bool = True) -> OrderRng:
-    """The random state in which the loader's order is drawn; see `OrderRng` for ``everywhere``."""
+def order_rng(
+    raw: DataLoader[Any], comm: Comm, plan: DataPlan, draws: Draws, everywhere: bool = True
+) -> OrderRng:
+    """The random state in which the loader's order is drawn; see `OrderRng` for ``draws`` and ``everywhere``."""
     if isinstance(raw.dataset, IterableDataset):
         found = generators(raw, raw.dataset)
         # torch draws the workers' base seed: a stream that every rank reads must be the same on all.
-        return OrderRng(comm, found, "torch", plan.rng_types, everywhere=everywhere)
+        return OrderRng(comm, found, "torch", plan.rng_types, everywhere=everywhere, draws=draws)
     batches = raw._index_sampler
-    return OrderRng(comm, generators(raw, batches), reach(batches), plan.rng_types, everywhere=everywhere)
+    found = generators(raw, batches)
+    return OrderRng(comm, found, reach(batches), plan.rng_types, everywhere=everywhere, draws=draws)
 
 
 def sharded_sampler(

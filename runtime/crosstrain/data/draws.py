@@ -246,13 +246,11 @@ class Draws:
         """
         own = None if state["own"] is None else _as_given(state["own"])
         self.passes, self._loaded = state["passes"], own
-        if own is None:
-            return
-        if self._in_place == "own":
+        if own is not None and self._in_place == "own":
             self._restore(own)
         elif state["for_good"]:
             self._own, self._loaded = own, None
-        self._for_good = self._for_good or state["for_good"]
+        self._for_good = state["for_good"]
         self._settle()
 
     # -- the states --------------------------------------------------------------------------------

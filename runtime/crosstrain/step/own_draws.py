@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 
 from crosstrain.comm.protocol import Comm
+from crosstrain.data.draws import Draws
 from crosstrain.state import Run
 from crosstrain.step.window import Gradients
 from crosstrain.utils.messages import say
@@ -40,9 +41,14 @@ class TrainingOutside:
     """
 
     def __init__(self, comm: Comm, gradients: Gradients) -> None:
-        self._comm = comm
+        self.comm = comm
         self._gradients = gradients
         self._backward = False  # the last backward pass lay outside
+
+    @property
+    def draws(self) -> Draws:
+        """The two kinds of streams of this process."""
+        return self._gradients.active.draws
 
     def backward(self) -> None:
         """Called before each backward pass."""
@@ -51,12 +57,12 @@ class TrainingOutside:
 
     def stepped(self) -> None:
         """Called after each step."""
-        draws = self._gradients.active.draws
+        draws = self.draws
         if not self._backward or draws.for_good or draws.in_pass:
             return
         self._backward = False
         draws.draw_own_for_good()
-        if self._comm.rank == 0:
+        if self.comm.rank == 0:
             say(
                 "the training loop iterates no prepared loader: from its first step on, each process draws its own "
                 "random numbers. What all of them must share goes into `with accelerator.common_draws():`."
@@ -66,22 +72,20 @@ class TrainingOutside:
 class DrawMembers:
     """The Accelerator's members that choose between the two kinds of random streams."""
 
-    _comm: Comm
-    _gradients: Gradients
+    _outside: TrainingOutside
 
     def common_draws(self) -> AbstractContextManager[None]:
         """Return a context in which all processes draw the same random numbers, also within a loop over a prepared loader.
 
         For what all of them must share: a coin that decides which network trains, a size. Every process must enter it.
         """
-        if self._comm.world == 1:
+        comm = self._outside.comm
+        if comm.world == 1:
             return nullcontext()
-        if self._comm.debug:
-            self._comm.agree("common_draws()")
-        return self._gradients.active.draws.common()
+        if comm.debug:
+            comm.agree("common_draws()")
+        return self._outside.draws.common()
 
     def own_draws(self) -> AbstractContextManager[None]:
         """Return a context in which each process draws its own random numbers, also outside of loops."""
-        if self._comm.world == 1:
-            return nullcontext()
-        return self._gradients.active.draws.own()
+        return self._outside.draws.own() if self._outside.comm.world > 1 else nullcontext()

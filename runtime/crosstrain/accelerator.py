@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,31 +16,32 @@ from torch.utils.data import DataLoader
 from crosstrain import options
 from crosstrain.checkpoint.background import release_copies
 from crosstrain.checkpoint.members import CheckpointMembers
-from crosstrain.checkpoint.training import Training
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.startup_seeds import start_streams_alike
-from crosstrain.compat.further_members import FurtherMembers, Trigger
+from crosstrain.compat.further_members import FurtherMembers
 from crosstrain.compat.loader_option_members import LoaderOptionMembers
 from crosstrain.compat.process_members import ProcessMembers
+from crosstrain.data.evaluation import EvaluationMembers
+from crosstrain.data.options import DataPlan
 from crosstrain.data.prepare import prepare_loader
+from crosstrain.parts import Parts
 from crosstrain.state import RUN, AcceleratorState, GradientState
 from crosstrain.step import model as models
 from crosstrain.step import prepare_checks
-from crosstrain.step.accumulation import Accumulation, AccumulationMembers
-from crosstrain.step.announcement import Announcement
-from crosstrain.step.batch_rows import BatchRowMembers, BatchRows
-from crosstrain.step.clipping import Clipping, ClippingMembers
+from crosstrain.step.accumulation import AccumulationMembers
+from crosstrain.step.batch_rows import BatchRowMembers
+from crosstrain.step.clipping import ClippingMembers
 from crosstrain.step.compilation import compile_prepared
 from crosstrain.step.optimizer import Gate, gate_of
+from crosstrain.step.own_draws import DrawMembers, choose_draws, start_draws
 from crosstrain.step.precision import Precision
-from crosstrain.step.prepared import PreparedMembers, PreparedObjects
+from crosstrain.step.prepared import PreparedMembers
 from crosstrain.step.profiling import profile
-from crosstrain.step.replica_consistency import ReplicaConsistency
 from crosstrain.step.scheduler import prepare_scheduler
-from crosstrain.step.sharding import Sharding, ShardingMembers
+from crosstrain.step.sharding import ShardingMembers
 from crosstrain.step.uneven_inputs import join
-from crosstrain.step.unprepared import FirstStep, refuse_plain_backward, watch_steps
-from crosstrain.tracking.members import Trackers, TrackingMembers
+from crosstrain.step.unprepared import refuse_plain_backward, watch_steps
+from crosstrain.tracking.members import TrackingMembers
 from crosstrain.tracking.registry import choose
 from crosstrain.utils import checks
 from crosstrain.utils.dataclasses import (
@@ -57,30 +57,29 @@ from crosstrain.utils.dataclasses import (
 )
 from crosstrain.utils.memory import release_memory
 
-# Attributes that are not pickled, because `_compose` makes them.
-_PARTS = {"_comm", "_gradients", "_prepared", "_accumulation", "_clipping", "_consistency", "_first_step"}
-_PARTS |= {"_batch_rows", "_sharding", "_trackers", "_training", "_announcement"}
-
 
 def _join_run(cpu: bool | None, group: InitProcessGroupKwargs | None) -> Comm:
     """Join the run, or start it; the first Accelerator of a process copies rank 0's random states to every rank."""
-    first = not RUN.started
     comm = RUN.start(cpu, **({} if group is None else group.to_kwargs()))
-    if first:
-        start_streams_alike(comm)
+    if not RUN.streams_alike:
+        start_draws(RUN, start_streams_alike(comm))
+        RUN.streams_alike = True
     return comm
 
 
 class Accelerator(
+    Parts,
     ProcessMembers,
     LoaderOptionMembers,
     PreparedMembers,
     AccumulationMembers,
     ClippingMembers,
     BatchRowMembers,
+    EvaluationMembers,
     ShardingMembers,
     CheckpointMembers,
     TrackingMembers,
+    DrawMembers,
     FurtherMembers,
 ):
     """Runs a training script on whatever it was launched on: one process or many, with or without devices.
@@ -112,8 +111,12 @@ class Accelerator(
         dynamo_backend, dynamo_plugin: how prepared models are compiled; by default they are not.
         fsdp_plugin: how prepared models are sharded; by default they are not.
         parallelism_config: the numbers of copies and of shards of each model.
+        own_draws: whether each process draws its own random numbers while a prepared loader is being iterated; by
+            default it does, unless it was launched with ``--common-draws``.
 
-    Every further Accelerator of a process shares the first one's process group, device and precision.
+    Every further Accelerator of a process is the first one's equal: it shares the process group, device and precision, what
+    is prepared, the accumulation window, trackers and registered objects, and every option that is not given to it.
+    Accumulation options that are given to it are the whole run's; other options are its own.
 
     Raises:
         NotImplementedError: an option of Accelerate's that does not exist here; the message names the alternative.
@@ -123,7 +126,7 @@ class Accelerator(
 
     def __init__(
         self,
-        device_placement: bool = True,
+        device_placement: bool | None = None,
         split_batches: bool | None = None,
         mixed_precision: str | None = None,
         gradient_accumulation_steps: int | None = None,
@@ -143,20 +146,29 @@ class Accelerator(
         even_batches: bool | Literal["weighted"] | None = None,
         dispatch_batches: bool | None = None,
         use_seedable_sampler: bool | None = None,
-        downcast_bf16: bool | str = False,
-        loss_reduction: Literal["mean", "sum"] = "mean",
+        downcast_bf16: bool | str | None = None,
+        loss_reduction: Literal["mean", "sum"] | None = None,
         step_with_optimizer: bool | None = None,
         parallelism_config: ParallelismConfig | None = None,
+        own_draws: bool | None = None,
         **others: Any,
     ) -> None:
         options.refuse(others)
-        self.handlers = options.sort_handlers(kwargs_handlers)
+        first: Accelerator | None = RUN.first
+        self.handlers = options.sort_handlers(kwargs_handlers, None if first is None else first.handlers)
         comm = _join_run(cpu, self.handlers.group)
         self.state = AcceleratorState(mixed_precision)
         launch = RUN.launch
-        self.gradient_state = GradientState(
-            options.accumulation(gradient_accumulation_plugin, gradient_accumulation_steps, launch)
-        )
+
+        def chosen(value: Any, name: str, default: Any) -> Any:
+            return value if value is not None else default if first is None else getattr(first, name)
+
+        accumulation = gradient_accumulation_plugin, gradient_accumulation_steps
+        if first is None:
+            self.gradient_state = GradientState(options.accumulation(*accumulation, launch))
+        else:
+            self.gradient_state = GradientState(options.later_accumulation(*accumulation))
+        self.loss_reduction = chosen(loss_reduction, "loss_reduction", "mean")
         self.dataloader_config = options.loader_options(
             dataloader_config,
             launch,
@@ -164,78 +176,50 @@ class Accelerator(
             even_batches=even_batches,
             dispatch_batches=dispatch_batches,
             use_seedable_sampler=use_seedable_sampler,
-            loss_reduction=loss_reduction,
+            loss_reduction=self.loss_reduction,
+            first=None if first is None else first.dataloader_config,
         )
         project = options.project(project_config, project_dir)
-        self.device_placement = device_placement
-        self.rng_types = ["generator"] if rng_types is None else list(rng_types)
-        self.step_scheduler_with_optimizer = options.with_optimizer(
-            step_scheduler_with_optimizer, step_with_optimizer
+        self.device_placement = chosen(device_placement, "device_placement", True)
+        self.rng_types = list(chosen(rng_types, "rng_types", ("generator",)))
+        choose_draws(RUN, own_draws, self.rng_types)
+        self.step_scheduler_with_optimizer = chosen(
+            options.with_optimizer(step_scheduler_with_optimizer, step_with_optimizer),
+            "step_scheduler_with_optimizer",
+            True,
         )
-        self.loss_reduction = loss_reduction
-        self.downcast_bf16 = options.as_flag(downcast_bf16)
+        self.downcast_bf16 = options.as_flag(chosen(downcast_bf16, "downcast_bf16", False))
         self.dynamo_plugin = options.dynamo(dynamo_backend, dynamo_plugin, launch)
+        if first is not None and dynamo_backend is None and dynamo_plugin is None:
+            self.dynamo_plugin = first.dynamo_plugin
         plugin = options.sharding(fsdp_plugin, launch, comm, parallelism_config)
         RUN.fsdp_plugin = plugin or RUN.fsdp_plugin
         RUN.sharded = RUN.sharded or (plugin is not None and comm.world > 1)
         if RUN.sharded and plugin is not None and plugin.cpu_ram_efficient_loading:
             # transformers then loads weights on the main process only, and sharding sends them to the others
             RUN.export(ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true")
-        self.log_with = choose(log_with)
+        self.log_with = chosen(None if log_with is None else choose(log_with), "log_with", [])
         comm.settle_precision(self.state.mixed_precision, self.downcast_bf16)
+        if first is not None:
+            self._share(
+                first,
+                accumulates=accumulation != (None, None),
+                project=project if (project_config, project_dir) != (None, None) else None,
+                plugin=plugin if (fsdp_plugin, parallelism_config) != (None, None) else None,
+                parallelism=parallelism_config,
+                logs=log_with is not None,
+            )
+            return
         self._precision = Precision(
             self.state.mixed_precision, self.device, self.handlers.autocast, self.handlers.scaler
         )
-        self._trigger = Trigger()
         self._compose(comm, project, plugin, parallelism_config)
         if self._gradients.steps > 1 or self._precision.loss_scale is not None:
             watch_steps()
         if comm.averages:
             self._gradients.active.watch(self._consistency)
-
-    def _compose(
-        self,
-        comm: Comm,
-        project: ProjectConfiguration,
-        plugin: FullyShardedDataParallelPlugin | None,
-        parallelism: ParallelismConfig | None,
-    ) -> None:
-        """Make the objects that do the work, with nothing prepared, registered or counted."""
-        self._comm = comm
-        self._gradients = gradients = RUN.gradients
-        self._prepared = prepared = PreparedObjects()
-        self._accumulation = Accumulation(gradients, prepared)
-        self._clipping = Clipping(prepared, gradients, self._precision)
-        self._consistency = ReplicaConsistency(comm, prepared)
-        self._first_step = FirstStep(comm)
-        self._batch_rows = BatchRows(comm, gradients)
-        self._sharding = Sharding(comm, prepared, plugin, parallelism)
-        self._trackers = Trackers(self.log_with, project)
-        self._training = Training(
-            comm,
-            project,
-            prepared,
-            gradients,
-            self._accumulation,
-            self._precision,
-            self._consistency,
-            self._sharding,
-        )
-        self._announcement = Announcement(self.state, prepared, gradients, self.dataloader_config)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Pickle the options and the accumulation counts, but nothing that was prepared or registered."""
-        state = {name: value for name, value in vars(self).items() if name not in _PARTS}
-        state["_composed_of"] = (self.project_configuration, self.fsdp_plugin, self.parallelism_config)
-        state["_counted"] = (self._accumulation.step, self._accumulation.window, self._announcement.made)
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        composed_of, counted = state.pop("_composed_of"), state.pop("_counted")
-        self.__dict__.update(state)
-        self._compose(RUN.start(), *composed_of)
-        self._accumulation.step, self._accumulation.window, self._announcement.made = counted
-        RUN.settle_precision(self._precision.name)
+            self._gradients.active.watch(self._training_mode)
+        RUN.first = self
 
     # -- preparation ------------------------------------------------------------------------------
 
@@ -299,7 +283,7 @@ class Accelerator(
                 ddp=self.handlers.ddp,
                 fsdp=self.fsdp_plugin,
                 evaluation_mode=evaluation_mode,
-                plain_backward=partial(refuse_plain_backward, self.loss_reduction),
+                plain_backward=self._plain_backward,
             )
             if self.dynamo_plugin is not None:
                 compile_prepared(model, self.dynamo_plugin)
@@ -327,7 +311,7 @@ class Accelerator(
                 self._gradients,
                 self._precision.loss_scale,
                 self._before_step if several else None,
-                self._send_buffers if several else self._comm.step_done,
+                self._after_step if self._comm.world > 1 else self._comm.step_done,
             )
         if optimizer not in self._prepared.optimizers:
             self._prepared.optimizers.append(optimizer)
@@ -344,6 +328,8 @@ class Accelerator(
     ) -> DataLoader[Any]:
         """Return a copy of the loader that gives this process's batches, on the device.
 
+        The same loader given again, with the same options, gives the same copy, until `free_memory`.
+
         Raises NotImplementedError for ``slice_fn_for_dispatch``, and the errors of
         `crosstrain.data.prepare.prepare_loader`.
         """
@@ -351,12 +337,17 @@ class Accelerator(
             options.unsupported(
                 "slice_fn_for_dispatch", "batches are cut by rows; dispatch a collate_fn's output"
             )
+        plan = self._data_plan(device_placement)
+        comm, active = self._comm, self._gradients.active
+        loader, before = self._prepared.remembered.get(
+            data_loader, plan, lambda: prepare_loader(data_loader, comm, plan, active)
+        )
+        self._prepared.keep_loader(loader, before)
+        return cast("DataLoader[Any]", loader)
+
+    def _data_plan(self, device_placement: bool | None = None) -> DataPlan:
         place = self.device_placement if device_placement is None else device_placement
-        plan = options.data_plan(self.dataloader_config, self.rng_types, place)
-        loader = prepare_loader(data_loader, self._comm, plan, self._gradients.active)
-        if loader not in self._prepared.loaders:
-            self._prepared.loaders.append(loader)
-        return loader
+        return options.data_plan(self.dataloader_config, self.rng_types, place)
 
     def prepare_scheduler(self, scheduler: LRScheduler) -> LRScheduler:
         """Prepare a scheduler in place and return it.
@@ -395,6 +386,8 @@ class Accelerator(
         """
         gradients = self._gradients
         given = loss
+        if self._comm.world > 1:
+            self._outside.backward()
         if self._accumulation.window != 1:
             loss = loss / self._accumulation.window
         if self._comm.averages:
@@ -418,6 +411,10 @@ class Accelerator(
             for gate in self._prepared.gates:
                 gate.pending = True
 
+    def _plain_backward(self) -> None:
+        refuse_plain_backward(self.loss_reduction)
+        self._outside.backward()
+
     def _check_loss(self, loss: Tensor) -> None:
         """Check the first loss of each calling line against `loss_reduction`."""
         from crosstrain.step.loss_reduction import check  # one process never needs it
@@ -430,10 +427,11 @@ class Accelerator(
         models.average_local(self._prepared.syncs)
         self._first_step.before(optimizer)
 
-    def _send_buffers(self) -> None:
+    def _after_step(self) -> None:
         for sync in self._prepared.syncs:
             sync.send_buffers()
         self._comm.step_done()
+        self._outside.stepped()
 
     def join_uneven_inputs(
         self, joinables: Sequence[nn.Module], even_batches: bool | Literal["weighted"] | None = None
@@ -468,8 +466,9 @@ class Accelerator(
         optimizer)``.
         """
         self._prepared.forget()
+        self._evaluations.forget()
         self.step = 0
-        self._first_step = FirstStep(self._comm)
+        self._first_step.forget()
         self._gradients.sync_gradients = True
         release_copies()
         return release_memory(*objects)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 CONFIG_VARIABLE = "CROSSTRAIN_CONFIG"
+COMMON_DRAWS = "CROSSTRAIN_COMMON_DRAWS"
 PRECISIONS = ("no", "fp16", "bf16")
 # Options of Accelerate's that do not exist here, and what to do instead.
 ELSEWHERE = {
@@ -56,6 +57,7 @@ class LaunchConfig:
     fsdp: dict[str, Any] | None = field(default=None)  # options of FullyShardedDataParallelPlugin
     dynamo: dict[str, Any] | None = field(default=None)  # options of TorchDynamoPlugin
     timeout: float | None = None
+    common_draws: bool | None = None
 
 
 def parse_flag(text: str, name: str) -> bool:
@@ -155,6 +157,8 @@ def read_launch_config(env: Mapping[str, str] = os.environ) -> LaunchConfig:
         if unknown := sorted(set(said) - known):
             raise ValueError(f"{CONFIG_VARIABLE} has unknown options {unknown}; known are {sorted(known)}.")
         values.update(said)
+    if COMMON_DRAWS in env:
+        values["common_draws"] = parse_flag(env[COMMON_DRAWS], COMMON_DRAWS)
     config = LaunchConfig(**values)
     if config.mixed_precision is not None:
         check_precision(config.mixed_precision)

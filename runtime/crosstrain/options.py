@@ -38,8 +38,11 @@ class Handlers:
     profile: ProfileKwargs | None = None
 
 
-def sort_handlers(handlers: Iterable[KwargsHandler] | None) -> Handlers:
-    """Sort the handlers by kind; TypeError for an unknown one, ValueError for two of a kind."""
+def sort_handlers(handlers: Iterable[KwargsHandler] | None, first: Handlers | None = None) -> Handlers:
+    """Sort the handlers by kind; those of ``first``, the first Accelerator's, count where none is given.
+
+    Raises TypeError for an unknown one, ValueError for two of a kind, and for another fp16 scaler than the first one's.
+    """
     names: dict[type, str] = {
         AutocastKwargs: "autocast",
         GradScalerKwargs: "scaler",
@@ -58,7 +61,13 @@ def sort_handlers(handlers: Iterable[KwargsHandler] | None) -> Handlers:
         if name in chosen:
             raise ValueError(f"kwargs_handlers holds two {type(handler).__name__}; give one.")
         chosen[name] = handler
-    return Handlers(**chosen)
+    if first is None:
+        return Handlers(**chosen)
+    if chosen.get("scaler", first.scaler) != first.scaler:
+        raise ValueError(
+            "GradScalerKwargs must be given to the first Accelerator() of the process: all of them share one scaler."
+        )
+    return replace(first, **chosen)
 
 
 def refuse(options: dict[str, Any]) -> None:
@@ -84,8 +93,11 @@ def loader_options(
     dispatch_batches: bool | None,
     use_seedable_sampler: bool | None,
     loss_reduction: str = "mean",
+    first: DataLoaderConfiguration | None = None,
 ) -> DataLoaderConfiguration:
     """The loaders' options: the arguments, else ``config``, else the launcher's choice.
+
+    Without ``config`` the options of ``first``, the first Accelerator's, count in place of the launcher's.
 
     Where nothing sets `even_batches`, a loss that is a sum over rows gets "weighted", because rows that complete the
     last batch would count twice. Raises ValueError where an argument contradicts ``config``, and for an unknown
@@ -99,6 +111,9 @@ def loader_options(
     }
     if loss_reduction not in ("mean", "sum"):
         raise ValueError(f"loss_reduction={loss_reduction!r} is unknown; choose 'mean' or 'sum'.")
+    if first is not None and config is None:
+        changed: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+        return replace(first, **changed) if changed else first
     exact: Literal["weighted"] | None = "weighted" if loss_reduction == "sum" else None
     launched = {"split_batches": launch.split_batches, "even_batches": launch.even_batches or exact}
     chosen = config or DataLoaderConfiguration()
@@ -148,12 +163,18 @@ def accumulation(
     return GradientAccumulationPlugin(num_steps=launched if steps is None else steps)
 
 
-def with_optimizer(first: bool | None, alias: bool | None) -> bool:
-    """``step_scheduler_with_optimizer`` or its alias; ValueError where they differ, True where neither is given."""
+def later_accumulation(
+    plugin: GradientAccumulationPlugin | None, steps: int | None
+) -> GradientAccumulationPlugin | None:
+    """The accumulation options that were given to an Accelerator that is not the first; None for the run's own."""
+    return None if plugin is None and steps is None else accumulation(plugin, steps, LaunchConfig())
+
+
+def with_optimizer(first: bool | None, alias: bool | None) -> bool | None:
+    """``step_scheduler_with_optimizer`` or its alias; ValueError where they differ, None where neither is given."""
     if None not in (first, alias) and first != alias:
         raise ValueError("step_scheduler_with_optimizer and step_with_optimizer are one option; give one.")
-    chosen = alias if first is None else first
-    return True if chosen is None else chosen
+    return alias if first is None else first
 
 
 def project(config: ProjectConfiguration | None, directory: str | Path | None) -> ProjectConfiguration:

@@ -55,6 +55,8 @@ class Run:
             os.environ.pop(name) if before is None else os.environ.update({name: before})
         self._exported = {}
         self._comm: Comm | None = None
+        self.first: Any = None  # the first Accelerator, whose parts the others share
+        self.streams_alike = False  # whether an Accelerator has made the random streams of all ranks alike
         self._ended = False
         self.launch = LaunchConfig()
         self.mixed_precision: str | None = None
@@ -62,6 +64,7 @@ class Run:
         self.fsdp_plugin: FullyShardedDataParallelPlugin | None = None
         self.debug = False
         self.gradients.reset()
+        self.gradients.forget_draws()
         checks.reset()
 
     @property
@@ -400,7 +403,7 @@ class AcceleratorState(PartialState):
         if reset_partial_state:
             RUN.close()
         else:
-            RUN.mixed_precision = RUN.fsdp_plugin = None
+            RUN.mixed_precision = RUN.fsdp_plugin = RUN.first = None
             RUN.sharded = False
 
     def ensure_alive(self) -> None:

@@ -1,6 +1,6 @@
 """How often the patterns of public training scripts occur in the corpus: `python -m tests.golden.patterns`.
 
-The figures beside are those of 43 public scripts that nobody tuned for (November 2026). A case counts once for a pattern;
+The figures beside are those of 43 public scripts (November 2026). A case counts once for a pattern;
 what a pattern is, is told from the syntax tree alone. `python -m tests.golden.patterns docs/golden.md` writes the table between
 `<!-- patterns -->` and `<!-- /patterns -->`.
 """

@@ -22,7 +22,9 @@ def check_two_are_one(text: str, printed: bool = True, options: str = "") -> Fil
     result = migrate(text)
     assert not result.refused, result.findings
     check_invariants(text, result)
-    shared = result.after.replace("Accelerator(", f"Accelerator(split_batches=True, {options}", 1)
+    shared = result.after.replace(
+        "Accelerator(", f"Accelerator(split_batches=True, own_draws=False, {options}", 1
+    )
     ((before, said),) = run_ranks(run, 1, text)
     processes = run_ranks(run, 2, shared)
     for after, _ in processes:

@@ -63,7 +63,7 @@ def test_device_placement_decides_what_moves(monkeypatch: pytest.MonkeyPatch) ->
     accelerator.prepare(stays)
     accelerator.prepare(goes, nn.Flatten(), device_placement=[True, False])
     assert moved == [goes]
-    Accelerator(cpu=True).prepare(follows)
+    Accelerator(cpu=True, device_placement=True).prepare(follows)
     assert moved == [goes, follows]
     with pytest.raises(ValueError, match="device_placement has 1 entries for 2 objects"):
         accelerator.prepare(one(), one(), device_placement=[True])

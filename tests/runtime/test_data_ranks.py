@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 from crosstrain.data.active_loaders import ActiveLoaders
 from crosstrain.data.options import DataPlan
 from crosstrain.data.prepare import prepare_loader, skip_first_batches
+from crosstrain.utils import messages
 from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
@@ -195,20 +197,40 @@ def test_two_processes_read_the_order_of_one_and_draw_as_much() -> None:
     assert [stream for _, stream in two] == [after, after]
 
 
-def _unseeded_split() -> str:
-    torch.manual_seed(this_rank().rank)
-    train, _ = random_split(range(10), [8, 2])  # type: ignore[arg-type]
+def _unseeded_split(train_rows: tuple[int, int], sampler: bool) -> tuple[list[int], list[str]] | str:
+    os.environ["CROSSTRAIN_QUIET"] = "0"
+    said: list[str] = []
+    messages.logger.hasHandlers = lambda: True  # type: ignore[method-assign]
+    messages.logger.info = said.append  # type: ignore[method-assign,assignment]
+    rank = this_rank().rank
+    torch.manual_seed(rank)
+    train, _ = random_split(range(10), [train_rows[rank], 10 - train_rows[rank]])  # type: ignore[arg-type]
+    own = SubsetRandomSampler(train.indices)
+    loader = DataLoader(range(10), 2, sampler=own) if sampler else DataLoader(train, 2)  # type: ignore[arg-type]
     try:
-        prepare(DataLoader(train, batch_size=2))
+        prepared = prepare(loader)
     except ValueError as error:
         return str(error)
-    return "accepted"
+    return [row for rows in prepared for row in rows.tolist()], said
 
 
-def test_a_split_drawn_differently_is_an_error_on_every_rank() -> None:
+@pytest.mark.parametrize("sampler", [False, True])
+def test_of_a_split_drawn_differently_all_ranks_take_rank_0s(sampler: bool) -> None:
     """accelerate trains on: 693 of 900 items were ever seen, and 48 of 100 validation items were trained on."""
-    for message in run_ranks(_unseeded_split, 2):
-        assert "Subset(range) is not the same on all processes: its subset" in message
+    torch.manual_seed(0)
+    train, _ = random_split(range(10), [8, 2])  # type: ignore[arg-type]
+    (zero, said), (one, silent) = run_ranks(_unseeded_split, 2, (8, 8), sampler)
+    assert len(zero) == len(one) == 4
+    assert sorted([*zero, *one]) == sorted(train.indices)
+    which = "sampler's indices" if sampler else "subset"
+    assert [line.split(" of the loader over")[0] for line in said] == [f"the {which}"]
+    assert "all take process 0's" in said[0]
+    assert silent == []
+
+
+def test_subsets_of_different_lengths_are_an_error_on_every_rank() -> None:
+    for message in run_ranks(_unseeded_split, 2, (7, 8), False):
+        assert "Subset(range) is not the same on all processes: its length" in message
         assert "before a random split" in message
 
 

@@ -223,6 +223,7 @@ def _checkpoint(folder: Path, kind: str, workers: int) -> tuple[Any, Any]:
         torch.manual_seed(3)
         config = DataLoaderConfiguration(use_stateful_dataloader=True, dispatch_batches=False)
         accelerator = Accelerator(cpu=True, dataloader_config=config)
+        accelerator.free_memory()  # as in a process of its own
         raw: DataLoader[Any] = DataLoader(KINDS[kind](), batch_size=BATCH, **_workers(workers))
         return accelerator, accelerator.prepare(raw)
 

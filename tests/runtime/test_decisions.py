@@ -92,6 +92,7 @@ def test_tied_weights_are_found_in_files_that_name_them_once(kept: str, tmp_path
             load_checkpoint_in_model(model, tmp_path)
         assert torch.equal(model.words.weight, weight)
         assert model.head.weight is model.words.weight
+        accelerator.free_memory()
 
 
 def _noise() -> list[float]:

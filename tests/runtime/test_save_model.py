@@ -1,9 +1,11 @@
-"""`save_model` is complete for every process that calls it, and holds up nobody who does not."""
+"""`save_model` and `save` are complete for every process that calls them, and hold up nobody who does not."""
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
+import tempfile
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from crosstrain import Accelerator, InitProcessGroupKwargs
+from crosstrain import Accelerator, FullyShardedDataParallelPlugin, InitProcessGroupKwargs
 from crosstrain.utils.files import write_atomically
 from torch import nn
 
@@ -73,25 +75,113 @@ def test_the_writers_error_reaches_those_that_wait(tmp_path: Path) -> None:
     assert len(zero) == 2
 
 
-def _own_paths() -> str:
+def _alone() -> str:
     patience = InitProcessGroupKwargs(timeout=timedelta(seconds=2))
     accelerator = Accelerator(cpu=True, kwargs_handlers=[patience])
-    me = accelerator.process_index
+    if accelerator.process_index == 0:
+        time.sleep(6)
+        return ""
     try:
-        accelerator.save_model(nn.Linear(2, 1), f"/tmp/crosstrain-of-{os.getpid()}.pt")
+        accelerator.save_model(nn.Linear(2, 1), "/tmp/crosstrain-of-nobody.pt")
     except RuntimeError as error:
         return str(error)
-    if me == 0:
-        time.sleep(6)
     return "saved"
 
 
 def test_a_file_that_nobody_writes_is_waited_for_no_longer_than_the_time_out() -> None:
-    zero, one = run_ranks(_own_paths, 2)
-    assert zero == "saved"
-    assert "rank 1 waited in vain in save_model('/tmp/crosstrain-of-" in one
+    _, one = run_ranks(_alone, 2)
+    assert "rank 1 waited in vain in save_model('/tmp/crosstrain-of-nobody.pt')" in one
     assert "(missing: rank 0)" in one
     assert f"at {__file__}:" in one
+
+
+def _everywhere(folder: str) -> dict[str, Any]:
+    """Objects saved by every process, under a guard, and to paths that differ by process."""
+    accelerator = Accelerator(cpu=True)
+    main = accelerator.is_main_process
+    shared = Path(folder)
+    found: dict[str, Any] = {"shared": [], "own": []}
+    for epoch in range(3):
+        _slowly(accelerator)
+        if main and epoch == 1:
+            accelerator.save({"guarded": epoch}, shared / "best.pt")
+        accelerator.save({"epoch": epoch}, shared / "last.pt")
+        found["shared"].append(torch.load(shared / "last.pt")["epoch"])
+        stamped = shared / f"run-{os.getpid()}-{time.time_ns()}.pt"
+        accelerator.save({"epoch": epoch}, str(stamped))
+        found["own"].append(torch.load(stamped)["epoch"])
+        accelerator.wait_for_everyone()  # the next one replaces last.pt
+    for target in (shared / "file" / "x.pt", shared / str(os.getpid()) / "y.pt"):
+        try:
+            accelerator.save({}, target)
+        except OSError as error:
+            found["error"] = f"{error}"
+    os.chdir(tempfile.mkdtemp(dir=folder))
+    accelerator.save({"cwd": accelerator.process_index}, "here.pt")
+    found["cwd"] = torch.load("here.pt")["cwd"]
+    buffer = io.BytesIO()
+    accelerator.save({"a": 1}, buffer)
+    found["buffer"] = len(buffer.getvalue()) > 0
+    return found
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_an_object_is_complete_on_every_process_that_saves_it(world: int, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    results = run_ranks(_everywhere, world, str(tmp_path))
+    for rank, found in enumerate(results):
+        assert found["shared"] == found["own"] == [0, 1, 2]
+        assert str(tmp_path / "file") in found["error"]
+        assert ("process 0 could not write" in found["error"]) == (rank > 0)
+        assert found["cwd"] == rank
+        assert found["buffer"] == (rank == 0)
+    assert torch.load(tmp_path / "best.pt") == {"guarded": 1}
+
+
+def _transfer_learning(folder: str) -> list[float]:
+    """The best weights of a training go to a temporary directory and are read from there, as in PyTorch's tutorial."""
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare(nn.Linear(2, 1))
+    with tempfile.TemporaryDirectory(dir=folder) as own:
+        best = Path(own) / "best.pt"
+        accelerator.save_model(model, best)
+        for epoch in range(3):
+            with torch.no_grad():
+                model.weight.fill_(epoch)
+            if epoch < 2:
+                accelerator.save_model(model, best)
+        model.load_state_dict(torch.load(best, weights_only=True))
+        shards = Path(own) / "shards"
+        accelerator.save_model(model, shards)
+        assert [path.name for path in shards.iterdir()] == ["model.safetensors"]
+        state = accelerator.save_state(Path(own) / "state")
+        theirs = Path(own) / "state"
+        with torch.no_grad():
+            model.weight.zero_()
+        accelerator.load_state(theirs)
+        accelerator.wait_for_everyone()
+        return [*model.weight.flatten().tolist(), state == str(theirs)]
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_each_process_has_its_weights_in_its_own_temporary_directory(world: int, tmp_path: Path) -> None:
+    results = run_ranks(_transfer_learning, world, str(tmp_path))
+    assert results == [
+        [1.0, 1.0, rank == 0] for rank in range(world)
+    ]  # the checkpoint is where the main process says
+
+
+def _sharded(folder: str) -> list[list[str]]:
+    accelerator = Accelerator(cpu=True, fsdp_plugin=FullyShardedDataParallelPlugin())
+    model = accelerator.prepare(nn.Linear(2, 1))
+    own = Path(folder) / f"{accelerator.process_index}.pt"
+    accelerator.save_model(model, own)
+    accelerator.save_model(model, Path(folder) / "all.pt")
+    return [sorted(torch.load(path, weights_only=True)) for path in (own, Path(folder) / "all.pt")]
+
+
+def test_a_sharded_model_is_written_whole_to_each_path(tmp_path: Path) -> None:
+    assert run_ranks(_sharded, 2, str(tmp_path)) == [[["bias", "weight"]] * 2] * 2
 
 
 def _late(folder: str) -> bool:

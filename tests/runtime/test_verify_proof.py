@@ -81,8 +81,8 @@ def test_dropout_noise_and_batch_statistics_are_verified_exactly(tmp_path: Path)
     assert "16 x 3 = 48 rows" in report.runs[3].notes[-1]
     assert [one.launch.split("--num-processes ")[1] for one in report.runs] == [
         "1 after.py",
-        "2 --split-batches after.py",
-        "3 --split-batches after.py",
+        "2 --split-batches --common-draws after.py",
+        "3 --split-batches --common-draws after.py",
         "3 after.py",
     ]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,11 +39,11 @@ class Store:
 
 
 def test_a_store_that_has_just_ended_is_not_tried_for_the_runs_time_out(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store: Any = Store()
     monkeypatch.setattr(write_once, "_store", lambda: store)
-    assert write_once._answer(tmp_path / "weights", 0, "key") is None
+    assert write_once._outcome(store, "key") == (False, None)
     assert store.connecting == [write_once.CONNECT]
     assert store.timeout == store.others[0].timeout == RUN
-    assert store.others[0].waited == [write_once.PATIENCE]
+    assert store.others[0].waited == [RUN]

@@ -47,8 +47,10 @@ RUNTIME = {
     "compat": {"comm.types", "comm", "data", "state", "utils", "compat.not_supported"},
     "utils.memory": {"comm"},
     "utils.operations": {"comm.types", "comm", "state", "utils"},
+    "parts": {*STEP, "step", "checkpoint", "tracking", "compat", "options"},
     "accelerator": {
         *STEP,
+        "parts",
         "step",
         "checkpoint",
         "tracking",

@@ -49,7 +49,8 @@ def collect(training: Training, folder: Path, writer: bool, safe: bool) -> list[
         if module in spread:
             parts += _sharded(training, module, folder / f"sharded_{index}", writer)
     comm = training.comm
-    parts.append(_plain(folder / f"random_states_{comm.rank}.pkl", state_files.random_states(comm)))
+    states = state_files.random_states(comm, training.gradients.active.draws)
+    parts.append(_plain(folder / f"random_states_{comm.rank}.pkl", states))
     parts += _waiting_gradients(training, folder)
     single = [
         _plain(folder / file_name(name, index, suffix), comm.to_host(obj.state_dict()))

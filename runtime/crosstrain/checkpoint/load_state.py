@@ -116,7 +116,7 @@ def _continue(training: Training, source: Path, manifest: Manifest | None) -> No
     if same_world and all(training.comm.all_gather_object(states.is_file())):
         loaded = state_files.load_random_states(states)
         if loaded is not None:
-            state_files.restore_random_states(loaded, training.comm)
+            state_files.restore_random_states(loaded, training.comm, training.gradients.active.draws)
     else:
         saved = "another number of" if manifest is None else manifest.world
         reason = f"was saved by {saved} processes and is loaded by {training.comm.world}"
@@ -142,7 +142,10 @@ def _next_iteration(training: Training, source: Path, manifest: Manifest) -> int
 
 
 def _reseed(training: Training) -> None:
-    set_seed(training.comm.broadcast_object(torch.initial_seed() % 2**31), device_specific=True)
+    draws = training.gradients.active.draws
+    seed = training.comm.broadcast_object(torch.initial_seed() % 2**31)
+    with draws.common():  # alike on all ranks, where each has its own streams besides
+        set_seed(seed, device_specific=not draws.enabled)
 
 
 def _load_waiting_gradients(training: Training, source: Path, manifest: Manifest) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -73,14 +74,24 @@ class CheckpointMembers:
         return models.state_dict_of(model) if unwrap else model.state_dict()
 
     def save(self, obj: Any, f: str | Path | IO[bytes], safe_serialization: bool = False) -> None:
-        """Write ``obj`` on the main process with `torch.save`, or as safetensors; no communication.
+        """Write ``obj`` on the main process with `torch.save`, or as safetensors.
 
         With ``save_on_each_node`` in the project configuration, one process of each machine writes. A path is written
-        atomically; an open file is written to as it is. Raises TypeError for safetensors into an open file.
+        atomically; the main process may make the call alone, and a process that makes it too returns when the file is
+        complete, or raises the main process's error. A process with another path than the main process's (a temporary
+        directory, a time stamp) writes its own file. An open file is written to by the main process only, as it is.
+        Raises TypeError for safetensors into an open file.
         """
-        if self._training.writes_files:
-            target = Path(f) if isinstance(f, str) else f
-            save_object(self._training.comm.to_host(obj), target, safe_serialization)
+        comm = self._training.comm
+        if isinstance(f, (str, os.PathLike)):
+            self._write_once("save", f, lambda: save_object(comm.to_host(obj), Path(f), safe_serialization))
+        elif self._training.writes_files:
+            save_object(comm.to_host(obj), f, safe_serialization)
+
+    def _write_once(self, operation: str, path: str | os.PathLike[str], write: Callable[[], object]) -> None:
+        comm = self._training.comm
+        writer = comm.rank - comm.local_rank if self._training.project.save_on_each_node else 0
+        write_once(comm, operation, path, writer, write)
 
     def save_model(
         self,
@@ -96,14 +107,23 @@ class CheckpointMembers:
         index. ``safe_serialization`` chooses between safetensors and `torch.save` for a directory.
 
         The call is collective only for a sharded model: with any other, the main process may make it alone, and a
-        process that makes it too returns when the files are complete, or raises the main process's error. Raises
+        process that makes it too returns when the files are complete, or raises the main process's error. A process
+        with another path than the main process's (a temporary directory, a time stamp) writes its own files. Raises
         ValueError where the directory is a file, and for a size that cannot be read.
         """
         state = self.get_state_dict(model)
-        comm = self._training.comm
-        writer = comm.rank - comm.local_rank if self._training.project.save_on_each_node else 0
+        if models.is_sharded(model):
+            state = self._for_every_path(state, save_directory)
         write = partial(save_weights, state, Path(save_directory), max_shard_size, safe_serialization)
-        write_once(comm, save_directory, writer, write)
+        self._write_once("save_model", save_directory, write)
+
+    def _for_every_path(self, state: dict[str, Any], path: str | Path) -> dict[str, Any]:
+        """A sharded model's state, which only rank 0 has, for the ranks that write too (collective)."""
+        comm = self._training.comm
+        writes = comm.local_rank == 0 and self._training.project.save_on_each_node
+        table: list[tuple[str, bool]] = comm.all_gather_object((str(Path(path).absolute()), writes))
+        several = any(where != table[0][0] or alone for where, alone in table[1:])
+        return comm.broadcast_object(state) if several else state
 
     def register_for_checkpointing(self, *objects: Any) -> None:
         """Let `save_state` and `load_state` include these objects, in this order.

@@ -14,6 +14,7 @@ import torch
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.random_streams import COMMON, capture, restore
 from crosstrain.comm.types import HOST
+from crosstrain.data.draws import Draws
 from crosstrain.utils.files import write_atomically
 
 _PIECE = 2**22  # bytes
@@ -81,20 +82,36 @@ def load(path: Path, reading: Reading = SAFE) -> Any:
         ) from None
 
 
-def random_states(comm: Comm) -> dict[str, Any]:
-    """The states of this process's random streams under accelerate's names, as tensors and plain values."""
+def random_states(comm: Comm, draws: Draws) -> dict[str, Any]:
+    """The states of this process's random streams, as tensors and plain values.
+
+    The common streams have accelerate's names. This process's own are beside them, under "own_draws".
+    """
     found = capture(COMMON)
+    kinds = draws.state_dict() if draws.enabled else {}
+    common = kinds.pop("common", {})
+    found |= {name: state for name, state in common.items() if name != "device"}
     version, words, gauss = found["python"]
     states = {"random_state": (version, tuple(words), gauss), "torch_manual_seed": found["torch"]}
     if "numpy" in found:
         states["numpy_random_seed"] = tuple(found["numpy"])
-    if (state := comm.random_state()) is not None:
+    if (state := common.get("device", comm.random_state())) is not None:
         states["device_rng_state"] = state
-    return states
+    return states | ({"own_draws": kinds} if kinds else {})
 
 
-def restore_random_states(states: dict[str, Any], comm: Comm) -> None:
-    """Restore this process's random streams, the device's last."""
+def restore_random_states(states: dict[str, Any], comm: Comm, draws: Draws) -> None:
+    """Restore this process's random streams, the device's last.
+
+    Within a pass the common ones are put in place when it ends.
+    """
+    with draws.common():
+        _restore_common(states, comm)
+    if draws.enabled and (kinds := states.get("own_draws")) is not None:
+        draws.load_state_dict(kinds)
+
+
+def _restore_common(states: dict[str, Any], comm: Comm) -> None:
     streams = {"python": states["random_state"], "torch": states["torch_manual_seed"]}
     if "numpy_random_seed" in states:
         streams["numpy"] = states["numpy_random_seed"]

@@ -111,7 +111,7 @@ def _remove_stale(directory: Path, stem: str, suffix: str, keep: set[str]) -> No
     ours = re.compile(rf"{stem}(-\d{{5}}-of-\d{{5}})?\.{suffix}(\.index\.json)?")
     for entry in directory.iterdir():
         if entry.name not in keep and ours.fullmatch(entry.name):
-            entry.unlink()
+            entry.unlink(missing_ok=True)  # another process may have removed it
 
 
 def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

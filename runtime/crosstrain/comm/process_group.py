@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import wraps
 from inspect import signature
@@ -16,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import distributed_c10d
 
+from crosstrain.comm.hang_report import REPORT_SECONDS
 from crosstrain.comm.visible_devices import SHARE
 from crosstrain.config import Place, read_place
 from crosstrain.utils.messages import say
@@ -66,13 +69,14 @@ def start_group(
     # end, and its threads would run on while the interpreter shuts down. So it is imported before the group exists.
     importlib.import_module("torch.distributed.nn.functional")
     try:
-        dist.init_process_group(
-            backend,
-            rank=place.rank,
-            world_size=place.world,
-            timeout=timeout,
-            **rendezvous,
-        )
+        with _patience(place):
+            dist.init_process_group(
+                backend,
+                rank=place.rank,
+                world_size=place.world,
+                timeout=timeout,
+                **rendezvous,
+            )
     except dist.DistError as error:
         if "Duplicate GPU" in str(error):
             raise RuntimeError(
@@ -80,10 +84,35 @@ def start_group(
                 f"let each see its own device, or use the CPU: `crosstrain launch --cpu`, or Accelerator(cpu=True)."
             ) from error
         raise RuntimeError(
-            f"rank {place.rank} of {place.world} did not find the others at "
-            f"{place.master_addr}:{place.master_port} ({error}). Are all {place.world} processes started, "
-            f"and is the port free and reachable?"
+            f"{caller()}: rank {place.rank} of {place.world} did not find the others at "
+            f"{place.master_addr}:{place.master_port} ({error}). Are all {place.world} processes started, do all of "
+            f"them construct Accelerator() or PartialState() (not under `if rank == 0:`), and is the port free and "
+            f"reachable?"
         ) from error
+
+
+@contextmanager
+def _patience(place: Place) -> Iterator[None]:
+    """A context that says where this process waits for the others, if they do not come for `REPORT_SECONDS`."""
+    if place.world == 1:
+        yield
+        return
+    here = caller()
+
+    def tell() -> None:
+        sys.stderr.write(
+            f"crosstrain: rank {place.rank} has waited {REPORT_SECONDS:.0f} s at {here} for the other processes to "
+            f"start. Each of the {place.world} processes must construct Accelerator() or PartialState(): do not make "
+            f"the first one under `if rank == 0:`.\n"
+        )
+
+    timer = threading.Timer(REPORT_SECONDS, tell)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _has_own_backend(device: torch.device, backend: str) -> bool:

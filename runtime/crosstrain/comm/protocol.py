@@ -113,6 +113,10 @@ class Comm(Protocol):
         """Seed the device's streams that `torch.manual_seed` does not seed alike on every process."""
         ...
 
+    def seed_own(self, seed: int) -> None:
+        """Seed the device's stream of this process, which then draws other numbers than those of the others."""
+        ...
+
     def random_state(self) -> Any:
         """The state of the device's random stream; None if there is only the CPU's."""
         ...

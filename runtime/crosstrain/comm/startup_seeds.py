@@ -17,7 +17,7 @@ NEAR = (
 )  # seeds that a script chose by rank differ by less than this; two random seeds do once in 2**28 runs
 
 
-def start_streams_alike(comm: Comm) -> None:
+def start_streams_alike(comm: Comm) -> set[str]:
     """Copy rank 0's python, numpy and torch streams to every rank, except for those that the script has seeded by rank.
 
     accelerate leaves the ranks' streams as they are: an unseeded `random_split` then gives each rank another split, and
@@ -28,11 +28,14 @@ def start_streams_alike(comm: Comm) -> None:
     unseeded generator starts with a random number of 53 bits. The streams of python and numpy do not show their seed. They
     stay different if they are in the state to which torch's seed would set them, as a helper that seeds all three leaves
     them. Otherwise they may be unseeded, and are made equal. A message says which streams differ. A split that is drawn from
-    a stream that differs is different on each rank, and `prepare` refuses it. If XLA runs one program over all processes, all
+    a stream that differs is different on each rank; `prepare` takes rank 0's. If XLA runs one program over all processes, all
     streams are made equal.
+
+    Returns the names of the streams that stay different.
     """
     if comm.world == 1:
-        return
+        return set()
+    comm.agree("the first Accelerator() of every process")
     table: list[tuple[int, set[str]]] = comm.all_gather_object(_seeded())
     seeds = [seed for seed, _ in table]
     apart: set[str] = set()
@@ -41,6 +44,7 @@ def start_streams_alike(comm: Comm) -> None:
         _announce(comm, seeds, apart)
     restore(comm.broadcast_object(capture(tuple(name for name in COMMON if name not in apart))))
     checks.held("seeds")
+    return apart
 
 
 def _seeded() -> tuple[int, set[str]]:

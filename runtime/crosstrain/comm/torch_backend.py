@@ -341,6 +341,10 @@ class TorchComm:
     def seed(self, seed: int) -> None:
         pass  # torch.manual_seed seeds every device
 
+    def seed_own(self, seed: int) -> None:
+        if self.device.index is not None:
+            torch.get_device_module(self.device).manual_seed(seed)
+
     def random_state(self) -> Any:
         if self.device.index is None:
             return None

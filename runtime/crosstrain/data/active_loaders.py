@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from crosstrain.data import unprepared_loops
+from crosstrain.data.draws import Draws
 from crosstrain.data.loader import Pass, PreparedLoader
 from crosstrain.data.pass_rows import PassRows
 
@@ -35,6 +36,7 @@ class ActiveLoaders:
     """
 
     def __init__(self) -> None:
+        self.draws = Draws()  # this process draws its own random numbers while a pass is alive
         self._passes: list[Pass] = []
         self._ended: deque[PassRows] = deque(maxlen=ENDED)
         self._watchers: list[weakref.ref[PassWatcher]] = []
@@ -45,6 +47,8 @@ class ActiveLoaders:
 
     def enter(self, run: Pass) -> None:
         self._passes.append(run)
+        if run.draws_own:
+            self.draws.enter(resumed=run.done > 0)
         for watcher in self._watchers:
             if (known := watcher()) is not None:
                 known.begins(run)
@@ -59,6 +63,8 @@ class ActiveLoaders:
 
     def leave(self, run: Pass) -> None:
         self._passes = [other for other in self._passes if other is not run]
+        if run.draws_own:
+            self.draws.leave()
         run.taken.end(self._outer)
         self._ended.append(run.taken)
 

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.random_streams import State
+from crosstrain.data.draws import Draws
 from crosstrain.data.loader import Pass, PreparedLoader, Read
 from crosstrain.data.order_rng import OrderRng
 from crosstrain.data.rows import NotByRow, cut_rows, join_rows
@@ -46,7 +47,8 @@ class MapFeed:
         index_sampler.skip, index_sampler.resume, before = skip, resume, index_sampler.drawn
         index_sampler.rewind = loader.restarts_workers()
         try:
-            batches = iter(read())
+            with self.rng.draws.common():
+                batches = iter(read())
             drawn = None if index_sampler.drawn is before else index_sampler.drawn
             if drawn is not None and resume is not None:
                 drawn.prime()
@@ -138,6 +140,14 @@ class StreamFeed:
         self._first: Any = None  # the first of the batches that were skipped
 
     def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
+        # Batches that are read again leave the streams where the interrupted pass had them.
+        with self.rng.draws.apart() if resume is not None else nullcontext():
+            batches, start = self._begin(loader, read, skip, resume)
+        return self.pass_type(loader, batches, start, skip)
+
+    def _begin(
+        self, loader: PreparedLoader, read: Read, skip: int, resume: State | None
+    ) -> tuple[Iterator[Any], State]:
         start = self.rng.open(resume)
         rewind = loader.restarts_workers()
         try:
@@ -154,7 +164,7 @@ class StreamFeed:
                 pass
         finally:
             self.rng.close()
-        return self.pass_type(loader, batches, start, skip)
+        return batches, start
 
     def length(self) -> int | None:
         # Workers may split a stream into more batches than its length says; only reading then shows how many.
@@ -238,6 +248,13 @@ class StreamShardFeed(StreamFeed):
         if how.size is not None:
             self.index_sampler = RowRequests(own_rows(how))
 
+    def _begin(
+        self, loader: PreparedLoader, read: Read, skip: int, resume: State | None
+    ) -> tuple[Iterator[Any], State]:
+        batches, start = super()._begin(loader, read, skip, resume)
+        in_workers = self._raw.num_workers > 0
+        return batches if in_workers else self.rng.draws.read_common(batches), start
+
     def length(self) -> int | None:
         return known_length(self) if self._raw.num_workers == 0 else None
 
@@ -255,14 +272,20 @@ class NodeShardFeed(StreamFeed):
     then do not count as real.
     """
 
-    def __init__(self, raw: DataLoader[Any], how: BatchSplit, rng: OrderRng, comm: Comm) -> None:
+    def __init__(
+        self, raw: DataLoader[Any], how: BatchSplit, rng: OrderRng, comm: Comm, draws: Draws
+    ) -> None:
         super().__init__(raw, how, rng)
         self._comm = comm
+        self._draws = draws
         if how.size is not None:
             self.index_sampler = RowRequests(own_rows(how))
 
     def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
-        run = super().begin(loader, read, skip, resume)
+        with self._draws.apart():
+            run = super().begin(loader, read, skip, resume)
+        if resume is None:
+            self._draws.draw_for_iter(self._raw.generator)
         if self.how.even is False:
             return run
         return NodeShardPass(loader, run, self._first, self.how, self._comm)

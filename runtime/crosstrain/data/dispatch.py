@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from crosstrain.comm.placement import host
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.random_streams import State, capture, restore
+from crosstrain.data.draws import Draws
 from crosstrain.data.loader import Pass, PreparedLoader, Read
 from crosstrain.data.order_rng import OrderRng
 from crosstrain.data.rows import NotByRow, cut_rows, join_rows
@@ -259,6 +260,7 @@ class DispatchFeed:
         comm: Comm,
         on_device: bool,
         watch: RankWatch | None,
+        draws: Draws,
     ) -> None:
         self.how = how
         self.rng = rng
@@ -266,6 +268,7 @@ class DispatchFeed:
         self._raw = raw
         self._comm = comm
         self._watch = watch
+        self._draws = draws
         self._device = comm.landing if on_device else host()
         self._serial = 0
         self._agreed = Agreed()
@@ -273,6 +276,15 @@ class DispatchFeed:
     def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
         channel = Channel(self._comm, self._serial, self._agreed, self._device)
         self._serial += 1
+        with self._draws.apart():
+            run = self._begin(channel, loader, read, skip, resume)
+        if resume is None:
+            self._draws.draw_for_iter(self._raw.generator)
+        return run
+
+    def _begin(
+        self, channel: Channel, loader: PreparedLoader, read: Read, skip: int, resume: State | None
+    ) -> Pass:
         if self._comm.rank:
             return DispatchPass(loader, channel, None, {"generators": self.rng.generator_states()}, skip)
         own = capture(("torch", "python", "numpy")) if skip else {}

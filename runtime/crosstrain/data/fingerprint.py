@@ -1,8 +1,10 @@
-"""The check, at `prepare`, that all processes prepare the same loader; a random split that differs is an error."""
+"""The check, at `prepare`, that all processes prepare the same loader. Of a random split that differs they take one."""
 
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,10 +15,16 @@ from crosstrain.data import self_sharded
 from crosstrain.data.presharded import misfit, own_sampler, share_of
 from crosstrain.data.samplers import known_length
 from crosstrain.utils import checks
+from crosstrain.utils.messages import say
+
+_HASH = re.compile(r"\(\w{12}\)")
 
 
 def check_same_loader(loader: DataLoader[Any], comm: Comm, *, one_stream: bool) -> None:
     """Compare over the processes everything that decides about a loader's batches (collective).
+
+    Where only the indices of a subset differ, all processes take process 0's: a random split that was drawn where each
+    process draws its own numbers.
 
     one_stream: whether all rows come from one iterable data set, which must then be whole on every process.
 
@@ -30,6 +38,8 @@ def check_same_loader(loader: DataLoader[Any], comm: Comm, *, one_stream: bool) 
         shared = comm.all_gather_object(shared[0])
     prints_of, shares, helds = map(list, zip(*shared, strict=True))
     data = prints["data set"]
+    if comm.world > 1:
+        _take_one_split(loader, prints_of, comm)
     message = _difference(prints_of) or misfit(shares, comm, data)
     if comm.world > 1:
         message = message or self_sharded.difference(helds, data)
@@ -38,6 +48,43 @@ def check_same_loader(loader: DataLoader[Any], comm: Comm, *, one_stream: bool) 
         raise ValueError(message)
     if comm.world > 1:
         checks.held("loader")
+
+
+_INDICES = ("subset", "sampler's indices")
+
+
+def _take_one_split(loader: DataLoader[Any], prints: list[dict[str, str]], comm: Comm) -> None:
+    """Give every process process 0's indices where they differ and are as many (collective), and correct ``prints``."""
+    odd = [name for name in _INDICES if len({one.get(name) for one in prints}) > 1]
+    if not odd or any(len({_HASH.sub("", one.get(name, "")) for one in prints}) > 1 for name in odd):
+        return
+    if len({one["length"] for one in prints}) > 1:
+        return
+    holders = list(_holders_of_indices(loader))
+    for holder, indices in zip(
+        holders, comm.broadcast_object([holder.indices for holder in holders]), strict=True
+    ):
+        if comm.rank:
+            holder.indices = indices
+    for one in prints:
+        one.update({name: prints[0][name] for name in odd})
+    if comm.rank == 0:
+        say(
+            f"the {' and the '.join(odd)} of the loader over {prints[0]['data set']} are not the same on all processes: "
+            f"all take process 0's. Draw a random split outside of loops over prepared loaders, after Accelerator()."
+        )
+
+
+def _holders_of_indices(loader: DataLoader[Any]) -> Iterator[Any]:
+    """The subsets and samplers whose indices decide about the loader's batches."""
+    dataset: Any = loader.dataset
+    while (inner := getattr(dataset, "dataset", None)) is not None:
+        if getattr(dataset, "indices", None) is not None:
+            yield dataset
+        dataset = inner
+    for owner in (loader.batch_sampler, loader.sampler):
+        if getattr(owner, "indices", None) is not None:
+            yield owner
 
 
 def _difference(prints: list[dict[str, str]]) -> str | None:

@@ -53,6 +53,8 @@ class Pass:
     start: the random state in which the pass began.
     first: whether no pass over the loader began before it.
     snapshots: the states of the data set, see `dataset_state.Snapshots`.
+    draws_own: whether each process draws its own random numbers meanwhile. Where the script itself shards the loader, it
+        also decides about the streams.
     entered, loops: when its first batch was asked for, and by which `for` statements.
     """
 
@@ -70,6 +72,7 @@ class Pass:
         self.taken = PassRows(type(loader.dataset).__name__, loader._crosstrain.comm.rank)
         self._counts: Counts | None = None
         self.place = loader._crosstrain.place
+        self.draws_own = loader._crosstrain.own is None
 
     @property
     def start(self) -> State:
@@ -292,14 +295,12 @@ class PreparedLoader(DataLoader[Any]):
         done = prepared.comm.batch_done
         if prepared.comm.replicas > 1:
             run.entered, run.loops = unprepared_loops.tick(), unprepared_loops.asking(sys._getframe(1))
-        run.first_asked()
-        progress.resume, progress.over = (
-            None,
-            False,
-        )  # only now, because iter() alone must not give up a position
+        # Only now, because iter() alone must not give up a position.
+        progress.resume, progress.over = None, False
         prepared.active.enter(run)
         progress.runs.append(run)
         try:
+            run.first_asked()
             for item in run.batches:
                 run.done += 1
                 progress.current = run

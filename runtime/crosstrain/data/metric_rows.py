@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from crosstrain.data.evaluation_loader import EvaluationLoader
 from crosstrain.data.merging import Column, RowsByRank
 from crosstrain.utils import checks
 
@@ -58,7 +59,7 @@ class BatchInHand(NamedTuple):
     data: the name of its data set; None outside every loop. counts: the rows of the batch; None where they are unknown.
     whole: whether a tensor holds the rows of all ranks, because one program computes for all of them. foreign: whether
     the innermost loop is one over an unprepared loader, inside that of a prepared one. ended: see
-    `ActiveLoaders.ended`.
+    `ActiveLoaders.ended`. evaluation: whether each process has batches of its own, of `prepare_evaluation`.
     """
 
     data: str | None
@@ -67,6 +68,7 @@ class BatchInHand(NamedTuple):
     whole: bool
     foreign: bool
     ended: list[PassRows]
+    evaluation: bool = False
 
     @classmethod
     def of(cls, active: ActiveLoaders, comm: Comm, whole: bool) -> BatchInHand:
@@ -74,7 +76,8 @@ class BatchInHand(NamedTuple):
         if loader is None:  # rows of a loop over an unprepared loader belong to no ended pass
             return cls(None, None, comm.rank, whole, False, [] if active.foreign else active.ended)
         name = type(loader.dataset).__name__
-        return cls(name, counts_of(loader, comm), comm.rank, whole, active.foreign, active.ended)
+        own = isinstance(loader, EvaluationLoader)
+        return cls(name, counts_of(loader, comm), comm.rank, whole, active.foreign, active.ended, own)
 
     @property
     def is_ambiguous(self) -> bool:
@@ -108,6 +111,12 @@ class BatchInHand(NamedTuple):
                 f"inner loader to accelerator.prepare(); or do not gather: every process has all rows of an "
                 f"unprepared loader. accelerator.gather() collects them from every process all the same, "
                 f"accelerator.reduce() sums or averages."
+            )
+        if self.evaluation:
+            return (
+                f"{checks.here()}: gather_for_metrics is called in a loop that prepare_evaluation divides (over "
+                f"{self.data}), where processes may have different numbers of batches. Add the values up in the loop, "
+                f"and accelerator.merge() them after it; or prepare the loader with accelerator.prepare()."
             )
         found = (self._problem_of(column) for column in columns)
         return next((said for said in found if said is not None), None)

@@ -2,7 +2,8 @@
 
 A sampler draws from its own generator, or from the process's global streams. While an order is drawn, every rank has
 process 0's state there or, after a resume, the state in which the interrupted pass began. Afterwards each rank gets its
-own global streams back, because only the order is common; noise, dropout and augmentation are not.
+own global streams back, because only the order is common; noise, dropout and augmentation are not. An order that is drawn
+within a pass, where each rank draws its own numbers (`draws`), comes from the common streams too.
 
 The order is drawn when plain PyTorch would draw it: iter() draws a seed for workers and starts them; torch's samplers
 draw with the first batch, and others may draw in iter() too.
@@ -10,14 +11,18 @@ draw with the first batch, and others may draw in iter() too.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.random_streams import State, capture, check_streams, restore, same
+from crosstrain.data.draws import Draws
 
+T = TypeVar("T")
 Reach: TypeAlias = Literal["nothing", "torch", "anything"]
 """The streams that an order may be drawn from: none (it is fixed), torch's, or any stream of the process."""
 
@@ -28,7 +33,7 @@ class OrderRng:
     The common state is installed between `open` and `close`; another `open` in between changes nothing (with workers,
     torch asks twice).
 
-    everywhere: False where only one process draws an order. start: the state that `open` installed; None after `close`.
+    everywhere: False where only one process draws an order. draws: the process's two kinds of streams. start: the state that `open` installed; None after `close`.
     """
 
     def __init__(
@@ -39,6 +44,7 @@ class OrderRng:
         rng_types: tuple[str, ...] = (),
         *,
         everywhere: bool = True,
+        draws: Draws | None = None,
     ) -> None:
         check_streams(rng_types)
         self._comm = comm
@@ -47,6 +53,9 @@ class OrderRng:
         self._kept = tuple(name for name in rng_types if name != "generator")
         self._common = everywhere and comm.world > 1 and (reach != "nothing" or bool(self._kept))
         self._own: State = {}
+        self.draws = draws or Draws()
+        self._everywhere = everywhere
+        self._asked: Any = None
         self.start: State | None = None
 
     def generator_states(self) -> list[Tensor]:
@@ -63,6 +72,8 @@ class OrderRng:
         """Install the state in which the order is drawn, and return it for a later resume of this pass."""
         if self.start is not None:
             return self.start
+        if self._everywhere:
+            self._asked = self.draws.open_common()
         here = self.now()
         start = resume or here
         if self._common:
@@ -83,7 +94,8 @@ class OrderRng:
         if "order" in start:
             self._install(start | start["order"])
             return start
-        now = self.now()
+        with self._drawn_from():
+            now = self.now()
         return start | {"order": {name: now[name] for name in now if not same(now[name], start.get(name))}}
 
     def rewind(self) -> None:
@@ -95,6 +107,15 @@ class OrderRng:
         """Give this process its own global streams back; the generators continue from the common state."""
         restore({name: value for name, value in self._own.items() if name not in self._kept})
         self._own, self.start = {}, None
+        asked, self._asked = self._asked, None
+        self.draws.close(asked)
+
+    def reading(self, walk: Iterator[T]) -> Iterator[T]:
+        """The items of ``walk``, read under the common streams where a sampler may draw from any stream as it goes."""
+        return self.draws.read_common(walk) if self._everywhere and len(self._streams) > 1 else walk
+
+    def _drawn_from(self) -> AbstractContextManager[None]:
+        return self.draws.common() if self._everywhere else nullcontext()
 
     def _install(self, state: State) -> None:
         self.set_generator_states(state["generators"])

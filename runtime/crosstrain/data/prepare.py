@@ -23,8 +23,11 @@ from crosstrain.data.batch_sources import (
 )
 from crosstrain.data.dataset_state import is_stateful_loader, keep_dataset_state
 from crosstrain.data.dispatch import DispatchFeed
+from crosstrain.data.draws import Draws
+from crosstrain.data.evaluation_loader import EvaluationLoader, WholeLoader, source_of
 from crosstrain.data.fingerprint import check_same_loader
 from crosstrain.data.loader import Feed, Prepared, PreparedLoader, Progress
+from crosstrain.data.loader_copies import class_with, copy_with
 from crosstrain.data.options import DataPlan
 from crosstrain.data.order_rng import OrderRng
 from crosstrain.data.presharded import PreshardedBatchSampler, own_sampler
@@ -54,6 +57,8 @@ def prepare_loader(
     says, where a DistributedSampler is for another number of processes or another process, and where the loader is not
     the same on all processes.
     """
+    if isinstance(loader, (EvaluationLoader, WholeLoader)):
+        loader = source_of(loader)  # which is to be trained on
     if isinstance(loader, PreparedLoader):
         before = loader._crosstrain.comm
         if before is comm or before.replicas == comm.replicas == 1:
@@ -66,12 +71,12 @@ def prepare_loader(
     attributes = dict(vars(loader))
     attributes["_iterator"] = None
     seedable = _seed_order(attributes, loader, comm, plan)
-    raw = _dressed(type(loader), attributes)
+    raw = copy_with(type(loader), attributes)
     check_same_loader(raw, comm, one_stream=_reads_one_stream(raw, comm, plan))
     if (sampler := own_sampler(raw)) is not None:
         plan = replace(plan, split_batches=False, even_batches=True, dispatch_batches=False)
     twin = dict(attributes)
-    feed = _choose_feed(raw, twin, comm, plan)
+    feed = _choose_feed(raw, twin, comm, plan, active.draws)
     stateful = plan.use_stateful_dataloader or is_stateful_loader(loader)
     kept = keep_dataset_state(raw, twin, feed, comm.world) if stateful else None
     name = f"the loader over {type(loader.dataset).__name__}"
@@ -80,7 +85,7 @@ def prepare_loader(
     twin["_crosstrain"] = Prepared(
         comm, plan, active, feed, place, Progress(), raw, seedable, own=sampler, kept=kept
     )
-    return _dressed(_class_with(PreparedLoader, type(loader)), twin)
+    return copy_with(class_with(PreparedLoader, type(loader)), twin)
 
 
 def skip_first_batches(dataloader: DataLoader[Any], num_batches: int = 0) -> DataLoader[Any]:
@@ -93,17 +98,21 @@ def skip_first_batches(dataloader: DataLoader[Any], num_batches: int = 0) -> Dat
     """
     if num_batches < 0:
         raise ValueError(f"skip_first_batches: {num_batches} batches cannot be skipped; give 0 or more.")
+    if isinstance(dataloader, EvaluationLoader):
+        raise ValueError(
+            "skip_first_batches: skip the batches first, and give prepare_evaluation what is left."
+        )
     attributes = dict(vars(dataloader))
     attributes["_iterator"] = None
     if isinstance(dataloader, PreparedLoader):
         attributes["_crosstrain"] = replace(dataloader._crosstrain, skip=num_batches)
-        return _dressed(type(dataloader), attributes)
+        return copy_with(type(dataloader), attributes)
     if isinstance(dataloader.dataset, IterableDataset):
         attributes["_crosstrain_skip"] = num_batches
-        return _dressed(_class_with(SkippingLoader, type(dataloader)), attributes)
+        return copy_with(class_with(SkippingLoader, type(dataloader)), attributes)
     name = "sampler" if dataloader.batch_sampler is None else "batch_sampler"
     attributes[name] = SkipBatchSampler(attributes[name], num_batches)
-    return _dressed(type(dataloader), attributes)
+    return copy_with(type(dataloader), attributes)
 
 
 class SkippingLoader(DataLoader[Any]):
@@ -120,25 +129,7 @@ class SkippingLoader(DataLoader[Any]):
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         # pickle cannot find the class, which is made at run time, so it makes the loader from the user's own again.
         attributes = {name: value for name, value in vars(self).items() if name != "_crosstrain_skip"}
-        return skip_first_batches, (_dressed(type(self).__bases__[1], attributes), self._crosstrain_skip)
-
-
-def _dressed(kind: type, attributes: dict[str, Any]) -> DataLoader[Any]:
-    """An instance with these attributes, made without the constructor, because most cannot be set later."""
-    loader: DataLoader[Any] = object.__new__(kind)
-    vars(loader).update(attributes)
-    return loader
-
-
-_CLASSES: dict[tuple[type, type], type] = {}
-
-
-def _class_with(first: type, kind: type) -> type:
-    """A class that derives from `first` and the user's own `kind`, whose name it has; made once."""
-    if (first, kind) not in _CLASSES:
-        names = {"__module__": kind.__module__, "__doc__": kind.__doc__}
-        _CLASSES[first, kind] = type(kind.__name__, (first, kind), names)
-    return _CLASSES[first, kind]
+        return skip_first_batches, (copy_with(type(self).__bases__[1], attributes), self._crosstrain_skip)
 
 
 def _seed_order(
@@ -161,34 +152,37 @@ def _seed_order(
     return sampler
 
 
-def _choose_feed(raw: DataLoader[Any], twin: dict[str, Any], comm: Comm, plan: DataPlan) -> Feed:
+def _choose_feed(
+    raw: DataLoader[Any], twin: dict[str, Any], comm: Comm, plan: DataPlan, draws: Draws
+) -> Feed:
     """Choose the source of each rank's batches, and adapt `twin`, the attributes of the prepared loader."""
     stream = isinstance(raw.dataset, IterableDataset)
     shards = comm.world > 1 and stream and _is_sharded(raw, comm, plan)
     dispatch = plan.dispatch_batches or (plan.dispatch_batches is None and stream and not shards)
     how = _batch_split(raw, comm, plan)
     if comm.world > 1 and dispatch:
-        rng = _order_rng(raw, comm, plan, everywhere=False)
+        rng = order_rng(raw, comm, plan, draws, everywhere=False)
         sampler = raw._index_sampler
         if not stream:
-            sampler = _sharded_sampler(raw, replace(how, parts=1, part=0, devices=1), rng, comm)
+            sampler = sharded_sampler(raw, replace(how, parts=1, part=0, devices=1), rng, comm)
         watch = _watch_rank(raw, twin, plan)
-        return DispatchFeed(raw, sampler, how, rng, comm, plan.put_on_device, watch)
+        return DispatchFeed(raw, sampler, how, rng, comm, plan.put_on_device, watch, draws)
     # Where the script shards the loader, each rank's sampler draws its own indices.
-    rng = _order_rng(raw, comm, plan, everywhere=own_sampler(raw) is None)
+    rng = order_rng(raw, comm, plan, draws, everywhere=own_sampler(raw) is None)
     if not stream:
-        _seed_workers(twin, comm, plan)
-        index_sampler = _sharded_sampler(raw, how, rng, comm)
+        seed_workers(twin, comm, plan)
+        index_sampler = sharded_sampler(raw, how, rng, comm)
         if not how.alone and raw.batch_sampler is not None:
             twin["batch_sampler"] = index_sampler
         return MapFeed(raw, index_sampler)
     if how.alone:
         return StreamFeed(raw, how, rng)
     if shards:
-        _seed_workers(twin, comm, plan)
+        seed_workers(twin, comm, plan)
         dataset: Any = raw.dataset
         twin["dataset"] = dataset.shard(num_shards=comm.world, index=comm.rank)
-        return NodeShardFeed(raw, how, rng, comm)
+        rng = order_rng(raw, comm, plan, Draws())  # each process reads its own shards, with its own numbers
+        return NodeShardFeed(raw, how, rng, comm, draws)
     # Every rank reads the same stream, so that its workers must draw the same numbers everywhere: no SeedByRank.
     twin["dataset"] = shard = StreamShard(raw.dataset, how)
     twin["collate_fn"] = CountingCollate(shard, raw.collate_fn)
@@ -215,16 +209,30 @@ def _batch_split(raw: DataLoader[Any], comm: Comm, plan: DataPlan) -> BatchSplit
     return BatchSplit(comm.world, comm.rank, size, plan.split_batches, plan.even_batches, drop_last, devices)
 
 
-def _order_rng(raw: DataLoader[Any], comm: Comm, plan: DataPlan, everywhere: bool = True) -> OrderRng:
+def order_rng(
+    raw: DataLoader[Any], comm: Comm, plan: DataPlan, draws: Draws, everywhere: bool = True
+) -> OrderRng:
+    """The random state in which the loader's order is drawn; see `OrderRng` for ``draws`` and ``everywhere``."""
     if isinstance(raw.dataset, IterableDataset):
         found = generators(raw, raw.dataset)
         # torch draws the workers' base seed: a stream that every rank reads must be the same on all.
-        return OrderRng(comm, found, "torch", plan.rng_types, everywhere=everywhere)
+        return OrderRng(comm, found, "torch", plan.rng_types, everywhere=everywhere, draws=draws)
     batches = raw._index_sampler
-    return OrderRng(comm, generators(raw, batches), reach(batches), plan.rng_types, everywhere=everywhere)
+    found = generators(raw, batches)
+    return OrderRng(comm, found, reach(batches), plan.rng_types, everywhere=everywhere, draws=draws)
 
 
-def _sharded_sampler(raw: DataLoader[Any], how: BatchSplit, rng: OrderRng, comm: Comm) -> ShardedBatchSampler:
+def sharded_sampler(
+    raw: DataLoader[Any],
+    how: BatchSplit,
+    rng: OrderRng,
+    comm: Comm,
+    kind: type[ShardedBatchSampler] = ShardedBatchSampler,
+) -> ShardedBatchSampler:
+    """The index sampler that divides the loader's batches as ``how`` says, of this ``kind``.
+
+    Where the script itself shards the loader, it keeps the script's own batches.
+    """
     batches = raw._index_sampler
     single = raw.batch_sampler is None and not isinstance(batches, BatchSampler)
     unknown = reach(batches) == "anything"
@@ -233,12 +241,11 @@ def _sharded_sampler(raw: DataLoader[Any], how: BatchSplit, rng: OrderRng, comm:
         return PreshardedBatchSampler(
             batches, how, rng, comm, single=single, check=False, early=early, sampler=sampler
         )
-    return ShardedBatchSampler(
-        batches, how, rng, comm, single=single, check=how.parts > 1 and unknown, early=early
-    )
+    return kind(batches, how, rng, comm, single=single, check=how.parts > 1 and unknown, early=early)
 
 
-def _seed_workers(twin: dict[str, Any], comm: Comm, plan: DataPlan) -> None:
+def seed_workers(twin: dict[str, Any], comm: Comm, plan: DataPlan) -> None:
+    """Let the loader's workers draw other numbers on each rank, unless the plan says otherwise."""
     if comm.world > 1 and twin["num_workers"] and plan.seed_workers_by_rank:
         twin["worker_init_fn"] = SeedByRank(comm.rank, twin["worker_init_fn"])
 

@@ -199,7 +199,7 @@ class SamplerPass:
             first = list(islice(mine, self._skip, self._skip + 1))
             if self._skip:
                 self.counts = deque(list(self.counts)[self._skip :])
-            self._walk = chain(first, mine)
+            self._walk = chain(first, sampler.rng.reading(mine))
         finally:
             sampler.rng.close()
 

@@ -111,6 +111,13 @@ SplitBatches = Annotated[
         help="Split the script's batches over the ranks: the same training, faster.",
     ),
 ]
+CommonDraws = Annotated[
+    bool | None,
+    typer.Option(
+        "--common-draws/--no-common-draws",
+        help="Let all ranks draw the same noise, dropout masks and augmentation, as one process would.",
+    ),
+]
 MaxRestarts = Annotated[
     int | None,
     typer.Option(min=0, metavar="N", help="Restart all ranks after a failure, at most N times."),
@@ -180,6 +187,7 @@ def launch(
     mixed_precision: MixedPrecision = None,
     gradient_accumulation_steps: AccumulationSteps = None,
     split_batches: SplitBatches = None,
+    common_draws: CommonDraws = None,
     num_machines: NumMachines = None,
     machine_rank: MachineRank = None,
     main_process_ip: MainProcessIp = None,

@@ -16,6 +16,7 @@ PACKAGES = ("crosstrain", "torch", "torch_xla", "numpy", "safetensors", "acceler
 VARIABLES = (
     "ACCELERATE_MIXED_PRECISION",
     "ACCELERATE_USE_CPU",
+    "CROSSTRAIN_COMMON_DRAWS",
     "CROSSTRAIN_CONFIG",
     "CUDA_VISIBLE_DEVICES",
     "GLOO_SOCKET_IFNAME",

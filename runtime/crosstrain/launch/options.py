@@ -24,6 +24,7 @@ RUNTIME_OPTIONS = {
     "mixed_precision",
     "gradient_accumulation_steps",
     "split_batches",
+    "common_draws",
     "timeout",
     "fsdp",
     "dynamo",
@@ -48,6 +49,7 @@ class LaunchOptions:
     mixed_precision: Precision | None = None
     gradient_accumulation_steps: int | None = None
     split_batches: bool = False
+    common_draws: bool = False
     num_machines: int = 1
     machine_rank: int | None = None
     main_process_ip: str | None = None
@@ -262,7 +264,7 @@ def _hash_seed(environ: Mapping[str, str], origin: dict[str, str]) -> dict[str, 
 def _config(options: LaunchOptions, environ: Mapping[str, str], origin: dict[str, str]) -> dict[str, Any]:
     """The options that the ranks get: those of the command line, then those of CONFIG_VARIABLE."""
     given: dict[str, Any] = {}
-    for name in ("cpu", "split_batches"):
+    for name in ("cpu", "split_batches", "common_draws"):
         if getattr(options, name) or name in origin:  # switched off over an inherited variable counts too
             given[name] = getattr(options, name)
     for name in ("mixed_precision", "gradient_accumulation_steps", "timeout", "fsdp", "dynamo"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -66,9 +67,7 @@ class Precision:
         self.name = name
         self.dtype = _DTYPES.get(name)
         self._device_type = device.type
-        self._enabled = autocast is None or autocast.enabled
-        self._cache = True if autocast is None or autocast.cache_enabled is None else autocast.cache_enabled
-        self._upcast = autocast is None or autocast.convert_outputs_to_fp32
+        self._set(autocast)
         self.scaler: torch.amp.GradScaler | None = None
         self.loss_scale: LossScale | None = None
         if self.dtype is torch.float16:
@@ -76,6 +75,17 @@ class Precision:
             self.scaler = torch.amp.GradScaler(self._device_type, **options)
             if self.scaler.is_enabled():
                 self.loss_scale = LossScale(self.scaler)
+
+    def _set(self, autocast: AutocastKwargs | None) -> None:
+        self._enabled = autocast is None or autocast.enabled
+        self._cache = True if autocast is None or autocast.cache_enabled is None else autocast.cache_enabled
+        self._upcast = autocast is None or autocast.convert_outputs_to_fp32
+
+    def under(self, autocast: AutocastKwargs | None) -> Precision:
+        """The same precision and loss scale with other options of autocast."""
+        other = copy(self)
+        other._set(autocast)
+        return other
 
     def autocast(self, options: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
         """A context in which operations run in the run's dtype; without mixed precision it has no effect."""

@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
+from crosstrain.data.remembered import Remembered
 from crosstrain.step import model as models
 from crosstrain.step.optimizer import Gate
 
@@ -27,6 +28,7 @@ class PreparedObjects:
         self.gates: list[Gate] = []
         self.schedulers: list[LRScheduler] = []
         self.loaders: list[DataLoader[Any]] = []
+        self.remembered = Remembered()
 
     def forget(self) -> None:
         """Undo the preparation of the models and empty every list."""
@@ -34,6 +36,17 @@ class PreparedObjects:
             models.forget(model)
         for known in (self.models, self.syncs, self.optimizers, self.gates, self.schedulers, self.loaders):
             known.clear()
+        self.remembered.forget()
+
+    def keep_loader(self, loader: DataLoader[Any], instead_of: Any = None) -> None:
+        """Note a prepared loader, once, in the place of one that it replaces."""
+        if any(loader is known for known in self.loaders):
+            return
+        for index, known in enumerate(self.loaders):
+            if known is instead_of:
+                self.loaders[index] = loader
+                return
+        self.loaders.append(loader)
 
 
 class PreparedMembers:

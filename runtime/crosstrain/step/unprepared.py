@@ -72,6 +72,10 @@ class FirstStep:
 
     def __init__(self, comm: Comm) -> None:
         self._comm = comm
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, with nothing compared."""
         self._looked_at: set[tuple[int, int]] = set()  # ids of optimizers, and their numbers of parameters
         self._loss: Tensor | None = None
         self._place = checks.UNKNOWN

@@ -37,6 +37,11 @@ class Gradients:
 
         return ActiveLoaders()
 
+    def forget_draws(self) -> None:
+        """Forget this process's own random streams, because another run begins."""
+        if "active" in vars(self):
+            self.active.draws.reset()
+
     def configure(self, plugin: GradientAccumulationPlugin) -> None:
         """Take the accumulation options of a new Accelerator."""
         self.steps = plugin.num_steps

@@ -47,6 +47,17 @@ def users_frame(frame: Any) -> Any:
     return outside
 
 
+def users_lines(frame: Any) -> list[str]:
+    """The lines of the user's own code from the script to ``frame``, innermost first, as "file:line"."""
+    lines = []
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_users(file) and not _is_installed(file):
+            lines.append(f"{file}:{frame.f_lineno}")
+        frame = frame.f_back
+    return lines
+
+
 def caller(frame: Any = None) -> str:
     """The source line of the user's innermost frame, as "file:line". frame: of another thread; None: the calling one."""
     frame = users_frame(frame or sys._getframe())

@@ -38,7 +38,7 @@ def check_installed() -> None:
 def judge(runner: Runner, originals: OriginalRuns, migrated_runs: MigratedRuns, after: Path) -> Run:
     """Run the migrated script on four virtual chips; the run with its verdict and the graphs compiled in each step."""
     done = runner.run(after, Variant("XLA, 4 chips", True, xla=True))
-    launch = f"PJRT_DEVICE=CPU CPU_NUM_DEVICES=4 crosstrain launch --tpu --split-batches {after.name}"
+    launch = f"PJRT_DEVICE=CPU CPU_NUM_DEVICES=4 crosstrain launch --tpu --split-batches --common-draws {after.name}"
     run, rank = replace(done.run, launch=launch), done.ranks[0]
     if run.verdict.ok:
         run = with_verdict(run, migrated_runs.compare(originals.trace, done.ranks, EPSILON), Verdict.EQUAL)

@@ -24,14 +24,16 @@ from crosstrain_verify.running.scratch import TooLargeError, copy_project, large
 
 Progress = Callable[[str, int], None]  # (name of the run, optimizer steps so far)
 
-# Several processes share each batch of the script, even one that does not divide, so they compute what one process does.
-SHARED_BATCHES: Mapping[str, object] = {"cpu": True, "split_batches": True, "even_batches": "weighted"}
+# Several processes share each batch of the script, even one that does not divide, and draw the same random numbers, so they
+# compute what one process does.
+AS_ONE: Mapping[str, object] = {"split_batches": True, "even_batches": "weighted", "common_draws": True}
+SHARED_BATCHES: Mapping[str, object] = {"cpu": True, **AS_ONE}
 OWN_BATCHES: Mapping[str, object] = {"cpu": True}
 # Four virtual chips of XLA's CPU client.
 ON_XLA = {
     "PJRT_DEVICE": "CPU",
     "CPU_NUM_DEVICES": "4",
-    "CROSSTRAIN_CONFIG": json.dumps({"split_batches": True, "even_batches": "weighted"}),
+    "CROSSTRAIN_CONFIG": json.dumps(AS_ONE),
 }
 SHOWN = 80  # characters of a line that another rank printed
 STACK_LINES = 30  # that are shown of each rank that hangs
@@ -280,11 +282,11 @@ def written_since(before: Mapping[Path, tuple[int, int]], room: Path) -> frozens
 
 
 def launch_line(script: Path, world: int, *, shared: bool) -> str:
-    """The command or call by which a user starts this many processes. shared: they share each batch."""
+    """The command or call by which a user starts this many processes. shared: they share each batch, and draw alike."""
     if not notebook_cells.is_notebook(script):
-        split = " --split-batches" if shared else ""
+        split = " --split-batches --common-draws" if shared else ""
         return f"crosstrain launch --num-processes {world}{split} {script.name}"
-    split = " with Accelerator(split_batches=True)" if shared else ""
+    split = " with Accelerator(split_batches=True, own_draws=False)" if shared else ""
     return f"notebook_launcher(..., num_processes={world}){split} in {script.name}"
 
 

@@ -263,6 +263,11 @@ class XlaComm:
     def seed(self, seed: int) -> None:
         torch_xla.manual_seed(seed % 2**31)
 
+    def seed_own(self, seed: int) -> None:
+        # In one program over all hosts every device has rows of its own, and so masks of its own; its seed is common.
+        if self.averages:
+            self.seed(seed)
+
     def random_state(self) -> Any:
         return xla_model.get_rng_state()
 

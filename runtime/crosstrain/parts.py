@@ -1,0 +1,135 @@
+"""The objects that do the work of an Accelerator; the Accelerators of a run share them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from crosstrain.checkpoint.training import Training
+from crosstrain.comm.protocol import Comm
+from crosstrain.compat.further_members import Trigger
+from crosstrain.data.evaluation import EvaluationLoaders
+from crosstrain.data.options import DataPlan
+from crosstrain.options import Handlers
+from crosstrain.state import RUN, AcceleratorState
+from crosstrain.step.accumulation import Accumulation
+from crosstrain.step.announcement import Announcement
+from crosstrain.step.batch_rows import BatchRows
+from crosstrain.step.clipping import Clipping
+from crosstrain.step.own_draws import TrainingOutside
+from crosstrain.step.precision import Precision
+from crosstrain.step.prepared import PreparedObjects
+from crosstrain.step.replica_consistency import ReplicaConsistency
+from crosstrain.step.sharding import Sharding
+from crosstrain.step.training_mode import TrainingModeWatch
+from crosstrain.step.unprepared import FirstStep
+from crosstrain.tracking.members import Trackers
+from crosstrain.utils.dataclasses import (
+    DataLoaderConfiguration,
+    FullyShardedDataParallelPlugin,
+    ParallelismConfig,
+    ProjectConfiguration,
+)
+
+# Attributes that are not pickled, because `_compose` makes them.
+_PARTS = {"_comm", "_gradients", "_prepared", "_accumulation", "_clipping", "_consistency", "_first_step"}
+_PARTS |= {
+    "_outside",
+    "_batch_rows",
+    "_sharding",
+    "_trackers",
+    "_training",
+    "_announcement",
+    "_evaluations",
+    "_training_mode",
+}
+
+
+class Parts:
+    """An Accelerator's parts: made for the first one of a run, shared by the others, made anew for a copy."""
+
+    state: AcceleratorState
+    handlers: Handlers
+    dataloader_config: DataLoaderConfiguration
+    log_with: list[Any]
+    _precision: Precision
+
+    def _data_plan(self, device_placement: bool | None = None) -> DataPlan:
+        raise NotImplementedError
+
+    def _compose(
+        self,
+        comm: Comm,
+        project: ProjectConfiguration,
+        plugin: FullyShardedDataParallelPlugin | None,
+        parallelism: ParallelismConfig | None,
+    ) -> None:
+        """Make the objects that do the work, with nothing prepared, registered or counted."""
+        self._comm = comm
+        self._gradients = gradients = RUN.gradients
+        self._prepared = prepared = PreparedObjects()
+        self._accumulation = Accumulation(gradients, prepared)
+        self._clipping = Clipping(prepared, gradients, self._precision)
+        self._consistency = ReplicaConsistency(comm, prepared)
+        self._training_mode = TrainingModeWatch(prepared)
+        self._first_step = FirstStep(comm)
+        self._outside = TrainingOutside(comm, gradients)
+        self._batch_rows = BatchRows(comm, gradients)
+        self._evaluations = EvaluationLoaders(comm, gradients.active, self._data_plan, lambda: RUN.sharded)
+        self._sharding = Sharding(comm, prepared, plugin, parallelism)
+        self._trackers = Trackers(self.log_with, project)
+        self._training = Training(
+            comm,
+            project,
+            prepared,
+            gradients,
+            self._accumulation,
+            self._precision,
+            self._consistency,
+            self._sharding,
+        )
+        self._announcement = Announcement(self.state, prepared, gradients, self.dataloader_config)
+        self._trigger = Trigger()
+
+    def _share(
+        self,
+        first: Parts,
+        *,
+        accumulates: bool,
+        project: ProjectConfiguration | None,
+        plugin: FullyShardedDataParallelPlugin | None,
+        parallelism: ParallelismConfig | None,
+        logs: bool,
+    ) -> None:
+        """Take the parts of the run's first Accelerator, except for those whose options this one has of its own.
+
+        accumulates: whether accumulation options were given. project, plugin, parallelism: None where they were not
+        given. logs: whether trackers were given.
+        """
+        vars(self).update({name: vars(first)[name] for name in _PARTS | {"_precision", "_trigger"}})
+        if accumulates:
+            self._accumulation.set_steps(self._gradients.steps)
+        if self.handlers.autocast is not first.handlers.autocast:
+            self._precision = first._precision.under(self.handlers.autocast)
+        if plugin is not None or parallelism is not None:
+            self._sharding = Sharding(self._comm, self._prepared, plugin, parallelism)
+            self._training = replace(self._training, sharding=self._sharding)
+        if project is not None:
+            self._training = replace(self._training, project=project)
+        if logs:
+            self._trackers = Trackers(self.log_with, self._training.project)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the options and the accumulation counts, but nothing that was prepared or registered."""
+        state = {name: value for name, value in vars(self).items() if name not in _PARTS}
+        state["_composed_of"] = (self._training.project, self._sharding.plugin, self._sharding.parallelism)
+        state["_counted"] = (self._accumulation.step, self._accumulation.window, self._announcement.made)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        composed_of, counted = state.pop("_composed_of"), state.pop("_counted")
+        self.__dict__.update(state)
+        self._compose(RUN.start(), *composed_of)
+        self._accumulation.step, self._accumulation.window, self._announcement.made = counted
+        RUN.settle_precision(self._precision.name)
+        RUN.first = RUN.first or self

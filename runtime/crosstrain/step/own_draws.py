@@ -1,0 +1,91 @@
+"""Whose random numbers a script draws: each process its own, or all the same ones. See `crosstrain.data.draws`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+
+from crosstrain.comm.protocol import Comm
+from crosstrain.data.draws import Draws
+from crosstrain.state import Run
+from crosstrain.step.window import Gradients
+from crosstrain.utils.messages import say
+
+
+def start_draws(run: Run, apart: set[str]) -> None:
+    """Let this process draw its own numbers in passes of prepared loaders, unless it was launched with common draws.
+
+    apart: the streams that the script has seeded by rank. They are each process's own already, and stay as they are.
+    """
+    if run.comm.world > 1 and not run.launch.common_draws:
+        run.gradients.active.draws.start(run.comm, kept=apart)
+
+
+def choose_draws(run: Run, own_draws: bool | None, rng_types: Iterable[str]) -> None:
+    """Take an Accelerator's choice: ``own_draws=False`` stops them; streams in ``rng_types`` are common in every pass."""
+    if run.comm.world == 1:
+        return
+    draws = run.gradients.active.draws
+    if own_draws is False:
+        draws.stop()
+    device = run.comm.device.type
+    draws.kept |= {"device" if str(name) == device else str(name) for name in rng_types} - {"generator"}
+
+
+class TrainingOutside:
+    """Notices a training that no prepared loader feeds: from its first step on, each process draws its own numbers.
+
+    Random crops, replay buffers, rays and environments are then different data on each process. The backward pass and
+    the step that follows it must both lie outside of all passes. A step behind a loop, for what an accumulation left
+    over, changes nothing.
+    """
+
+    def __init__(self, comm: Comm, gradients: Gradients) -> None:
+        self.comm = comm
+        self._gradients = gradients
+        self._backward = False  # the last backward pass lay outside
+
+    @property
+    def draws(self) -> Draws:
+        """The two kinds of streams of this process."""
+        return self._gradients.active.draws
+
+    def backward(self) -> None:
+        """Called before each backward pass."""
+        active = self._gradients.active
+        self._backward = active.draws.enabled and not active.draws.in_pass and not active.foreign
+
+    def stepped(self) -> None:
+        """Called after each step."""
+        draws = self.draws
+        if not self._backward or draws.for_good or draws.in_pass:
+            return
+        self._backward = False
+        draws.draw_own_for_good()
+        if self.comm.rank == 0:
+            say(
+                "the training loop iterates no prepared loader: from its first step on, each process draws its own "
+                "random numbers. What all of them must share goes into `with accelerator.common_draws():`."
+            )
+
+
+class DrawMembers:
+    """The Accelerator's members that choose between the two kinds of random streams."""
+
+    _outside: TrainingOutside
+
+    def common_draws(self) -> AbstractContextManager[None]:
+        """Return a context in which all processes draw the same random numbers, also within a loop over a prepared loader.
+
+        For what all of them must share: a coin that decides which network trains, a size. Every process must enter it.
+        """
+        comm = self._outside.comm
+        if comm.world == 1:
+            return nullcontext()
+        if comm.debug:
+            comm.agree("common_draws()")
+        return self._outside.draws.common()
+
+    def own_draws(self) -> AbstractContextManager[None]:
+        """Return a context in which each process draws its own random numbers, also outside of loops."""
+        return self._outside.draws.own() if self._outside.comm.world > 1 else nullcontext()

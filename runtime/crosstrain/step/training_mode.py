@@ -1,0 +1,72 @@
+"""A warning where a model is in training mode in the loop of an evaluation that is divided among the processes."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from crosstrain.data.evaluation_loader import EvaluationLoader
+from crosstrain.utils import checks
+
+if TYPE_CHECKING:
+    from crosstrain.data.loader import Pass
+    from crosstrain.step.prepared import PreparedObjects
+
+
+class TrainingModeWatch:
+    """Looks at the first forward of each model in such a loop; nothing is left behind for the later ones.
+
+    It hooks the prepared models that are in training mode when the loop begins; where none is prepared, it looks at the
+    first module with parameters that is called.
+    """
+
+    def __init__(self, prepared: PreparedObjects) -> None:
+        self._prepared = prepared
+
+    def begins(self, run: Pass) -> None:
+        """A pass over a prepared loader begins."""
+        loader = run.loader
+        if not isinstance(loader, EvaluationLoader):
+            return
+        current, place = weakref.ref(run), checks.here()
+        if not self._prepared.models:
+            _once(register_module_forward_pre_hook, current, place)
+        for model in self._prepared.models:
+            if model.training and not _is_script(model):
+                _once(model.register_forward_pre_hook, current, place)
+
+    def takes_last(self, run: Pass) -> None:
+        """Nothing is compared at the end of a pass."""
+
+
+def _once(register: Callable[..., Any], current: weakref.ref[Pass], place: checks.Place) -> None:
+    """Register a hook that looks at one model's forward and removes itself."""
+
+    def look(module: nn.Module, _given: Any) -> None:
+        if next(module.parameters(), None) is None:
+            return
+        handle.remove()
+        run = current()
+        if not module.training or run is None or run not in run.loader._crosstrain.progress.runs:
+            return
+        first = getattr(run.loader, "start", 0) == 0  # the process with the first batch speaks
+        if first and checks.first_use("mode"):
+            warnings.warn(
+                f"{checks.here()}: the {type(module).__name__} is in training mode in the evaluation at {place}: call "
+                f"model.eval() before the loop. Each process has batches of its own there, and not as many as the others: "
+                f"batch statistics and dropout differ from those of one process, and a backward pass would wait for "
+                f"processes that have no batch left.",
+                stacklevel=3,
+            )
+
+    handle = register(look)
+
+
+def _is_script(model: nn.Module) -> bool:
+    return isinstance(model, torch.jit.ScriptModule)  # takes no hooks

@@ -1,0 +1,389 @@
+"""Whose random numbers are drawn: each process's own while a prepared loader is iterated, the same ones elsewhere."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from crosstrain import Accelerator
+from crosstrain.utils import messages, set_seed
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Sampler, TensorDataset
+
+from tests.support.ranks import run_ranks
+
+Drawn = tuple[float, float, float]
+
+
+def draw() -> Drawn:
+    """A number of each global stream."""
+    return torch.rand(()).item(), random.random(), float(np.random.rand())
+
+
+def rows(n: int = 12) -> TensorDataset:
+    return TensorDataset(torch.arange(n))
+
+
+def start(**options: Any) -> Accelerator:
+    accelerator = Accelerator(cpu=True, **options)
+    set_seed(3)
+    return accelerator
+
+
+def differ(one: Drawn, other: Drawn) -> bool:
+    return all(a != b for a, b in zip(one, other, strict=True))
+
+
+def _loops() -> dict[str, list[Drawn]]:
+    """Numbers drawn inside and outside of loops that are used up, broken off, nested, zipped, raised from and held."""
+    accelerator = start()
+    loader = accelerator.prepare(DataLoader(rows(), batch_size=2, shuffle=True))
+    inner = accelerator.prepare(DataLoader(rows(4), batch_size=2))
+    inside, outside = [], [draw()]
+    for _ in range(2):
+        inside += [draw() for _ in loader]
+        outside.append(draw())
+    for _ in loader:
+        inside.append(draw())
+        for _ in inner:
+            inside.append(draw())
+        inside.append(draw())
+        break
+    outside.append(draw())
+    for _ in zip(loader, inner, strict=False):
+        inside.append(draw())
+    outside.append(draw())
+
+    def batches() -> Iterator[Any]:
+        for (batch,) in loader:
+            yield batch
+
+    try:
+        for _ in batches():
+            inside.append(draw())
+            raise KeyError
+    except KeyError:
+        pass
+    outside.append(draw())
+    next(iter(loader))  # thrown away at once
+    outside.append(draw())
+    held = iter(loader)
+    outside.append(draw())  # a pass comes to life with its first batch
+    next(held)
+    inside.append(draw())
+    with accelerator.common_draws():
+        outside.append(draw())
+        with accelerator.own_draws():
+            inside.append(draw())
+        outside.append(draw())
+    inside.append(draw())
+    del held
+    outside.append(draw())
+    with accelerator.own_draws():
+        inside.append(draw())
+        with accelerator.common_draws():
+            outside.append(draw())
+        inside.append(draw())
+    with accelerator.own_draws():
+        inside.append(draw())
+    outside.append(draw())
+    return {"inside": inside, "outside": outside}
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_each_process_draws_its_own_in_passes_and_all_the_same_elsewhere(world: int) -> None:
+    found = run_ranks(_loops, world)
+    for rank, one in enumerate(found):
+        for other in found[:rank]:
+            assert one["outside"] == other["outside"]
+            assert all(map(differ, one["inside"], other["inside"]))
+    every = [number for one in found for drawn in one["inside"] for number in drawn]
+    assert len(set(every)) == len(every), "a pass drew what another one or another process drew"
+
+
+def test_common_draws_are_one_stream_as_without_passes() -> None:
+    """With `own_draws=False` and with the launcher's variable, nothing is switched: rank r draws what one process draws."""
+    plain = _common_run()
+    for options, env in (({"own_draws": False}, {}), ({}, {"CROSSTRAIN_COMMON_DRAWS": "1"})):
+        for drawn in run_ranks(_common_run, 2, options, env=env):
+            assert drawn == plain
+    kept = run_ranks(_common_run, 2, {"rng_types": ["generator", "python"]})
+    assert [row[1] for row in kept[0]] == [row[1] for row in kept[1]] == [row[1] for row in plain]
+    assert kept[0][0][0] != kept[1][0][0]
+
+
+def _common_run(options: dict[str, Any] | None = None) -> list[Drawn]:
+    accelerator = start(**(options or {}))
+    assert accelerator.num_processes in (1, 2)
+    loader = accelerator.prepare(DataLoader(rows(), batch_size=2 if options is None else 1, shuffle=True))
+    drawn = [draw() for _ in loader] + [draw()]
+    if options is None:
+        Accelerator().state._reset_state()
+    return drawn
+
+
+class Shuffled(Sampler[int]):
+    """An order of the script's own, drawn one by one from python's stream."""
+
+    def __iter__(self) -> Iterator[int]:
+        left = list(range(12))
+        while left:
+            yield left.pop(random.randrange(len(left)))
+
+    def __len__(self) -> int:
+        return 12
+
+
+class Numbers(IterableDataset[float]):
+    """Rows that are drawn while they are read, from numpy's stream."""
+
+    def __iter__(self) -> Iterator[float]:
+        for _ in range(12):
+            yield float(np.random.rand())
+
+
+class InOrder(IterableDataset[int]):
+    """Rows in an order that is drawn when the first one is read."""
+
+    def __iter__(self) -> Iterator[int]:
+        yield from torch.randperm(12).tolist()
+
+
+class Augmented(Dataset[tuple[int, float]]):
+    def __getitem__(self, index: int) -> tuple[int, float]:
+        return index, random.random()
+
+    def __len__(self) -> int:
+        return 12
+
+
+def _orders(workers: int) -> dict[str, Any]:
+    accelerator = start()
+    held = iter(accelerator.prepare(DataLoader(rows())))
+    next(held)  # from here on, each process draws its own
+    loaders = {
+        "shuffle": DataLoader(rows(), batch_size=2, shuffle=True, num_workers=workers),
+        "own order": DataLoader(rows(), batch_size=2, sampler=Shuffled(), num_workers=workers),
+        "read by all": DataLoader(Numbers(), batch_size=2),
+    }
+    found: dict[str, Any] = {}
+    for name, loader in loaders.items():
+        prepared = (
+            Accelerator(dispatch_batches=False).prepare(loader)
+            if name == "read by all"
+            else accelerator.prepare(loader)
+        )
+        found[name] = []
+        for _ in range(2):
+            taken = []
+            for batch in prepared:
+                batch = batch[0] if isinstance(batch, list) else batch
+                draw()
+                taken += accelerator.gather(batch).tolist()
+            found[name].append(taken)
+    augmented = accelerator.prepare(DataLoader(Augmented(), batch_size=2, shuffle=True, num_workers=workers))
+    found["augmentation"] = [value for _, values in augmented for value in values.tolist()]
+    del held
+    found["outside"] = draw()
+    return found
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_orders_drawn_within_a_pass_are_alike_on_all_ranks(workers: int) -> None:
+    zero, one = run_ranks(_orders, 2, workers, forks=workers > 0)
+    for name in ("shuffle", "own order"):
+        assert zero[name] == one[name]
+        for taken in zero[name]:
+            assert sorted(taken) == list(range(12))
+    assert zero["shuffle"][0] != zero["shuffle"][1]
+    assert zero["read by all"] == one["read by all"]
+    assert len({*zero["read by all"][0], *zero["read by all"][1]}) == 24
+    assert not {*zero["augmentation"]} & {*one["augmentation"]}
+    assert zero["outside"] == one["outside"]
+
+
+def _dispatched() -> list[Any]:
+    accelerator = start()
+    loader = accelerator.prepare(DataLoader(Numbers(), batch_size=2))
+    mapped = Accelerator(dispatch_batches=True).prepare(DataLoader(rows(), batch_size=2, shuffle=True))
+    drawn = []
+    for one in (loader, mapped):
+        for _ in one:
+            draw()
+        drawn.append(draw())
+        next(iter(one))
+        drawn.append(draw())
+    return drawn
+
+
+def test_streams_are_alike_again_after_one_process_has_read_for_all() -> None:
+    zero, one = run_ranks(_dispatched, 2)
+    assert zero == one
+
+
+def _reseeded() -> dict[str, Any]:
+    accelerator = start()
+    loader = accelerator.prepare(DataLoader(rows(), batch_size=2))
+    found: dict[str, Any] = {"passes": []}
+    for _ in loader:
+        set_seed(8)
+        found["within"] = draw()
+    found["after"] = draw()
+    for seed in (5, 6):
+        set_seed(seed)
+        found["passes"].append([draw() for _ in loader])
+    return found
+
+
+def test_seeds_set_in_a_pass_hold_until_its_end_and_those_outside_for_later_passes() -> None:
+    zero, one = run_ranks(_reseeded, 2)
+    assert zero["within"] == one["within"]
+    assert zero["after"] == one["after"] != zero["within"]
+    first, second = zero["passes"]
+    assert first != second
+    assert first[0] != one["passes"][0][0]
+    assert run_ranks(_reseeded, 2) == [zero, one]
+
+
+def _own_sampler() -> list[Drawn]:
+    accelerator = start()
+    data = rows()
+    loader = accelerator.prepare(DataLoader(data, batch_size=2, sampler=DistributedSampler(data)))
+    return [draw() for _ in loader] + [draw()]
+
+
+def test_a_loader_that_the_script_shards_keeps_the_streams() -> None:
+    torch.manual_seed(3)
+    zero, one = run_ranks(_own_sampler, 2)
+    assert zero == one
+
+
+def _train(accelerator: Accelerator, steps: int) -> list[float]:
+    model, optimizer = _model(accelerator)
+    seen = []
+    for _ in range(steps):
+        seen.append(_step(accelerator, model, optimizer))
+    return seen
+
+
+def _model(accelerator: Accelerator) -> Any:
+    model = nn.Linear(2, 1)
+    return accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def _step(accelerator: Accelerator, model: Any, optimizer: Any, loss: Any = None) -> float:
+    crops = torch.rand(4, 2)
+    accelerator.backward(model(crops).mean())
+    optimizer.step()
+    optimizer.zero_grad()
+    return float(crops.sum())
+
+
+def _no_loader() -> dict[str, Any]:
+    os.environ["CROSSTRAIN_QUIET"] = "0"
+    said: list[str] = []
+    messages.logger.hasHandlers = lambda: True  # type: ignore[method-assign]
+    accelerator = start()
+    model, optimizer = _model(accelerator)
+    evaluation = accelerator.prepare(DataLoader(rows(), batch_size=2))
+    for _ in evaluation:  # a look before the training
+        pass
+    before = draw()
+    messages.logger.info = said.append  # type: ignore[method-assign,assignment]
+    first = _step(accelerator, model, optimizer)
+    later = [_step(accelerator, model, optimizer) for _ in range(3)]
+    for _ in evaluation:
+        later.append(torch.rand(()).item())
+    later.append(torch.rand(()).item())
+    weights = [param.tolist() for param in model.parameters()]
+    with accelerator.common_draws():
+        shared = draw()
+    return {"alike": (before, first, weights, shared), "own": later, "said": said}
+
+
+def test_without_a_loader_processes_draw_their_own_from_the_first_step_on() -> None:
+    zero, one = run_ranks(_no_loader, 2)
+    assert zero["alike"] == one["alike"]
+    assert not {*zero["own"]} & {*one["own"]}
+    (said,) = zero["said"]
+    assert said.startswith("the training loop iterates no prepared loader")
+    assert "accelerator.common_draws()" in said
+    assert one["said"] == []
+
+
+def _left_over() -> Drawn:
+    accelerator = start(gradient_accumulation_steps=4)
+    model, optimizer = _model(accelerator)
+    loader = accelerator.prepare(DataLoader(rows(), batch_size=2))
+    for _ in loader:
+        accelerator.backward(model(torch.rand(4, 2)).mean())
+    optimizer.step()  # for what the loop has left over
+    return draw()
+
+
+def test_a_step_behind_the_loop_changes_nothing() -> None:
+    zero, one = run_ranks(_left_over, 2)
+    assert zero == one
+
+
+class Noisy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 1)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(nn.functional.dropout(x, 0.5))
+
+
+def _resumed(folder: str, at: tuple[int, int], resume: bool, stream: bool) -> list[Any]:
+    """Draws, batches and weights of three epochs, saved after batch `at` ((epoch, -1): at the epoch's end), or of what is
+    left of them from there."""
+    accelerator = start()
+    model = Noisy()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data: Any = DataLoader(InOrder(), 2) if stream else DataLoader(Augmented(), 2, shuffle=True)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, data)
+    begin, found = 0, []
+    if resume:
+        (
+            random.random(),
+            torch.rand(3),
+            np.random.rand(),
+        )  # the streams are elsewhere before the state is loaded
+        accelerator.load_state(folder)
+        begin = loader.epoch
+    for epoch in range(begin, 3):
+        within = resume and at[1] >= 0 and epoch == begin
+        found.append(None if within else draw())
+        for number, batch in enumerate(loader, start=at[1] + 1 if within else 0):
+            accelerator.backward(model(torch.rand(4, 2)).mean())
+            optimizer.step()
+            optimizer.zero_grad()
+            content = batch.tolist() if stream else [part.tolist() for part in batch]
+            found.append([epoch, number, content, draw()])
+            if at == (epoch, number):
+                accelerator.save_state(folder)
+        found.append([epoch, "end", [p.tolist() for p in model.parameters()]])
+        if at == (epoch, -1):
+            accelerator.save_state(folder)
+    return found
+
+
+@pytest.mark.parametrize("at", [(1, 0), (1, 1), (1, 2), (0, -1), (1, -1)])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_resumed_run_draws_on(at: tuple[int, int], stream: bool, tmp_path: Path) -> None:
+    """Whatever all ranks draw, and each on its own, is that of the run that was not interrupted, and so are the weights."""
+    whole = run_ranks(_resumed, 2, str(tmp_path / "state"), at, False, stream)
+    parts = run_ranks(_resumed, 2, str(tmp_path / "state"), at, True, stream)
+    for uninterrupted, resumed in zip(whole, parts, strict=True):
+        tail = uninterrupted[len(uninterrupted) - len(resumed) :]
+        if at[1] >= 0:
+            tail[0] = None  # what was drawn before the interrupted pass
+        assert resumed == tail
+    assert differ(parts[0][-2][3], parts[1][-2][3])

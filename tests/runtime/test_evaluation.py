@@ -1,0 +1,287 @@
+"""`prepare_evaluation` and `merge`: an evaluation that is divided among processes has one process's numbers."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import pickle
+import random
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from crosstrain import Accelerator
+from crosstrain.data.accumulators import Merge, packed, packed_as_it_is, unpacked
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Sampler
+
+from tests.support.ranks import run_ranks
+
+
+class AverageMeter:
+    def __init__(self, name: str = "loss") -> None:
+        self.name = name
+        self.reset()
+
+    def reset(self) -> None:
+        self.val = self.avg = self.sum = self.count = 0
+
+    def update(self, val: float, n: int = 1) -> None:
+        self.val = val
+        self.sum += val * n
+        self.count += n
+        self.avg = self.sum / self.count
+
+
+class Averager:
+    """Adds up in its own way, and shows a quotient."""
+
+    def __init__(self) -> None:
+        self.n_count = 0
+        self.v: Any = 0
+        self.most = -1.0
+        self.history: list[float] = []
+
+    def add(self, v: Tensor) -> None:
+        self.n_count += v.numel()
+        self.v = self.v + v.double().sum()
+        self.most = max(self.most, float(v.max()))
+        self.history.append(float(v.max()))
+        self.mean = self.v / self.n_count
+
+
+class Confusion:
+    """A segmentation metric: `classes` is an option and is not added up, the matrix is."""
+
+    def __init__(self, classes: int) -> None:
+        self.classes = classes
+        self.names = [str(i) for i in range(classes)]
+        self.matrix = np.zeros((classes, classes))
+
+    def update(self, rows: Tensor) -> None:
+        for row in rows.flatten().tolist():
+            self.matrix[row % self.classes, row % 3 % self.classes] += 1
+        self.accuracy = np.diag(self.matrix).sum() / self.matrix.sum()
+
+
+def evaluate(
+    batches: Any, start: int = 0, merge: Callable[..., Any] = lambda *values, **_: values
+) -> list[Any]:
+    """A loop that accumulates in all the ways scripts do; ``merge`` makes the values those of all processes."""
+    total, correct, loss, largest = 0, 0, 0.0, None
+    squares: Any = 0
+    names: list[str] = []
+    pairs: tuple[Any, ...] = ()
+    recent: deque[int] = deque(maxlen=7)
+    joined, stacked = None, np.array([])
+    by_class = {"even": 0, "odd": 0, "nested": {"sum": torch.zeros((), dtype=torch.int32), "rows": []}}
+    seen: dict[int, int] = defaultdict(int)
+    met: Counter[int] = Counter()
+    meter, averager, confusion = AverageMeter(), Averager(), Confusion(5)
+    unique: set[int] = set()
+    log = ""
+    histogram = torch.zeros(4, dtype=torch.float16)
+    last, index = None, None
+    for i, batch in enumerate(batches, start):
+        rows = [int(row) for row in batch.flatten()]
+        total += 1
+        correct += sum(row % 3 == 0 for row in rows)
+        loss += float(batch.double().mean())
+        squares = squares + batch.float().pow(2).sum()
+        names.extend(f"row {row}" for row in rows)
+        pairs += ((i, batch),)
+        recent.extend(rows)
+        joined = batch if joined is None else torch.cat([joined, batch])
+        stacked = np.concatenate([stacked, batch.numpy()])
+        for row in rows:
+            by_class["even" if row % 2 == 0 else "odd"] += 1
+            by_class["nested"]["sum"] += row
+            by_class["nested"]["rows"].append({"row": row, "text": str(row), "value": torch.tensor(row)})
+            seen[row % 4] += 1
+            histogram[row % 4] += 1
+        met.update(row % 5 for row in rows)
+        meter.update(rows[0], len(rows))
+        averager.add(batch)
+        confusion.update(batch)
+        unique |= {row % 6 for row in rows}
+        log += f"{i};"
+        last, index, largest = batch, i, np.float32(rows[-1])
+    numbers = merge(total, correct, loss, squares, names, pairs, recent, by_class, seen, met)
+    more = merge(meter, averager, confusion, unique, log, histogram)
+    joins = merge(joined, stacked, join=True)
+    lasts = merge(last, index, largest, last=True)
+    return [*numbers, *more, *joins, *lasts]
+
+
+def plain(value: Any) -> Any:
+    """The value with its types, in a form that can be compared and sent."""
+    if isinstance(value, Tensor):
+        return ("tensor", str(value.dtype), value.tolist())
+    if isinstance(value, (np.ndarray, np.generic)):
+        return ("numpy", str(value.dtype), value.tolist())
+    if isinstance(value, dict):
+        return (type(value).__name__, [(key, plain(entry)) for key, entry in value.items()])
+    if isinstance(value, (list, tuple, deque)):
+        return (type(value).__name__, [plain(entry) for entry in value])
+    if isinstance(value, set):
+        return sorted(value)
+    if hasattr(value, "__dict__"):
+        return (type(value).__name__, sorted((name, plain(held)) for name, held in vars(value).items()))
+    return value
+
+
+def same(found: Any, wanted: Any) -> None:
+    """Equal to the bit, but for sums of floats, whose terms come in another order."""
+    if isinstance(wanted, (list, tuple)) and wanted[:1] != ("tensor",):
+        assert type(found) is type(wanted)
+        assert len(found) == len(wanted)
+        for one, other in zip(found, wanted, strict=True):
+            same(one, other)
+    elif isinstance(wanted, float):
+        assert found == pytest.approx(wanted, rel=1e-12)  # fewer than 100 terms of float64
+    elif isinstance(wanted, tuple) and wanted[1] == "torch.float32":
+        assert found[:2] == wanted[:2]
+        assert found[2] == pytest.approx(wanted[2], rel=1e-5)  # 40 terms of float32: 40 * 6e-8
+    else:
+        assert found == wanted
+        assert type(found) is type(wanted)
+
+
+# -- the arithmetic, without processes ------------------------------------------------------------
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 4), max_size=9),
+    processes=st.integers(1, 5),
+    seed=st.integers(0, 1000),
+)
+def test_merged_parts_are_the_whole(sizes: list[int], processes: int, seed: int) -> None:
+    draw = random.Random(seed)
+    batches = [torch.tensor([draw.randrange(40) for _ in range(size)]) for size in sizes]
+    bounds = [rank * len(batches) // processes for rank in range(processes + 1)]
+    sent: list[list[bytes]] = [[] for _ in range(processes)]  # by rank and call of merge
+
+    def run(rank: int, merge: Callable[..., Any]) -> list[Any]:
+        return evaluate(batches[bounds[rank] : bounds[rank + 1]], bounds[rank], merge)
+
+    for rank in range(processes):
+
+        def send(*values: Any, last: bool = False, rank: int = rank, **_: Any) -> Any:
+            sent[rank].append(pickle.dumps([packed_as_it_is(v) if last else packed(v) for v in values]))
+            return values
+
+        run(rank, send)
+    ran = [rank for rank in range(processes) if bounds[rank] < bounds[rank + 1]] or range(processes)
+    wanted = plain(evaluate(batches))
+    for rank in range(processes):
+        calls = itertools.count()
+
+        def merge(
+            *values: Any, last: bool = False, join: bool = False, rank: int = rank, calls: Any = calls
+        ) -> Any:
+            call = next(calls)
+            parts = [pickle.loads(theirs[call]) for theirs in sent]
+            if last:
+                return tuple(unpacked(value, torch.device("cpu")) for value in parts[-1])
+            rule = Merge(frozenset(ran), rank, torch.device("cpu"), join)
+            return tuple(rule.of(own, [part[at] for part in parts]) for at, own in enumerate(values))
+
+        same(plain(run(rank, merge)), wanted)
+
+
+# -- loops of real processes ----------------------------------------------------------------------
+
+
+class Rows(Dataset[Tensor]):
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: int) -> Tensor:
+        return torch.tensor(index * 7 % 31)
+
+
+class IndexedRows(Rows):
+    """A data set that makes batches itself."""
+
+    def __getitem__(self, index: Any) -> Tensor:
+        return torch.as_tensor(index).reshape(-1) * 7 % 31
+
+
+class Buckets(Sampler[list[int]]):
+    """A batch sampler that draws from python's stream, with batches of its own sizes."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = list(range(self.n))
+        random.shuffle(order)
+        cuts = [0, self.n // 5, self.n // 5 + 1, self.n // 2, self.n]
+        return (order[a:b] for a, b in itertools.pairwise(cuts) if a < b)
+
+    def __len__(self) -> int:
+        return sum(
+            a < b for a, b in itertools.pairwise([0, self.n // 5, self.n // 5 + 1, self.n // 2, self.n])
+        )
+
+
+def _loaders() -> dict[str, DataLoader[Any]]:
+    loaders = {
+        f"{n} rows, {size} a batch{', shuffled' * shuffle}": DataLoader(Rows(n), size, shuffle=shuffle)
+        for n, size, shuffle in [(0, 2, False), (1, 4, True), (3, 2, False), (23, 3, True), (16, 4, False)]
+    }
+    return loaders | {
+        "drop_last": DataLoader(Rows(23), 4, shuffle=True, drop_last=True),
+        "buckets": DataLoader(Rows(23), batch_sampler=Buckets(23)),
+        "own generator": DataLoader(Rows(10), 2, shuffle=True, generator=torch.Generator().manual_seed(3)),
+        "drawn rows": DataLoader(
+            Rows(10), 3, sampler=RandomSampler(range(10), replacement=True, num_samples=40)
+        ),
+        "no batching": DataLoader(IndexedRows(5), batch_size=None),
+        "batches of indices": DataLoader(
+            IndexedRows(11),
+            batch_size=None,
+            sampler=BatchSampler(RandomSampler(range(11)), 4, drop_last=False),
+        ),
+    }
+
+
+def _passes(make: Callable[[DataLoader[Any]], Any], merge: Callable[..., Any]) -> dict[str, Any]:
+    """Two passes over each loader, and a number of each stream behind them."""
+    found: dict[str, Any] = {}
+    for name, loader in _loaders().items():
+        torch.manual_seed(0)
+        random.seed(0)
+        ready = make(loader)
+        for number in range(2):
+            merged = functools.partial(merge, ready)
+            found[f"{name}, pass {number}"] = plain(evaluate(ready, getattr(ready, "start", 0), merged))
+        found[f"{name}, length"] = len(ready)
+        found[f"{name}, streams"] = [float(torch.rand(())), random.random()]
+    return found
+
+
+def _evaluated(split_batches: bool) -> list[dict[str, Any]]:
+    accelerator = Accelerator(cpu=True, split_batches=split_batches)
+    wanted = _passes(lambda loader: loader, lambda loader, *values, **_: values)
+    found = _passes(accelerator.prepare_evaluation, accelerator.merge)
+    assert accelerator.prepare_evaluation(loader := _loaders()["drop_last"]) is not loader
+    return [found, wanted]
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 4])
+def test_loops_have_the_numbers_of_one_process(processes: int) -> None:
+    """Also where there are fewer batches than processes, or none."""
+    for found, wanted in run_ranks(_evaluated, processes, processes == 3):
+        assert found.keys() == wanted.keys()
+        for name in wanted:
+            same(found[name], wanted[name])

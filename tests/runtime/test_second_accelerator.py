@@ -1,0 +1,166 @@
+"""`Accelerator()` in a second place is the first one's equal, and `prepare` knows what it has prepared."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from crosstrain import Accelerator, DataLoaderConfiguration, PartialState
+from crosstrain.utils import AutocastKwargs, GradientAccumulationPlugin, GradScalerKwargs
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from tests.support.ranks import run_ranks
+
+ROWS = 12
+
+
+def _loader(batch_size: int = 2) -> DataLoader[Any]:
+    return DataLoader(TensorDataset(torch.arange(float(ROWS)).view(-1, 1)), batch_size=batch_size)
+
+
+def _train(second_place: bool) -> tuple[list[float], list[int]]:
+    """Weights after each micro-batch, and the number of loaders after each epoch.
+
+    ``second_place``: whether a function of a module that several scripts share makes the Accelerator that trains.
+    """
+    torch.manual_seed(0)
+    accelerator = Accelerator(
+        cpu=True, gradient_accumulation_steps=2, loss_reduction="sum", even_batches=False
+    )
+    model, data = nn.Linear(1, 1), _loader()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-4)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    weights, registered = [], []
+    for _ in range(2):
+        here = Accelerator() if second_place else accelerator
+        loader = here.prepare(data)
+        for (x,) in loader:
+            with here.accumulate(model):
+                here.backward(model(x).square().sum())
+                here.clip_grad_norm_(model.parameters(), 50.0)
+                optimizer.step()
+                optimizer.zero_grad()
+            weights.append(model.weight.item())
+        registered.append(len(accelerator._dataloaders))
+        assert loader._crosstrain.progress.epoch == registered[0] * len(registered)
+    return weights, registered
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_training_with_a_second_accelerator_is_that_of_the_first(world: int) -> None:
+    alone, shared = (run_ranks(_train, world, place) for place in (False, True))
+    assert alone == shared
+    weights, registered = shared[0]
+    assert registered == [1, 1]
+    assert (
+        len(set(weights)) == {1: 7, 2: 5}[world]
+    )  # where it began, and after every second micro-batch and the last
+
+
+def test_what_is_not_given_is_the_first_ones() -> None:
+    first = Accelerator(
+        cpu=True,
+        device_placement=False,
+        dataloader_config=DataLoaderConfiguration(split_batches=True, even_batches="weighted"),
+        rng_types=["torch"],
+        step_scheduler_with_optimizer=False,
+        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=3, sync_with_dataloader=False),
+        kwargs_handlers=[AutocastKwargs(enabled=False)],
+        project_dir="here",
+        dynamo_backend="eager",
+    )
+    first.register_for_checkpointing(_Stateful())
+    second = Accelerator()
+    same = ["device_placement", "dataloader_config", "rng_types", "step_scheduler_with_optimizer", "log_with"]
+    same += ["loss_reduction", "downcast_bf16", "dynamo_plugin", "handlers", "project_dir", "scaler"]
+    for name in same:
+        assert getattr(second, name) == getattr(first, name), name
+    assert second.gradient_accumulation_steps == 3
+    assert not second.gradient_state.sync_with_dataloader
+    assert second._models is first._models
+    assert second._custom_objects is first._custom_objects and len(second._custom_objects) == 1
+    assert second.trackers is first.trackers
+    with first.accumulate():
+        assert second.step == 1 and not second.sync_gradients
+    second.even_batches = True
+    assert first.even_batches is True
+
+
+class _Stateful:
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+def test_what_is_given_is_its_own_and_what_belongs_to_the_process_must_agree(tmp_path: Path) -> None:
+    first = Accelerator(cpu=True, mixed_precision="fp16", even_batches="weighted", loss_reduction="mean")
+    second = Accelerator(
+        split_batches=True,
+        loss_reduction="sum",
+        gradient_accumulation_steps=2,
+        project_dir=str(tmp_path),
+        kwargs_handlers=[AutocastKwargs(cache_enabled=False)],
+    )
+    assert (first.split_batches, second.split_batches) == (False, True)
+    assert first.even_batches == second.even_batches == "weighted"
+    assert (first.loss_reduction, second.loss_reduction) == ("mean", "sum")
+    assert (first.project_dir, second.project_dir) == (None, str(tmp_path))
+    assert first.gradient_accumulation_steps == 2  # the window is the run's
+    assert second.scaler is first.scaler
+    with pytest.raises(ValueError, match="one precision per process"):
+        Accelerator(mixed_precision="bf16")
+    with pytest.raises(ValueError, match="must be given to the first Accelerator"):
+        Accelerator(kwargs_handlers=[GradScalerKwargs(init_scale=4.0)])
+
+
+def test_the_same_loader_is_prepared_once_until_something_changes() -> None:
+    accelerator, data = Accelerator(cpu=True), _loader()
+    loader = accelerator.prepare(data)
+    assert accelerator.prepare(data) is loader
+    assert Accelerator().prepare(data) is loader
+    assert accelerator.prepare(loader) is loader
+    accelerator.even_batches = False
+    changed = accelerator.prepare(data)
+    assert changed is not loader
+    assert accelerator._dataloaders == [changed]
+    data.collate_fn = lambda rows: torch.stack([row for (row,) in rows])
+    assert next(iter(accelerator.prepare(data))).shape == (2, 1)
+    assert len(accelerator._dataloaders) == 1
+    again = accelerator.prepare(data)
+    accelerator.free_memory()
+    assert accelerator._dataloaders == []
+    assert accelerator.prepare(data) is not again
+    other = _loader(3)
+    number = len(accelerator._prepared.remembered._made)
+    accelerator.prepare(other)
+    del other
+    assert len(accelerator._prepared.remembered._made) == number  # it is not kept alive
+
+
+def _one_alone(after: str) -> list[str]:
+    state = PartialState(cpu=True, timeout=timedelta(seconds=20))
+    draws = []
+    torch.manual_seed(1000 * state.process_index * 2**20)
+    try:
+        if after == "alike":
+            Accelerator()
+            draws.append(str(torch.rand(1).item()))
+        elif state.is_main_process:
+            Accelerator()
+        state.wait_for_everyone()
+    except RuntimeError as error:
+        return [str(error)]
+    return draws
+
+
+def test_a_first_accelerator_on_one_rank_alone_is_an_error_with_both_places() -> None:
+    for (said,) in run_ranks(_one_alone, 2, "barrier"):
+        assert f"rank 0: the first Accelerator() of every process at {__file__}:" in said
+        assert f"rank 1: wait_for_everyone at {__file__}:" in said
+    zero, one = run_ranks(_one_alone, 2, "alike")
+    assert zero == one  # a PartialState before it does not keep Accelerator() from making the streams alike

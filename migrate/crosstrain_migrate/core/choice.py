@@ -109,6 +109,8 @@ def flag_of(script: Script, frame: Frame, test: ast.expr, depth: int = 0) -> str
         return ""
     if isinstance(test, ast.Compare) and "device_count" in ast.unparse(test):
         return ""
+    if any(_is_decided_before(script, frame, name) for name in names_in(test)):
+        return ""
     if isinstance(test, ast.Constant):
         return "" if test.value else "False"
     if isinstance(test, ast.Name | ast.Attribute) and depth < 4:
@@ -118,6 +120,12 @@ def flag_of(script: Script, frame: Frame, test: ast.expr, depth: int = 0) -> str
             if not inner or _asks_availability(values[0]):
                 return inner
     return script.source(test)
+
+
+def _is_decided_before(script: Script, frame: Frame, name: str) -> bool:
+    """Whether a variable is a device's name that the script has chosen itself: the choice is made there."""
+    sides = {_side(script, value) for value in script.values(frame, name)}
+    return {"gpu", "cpu"} <= sides
 
 
 def _is_deleted(script: Script, frame: Frame, value: ast.expr) -> bool:

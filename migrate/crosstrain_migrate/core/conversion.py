@@ -80,8 +80,8 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
     mapped = mapping.distributes_itself(script)
     options = ['loss_reduction="sum"'] if not mapped and sums_over_rows(script, roles) else []
     trial = Accelerators(Plan(script, runtime), roles, None, options)
-    choice = None if mapped else device_choice(script, trial.home)
-    if choice is not None and not choice.code:
+    choice = device_choice(script, trial.home)
+    if choice is not None and (mapped or not choice.code):
         plan.note(
             "CT105",
             choice.before,

@@ -21,6 +21,8 @@ RULE = "CT105"
 REASON = "each process has a device of its own"
 GPU_ONLY = "CT308"
 _GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
+# Tests that hold with CUDA alone.
+_ASKS_FOR_CUDA = re.compile(r"is_available|== 'cuda'|startswith\('cuda|'cuda' in ")
 _STATEMENTS = (
     "synchronize",
     "empty_cache",
@@ -32,9 +34,14 @@ _STATEMENTS = (
 
 
 class Devices:
-    """Plans the edits of everything that chooses a device. `ordinals`: texts that number one."""
+    """Plans the edits of everything that chooses a device. `ordinals`: what numbers one, and in which frame."""
 
-    def __init__(self, plan: Plan, accelerators: Accelerators, ordinals: set[str] | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        accelerators: Accelerators,
+        ordinals: set[tuple[ast.AST | None, str]] | None = None,
+    ) -> None:
         self.plan = plan
         self.script: Script = plan.script
         self.accelerators = accelerators
@@ -46,7 +53,7 @@ class Devices:
                 continue
             if isinstance(node, ast.Call):
                 self._call(node)
-            elif isinstance(node, ast.Constant | ast.JoinedStr) and self._names_gpu(node):
+            elif isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp) and self._names_gpu(node):
                 self._literal(node)
             elif isinstance(node, ast.IfExp):
                 self._choice_of_text(node)
@@ -108,9 +115,10 @@ class Devices:
         """`torch.cuda.synchronize()` and the like, where there is CUDA."""
         statement = self.script.statement(call)
         if last_name(call.func) == "set_device" and call.args:
-            self._place(call.args[0])
+            if self._is_ordinal(call.args[0]) or isinstance(call.args[0], ast.Constant):
+                self._place(call.args[0])
         tests = [one.test for one in self.script.around(statement) if isinstance(one, ast.If)]
-        if any("is_available" in ast.unparse(test) for test in tests):
+        if any(_ASKS_FOR_CUDA.search(ast.unparse(test)) for test in tests):
             return
         reason = "a CPU or a TPU has no CUDA to ask"
         self.plan.add(
@@ -126,14 +134,18 @@ class Devices:
 
     # -- texts -------------------------------------------------------------------------------------------------
 
-    def _names_gpu(self, node: ast.Constant | ast.JoinedStr) -> bool:
+    def _names_gpu(self, node: ast.Constant | ast.JoinedStr | ast.BinOp) -> bool:
+        """`"cuda"`, `"cuda:0"`, `f"cuda:{rank}"`, `"cuda:" + str(rank)`, `"cuda:%d" % rank`"""
+        if isinstance(node, ast.BinOp):
+            left = node.left
+            return isinstance(left, ast.Constant) and left.value in ("cuda:", "cuda:%d", "cuda:%s")
         if isinstance(node, ast.JoinedStr):
             first = node.values[0] if node.values else None
             return isinstance(first, ast.Constant) and first.value == "cuda:"
         is_part = isinstance(self.script.parent(node), ast.JoinedStr)
         return isinstance(node.value, str) and not is_part and _GPU.fullmatch(node.value) is not None
 
-    def _literal(self, node: ast.Constant | ast.JoinedStr) -> None:
+    def _literal(self, node: ast.Constant | ast.JoinedStr | ast.BinOp) -> None:
         parent = self.script.parent(node)
         if isinstance(parent, ast.Call):
             if (
@@ -232,7 +244,10 @@ class Devices:
         return f"{accelerator}.device"
 
     def _place(self, node: ast.expr, as_text: bool = False) -> None:
-        self.plan.replace(node, RULE, REASON, self.device(node) + (".type" if as_text else ""))
+        device = self.device(node)
+        if as_text:  # one that is numbered stays so
+            device = f"{device}.type" if isinstance(node, ast.Constant | ast.IfExp) else f"str({device})"
+        self.plan.replace(node, RULE, REASON, device)
 
     def _stops_without_gpu(self, node: ast.If) -> bool:
         if (

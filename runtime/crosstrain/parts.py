@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from crosstrain.checkpoint.training import Training
 from crosstrain.comm.protocol import Comm
@@ -16,13 +17,15 @@ from crosstrain.step.accumulation import Accumulation
 from crosstrain.step.announcement import Announcement
 from crosstrain.step.batch_rows import BatchRows
 from crosstrain.step.clipping import Clipping
+from crosstrain.step.first_steps import FirstSteps
+from crosstrain.step.loose_parameters import LooseParameters
 from crosstrain.step.own_draws import TrainingOutside
 from crosstrain.step.precision import Precision
 from crosstrain.step.prepared import PreparedObjects
 from crosstrain.step.replica_consistency import ReplicaConsistency
 from crosstrain.step.sharding import Sharding
 from crosstrain.step.training_mode import TrainingModeWatch
-from crosstrain.step.unprepared import FirstStep
+from crosstrain.step.unprepared import FirstStep, refuse_plain_backward
 from crosstrain.tracking.members import Trackers
 from crosstrain.utils.dataclasses import (
     DataLoaderConfiguration,
@@ -36,6 +39,8 @@ _PARTS = {"_comm", "_gradients", "_prepared", "_accumulation", "_clipping", "_co
 _PARTS |= {
     "_outside",
     "_batch_rows",
+    "_loose",
+    "_first_steps",
     "_sharding",
     "_trackers",
     "_training",
@@ -52,6 +57,7 @@ class Parts:
     handlers: Handlers
     dataloader_config: DataLoaderConfiguration
     log_with: list[Any]
+    loss_reduction: Literal["mean", "sum"]
     _precision: Precision
 
     def _data_plan(self, device_placement: bool | None = None) -> DataPlan:
@@ -74,6 +80,9 @@ class Parts:
         self._training_mode = TrainingModeWatch(prepared)
         self._first_step = FirstStep(comm)
         self._outside = TrainingOutside(comm, gradients)
+        self._first_steps = FirstSteps(comm, prepared, self._consistency)
+        refuse = partial(refuse_plain_backward, self.loss_reduction)
+        self._loose = LooseParameters(comm, prepared, self.handlers.ddp, refuse)
         self._batch_rows = BatchRows(comm, gradients)
         self._evaluations = EvaluationLoaders(comm, gradients.active, self._data_plan, lambda: RUN.sharded)
         self._sharding = Sharding(comm, prepared, plugin, parallelism)

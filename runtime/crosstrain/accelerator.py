@@ -420,8 +420,8 @@ class Accelerator(
             for gate in self._prepared.gates:
                 gate.pending = True
 
-    def _plain_backward(self) -> None:
-        refuse_plain_backward(self.loss_reduction)
+    def _plain_backward(self, loose: bool) -> None:
+        refuse_plain_backward(self.loss_reduction, loose)
         self._outside.backward()
 
     def _check_loss(self, loss: Tensor) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from crosstrain.checkpoint.training import Training
 from crosstrain.comm.protocol import Comm
@@ -25,7 +24,7 @@ from crosstrain.step.prepared import PreparedObjects
 from crosstrain.step.replica_consistency import ReplicaConsistency
 from crosstrain.step.sharding import Sharding
 from crosstrain.step.training_mode import TrainingModeWatch
-from crosstrain.step.unprepared import FirstStep, refuse_plain_backward
+from crosstrain.step.unprepared import FirstStep
 from crosstrain.tracking.members import Trackers
 from crosstrain.utils.dataclasses import (
     DataLoaderConfiguration,
@@ -57,10 +56,12 @@ class Parts:
     handlers: Handlers
     dataloader_config: DataLoaderConfiguration
     log_with: list[Any]
-    loss_reduction: Literal["mean", "sum"]
     _precision: Precision
 
     def _data_plan(self, device_placement: bool | None = None) -> DataPlan:
+        raise NotImplementedError
+
+    def _plain_backward(self, loose: bool) -> None:
         raise NotImplementedError
 
     def _compose(
@@ -81,8 +82,7 @@ class Parts:
         self._first_step = FirstStep(comm)
         self._outside = TrainingOutside(comm, gradients)
         self._first_steps = FirstSteps(comm, prepared, self._consistency)
-        refuse = partial(refuse_plain_backward, self.loss_reduction)
-        self._loose = LooseParameters(comm, prepared, self.handlers.ddp, refuse)
+        self._loose = LooseParameters(comm, prepared, self.handlers.ddp, self._plain_backward)
         self._batch_rows = BatchRows(comm, gradients)
         self._evaluations = EvaluationLoaders(comm, gradients.active, self._data_plan, lambda: RUN.sharded)
         self._sharding = Sharding(comm, prepared, plugin, parallelism)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import warnings
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -229,7 +230,7 @@ def _kinds_of_values() -> None:
     )
     assert merge(None) is None
     leaf = nn.Parameter(torch.ones(2))
-    assert not merge(leaf).requires_grad
+    assert world == 1 or not merge(leaf).requires_grad
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])

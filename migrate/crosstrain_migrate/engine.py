@@ -22,8 +22,8 @@ from crosstrain_migrate.files.notebooks.linked import Cells
 from crosstrain_migrate.results import Change, FileResult, Finding, Options, RoleFact, Severity
 from crosstrain_migrate.rules.as_plain import left_over
 from crosstrain_migrate.rules.base import Refusal
-from crosstrain_migrate.rules.gate import already_migrated
 from crosstrain_migrate.rules.distribution.requested_options import Requested
+from crosstrain_migrate.rules.gate import already_migrated
 from crosstrain_migrate.rules.planning import Plan, map_out, plan, unwind
 from crosstrain_migrate.rules.policy import ALWAYS, Policy
 from crosstrain_migrate.rules.xla import advise, one_of_each
@@ -104,9 +104,7 @@ def _migrate_text(path: Path, text: str, options: Options) -> FileResult:
     return replace(result, findings=tuple(findings)) if advice else result
 
 
-def _by_use(
-    path: Path, text: str, tree: ast.Module, options: Options, policy: Policy
-) -> FileResult | None:
+def _by_use(path: Path, text: str, tree: ast.Module, options: Options, policy: Policy) -> FileResult | None:
     """The conversion by use; None where that is not asked for, or nothing trains that it can see."""
     if options.centre != "use" or options.runtime != "crosstrain" or already_migrated(tree):
         return None

@@ -28,7 +28,9 @@ class Options:
         False  # where a script is refused: what stands alone, and a line for each thing left to a person
     )
     observed: Observed | None = None
-    centre: str = "use"  # "use": roles by use (`core`); "facts": the rules that know everything first (`rules`)
+    centre: str = (
+        "use"  # "use": roles by use (`core`); "facts": the rules that know everything first (`rules`)
+    )
     advice: bool = False  # with a conversion, one note of each rule of XLA_ADVICE that is not ignored
 
 

@@ -111,8 +111,7 @@ class Accelerators:
 
     def _home(self) -> Frame:
         """The function in which the script's own file begins to train, or its top level."""
-        frames = [one.frame for one in (*self.roles.optimizers, *self.roles.backwards)]
-        work, seen, above = list(dict.fromkeys(frames)), set[Frame](), dict[Frame, Frame]()
+        work, seen, above = list(self.roles.frames), set[Frame](), dict[Frame, Frame]()
         while work:
             frame = work.pop(0)
             if isinstance(frame, ast.Module):
@@ -135,9 +134,7 @@ class Accelerators:
 
     def _below(self, module: ast.Module, above: dict[Frame, Frame]) -> Frame:
         """The function of the script's own file that its top level calls, unless the top level trains itself."""
-        own = {one.frame for one in (*self.roles.optimizers, *self.roles.backwards)} | {
-            d.frame for d in self.roles.data
-        }
+        own = {*self.roles.frames, *(data.frame for data in self.roles.data)}
         first = above.get(module)
         if (
             module in own
@@ -190,8 +187,8 @@ class Accelerators:
         )
         for statement in body[past + 1 :]:
             if isinstance(
-                statement, ast.Import | ast.ImportFrom | ast.ClassDef | ast.Pass | ast.Global
-            ) or isinstance(statement, FUNCTIONS):
+                statement, (ast.Import | ast.ImportFrom | ast.ClassDef | ast.Pass | ast.Global, FUNCTIONS)
+            ):
                 continue
             if is_main_test(statement):
                 assert isinstance(statement, ast.If)
@@ -214,7 +211,7 @@ class Accelerators:
     def _called_in_steps(self) -> set[Frame]:
         """The functions that a loop over data calls, directly or not."""
         loops = [one.loop for one in self.roles.data if one.loop is not None]
-        loops += [n for one in self.roles.backwards for n in self.script.loops_around(one.call)[:1]]  # type: ignore[misc]
+        loops += [n for one in self.roles.backwards for n in self.script.loops_around(one.call)[:1]]
         return self._functions_called_in([statement for loop in loops for statement in loop.body])
 
     def _runs_before_choice(self) -> set[Frame]:

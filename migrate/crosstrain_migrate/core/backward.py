@@ -54,7 +54,7 @@ def plan_clipping(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
                 CLIPPING,
                 reason,
                 f"{accelerators.name}.{name.rpartition('.')[2]}",
-                group="clipping",
+                "clipping",
             )
 
 

@@ -170,9 +170,13 @@ def _roles(roles: Roles) -> tuple[RoleFact, ...]:
                 f"the loop of line {line} trains on it",
             )
         )
-    for one in roles.optimizers:
-        for text in roles.models_of(one.frame, one.text):
-            found.append(RoleFact(text, "module", one.call.lineno, f"`{one.text}` is given its parameters"))
-    for one in roles.schedulers:
-        found.append(RoleFact(one.text, "scheduler", one.call.lineno, f"line {one.call.lineno} steps it"))
+    found += [
+        RoleFact(text, "module", one.call.lineno, f"`{one.text}` is given its parameters")
+        for one in roles.optimizers
+        for text in roles.models_of(one.frame, one.text)
+    ]
+    found += [
+        RoleFact(one.text, "scheduler", one.call.lineno, f"line {one.call.lineno} steps it")
+        for one in roles.schedulers
+    ]
     return tuple(dict.fromkeys(found))

@@ -50,9 +50,9 @@ class Devices:
                 self._literal(node)
             elif isinstance(node, ast.IfExp):
                 self._choice_of_text(node)
-            elif isinstance(node, ast.Assert) and "torch.cuda.is_available()" in ast.unparse(node.test):
-                self._remove(node, "the script runs on any device")
-            elif isinstance(node, ast.If) and self._stops_without_gpu(node):
+            elif (isinstance(node, ast.Assert) and "torch.cuda.is_available()" in ast.unparse(node.test)) or (
+                isinstance(node, ast.If) and self._stops_without_gpu(node)
+            ):
                 self._remove(node, "the script runs on any device")
 
     # -- calls -------------------------------------------------------------------------------------------------
@@ -86,9 +86,8 @@ class Devices:
                 self.plan.replace(
                     call, RULE, REASON, f"torch.{kind}({given}).to({self.device(call)})", **holes
                 )
-        elif isinstance(call.func, ast.Attribute) and call.func.attr == "to" and call.args:
-            if written(call.args[0]) in self.ordinals:
-                self._place(call.args[0])
+        elif last_name(call.func) == "to" and call.args and written(call.args[0]) in self.ordinals:
+            self._place(call.args[0])
         for keyword in call.keywords if self.ordinals else ():
             if keyword.arg in ("device", "map_location") and written(keyword.value) in self.ordinals:
                 self._place(keyword.value)
@@ -137,9 +136,9 @@ class Devices:
     def _literal(self, node: ast.Constant | ast.JoinedStr) -> None:
         parent = self.script.parent(node)
         if isinstance(parent, ast.Call):
-            if isinstance(parent.func, ast.Attribute) and parent.func.attr in ("to", "set_default_device"):
-                self._place(node)
-            elif isinstance(parent.func, ast.Attribute) and parent.func.attr == "load":
+            if (
+                isinstance(parent.func, ast.Attribute) and parent.func.attr in ("to", "set_default_device")
+            ) or (isinstance(parent.func, ast.Attribute) and parent.func.attr == "load"):
                 self._place(node)
         elif isinstance(parent, ast.keyword):
             if parent.arg in ("device", "map_location"):
@@ -176,8 +175,7 @@ class Devices:
             node,
             as_text=is_type
             or (isinstance(parent, ast.Assign) and self._is_compared(parent))
-            or isinstance(parent, ast.keyword)
-            and parent.arg == "default",
+            or (isinstance(parent, ast.keyword) and parent.arg == "default"),
         )
 
     def _is_compared(self, assign: ast.Assign) -> bool:
@@ -187,13 +185,10 @@ class Devices:
             for frame in frames:
                 for read in self.script.reads(frame, written(target)):
                     parent = self.script.parent(read)
-                    if isinstance(parent, ast.Compare | ast.FormattedValue | ast.BinOp | ast.Attribute):
-                        if not isinstance(parent, ast.Attribute) or parent.attr in (
-                            "startswith",
-                            "split",
-                            "find",
-                        ):
-                            return True
+                    if isinstance(parent, ast.Compare | ast.FormattedValue | ast.BinOp):
+                        return True
+                    if isinstance(parent, ast.Attribute) and parent.attr in ("startswith", "split", "find"):
+                        return True
                     if isinstance(parent, ast.keyword) and parent.arg == "device_type":
                         return True
                     if isinstance(parent, ast.Call) and last_name(parent.func) == "autocast":

@@ -104,7 +104,7 @@ class Merging:
                     break
                 statement = above
             if statement in suite and place_of(statement) < place_of(place):
-                place = statement  # type: ignore[assignment]
+                place = statement
         statement = self.script.statement(one.source)
         if statement in suite and place_of(statement) < place_of(place):
             place = statement
@@ -112,13 +112,11 @@ class Merging:
 
     def _may_bind(self, one: Dealt) -> bool:
         """Whether the loader's variable can hold the dealt one: it is the frame's own, and no other loop reads it."""
-        if not isinstance(one.source, ast.Name) or one.phase and not self._is_own(one.frame, one.source.id):
+        if not isinstance(one.source, ast.Name) or (one.phase and not self._is_own(one.frame, one.source.id)):
             return False
         name = one.source.id
-        if (
-            not self._is_own(one.frame, name)
-            or isinstance(one.frame, ast.Module)
-            and self._read_in_functions(one.frame, name)
+        if not self._is_own(one.frame, name) or (
+            isinstance(one.frame, ast.Module) and self._read_in_functions(one.frame, name)
         ):
             return False
         inside = set(map(id, walk(one.loop)))

@@ -82,22 +82,12 @@ class TrainingNumbers:
     def _kinds(self, found: Pass, loop: ast.For, shown: list[str]) -> dict[str, str]:
         """How each is to be reduced; those of which it is not sure are left out, with all they meet."""
         kinds: dict[str, str] = {}
-        meet: list[set[str]] = []
         for text in shown:
             ways = {self._way(read, shown) for read in self._reads_behind(found, loop, text)}
             ways.discard("")
             if len(ways) == 1:
                 kinds[text] = ways.pop()
-        for statement in self._statements_behind(loop, shown):
-            meet.append(
-                {
-                    t
-                    for t in shown
-                    if any(
-                        written(n) == t for n in walk(statement) if isinstance(n, ast.Name | ast.Attribute)
-                    )
-                }
-            )
+        meet = [_mentioned(statement, shown) for statement in self._statements_behind(loop, shown)]
         for group in meet:
             if any(text not in kinds for text in group):
                 for text in group:
@@ -108,13 +98,14 @@ class TrainingNumbers:
         end = loop.end_lineno or 0
         return [read for read in self.script.reads(found.frame, text) if read.lineno > end]
 
-    def _statements_behind(self, loop: ast.For, shown: list[str]) -> list[ast.AST]:
+    def _statements_behind(self, loop: ast.For, shown: list[str]) -> list[ast.stmt]:
         frame = self.script.frame(loop)
         end = loop.end_lineno or 0
         found = []
         for node in self.script.within(frame):
-            is_simple = isinstance(node, ast.stmt) and not hasattr(node, "body")
-            if is_simple and node.lineno > end and names_in(node) & {t.partition(".")[0] for t in shown}:
+            if not isinstance(node, ast.stmt) or hasattr(node, "body"):
+                continue
+            if node.lineno > end and names_in(node) & {t.partition(".")[0] for t in shown}:
                 found.append(node)
         return found
 
@@ -150,3 +141,9 @@ class TrainingNumbers:
             divisor = written(statement.value)
             return "sum" if _ROWS.search(divisor) else "mean" if _BATCHES.search(divisor) else "?"
         return "?"
+
+
+def _mentioned(statement: ast.stmt, texts: list[str]) -> set[str]:
+    """Which of the variables and attributes a statement mentions."""
+    found = {written(n) for n in walk(statement) if isinstance(n, ast.Name | ast.Attribute)}
+    return found & set(texts)

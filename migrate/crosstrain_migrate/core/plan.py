@@ -30,7 +30,7 @@ class Plan:
     # -- edits -------------------------------------------------------------------------------------------------
 
     def replace(
-        self, node: ast.expr, rule: str, reason: str, template: str, group: str = CORE, **holes: ast.expr
+        self, node: ast.expr, rule: str, reason: str, template: str, group: str = CORE, /, **holes: ast.expr
     ) -> bool:
         """Plans to replace an expression; False where something else replaces it already."""
         if node in self._wrapped:

@@ -171,7 +171,7 @@ class Preparing:
             above = self._above(frame, text)
             if above is None:
                 break
-            text, use = above  # type: ignore[assignment]
+            text, use = above
             frame = self.script.frame(use)
         return place
 

@@ -123,6 +123,12 @@ class Roles:
     def trains(self) -> bool:
         return bool(self.backwards and self.optimizers)
 
+    @property
+    def frames(self) -> list[Frame]:
+        """Where the script steps and goes backward."""
+        steps, passes = (one.frame for one in self.optimizers), (one.frame for one in self.backwards)
+        return list(dict.fromkeys([*steps, *passes]))
+
     @cached_property
     def draws_batches(self) -> bool:
         """Whether the steps draw their batch at random, so that each process draws its own."""
@@ -246,7 +252,8 @@ class Roles:
             return False
         asked.add(frame)
         callers = self.script.callers(frame)
-        return any([self._look_around(call, self.script.frame(call), asked, depth + 1) for call in callers])
+        hits = [self._look_around(call, self.script.frame(call), asked, depth + 1) for call in callers]
+        return any(hits)  # every caller is looked at
 
     def sources(self, frame: Frame, node: ast.expr, depth: int = 0) -> list[ast.expr]:
         """The iterables that a loop over `node` reads, as the code names them; empty where it goes over no data."""
@@ -299,9 +306,9 @@ class Roles:
         """Whether an iterable is made from the batch of a loop further out: its chunks, its rows."""
         if not isinstance(node, ast.Name):
             root = root_of(node)
-            outer = [one for one in self.script.loops_around(loop) if isinstance(one, ast.For)]
-            targets = {n.id for one in outer for n in walk(one.target) if isinstance(n, ast.Name)}
-            data = [one for one in outer if self.sources(frame, one.iter)]
+            around = [one for one in self.script.loops_around(loop) if isinstance(one, ast.For)]
+            targets = {n.id for one in around for n in walk(one.target) if isinstance(n, ast.Name)}
+            data = [one for one in around if self.sources(frame, one.iter)]
             return isinstance(node, ast.Subscript | ast.Attribute) and root in targets and bool(data)
         for outer in self.script.loops_around(loop):
             if isinstance(outer, ast.For | ast.AsyncFor) and not self.sources(frame, outer.iter):
@@ -331,7 +338,8 @@ class Roles:
             for call in self.script.calls_in(f)
             if _is_next(call) and not self._loops_on(f, call)
         ]
-        return any([self._behind_next(one, call) for one, call in nexts])
+        found = [self._behind_next(one, call) for one, call in nexts]
+        return any(found)  # every one is looked at
 
     def _loops_on(self, function: Function, call: ast.Call) -> bool:
         return any(isinstance(loop, ast.For) for loop in self.script.loops_around(call))

@@ -269,11 +269,11 @@ class Script:
                     if one not in found:
                         found.add(one)
                         work.append(one)
-                        special = self.methods(one) if isinstance(one, ast.ClassDef) else []
-                        for method in special:  # called by Python, or by a library that was given the object
-                            if method.name.startswith("__") or one.bases:
-                                found.add(method)
-                                work.append(method)
+                        special = (
+                            _called_unseen(self.methods(one), one) if isinstance(one, ast.ClassDef) else []
+                        )
+                        found.update(special)
+                        work += special
         return found
 
     # -- names -------------------------------------------------------------------------------------------------
@@ -358,6 +358,11 @@ def is_method(call: ast.AST, *names: str) -> bool:
 def is_statement_call(script: Script, call: ast.AST) -> bool:
     """Whether a call stands alone as a statement."""
     return isinstance(script.parent(call), ast.Expr)
+
+
+def _called_unseen(methods: list[Function], cls: ast.ClassDef) -> list[Function]:
+    """The methods that Python calls, or a library that an object of a derived class is given to."""
+    return [one for one in methods if one.name.startswith("__") or cls.bases]
 
 
 def _is_static(function: Function) -> bool:

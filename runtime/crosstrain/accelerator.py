@@ -234,8 +234,8 @@ class Accelerator(
             device_placement: for each object, whether it moves to `device`; None for the Accelerator's own option.
 
         Raises:
-            ValueError: ``device_placement`` has another length than ``args``; an optimizer has no parameter of any
-                prepared model; or a loader cannot be split, or is not the same on all processes.
+            ValueError: ``device_placement`` has another length than ``args``; or a loader cannot be split, or is not
+                the same on all processes.
             RuntimeError: the ranks' models differ.
         """
         places = list(device_placement) if device_placement is not None else [None] * len(args)
@@ -287,6 +287,8 @@ class Accelerator(
             )
             if self.dynamo_plugin is not None:
                 compile_prepared(model, self.dynamo_plugin)
+            if RUN.sharded:  # optimizers that were prepared before
+                self._adopt_sharded(*self._prepared.optimizers)
         if sync is not None and sync not in self._prepared.syncs:
             self._prepared.syncs.append(sync)
         return model
@@ -294,12 +296,13 @@ class Accelerator(
     def prepare_optimizer(self, optimizer: Optimizer, device_placement: bool | None = None) -> Optimizer:
         """Prepare an optimizer in place and return it.
 
-        Its `step` and `zero_grad` do nothing before the last micro-batch of an accumulation window.
+        Its `step` and `zero_grad` do nothing before the last micro-batch of an accumulation window. Parameters that
+        belong to no prepared model become equal on every rank, and their gradients are averaged too.
+
+        Raises RuntimeError where the ranks' parameters differ in number, shape or dtype.
         """
         if RUN.sharded:
-            from crosstrain.step.fsdp import adopt_optimizer
-
-            adopt_optimizer(optimizer)
+            self._adopt_sharded(optimizer)
         gate, several = gate_of(optimizer), self._comm.averages
         if gate is not None and not gate.serves(self._gradients, several=several):
             gate.release()
@@ -312,13 +315,22 @@ class Accelerator(
                 self._precision.loss_scale,
                 self._before_step if several else None,
                 self._after_step if self._comm.world > 1 else self._comm.step_done,
+                self._loose.adopt,
             )
         if optimizer not in self._prepared.optimizers:
             self._prepared.optimizers.append(optimizer)
             self._prepared.gates.append(gate)
             if self._precision.loss_scale is not None:
                 self._precision.loss_scale.wait = len(self._prepared.gates) > 1
+        self._loose.adopt(optimizer)
+        checks.held("module")
         return optimizer
+
+    def _adopt_sharded(self, *optimizers: Optimizer) -> None:
+        from crosstrain.step.fsdp import adopt_optimizer
+
+        for optimizer in optimizers:
+            adopt_optimizer(optimizer)
 
     def prepare_data_loader(
         self,
@@ -366,12 +378,9 @@ class Accelerator(
         return scheduler
 
     def _check_passed(self, args: tuple[Any, ...]) -> None:
-        """Report arguments that would train unsynchronised, or on the same batches on every rank."""
+        """Report arguments that would train on the same batches on every rank."""
         fed_at = prepare_checks.note_feeders(args, self.is_main_process)
         self._first_step.fed_at = fed_at or self._first_step.fed_at
-        for optimizer in self._prepared.optimizers:
-            told = self.is_main_process and any(optimizer is obj for obj in args)
-            prepare_checks.check_optimizer(optimizer, self._prepared.models, told)
 
     # -- the step ---------------------------------------------------------------------------------
 
@@ -381,7 +390,7 @@ class Accelerator(
         The loss, a scalar tensor, is divided by the accumulation steps. With ``even_batches="weighted"`` it is
         multiplied by this rank's share of the rows, and with ``loss_reduction="sum"`` by the number of ranks.
 
-        Raises RuntimeError, with several processes, where no model was prepared, and where the loss is a sum over
+        Raises RuntimeError, with several processes, where no model or optimizer was prepared, and where the loss is a sum over
         rows although ``loss_reduction`` says "mean".
         """
         gradients = self._gradients
@@ -391,11 +400,11 @@ class Accelerator(
         if self._accumulation.window != 1:
             loss = loss / self._accumulation.window
         if self._comm.averages:
-            if not self._prepared.models:
+            if not self._prepared.models and not self._prepared.optimizers:
                 raise RuntimeError(
-                    "backward was called, but no model was prepared: every process would train a model of its own. "
-                    "Pass the model to `prepare` (and the optimizer and the loader with it), or call "
-                    "loss.backward() where processes are meant to differ."
+                    "backward was called, but no model or optimizer was prepared: every process would train a model of "
+                    "its own. Pass them to `prepare` (and the loader with them), or call loss.backward() where "
+                    "processes are meant to differ."
                 )
             loss = self._batch_rows.apply(loss, given, self.loss_reduction)
             if self._first_step.wants_loss:
@@ -411,8 +420,8 @@ class Accelerator(
             for gate in self._prepared.gates:
                 gate.pending = True
 
-    def _plain_backward(self) -> None:
-        refuse_plain_backward(self.loss_reduction)
+    def _plain_backward(self, loose: bool) -> None:
+        refuse_plain_backward(self.loss_reduction, loose)
         self._outside.backward()
 
     def _check_loss(self, loss: Tensor) -> None:
@@ -424,8 +433,10 @@ class Accelerator(
         models.share_fault(self._prepared.syncs, fault)
 
     def _before_step(self, optimizer: Optimizer) -> None:
+        self._loose.adopt_new(optimizer)
         models.average_local(self._prepared.syncs)
-        self._first_step.before(optimizer)
+        self._first_step.before()
+        self._first_steps.before(optimizer)
 
     def _after_step(self) -> None:
         for sync in self._prepared.syncs:
@@ -442,7 +453,7 @@ class Accelerator(
         weights at the end. ``even_batches`` replaces that option of the prepared map-style loaders inside. Warns,
         and has no other effect, for models that are sharded or were not prepared.
         """
-        syncs = [models.sync_of(model) for model in joinables if isinstance(model, nn.Module)]
+        syncs = models.joined_syncs([model for model in joinables if isinstance(model, nn.Module)])
         return join(syncs, self._comm, self._prepared.loaders, even_batches)
 
     def profile(

@@ -16,6 +16,8 @@ from crosstrain.step.accumulation import Accumulation
 from crosstrain.step.announcement import Announcement
 from crosstrain.step.batch_rows import BatchRows
 from crosstrain.step.clipping import Clipping
+from crosstrain.step.first_steps import FirstSteps
+from crosstrain.step.loose_parameters import LooseParameters
 from crosstrain.step.own_draws import TrainingOutside
 from crosstrain.step.precision import Precision
 from crosstrain.step.prepared import PreparedObjects
@@ -36,6 +38,8 @@ _PARTS = {"_comm", "_gradients", "_prepared", "_accumulation", "_clipping", "_co
 _PARTS |= {
     "_outside",
     "_batch_rows",
+    "_loose",
+    "_first_steps",
     "_sharding",
     "_trackers",
     "_training",
@@ -57,6 +61,9 @@ class Parts:
     def _data_plan(self, device_placement: bool | None = None) -> DataPlan:
         raise NotImplementedError
 
+    def _plain_backward(self, loose: bool) -> None:
+        raise NotImplementedError
+
     def _compose(
         self,
         comm: Comm,
@@ -74,6 +81,8 @@ class Parts:
         self._training_mode = TrainingModeWatch(prepared)
         self._first_step = FirstStep(comm)
         self._outside = TrainingOutside(comm, gradients)
+        self._first_steps = FirstSteps(comm, prepared, self._consistency)
+        self._loose = LooseParameters(comm, prepared, self.handlers.ddp, self._plain_backward)
         self._batch_rows = BatchRows(comm, gradients)
         self._evaluations = EvaluationLoaders(comm, gradients.active, self._data_plan, lambda: RUN.sharded)
         self._sharding = Sharding(comm, prepared, plugin, parallelism)

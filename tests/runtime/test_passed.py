@@ -104,28 +104,14 @@ def test_what_is_none(given: Any) -> None:
     assert not feeds_batches(given)
 
 
-def test_an_optimizer_without_a_model_at_one_process() -> None:
-    accelerator = Accelerator(cpu=True)
-    with pytest.raises(ValueError, match="the SGD holds no parameter of a prepared model"):
-        accelerator.prepare(nn.Linear(2, 2), SGD(nn.Linear(2, 2).parameters(), 0.1))
-
-
-def test_an_optimizer_with_other_parameters_too() -> None:
-    accelerator = Accelerator(cpu=True)
-    model, other = nn.Linear(2, 2), nn.Linear(3, 2)
-    with pytest.warns(UserWarning, match=r"2 of the 4 parameters of the SGD .* the shape \(2, 3\)"):
-        accelerator.prepare(model, SGD([*model.parameters(), *other.parameters()], 0.1))
-
-
-def test_an_optimizer_of_several_prepared_models_or_of_a_frozen_one() -> None:
+def test_an_optimizer_of_any_parameters() -> None:
     accelerator = Accelerator(cpu=True)
     model, other, frozen = nn.Linear(2, 2), nn.Linear(3, 2), nn.Linear(1, 1).requires_grad_(False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        accelerator.prepare(
-            SGD([*model.parameters(), *other.parameters(), *frozen.parameters()], 0.1), model, other
-        )
+        accelerator.prepare(SGD([*model.parameters(), *other.parameters(), *frozen.parameters()], 0.1), model)
         accelerator.prepare(SGD(model.parameters(), 0.1))
+        accelerator.prepare(SGD(nn.Linear(2, 2).parameters(), 0.1))
 
 
 def _spread(mixed: bool) -> str:

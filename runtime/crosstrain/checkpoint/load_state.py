@@ -22,6 +22,7 @@ from crosstrain.checkpoint.training import (
 )
 from crosstrain.checkpoint.weights import load_into, load_weights
 from crosstrain.step import model as models
+from crosstrain.step.loose_parameters import LooseValues, loose_parameters
 from crosstrain.utils.messages import say
 from crosstrain.utils.random import set_seed
 
@@ -159,13 +160,15 @@ def _load_waiting_gradients(training: Training, source: Path, manifest: Manifest
             "the accumulation window in the checkpoint cannot be continued; a new window begins", stacklevel=5
         )
         return
-    for module, waiting in zip(training.prepared.models, state_files.load(path), strict=True):
-        for name, param in module.named_parameters():
+    owners = [dict(module.named_parameters()) for module in training.prepared.models]
+    if loose := loose_parameters(training.prepared):
+        owners.append(loose)
+    for named, waiting in zip(owners, state_files.load(path), strict=True):
+        for name, param in named.items():
             if name in waiting:
                 param.grad = waiting[name].to(param.device)
-        sync = models.sync_of(module)
-        if sync is not None:
-            sync.mark_local()
+    for sync in training.prepared.syncs:
+        sync.mark_local()
     for gate in training.prepared.gates:
         gate.pending = True
 
@@ -182,7 +185,7 @@ def announce_resume(loaders: list[Any]) -> None:
 
 
 def _describe(obj: Any) -> str:
-    return str(obj) if isinstance(obj, Position) else f"the {type(obj).__name__}"
+    return str(obj) if isinstance(obj, (Position, LooseValues)) else f"the {type(obj).__name__}"
 
 
 def _weights_file(source: Path, index: int) -> Path:

@@ -93,7 +93,7 @@ class EvaluationLoaders:
             return given
         loader = source_of(inside if isinstance(inside, EvaluationLoader) else given)
         if comm.world == 1:
-            return self._made_whole(loader) if isinstance(loader, DataLoader) else given
+            return self._made_whole(given, loader)
         state = DIVIDED if isinstance(inside, EvaluationLoader) else self._state(loader)
         known = state == DIVIDED or self._divided.get(loader, self._plan()) is not None
         mine = _Given(state, type(given).__name__, known, self._number)
@@ -106,7 +106,7 @@ class EvaluationLoaders:
             return given if state == DIVIDED else self._divided.get(loader, self._plan())
         if NO_LOADER in states and len(states) > 1:
             self._say_whole(everybody)
-        return self._made_whole(loader) if isinstance(loader, DataLoader) else given
+        return self._made_whole(given, loader)
 
     def _state(self, loader: Any) -> str:
         if not isinstance(loader, DataLoader):
@@ -120,7 +120,9 @@ class EvaluationLoaders:
         plan = self._plan()
         self._divided.put(loader, plan, _divided(loader, self.comm, plan, self._active, self._number))
 
-    def _made_whole(self, loader: DataLoader[Any]) -> DataLoader[Any]:
+    def _made_whole(self, given: Any, loader: Any) -> Any:
+        if isinstance(given, WholeLoader) or not isinstance(loader, DataLoader):
+            return given
         plan = self._plan()
         known = self._whole.get(loader, plan)
         return self._whole.put(loader, plan, _whole(loader, self.comm, plan)) if known is None else known

@@ -1,5 +1,4 @@
-"""Checks of what `prepare` is given: batches from other objects than DataLoaders, parameters that belong to no model,
-models on several devices."""
+"""Checks of what `prepare` is given: batches from other objects than DataLoaders, models on several devices."""
 
 from __future__ import annotations
 
@@ -81,35 +80,6 @@ def note_feeders(given: Iterable[Any], is_main: bool) -> Place | None:
             stacklevel=4,
         )
     return place
-
-
-def check_optimizer(optimizer: Optimizer, models: Sequence[nn.Module], told: bool) -> None:
-    """Raise ValueError for an optimizer without any parameter of these models; warn about one that has others too.
-
-    ``told``: whether this process warns.
-    """
-    known = {id(param) for model in models for param in model.parameters()}
-    held = [param for group in optimizer.param_groups for param in group["params"]]
-    if not models or not held:
-        return
-    name = type(optimizer).__name__
-    if not any(id(param) in known for param in held):
-        _fail(
-            f"the {name} holds no parameter of a prepared model: its steps would differ from process to process. "
-            f"Pass its model to `prepare` too, and build the optimizer on that model's parameters."
-        )
-    loose = [param for param in held if param.requires_grad and id(param) not in known]
-    if not loose:
-        checks.held("module")
-        return
-    checks.doubt("module")
-    if told:
-        warnings.warn(
-            f"{checks.here()}: {len(loose)} of the {len(held)} parameters of the {name} belong to no prepared "
-            f"model (the first has the shape {tuple(loose[0].shape)}), so nothing averages their gradients. Pass "
-            f"the module that holds them to `prepare`, in the same call as the optimizer.",
-            stacklevel=4,
-        )
 
 
 def check_device(model: nn.Module) -> None:

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 from crosstrain.data.remembered import Remembered
 from crosstrain.step import model as models
+from crosstrain.step.gradients import GradientSync
 from crosstrain.step.optimizer import Gate
 
 
@@ -18,7 +19,7 @@ class PreparedObjects:
     """The objects that `prepare` has seen, each kind in the order of its preparation.
 
     ``syncs`` average the gradients of ``models``; a model that needs no averaging has none. ``gates`` has one entry for
-    each of ``optimizers``.
+    each of ``optimizers``. ``held`` has the number of parameters of each, by its id, when they were looked at last.
     """
 
     def __init__(self) -> None:
@@ -29,11 +30,16 @@ class PreparedObjects:
         self.schedulers: list[LRScheduler] = []
         self.loaders: list[DataLoader[Any]] = []
         self.remembered = Remembered()
+        self.held: dict[int, int] = {}
 
     def forget(self) -> None:
-        """Undo the preparation of the models and empty every list."""
+        """Undo the preparation of the models and of loose parameters, and empty every list."""
         for model in self.models:
             models.forget(model)
+        for sync in self.syncs:
+            if isinstance(sync, GradientSync) and sync.replica is None:
+                models.forget_loose(sync)
+        self.held.clear()
         for known in (self.models, self.syncs, self.optimizers, self.gates, self.schedulers, self.loaders):
             known.clear()
         self.remembered.forget()

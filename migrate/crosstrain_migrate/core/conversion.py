@@ -103,6 +103,8 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
         )
         choice = None
     accelerators = Accelerators(plan, roles, choice, options)
+    if mapped:  # their own meaning on several processes is the script's reference
+        roles.data = [one for one in roles.data if mapping.is_shared_out(script, one)]
     preparing = Preparing(plan, roles, accelerators)
     preparing.run(models=not (mapped and mapping.has_wrapper(script)))
     dealt = []
@@ -121,7 +123,7 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
     if not mapped:
         plan_clipping(plan, roles, accelerators)
         Output(plan, accelerators, dealt).run()
-    if not roles.data and not roles.draws_batches:
+    if not mapped and not roles.data and not roles.draws_batches:
         first = roles.backwards[0].call
         reason = "every process trains on the same data: no loop over batches was found"
         plan.note(

@@ -14,6 +14,7 @@ from crosstrain_migrate.syntax.nodes import defaults, last_name, place_of, writt
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
+from .choice import side_of
 from .plan import Plan
 from .script import FUNCTIONS, Script, is_statement_call
 
@@ -46,10 +47,13 @@ class Devices:
         self.script: Script = plan.script
         self.accelerators = accelerators
         self.ordinals = ordinals or set()
+        self._whole: set[ast.AST] = set()  # expressions that are replaced with all that is in them
 
     def run(self) -> None:
         for node in sorted((n for n in self.script.table.parents if hasattr(n, "lineno")), key=place_of):
             if not self.script.is_reached(node) or self.accelerators.is_early(node):
+                continue
+            if any(one in self._whole for one in self.script.around(node)):
                 continue
             if isinstance(node, ast.Call):
                 self._call(node)
@@ -93,11 +97,16 @@ class Devices:
                 self.plan.replace(
                     call, RULE, REASON, f"torch.{kind}({given}).to({self.device(call)})", **holes
                 )
-        elif last_name(call.func) == "to" and call.args and written(call.args[0]) in self.ordinals:
+        elif last_name(call.func) == "to" and call.args and self._is_ordinal(call.args[0]):
             self._place(call.args[0])
         for keyword in call.keywords if self.ordinals else ():
-            if keyword.arg in ("device", "map_location") and written(keyword.value) in self.ordinals:
+            if keyword.arg in ("device", "map_location") and self._is_ordinal(keyword.value):
                 self._place(keyword.value)
+
+    def _is_ordinal(self, node: ast.expr) -> bool:
+        """Whether an expression is a device's number."""
+        text = written(node)
+        return (None, text) in self.ordinals or (self.script.frame(node), text) in self.ordinals
 
     def _cuda(self, call: ast.Call, of: ast.expr) -> None:
         more = "".join(
@@ -171,7 +180,11 @@ class Devices:
                 self._place(node, as_text=True)
 
     def _choice_of_text(self, node: ast.IfExp) -> None:
-        """`"cuda" if ... else "cpu"`."""
+        """`"cuda" if ... else "cpu"`, `torch.device("cuda") if ... else torch.device("cpu")`."""
+        is_made = all(self._makes_device(one) for one in (node.body, node.orelse))
+        if is_made and {side_of(self.script, node.body), side_of(self.script, node.orelse)} == {"gpu", "cpu"}:
+            self._place(node)
+            return
         sides = {one.value for one in (node.body, node.orelse) if isinstance(one, ast.Constant)}
         gpu = {one for one in sides if isinstance(one, str) and _GPU.fullmatch(one)}
         is_formatted = any(
@@ -189,6 +202,9 @@ class Devices:
             or (isinstance(parent, ast.Assign) and self._is_compared(parent))
             or (isinstance(parent, ast.keyword) and parent.arg == "default"),
         )
+
+    def _makes_device(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Call) and self.script.dotted(node.func) == "torch.device"
 
     def _is_compared(self, assign: ast.Assign) -> bool:
         """Whether the variable is used as a text: compared, searched, or given to autocast."""
@@ -248,6 +264,7 @@ class Devices:
         if as_text:  # one that is numbered stays so
             device = f"{device}.type" if isinstance(node, ast.Constant | ast.IfExp) else f"str({device})"
         self.plan.replace(node, RULE, REASON, device)
+        self._whole.add(node)
 
     def _stops_without_gpu(self, node: ast.If) -> bool:
         if (

@@ -14,6 +14,7 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 
 from .accelerator import Accelerators
 from .plan import Plan
+from .roles import Data
 from .script import FUNCTIONS, Frame, Script, is_function_frame
 
 GROUP, WRAPPER, PARALLEL, SAMPLER, SPAWN, RANKS = "CT303", "CT302", "CT301", "CT304", "CT305", "CT309"
@@ -23,6 +24,7 @@ _COLLECTIVE = re.compile(
     r"distributed(\.nn)?(\.functional)?\.(all_reduce|all_gather|reduce_scatter|broadcast)\w*$"
 )
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK")
+_SAMPLERS = re.compile(r"Distributed\w*Sampler$|^RASampler$")
 _GROUP_NUMBERS = ("get_world_size", "get_rank")
 
 
@@ -33,6 +35,18 @@ def distributes_itself(script: Script) -> bool:
 def has_wrapper(script: Script) -> bool:
     """Whether a DistributedDataParallel averages the gradients; without one the script does it by itself."""
     return any(_WRAPPERS.search(script.dotted(call.func)) for call in script.calls)
+
+
+def is_shared_out(script: Script, data: Data) -> bool:
+    """Whether the script deals a loader's rows to its processes by a sampler, which `prepare` adopts. A loader without
+    one means the same on every process, or rows that the script has dealt by itself: it stays as it is."""
+    if not any(_SAMPLERS.search(script.last(call.func)) for call in script.calls):
+        return False
+    if not isinstance(data.node, ast.Name | ast.Attribute):
+        return False
+    frame, text = data.frame, written(data.node)
+    is_given = is_function_frame(frame) and text in script.parameters(frame)
+    return not (is_given and len(script.callers(frame)) > 1)  # type: ignore[arg-type]
 
 
 def shards_layers(script: Script) -> ast.Call | None:

@@ -26,14 +26,25 @@ class Remembered:
 
         Returns it, and what was made of ``own`` before in place of which it now stands, or None.
         """
-        known, state = self._made.get(id(own)), (plan, _attributes(own))
-        if known is not None and known[0]() is own and known[1] == state:
-            return known[2], None
+        known = self._made.get(id(own))
+        if (there := self.known(own, plan)) is not None:
+            return there, None
         made = make()
         if made is own:
             return made, None
-        self._made[id(own)] = (weakref.ref(own, self._remover(id(own))), state, made)
+        self.put(own, plan, made)
         return made, None if known is None else known[2]
+
+    def known(self, own: Any, plan: DataPlan) -> Any:
+        """What was made of ``own`` with this plan; None if nothing was, or the script has changed it since."""
+        known = self._made.get(id(own))
+        same = known is not None and known[0]() is own and known[1] == (plan, _attributes(own))
+        return known[2] if known is not None and same else None
+
+    def put(self, own: Any, plan: DataPlan, made: Any) -> None:
+        """Remember what was made of ``own`` with this plan."""
+        state = (plan, _attributes(own))
+        self._made[id(own)] = (weakref.ref(own, self._remover(id(own))), state, made)
 
     def _remover(self, key: int) -> Callable[[object], None]:
         made = self._made

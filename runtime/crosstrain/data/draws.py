@@ -11,6 +11,7 @@ a count and from the rank.
 
 from __future__ import annotations
 
+import hashlib
 import random
 import sys
 from collections.abc import Iterator
@@ -252,6 +253,16 @@ class Draws:
             self._own, self._loaded = own, None
         self._for_good = state["for_good"]
         self._settle()
+
+    def digests(self) -> dict[str, str]:
+        """A digest of each stream that is in place, for a comparison with other processes."""
+        states = _plain(self._capture())
+        return {
+            name: hashlib.blake2b(
+                repr(state.tolist() if isinstance(state, Tensor) else state).encode()
+            ).hexdigest()
+            for name, state in states.items()
+        }
 
     # -- the states --------------------------------------------------------------------------------
 

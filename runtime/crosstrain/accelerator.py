@@ -384,7 +384,6 @@ class Accelerator(
             self._prepared.schedulers.append(scheduler)
         return scheduler
 
-
     # -- the step ---------------------------------------------------------------------------------
 
     def backward(self, loss: Tensor, **kwargs: Any) -> None:

@@ -40,6 +40,7 @@ from crosstrain.utils.dataclasses import (
 # Attributes that are not pickled, because `_compose` makes them.
 _PARTS = {"_comm", "_gradients", "_prepared", "_accumulation", "_clipping", "_consistency", "_first_step"}
 _PARTS |= {
+    "_others",
     "_outside",
     "_batch_rows",
     "_loose",

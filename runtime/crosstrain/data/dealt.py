@@ -18,8 +18,9 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.random_streams import COMMON, State, capture, restore
+from crosstrain.data.active_loaders import ActiveLoaders
 from crosstrain.data.first_items import Fingerprint
-from crosstrain.data.loader import Feed, Iterations, Pass, Peekable, Prepared, PreparedLoader, Progress, Read
+from crosstrain.data.loader import Feed, Pass, Peekable, Prepared, PreparedLoader, Progress, Read
 from crosstrain.data.options import DataPlan
 from crosstrain.data.order_rng import OrderRng
 from crosstrain.data.samplers import known_length
@@ -42,16 +43,14 @@ class Given(NamedTuple):
 
 
 END: Any = object()
+_THERE = (list, tuple, range)
 TIMED = 20  # steps after which a process says what reading the others' batches costs
 DEAR = 0.1  # part of the time, from which on it says so
 
 _told: set[Given] = set()  # what the main process has told about
 
-read_alike: Callable[[], AbstractContextManager[object]] = nullcontext
-"""A context in which random numbers come from the streams that all processes share."""
 
-
-def deal(batches: Any, comm: Comm, plan: DataPlan, active: Iterations, given: Given) -> DealtLoader:
+def deal(batches: Any, comm: Comm, plan: DataPlan, active: ActiveLoaders, given: Given) -> DealtLoader:
     """Return a loader of this process's batches of an iterable; its other attributes and methods are the iterable's."""
     raw: DataLoader[Any] = DataLoader(_Nothing(), batch_size=None)
     attributes = dict(vars(raw))
@@ -63,7 +62,7 @@ def deal(batches: Any, comm: Comm, plan: DataPlan, active: Iterations, given: Gi
     even = plan.even_batches
     how = BatchSplit(parts=comm.world, part=comm.rank, size=None, even=even)
     place = comm.placer(plan.non_blocking, str(given)) if plan.put_on_device else None
-    feed = DealtFeed(batches, how, OrderRng(comm, [], "nothing"), comm, given)
+    feed = DealtFeed(batches, how, OrderRng(comm, [], "nothing"), comm, active, given)
     attributes["_crosstrain"] = Prepared(comm, plan, active, feed, place, Progress(), batches)
     loader = object.__new__(_class_for(type(batches)))
     vars(loader).update(attributes)
@@ -166,8 +165,17 @@ class DealtFeed(Feed):
 
     index_sampler = None
 
-    def __init__(self, batches: Any, how: BatchSplit, rng: OrderRng, comm: Comm, given: Given) -> None:
+    def __init__(
+        self,
+        batches: Any,
+        how: BatchSplit,
+        rng: OrderRng,
+        comm: Comm,
+        active: ActiveLoaders,
+        given: Given,
+    ) -> None:
         self._batches = batches
+        self._active = active
         self._how = how
         self.rng = rng
         self.comm = comm
@@ -181,7 +189,7 @@ class DealtFeed(Feed):
         return self._how
 
     def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
-        with read_alike():
+        with self.common_draws():
             here = capture(COMMON)
             start: State = {"generators": []} | (here if resume is None else resume)
             if resume is not None:
@@ -196,6 +204,10 @@ class DealtFeed(Feed):
                 restore(here)
         return DealtPass(loader, source, self, start, skip, firsts)
 
+    def common_draws(self) -> AbstractContextManager[None]:
+        """A context for what all processes read alike. The items of a list are there already, and draw nothing."""
+        return nullcontext() if isinstance(self._batches, _THERE) else self._active.draws.common()
+
     def _iterator(self) -> Iterator[Any]:
         try:
             return iter(self._batches)
@@ -206,7 +218,7 @@ class DealtFeed(Feed):
 
     def length(self) -> int | None:
         """The number of batches where it is sure: a class's own `__len__` may be its number of samples."""
-        return len(self) if isinstance(self._batches, (list, tuple, range)) else None
+        return len(self) if isinstance(self._batches, _THERE) else None
 
     def __len__(self) -> int:
         number = known_length(self._batches)
@@ -274,8 +286,22 @@ class DealtPass(Pass):
             self._feed.ahead[:0] = ahead if self._alone else self._group
 
     def _read(self) -> Any:
-        with read_alike():
+        with self._feed.common_draws():
             return next(self._source, END)
+
+    def _read_group(self, item: Any, copied: bool) -> list[Any]:
+        """The batches of the step that begins with ``item``; fewer where the sequence ends.
+
+        copied: whether to copy them, because the script may fill the same memory again for the next one.
+        """
+        keep = _copied if copied else lambda batch: batch
+        group = [keep(item)]
+        before = time.perf_counter()
+        with self._feed.common_draws():
+            while len(group) < self._feed.how.parts and (more := next(self._source, END)) is not END:
+                group.append(keep(more))
+        self._reading += time.perf_counter() - before
+        return group
 
     def _deal(self) -> Iterator[tuple[Any, Counts | None]]:
         feed = self._feed
@@ -291,11 +317,7 @@ class DealtPass(Pass):
             return
         begun, copied = time.perf_counter(), self._firsts == []
         while item is not END:
-            group = [_copied(item)] if copied else [item]
-            before = time.perf_counter()
-            while len(group) < how.parts and (more := self._read()) is not END:
-                group.append(_copied(more) if copied else more)
-            self._reading += time.perf_counter() - before
+            group = self._read_group(item, copied)
             self._firsts = self._firsts or group
             copied, self._group = False, group
             mine, counts = self._share(group)
@@ -385,8 +407,6 @@ class DealtPass(Pass):
 
 
 def _copied(item: Any) -> Any:
-    """A copy of the item, because the script may fill the same memory again for the next one."""
-
     def copy(leaf: Any) -> Any:
         if isinstance(leaf, Tensor):
             return leaf.clone()

@@ -30,6 +30,8 @@ _NO_BATCHES = (
     Sampler,
 )
 
+_TRAINED = (nn.Parameter, nn.Module, Optimizer, LRScheduler, DataLoader)
+
 
 def gives_batches(obj: Any) -> bool:
     """Whether a loop over the object may give batches that can be dealt.
@@ -41,11 +43,11 @@ def gives_batches(obj: Any) -> bool:
     if isinstance(obj, range):
         return True
     if isinstance(obj, Sequence):
-        return len(obj) > 0 and not _holds(obj[0], nn.Parameter) and Fingerprint(obj[0]).known
+        return len(obj) > 0 and not _holds(obj[0], _TRAINED) and Fingerprint(obj[0]).known
     return hasattr(obj, "__iter__")
 
 
-def _holds(item: Any, kind: type) -> bool:
+def _holds(item: Any, kind: tuple[type, ...]) -> bool:
     if isinstance(item, (list, tuple)):
         return any(_holds(value, kind) for value in item)
     return isinstance(item, kind)

@@ -227,15 +227,18 @@ class Accelerator(
         """Prepare models, optimizers, loaders and schedulers for this run.
 
         Returns the objects in the order given, or the object itself where there is only one. Models, optimizers and
-        schedulers are changed in place; a loader is replaced by a prepared copy; an object of any other type is
-        returned as it is. The order of the arguments does not matter, and preparing an object twice changes nothing.
+        schedulers are changed in place; a loader is replaced by a prepared copy. Batches that come from no DataLoader (a
+        generator, a list, a range, a class with `__iter__`) are dealt whole: of P processes each takes every P-th. In an
+        object that iterates a DataLoader of its own, that is prepared; of an object that steps optimizers, these are. An
+        object of any other type is returned as it is. The order of the arguments does not matter, and preparing an
+        object twice changes nothing.
 
         Args:
             device_placement: for each object, whether it moves to `device`; None for the Accelerator's own option.
 
         Raises:
-            ValueError: ``device_placement`` has another length than ``args``; an optimizer has no parameter of any
-                prepared model; or a loader cannot be split, or is not the same on all processes.
+            ValueError: ``device_placement`` has another length than ``args``; or a loader cannot be split, or is not
+                the same on all processes.
             RuntimeError: the ranks' models differ.
         """
         places = list(device_placement) if device_placement is not None else [None] * len(args)
@@ -243,11 +246,15 @@ class Accelerator(
             raise ValueError(f"device_placement has {len(places)} entries for {len(args)} objects")
         self.state.ensure_alive()
         ready = list(args)
+        known: tuple[type, ...] = ()
         for kind, work in self._preparations():
+            known += (kind,)
             for index, obj in enumerate(args):
                 if isinstance(obj, kind):
                     ready[index] = work(obj, places[index])
-        self._check_passed(args)
+        for index, obj in enumerate(args):
+            if not isinstance(obj, known):
+                ready[index] = self._others.prepare(obj, self._data_plan(places[index]), index, len(args))
         self._announcement.make()
         return ready[0] if len(ready) == 1 else tuple(ready)
 
@@ -287,6 +294,8 @@ class Accelerator(
             )
             if self.dynamo_plugin is not None:
                 compile_prepared(model, self.dynamo_plugin)
+            if RUN.sharded:  # optimizers that were prepared before
+                self._adopt_sharded(*self._prepared.optimizers)
         if sync is not None and sync not in self._prepared.syncs:
             self._prepared.syncs.append(sync)
         return model
@@ -294,12 +303,13 @@ class Accelerator(
     def prepare_optimizer(self, optimizer: Optimizer, device_placement: bool | None = None) -> Optimizer:
         """Prepare an optimizer in place and return it.
 
-        Its `step` and `zero_grad` do nothing before the last micro-batch of an accumulation window.
+        Its `step` and `zero_grad` do nothing before the last micro-batch of an accumulation window. Parameters that
+        belong to no prepared model become equal on every rank, and their gradients are averaged too.
+
+        Raises RuntimeError where the ranks' parameters differ in number, shape or dtype.
         """
         if RUN.sharded:
-            from crosstrain.step.fsdp import adopt_optimizer
-
-            adopt_optimizer(optimizer)
+            self._adopt_sharded(optimizer)
         gate, several = gate_of(optimizer), self._comm.averages
         if gate is not None and not gate.serves(self._gradients, several=several):
             gate.release()
@@ -312,13 +322,22 @@ class Accelerator(
                 self._precision.loss_scale,
                 self._before_step if several else None,
                 self._after_step if self._comm.world > 1 else self._comm.step_done,
+                self._loose.adopt,
             )
         if optimizer not in self._prepared.optimizers:
             self._prepared.optimizers.append(optimizer)
             self._prepared.gates.append(gate)
             if self._precision.loss_scale is not None:
                 self._precision.loss_scale.wait = len(self._prepared.gates) > 1
+        self._loose.adopt(optimizer)
+        checks.held("module")
         return optimizer
+
+    def _adopt_sharded(self, *optimizers: Optimizer) -> None:
+        from crosstrain.step.fsdp import adopt_optimizer
+
+        for optimizer in optimizers:
+            adopt_optimizer(optimizer)
 
     def prepare_data_loader(
         self,
@@ -365,14 +384,6 @@ class Accelerator(
             self._prepared.schedulers.append(scheduler)
         return scheduler
 
-    def _check_passed(self, args: tuple[Any, ...]) -> None:
-        """Report arguments that would train unsynchronised, or on the same batches on every rank."""
-        fed_at = prepare_checks.note_feeders(args, self.is_main_process)
-        self._first_step.fed_at = fed_at or self._first_step.fed_at
-        for optimizer in self._prepared.optimizers:
-            told = self.is_main_process and any(optimizer is obj for obj in args)
-            prepare_checks.check_optimizer(optimizer, self._prepared.models, told)
-
     # -- the step ---------------------------------------------------------------------------------
 
     def backward(self, loss: Tensor, **kwargs: Any) -> None:
@@ -381,7 +392,7 @@ class Accelerator(
         The loss, a scalar tensor, is divided by the accumulation steps. With ``even_batches="weighted"`` it is
         multiplied by this rank's share of the rows, and with ``loss_reduction="sum"`` by the number of ranks.
 
-        Raises RuntimeError, with several processes, where no model was prepared, and where the loss is a sum over
+        Raises RuntimeError, with several processes, where no model or optimizer was prepared, and where the loss is a sum over
         rows although ``loss_reduction`` says "mean".
         """
         gradients = self._gradients
@@ -391,11 +402,11 @@ class Accelerator(
         if self._accumulation.window != 1:
             loss = loss / self._accumulation.window
         if self._comm.averages:
-            if not self._prepared.models:
+            if not self._prepared.models and not self._prepared.optimizers:
                 raise RuntimeError(
-                    "backward was called, but no model was prepared: every process would train a model of its own. "
-                    "Pass the model to `prepare` (and the optimizer and the loader with it), or call "
-                    "loss.backward() where processes are meant to differ."
+                    "backward was called, but no model or optimizer was prepared: every process would train a model of "
+                    "its own. Pass them to `prepare` (and the loader with them), or call loss.backward() where "
+                    "processes are meant to differ."
                 )
             loss = self._batch_rows.apply(loss, given, self.loss_reduction)
             if self._first_step.wants_loss:
@@ -411,8 +422,8 @@ class Accelerator(
             for gate in self._prepared.gates:
                 gate.pending = True
 
-    def _plain_backward(self) -> None:
-        refuse_plain_backward(self.loss_reduction)
+    def _plain_backward(self, loose: bool) -> None:
+        refuse_plain_backward(self.loss_reduction, loose)
         self._outside.backward()
 
     def _check_loss(self, loss: Tensor) -> None:
@@ -424,8 +435,10 @@ class Accelerator(
         models.share_fault(self._prepared.syncs, fault)
 
     def _before_step(self, optimizer: Optimizer) -> None:
+        self._loose.adopt_new(optimizer)
         models.average_local(self._prepared.syncs)
-        self._first_step.before(optimizer)
+        self._first_step.before()
+        self._first_steps.before(optimizer)
 
     def _after_step(self) -> None:
         for sync in self._prepared.syncs:
@@ -442,7 +455,7 @@ class Accelerator(
         weights at the end. ``even_batches`` replaces that option of the prepared map-style loaders inside. Warns,
         and has no other effect, for models that are sharded or were not prepared.
         """
-        syncs = [models.sync_of(model) for model in joinables if isinstance(model, nn.Module)]
+        syncs = models.joined_syncs([model for model in joinables if isinstance(model, nn.Module)])
         return join(syncs, self._comm, self._prepared.loaders, even_batches)
 
     def profile(

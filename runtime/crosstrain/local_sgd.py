@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from crosstrain.state import RUN
-from crosstrain.step.model import is_sharded, sync_of
+from crosstrain.step.model import is_sharded, syncs_of
 
 if TYPE_CHECKING:
     from crosstrain.accelerator import Accelerator
@@ -46,8 +46,7 @@ class LocalSGD:
         self._stack.close()
         if self.enabled and exception[0] is None:
             self._average()
-            sync = sync_of(self._model)
-            if sync is not None:
+            for sync in syncs_of(self._model):
                 sync.discard()
 
     def step(self) -> None:
@@ -57,5 +56,8 @@ class LocalSGD:
             self._average()
 
     def _average(self) -> None:
-        for param in self._model.parameters():
+        averaged = dict.fromkeys(self._model.parameters())
+        for sync in syncs_of(self._model):  # loose parameters of its optimizer, too
+            averaged.update(dict.fromkeys(sync.parameters()))
+        for param in averaged:
             param.data.copy_(RUN.comm.all_reduce(param.data, "mean"))

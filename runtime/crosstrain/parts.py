@@ -5,17 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
 from crosstrain.checkpoint.training import Training
 from crosstrain.comm.protocol import Comm
 from crosstrain.compat.further_members import Trigger
 from crosstrain.data.evaluation import EvaluationLoaders
 from crosstrain.data.options import DataPlan
 from crosstrain.options import Handlers
+from crosstrain.other_objects import OtherObjects
 from crosstrain.state import RUN, AcceleratorState
 from crosstrain.step.accumulation import Accumulation
 from crosstrain.step.announcement import Announcement
 from crosstrain.step.batch_rows import BatchRows
 from crosstrain.step.clipping import Clipping
+from crosstrain.step.first_steps import FirstSteps
+from crosstrain.step.loose_parameters import LooseParameters
 from crosstrain.step.own_draws import TrainingOutside
 from crosstrain.step.precision import Precision
 from crosstrain.step.prepared import PreparedObjects
@@ -34,8 +40,11 @@ from crosstrain.utils.dataclasses import (
 # Attributes that are not pickled, because `_compose` makes them.
 _PARTS = {"_comm", "_gradients", "_prepared", "_accumulation", "_clipping", "_consistency", "_first_step"}
 _PARTS |= {
+    "_others",
     "_outside",
     "_batch_rows",
+    "_loose",
+    "_first_steps",
     "_sharding",
     "_trackers",
     "_training",
@@ -57,6 +66,15 @@ class Parts:
     def _data_plan(self, device_placement: bool | None = None) -> DataPlan:
         raise NotImplementedError
 
+    def _plain_backward(self, loose: bool) -> None:
+        raise NotImplementedError
+
+    def prepare_data_loader(self, data_loader: DataLoader[Any]) -> DataLoader[Any]:
+        raise NotImplementedError
+
+    def prepare_optimizer(self, optimizer: Optimizer) -> Optimizer:
+        raise NotImplementedError
+
     def _compose(
         self,
         comm: Comm,
@@ -74,8 +92,13 @@ class Parts:
         self._training_mode = TrainingModeWatch(prepared)
         self._first_step = FirstStep(comm)
         self._outside = TrainingOutside(comm, gradients)
+        self._first_steps = FirstSteps(comm, prepared, self._consistency)
+        self._loose = LooseParameters(comm, prepared, self.handlers.ddp, self._plain_backward)
         self._batch_rows = BatchRows(comm, gradients)
         self._evaluations = EvaluationLoaders(comm, gradients.active, self._data_plan, lambda: RUN.sharded)
+        self._others = OtherObjects(
+            comm, prepared, gradients.active, self.prepare_data_loader, self.prepare_optimizer
+        )
         self._sharding = Sharding(comm, prepared, plugin, parallelism)
         self._trackers = Trackers(self.log_with, project)
         self._training = Training(

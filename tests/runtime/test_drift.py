@@ -189,6 +189,7 @@ def test_what_ranks_may_do_apart(case: str) -> None:
 
 def _rounding() -> list[str]:
     training = Training()
+    training.epoch()
     training.spoil(1e-7)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -225,10 +226,10 @@ def test_uneven_passes_are_not_compared() -> None:
 def _dispatched(spoiled: bool) -> str:
     training = Training()
     loader = training.accelerator.prepare(DataLoader(Stream(), BATCH))
-    if spoiled:
-        training.spoil()
     try:
-        for batch in loader:
+        for number, batch in enumerate(loader):
+            if spoiled and number == 1:
+                training.spoil()
             training.step([batch])
     except RuntimeError as error:
         return str(error)
@@ -266,12 +267,12 @@ def _wrapped(spoiled: bool) -> str:
     model, optimizer, loader = accelerator.prepare(
         model, SGD(model.parameters(), 0.1), DataLoader(torch.randn(ROWS, 3), BATCH)
     )
-    if spoiled and accelerator.is_last_process:
-        optimizer.param_groups[0]["lr"] = 0.1 + 1e-8
-        with torch.no_grad():
-            model.module.weight *= 1.5
     try:
-        for batch in loader:
+        for number, batch in enumerate(loader):
+            if spoiled and accelerator.is_last_process and number == 1:
+                optimizer.param_groups[0]["lr"] = 0.1 + 1e-8
+                with torch.no_grad():
+                    model.module.weight *= 1.5
             accelerator.backward(model(batch).square().mean())
             optimizer.step()
             optimizer.zero_grad()

@@ -76,8 +76,6 @@ def test_optimizers_that_are_none_of_ours_step_as_ever(options: dict[str, Any]) 
 
 
 class Scaled(nn.Module):
-    """A model whose temperature stands outside of it."""
-
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
@@ -86,51 +84,6 @@ class Scaled(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.linear(x)
         return out
-
-
-def _replaced_layer() -> str:
-    accelerator = Accelerator(cpu=True)
-    model, batches = accelerator.prepare(Scaled(), loader())
-    model.linear = nn.Linear(3, 1)
-    optimizer = accelerator.prepare(SGD(model.parameters(), 0.1))
-    try:
-        run(accelerator, model, optimizer, batches)
-    except RuntimeError as error:
-        return str(error)
-    return "no error"
-
-
-def test_layers_that_come_after_prepare_are_noticed() -> None:
-    """Nobody averages them: DDP's buckets, too, hold what the model had when it was wrapped."""
-    for said in run_ranks(_replaced_layer, 2):
-        assert "2 parameters that no model had when it was prepared" in said
-
-
-def _loose(average: bool) -> list[float] | str:
-    accelerator = Accelerator(cpu=True)
-    model, temperature = Scaled(), nn.Parameter(torch.ones(()))
-    optimizer = SGD([*model.parameters(), temperature], 0.1)
-    model, optimizer, batches = accelerator.prepare(model, optimizer, loader())
-    for x in batches:
-        accelerator.backward((model(x) * temperature).square().mean())
-        if average:
-            temperature.grad = accelerator.reduce(temperature.grad, "mean")
-        try:
-            optimizer.step()
-        except RuntimeError as error:
-            return str(error)
-        optimizer.zero_grad()
-    values: list[float] = accelerator.gather(temperature.detach()).tolist()
-    return values
-
-
-def test_parameters_of_no_prepared_model_must_not_drift_apart() -> None:
-    """accelerate lets every rank train its own value of them."""
-    for said in run_ranks(_loose, 2, False):
-        assert "trains 1 parameters that no model had when it was prepared" in said
-        assert "accelerator.reduce(param.grad, 'mean')" in said
-    for zero, one in run_ranks(_loose, 2, True):
-        assert zero == one != 1.0
 
 
 def _loader_of_its_own(apart: bool) -> list[str]:

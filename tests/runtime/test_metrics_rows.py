@@ -282,6 +282,22 @@ def test_several_rows_for_a_sample_are_said_once_where_they_are_cut() -> None:
     assert "2 rows of each sample" in zero[0] and zero[0].startswith(f"{__file__}:")
 
 
+def _names() -> list[str]:
+    accelerator = Accelerator(cpu=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for x in _loader(accelerator, 5, 4):
+            assert len(accelerator.gather_for_metrics([str(i) for i in range(3 * len(x))])) == 15
+    return [str(warning.message) for warning in caught]
+
+
+def test_a_list_that_may_be_one_for_each_process_is_said_on_all() -> None:
+    """Twelve names for four rows: three of each row, or one list."""
+    for said in run_ranks(_names, 2):
+        assert len(said) == 1
+        assert "3 rows of each sample" in said[0] and "gather_object" in said[0]
+
+
 def _square() -> int:
     accelerator = Accelerator(cpu=True)
     return sum(

@@ -314,20 +314,6 @@ def test_different_models_are_named() -> None:
         assert "weight" in message
 
 
-def _foreign_optimizer() -> str:
-    accelerator = Accelerator(cpu=True)
-    net, other = nn.Linear(2, 2), nn.Linear(2, 2)
-    try:
-        accelerator.prepare(net, torch.optim.SGD(other.parameters(), lr=0.1))
-    except ValueError as error:
-        return str(error)
-    return "no error"
-
-
-def test_an_optimizer_on_other_parameters_is_named() -> None:
-    assert all("holds no parameter of a prepared model" in text for text in run_ranks(_foreign_optimizer, 2))
-
-
 def _unseeded() -> list[float]:
     torch.manual_seed(torch.seed())
     accelerator = Accelerator(cpu=True)

@@ -14,6 +14,7 @@ from crosstrain.checkpoint.host_copies import Frozen, HostCopies
 from crosstrain.checkpoint.training import Training, file_name, single_states
 from crosstrain.checkpoint.weights import save_object, save_safetensors
 from crosstrain.step import model as models
+from crosstrain.step.loose_parameters import loose_parameters
 
 COPIES = HostCopies()
 
@@ -123,5 +124,8 @@ def _waiting_gradients(training: Training, folder: Path) -> list[Part]:
         {name: param.grad for name, param in module.named_parameters() if param.grad is not None}
         for module in training.prepared.models
     ]
+    loose = loose_parameters(training.prepared)
+    if loose:
+        waiting.append({name: param.grad for name, param in loose.items() if param.grad is not None})
     state = training.comm.to_host(waiting)
     return [_plain(folder / f"gradients_{training.comm.rank}.pt", state)]

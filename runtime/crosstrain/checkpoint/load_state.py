@@ -22,6 +22,7 @@ from crosstrain.checkpoint.training import (
 )
 from crosstrain.checkpoint.weights import load_into, load_weights
 from crosstrain.step import model as models
+from crosstrain.step.loose_parameters import LooseValues, loose_parameters
 from crosstrain.utils.messages import say
 from crosstrain.utils.random import set_seed
 
@@ -45,6 +46,7 @@ def load_state(
         for index, obj in enumerate(objects):
             path = source / file_name(name, index, suffix)
             _load_part(training, obj, path, required=name == "optimizer", reading=reading)
+    training.prepared.positions = _further_positions(training, source, reading)
     _load_custom(training, source, reading)
     _continue(training, source, manifest)
     if training.comm.rank == 0:
@@ -82,6 +84,16 @@ def _choose_source(training: Training, input_dir: str | Path | None) -> Path:
     if not config.automatic_checkpoint_naming or config.project_dir is None:
         raise ValueError("load_state needs a directory, or a project with automatic_checkpoint_naming")
     return manifests.newest(Path(config.project_dir).absolute())
+
+
+def _further_positions(training: Training, source: Path, reading: Reading) -> dict[int, Any]:
+    """By their index, positions of loaders that this run has not prepared yet, as batches that a loop makes at its head."""
+    found: dict[int, Any] = {}
+    index = len(training.prepared.loaders)
+    while (path := source / file_name("loader", index, ".bin")).is_file():
+        found[index] = state_files.load(path, reading)
+        index += 1
+    return found
 
 
 def _check_source(source: Path) -> None:
@@ -159,13 +171,15 @@ def _load_waiting_gradients(training: Training, source: Path, manifest: Manifest
             "the accumulation window in the checkpoint cannot be continued; a new window begins", stacklevel=5
         )
         return
-    for module, waiting in zip(training.prepared.models, state_files.load(path), strict=True):
-        for name, param in module.named_parameters():
+    owners = [dict(module.named_parameters()) for module in training.prepared.models]
+    if loose := loose_parameters(training.prepared):
+        owners.append(loose)
+    for named, waiting in zip(owners, state_files.load(path), strict=True):
+        for name, param in named.items():
             if name in waiting:
                 param.grad = waiting[name].to(param.device)
-        sync = models.sync_of(module)
-        if sync is not None:
-            sync.mark_local()
+    for sync in training.prepared.syncs:
+        sync.mark_local()
     for gate in training.prepared.gates:
         gate.pending = True
 
@@ -182,7 +196,7 @@ def announce_resume(loaders: list[Any]) -> None:
 
 
 def _describe(obj: Any) -> str:
-    return str(obj) if isinstance(obj, Position) else f"the {type(obj).__name__}"
+    return str(obj) if isinstance(obj, (Position, LooseValues)) else f"the {type(obj).__name__}"
 
 
 def _weights_file(source: Path, index: int) -> Path:

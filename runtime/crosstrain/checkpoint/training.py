@@ -12,6 +12,7 @@ from torch import nn
 from crosstrain.checkpoint.manifests import CorruptCheckpointError
 from crosstrain.comm.protocol import Comm
 from crosstrain.step.accumulation import Accumulation
+from crosstrain.step.loose_parameters import LooseValues
 from crosstrain.step.precision import Precision
 from crosstrain.step.prepared import PreparedObjects
 from crosstrain.step.replica_consistency import ReplicaConsistency
@@ -81,8 +82,10 @@ class Position:
 def single_states(training: Training) -> list[tuple[str, str, list[Any]]]:
     """File name, suffix and objects of each kind of state that has a file per object."""
     loss_scale = training.precision.loss_scale
+    loose = LooseValues(training.prepared)
     return [
         ("optimizer", ".bin", _optimizer_states(training)),
+        ("loose_parameters", ".bin", [loose] if loose else []),
         ("scheduler", ".bin", training.prepared.schedulers),
         ("loader", ".bin", [Position(loader) for loader in training.prepared.loaders]),
         ("scaler", ".pt", [] if loss_scale is None else [loss_scale.scaler]),
@@ -95,10 +98,12 @@ def _optimizer_states(training: Training) -> list[Any]:
         return list(prepared.optimizers)
     from crosstrain.checkpoint.sharded import WholeOptimizer, model_of
 
+    sharded = [param for model in prepared.models for param in model.parameters()]
     return [
-        WholeOptimizer(gate, prepared.models)
+        WholeOptimizer(gate, prepared.models) if gate.owns(sharded) else gate.optimizer
         for gate in prepared.gates
-        if not training.sharding.saves_in_parts(model_of(gate.optimizer, prepared.models))
+        if not gate.owns(sharded)
+        or not training.sharding.saves_in_parts(model_of(gate.optimizer, prepared.models))
     ]
 
 

@@ -174,20 +174,25 @@ class BatchInHand(NamedTuple):
         )
 
     def warn_of_several(self, columns: Iterable[Column]) -> None:
-        """Warn, once per calling line, where several rows per sample are assumed and some are left out."""
+        """Warn, once per calling line, where several rows per sample are assumed and some are left out.
+
+        Of a list every process says it, because it may as well be one list for each of them.
+        """
         counts = self.counts
-        if counts is None or counts.rows == counts.real or self.rank or not self.held(counts):
+        if counts is None or counts.rows == counts.real or not self.held(counts):
             return
         held = self.held(counts)
         for column in columns:
             size = column.size or 0
             several = size > held and size % held == 0 and not self.collected(column)
-            if several and checks.first_use("rows per sample"):
+            if several and (self.rank == 0 or not column.array) and checks.first_use("rows per sample"):
+                gathered = "accelerator.gather() or accelerator.reduce()"
+                instead = gathered if column.array else "crosstrain.utils.gather_object()"
                 warnings.warn(
                     f"{checks.here()}: gather_for_metrics got {column.name} for a batch of {held} rows, and takes it "
                     f"for {size // held} rows of each sample, one sample after the other; those of samples "
-                    f"that only complete the batch are left out. If dimension 0 is something else, use "
-                    f"accelerator.gather() or accelerator.reduce().",
+                    f"that only complete the batch are left out. If {'dimension 0' if column.array else 'the list'} is something else, "
+                    f"use {instead}.",
                     stacklevel=2,
                 )
 

@@ -115,9 +115,10 @@ def _note(found: list[Column], hand: BatchInHand) -> None:
     if hand.counts is None:
         checks.expect(KIND)
         logger.debug("the loader cannot tell completed rows from real ones; nothing is dropped")
-    elif any(column.array for column in found):
+        return
+    if any(column.array for column in found):
         checks.held(KIND)
-        hand.warn_of_several(found)
+    hand.warn_of_several(found)
 
 
 def _gather_objects(data: Any, found: list[Column], hand: BatchInHand, comm: Comm, listed: bool) -> Any:

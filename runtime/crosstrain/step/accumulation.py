@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from torch import nn
 
@@ -82,10 +82,13 @@ class Accumulation:
             )
 
     def _local(self, accumulated: tuple[nn.Module, ...]) -> AbstractContextManager[object]:
-        """A context that keeps gradients of these models (or of all) local, unless the micro-batch ends the window."""
+        """A context that keeps gradients of these models (or of all) and of loose parameters local.
+
+        It has no effect in the micro-batch that ends the window.
+        """
         stack = ExitStack()
         if not self.gradients.sync_gradients and not self.gradients.sync_each_batch:
-            for model in accumulated or tuple(self._prepared.models):
+            for model in (*(accumulated or self._prepared.models), None):
                 stack.enter_context(no_sync(model))
         return stack
 
@@ -112,13 +115,16 @@ class Accumulation:
         return min(gradients.steps, here.length - here.done + 1)
 
 
-def no_sync(model: nn.Module | None) -> AbstractContextManager[None]:
+@contextmanager
+def no_sync(model: nn.Module | None) -> Iterator[None]:
     """A context that keeps the gradients of this model local.
 
-    For None, and for a model that was not prepared, the context has no effect.
+    None means those of the parameters that belong to no prepared model.
     """
-    sync = None if model is None else models.sync_of(model)
-    return nullcontext() if sync is None else sync.no_sync()
+    with ExitStack() as stack:
+        for sync in models.syncs_of(model):
+            stack.enter_context(sync.no_sync())
+        yield
 
 
 class AccumulationMembers:
@@ -164,10 +170,16 @@ class AccumulationMembers:
         return self._accumulation.accumulate(*accumulated)
 
     def no_sync(self, model: nn.Module | None = None) -> AbstractContextManager[None]:
-        """Return a context in which backward passes leave gradients local; without effect with one process."""
+        """Return a context in which backward passes leave gradients local; without effect with one process.
+
+        ``model``: whose gradients; None for those of an optimizer's parameters that belong to no prepared model.
+        """
         return no_sync(model)
 
-    def trigger_sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
+    @contextmanager
+    def trigger_sync_in_backward(self, model: nn.Module) -> Iterator[None]:
         """Return a context in which backward passes average gradients, also those of losses from under `no_sync`."""
-        sync = models.sync_of(model)
-        return nullcontext() if sync is None else sync.sync()
+        with ExitStack() as stack:
+            for sync in models.syncs_of(model):
+                stack.enter_context(sync.sync())
+            yield

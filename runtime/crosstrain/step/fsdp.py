@@ -45,13 +45,13 @@ class ShardedSync:
         self._comm = comm
         self._buffers_due = False
         self.averagings = 0
-        self._averaging = True
+        self.averaging = True
 
     replica = None
 
     @property
     def may_differ(self) -> bool:
-        return not self._averaging
+        return not self.averaging
 
     def parameters(self) -> Iterator[nn.Parameter]:
         return cast("nn.Module", self._model).parameters()
@@ -74,13 +74,17 @@ class ShardedSync:
 
     @contextmanager
     def _set(self, *, averaging: bool) -> Iterator[None]:
-        before, self._averaging = self._averaging, averaging
-        self._model.set_requires_gradient_sync(averaging)
+        before = self.averaging
+        self.require(averaging)
         try:
             yield
         finally:
-            self._averaging = before
-            self._model.set_requires_gradient_sync(before)
+            self.require(before)
+
+    def require(self, averaging: bool) -> None:
+        """Reduce gradients in backward passes from now on, or keep them local."""
+        self.averaging = averaging
+        self._model.set_requires_gradient_sync(averaging)
 
     def average_local(self) -> None:
         pass

@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 from crosstrain.comm.collectives import broadcast_tensors
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.types import HOST
-from crosstrain.step.gradients import check_alike
+from crosstrain.step.starting_values import check_alike
 from crosstrain.utils.dataclasses import FullyShardedDataParallelPlugin
 
 SMALL = 2**16  # bytes; smaller tensors are sent in one buffer, larger ones by themselves
@@ -36,7 +36,7 @@ class UnitWeights:
             nn.Parameter
         ] = []  # keeps them alive: another object could reuse the id of a freed one
         named = dict(model.named_parameters()) | dict(model.named_buffers())
-        check_alike(model, named, comm)
+        check_alike(type(model).__name__, named, comm)
         self._places = _places(model)
         self._unmade = self._check_meta({name for name, tensor in named.items() if tensor.is_meta})
         self._names = {id(tensor): name for name, tensor in named.items()}

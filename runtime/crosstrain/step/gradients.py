@@ -1,4 +1,4 @@
-"""Averaging the gradients of one model over the ranks, whatever method of the model produced the loss.
+"""Averaging the gradients of a model, or of parameters that belong to none, whatever code produced the loss.
 
 Hooks on the parameters notice each gradient. Gradients are copied into flat buckets, and a full bucket is averaged
 while the backward pass goes on. Nothing wraps the model, so that its attributes, keys, copies and methods are the
@@ -15,8 +15,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
@@ -30,7 +29,8 @@ from torch.autograd.function import BackwardCFunction
 from crosstrain.comm.collectives import broadcast_tensors
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.types import HOST
-from crosstrain.step.buckets import BUCKET_BYTES, CommHook, GradientSlot, lay_out, sparse_parameters
+from crosstrain.step.buckets import BUCKET_BYTES, CommHook, GradientSlot, lay_out
+from crosstrain.step.watched_parameters import WatchedParameters
 
 logger = logging.getLogger(__name__)
 
@@ -41,52 +41,41 @@ _ARRIVED_LATE = (
 )
 
 
-def check_alike(model: nn.Module, tensors: Mapping[str, Tensor], comm: Comm) -> None:
-    """Raise RuntimeError where the tensors' names, shapes or dtypes differ over the ranks, naming them (collective)."""
-    mine = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors.items()]
-    for rank, theirs in enumerate(comm.all_gather_object(mine)):
-        if theirs != mine:
-            odd = sorted({entry[0] for entry in set(theirs) ^ set(mine)})
-            raise RuntimeError(
-                f"{type(model).__name__} is not the same model on rank {rank} as on rank {comm.rank}: "
-                f"{', '.join(odd[:5]) or 'the order of its parameters'} differ in name, shape, dtype or "
-                f"requires_grad. Build and freeze the model alike on every rank."
-            )
-
-
 class GradientSync:
-    """Keeps the gradients of one model equal on all ranks.
+    """Keeps the gradients of one model, and of loose parameters, equal on all ranks.
 
     While ``averaging`` is False, backward passes only mark the parameters that they touched; the next averaging
-    includes them all.
+    includes them all. ``watched``: what it averages.
     """
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module | None,
         comm: Comm,
         *,
         bucket_bytes: int = BUCKET_BYTES,
         hook: tuple[CommHook, Any] | None = None,
         send_buffers: bool = True,
         keep_in_buckets: bool = False,
-        plain_backward: Callable[[], None] | None = None,
+        plain_backward: Callable[[bool], None] | None = None,
     ) -> None:
-        """Watch the model (collective). ``keep_in_buckets``: gradients are views of the buckets, as in DDP.
+        """Watch the model, if there is one (collective).
 
-        The other options are those of `model.prepare`, in bytes for ``bucket_bytes``.
+        ``keep_in_buckets``: gradients are views of the buckets, as in DDP. ``plain_backward`` is called in each
+        backward pass outside of Accelerator.backward, with whether it has reached only loose parameters so far. The
+        other options are those of `model.prepare`, in bytes for ``bucket_bytes``.
         """
-        self._model = weakref.ref(
-            model
-        )  # weak: the registry that maps models to this object must not keep them alive
+        self.watched = WatchedParameters(model, comm)
         self.joining: Callable[[], None] | None = None  # called before each averaging
+        self.among_active = False  # averages are over the ranks that still have batches
         self.buffers_due = False  # gradients were averaged since the buffers were last sent
         self.averagings = 0
         self.averaging = True
         self.stale = False  # some gradient is not averaged yet
         self._comm = comm
-        self._sends_buffers = send_buffers
-        self._plain_backward = plain_backward  # called for each backward pass outside of Accelerator.backward
+        self.sends_buffers = send_buffers
+        self._plain_backward = plain_backward
+        self._only_loose = False  # a plain backward pass has reached loose parameters only
         self._managed = False  # inside Accelerator.backward, which calls finish() itself
         self._bucket_bytes = bucket_bytes
         self._hook = hook
@@ -102,18 +91,15 @@ class GradientSync:
         self._reported = False
         self._handles: list[Any] = []
         self._slots: list[GradientSlot] = []
+        self._settled = True  # no parameter was added since the last averaging
+        self._stale_outside = False  # what `stale` was before gradients were to stay local
         self._next = 0
         self._watch()
 
     @property
-    def model(self) -> nn.Module:
-        model = self._model()
-        assert model is not None, "gradients arrived for a model that no longer exists"
-        return model
-
-    @property
-    def replica(self) -> nn.Module:
-        return self.model
+    def replica(self) -> nn.Module | None:
+        """The model; None where there are loose parameters only."""
+        return self.watched.model
 
     @property
     def may_differ(self) -> bool:
@@ -125,17 +111,14 @@ class GradientSync:
             handle.remove()
         self._handles = []
         seen = {slot.name: slot for slot in self._slots}
-        named = list(self.model.named_parameters())
-        self._frozen = [param for _, param in named if not param.requires_grad]
-        self._slots = [GradientSlot(name, param) for name, param in reversed(named) if param.requires_grad]
-        check_alike(self.model, {slot.name: slot.param for slot in self._slots}, self._comm)
+        self._slots = self.watched.slots()
         for slot in self._slots:
             before = seen.get(slot.name)
             slot.touched = before.touched if before else slot.param.grad is not None
         count = len(self._slots) + 2
         self._buckets, riding = lay_out(
             self._slots,
-            sparse_parameters(self.model),
+            self.watched.sparse(),
             self._bucket_bytes,
             0 if self._hook else count,
             keep_gradients=self._keep_in_buckets,
@@ -152,7 +135,36 @@ class GradientSync:
         self._flags: Tensor = torch.zeros(count, device=device) if riding is None else riding
         for slot in self._slots:
             param: Any = slot.param  # torch leaves this method untyped
-            self._handles.append(param.register_post_accumulate_grad_hook(partial(self._arrive, slot)))
+            arrive = partial(self._arrive, slot, slot.name in self.watched.loose)
+            self._handles.append(param.register_post_accumulate_grad_hook(arrive))
+
+    def add(self, loose: Mapping[str, nn.Parameter]) -> None:
+        """Average the gradients of these parameters, too (collective)."""
+        self.watched.loose.update(loose)
+        self._settled = False
+        self._watch()
+        self.stale = self.stale or any(slot.touched for slot in self._slots if slot.name in loose)
+
+    def hand_over(self, params: Iterable[nn.Parameter]) -> bool:
+        """Stop watching the loose parameters among these (collective); returns whether any is not averaged yet."""
+        given = self.watched.give_away(params)
+        stale = self.stale and any(slot.touched for slot in self._slots if slot.name in given)
+        if given:
+            self._watch()
+        return stale
+
+    def register_hook(self, hook: CommHook, state: Any) -> None:
+        """Average with this communication hook from now on (collective); RuntimeError where there is one already."""
+        if self._hook is not None:
+            raise RuntimeError("the model has a communication hook already; only one can be registered")
+        self._hook = hook, state
+        self._watch()
+
+    def _settle(self) -> None:
+        """Lay the buckets out anew if added parameters do not fit into those that were made for them (collective)."""
+        self._settled = True
+        if self.watched.misplaced(self._slots):
+            self._watch()
 
     def close(self) -> None:
         """Stop watching."""
@@ -162,17 +174,19 @@ class GradientSync:
 
     def parameters(self) -> list[nn.Parameter]:
         """The parameters that it watches, and the frozen ones; without those that the model got later."""
-        return [*self._frozen, *(slot.param for slot in self._slots)]
+        return [*self.watched.frozen, *(slot.param for slot in self._slots)]
 
     # -- while a backward pass runs ---------------------------------------------------------------
 
-    def _arrive(self, slot: GradientSlot, _param: Tensor) -> None:
+    def _arrive(self, slot: GradientSlot, loose: bool, _param: Tensor) -> None:
         with self._lock:
             slot.touched = True
             if not self._open:
-                self._begin()
+                self._begin(loose)
             elif self._graph_task != torch._C._current_graph_task_id():
                 self._enter_other_graph()
+            if self._only_loose and not loose:
+                self._note_plain_backward(loose)
             if not self._eager:
                 return
             bucket = slot.bucket
@@ -186,13 +200,18 @@ class GradientSync:
             while self._next < len(self._buckets) - 1 and self._buckets[self._next].waiting == 0:
                 self._start_next()
 
-    def _begin(self) -> None:
-        if not self._managed and self._plain_backward is not None:
-            self._plain_backward()
+    def _note_plain_backward(self, loose: bool) -> None:
+        self._only_loose = loose
+        if self._plain_backward is not None:
+            self._plain_backward(loose)
+
+    def _begin(self, loose: bool) -> None:
+        if not self._managed:
+            self._note_plain_backward(loose)
         self._open = True
         self.stale = True
-        ready = self.averaging and self._held is None and self.joining is None
-        self._eager = ready and not self._thawed()
+        ready = self.averaging and self._held is None and self.joining is None and self._settled
+        self._eager = ready and not self.watched.thawed()
         self._graph_task = torch._C._current_graph_task_id()
         if not self._managed:
             self._finish_after_this_graph()
@@ -203,10 +222,6 @@ class GradientSync:
         self._nested = True
         if not self._managed:
             self._finish_after_this_graph()
-
-    def _thawed(self) -> bool:
-        """Whether a parameter that was frozen when the others were hooked is trainable now."""
-        return any(param.requires_grad for param in self._frozen)
 
     def _finish_after_this_graph(self) -> None:
         """Let the autograd engine call `finish` at the end of a ``loss.backward()`` that the script calls itself."""
@@ -235,8 +250,8 @@ class GradientSync:
 
     def finish(self) -> None:
         """Called at the end of a backward pass: average its gradients, if averaging is on and it reached a parameter."""
-        self._managed = False
-        if not self._open and not self._thawed():
+        self._managed = self._only_loose = False
+        if not self._open and not self.watched.thawed():
             return
         self._open = False
         if self.averaging and self._held is None:
@@ -244,11 +259,11 @@ class GradientSync:
 
     def abandon(self) -> None:
         """Called where a backward pass raised: forget its state. The other ranks notice the error by themselves."""
-        self._managed = self._open = False
+        self._managed = self._open = self._only_loose = False
 
     def average_local(self) -> None:
         """Average what earlier passes left local, before a step or clipping uses it."""
-        if self.averaging and (self.stale or self._thawed()):
+        if self.averaging and (self.stale or self.watched.thawed()):
             self.average()
 
     def mark_local(self) -> None:
@@ -266,6 +281,8 @@ class GradientSync:
 
     def shadow(self) -> None:
         """Take part in one averaging of the other ranks with zeros, because this rank has no more batches."""
+        if not self._settled:
+            self._settle()
         if not self._buckets:
             return
         for bucket in self._buckets:
@@ -278,22 +295,25 @@ class GradientSync:
             bucket.wait(self._comm, self._hook)
         shares = self._read_flags(False)
         self._average_again(shares, empty=True)
+        self._divide_among_active(False)
         for bucket in self._buckets:
             bucket.reset()
         self._raise_fault(shares)
 
     def send_buffers(self) -> None:
         """After a step with averaged gradients, copy rank 0's buffers (batch statistics) to all ranks."""
-        if self.buffers_due and self._sends_buffers and self.joining is None:
-            broadcast_tensors([buffer.detach() for buffer in self.model.buffers()], self._comm)
+        if self.buffers_due and self.sends_buffers and self.joining is None:
+            broadcast_tensors([buffer.detach() for buffer in self.watched.buffers()], self._comm)
         self.buffers_due = False
 
     def average(self) -> None:
         """Average everything that was touched since the last averaging (collective)."""
-        if self._thawed():
+        if self.watched.thawed():
             self._watch()
         if not self._buckets:
             return
+        if not self._settled:
+            self._settle()
         if self.joining is not None:
             self.joining()
         while self._next < len(self._buckets):
@@ -309,6 +329,7 @@ class GradientSync:
         missing = [slot for slot in self._slots if not slot.touched]
         shares = self._read_flags(bool(missing))
         self._average_again(shares)
+        self._divide_among_active(True)
         used = {slot.name for slot, share in zip(self._slots, shares, strict=False) if share > 0}
         for bucket in self._buckets:
             bucket.hand_out(used)
@@ -390,6 +411,12 @@ class GradientSync:
         for bucket in again:
             bucket.wait(self._comm, self._hook)
 
+    def _divide_among_active(self, active: bool) -> None:
+        if self.among_active:
+            active_ranks = sum(self._comm.all_gather_object(active))
+            for bucket in self._buckets:
+                bucket.flat *= self._comm.world / active_ranks
+
     def _raise_fault(self, shares: list[float]) -> None:
         """Raise RuntimeError on all ranks if one of them has a fault."""
         if not shares or shares[len(self._slots) + 1] == 0:
@@ -407,7 +434,7 @@ class GradientSync:
             self._reported = True
             logger.info(
                 "%s: no rank's loss depends on %s%s; they keep their values",
-                type(self.model).__name__,
+                self.watched.title,
                 ", ".join(unused[:5]),
                 " ..." if len(unused) > 5 else "",
             )
@@ -417,19 +444,28 @@ class GradientSync:
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """A context in which backward passes stay local; so do those outside of it, for a loss that was made inside."""
-        before, self.averaging = self.averaging, False
-        was_stale, self.stale = self.stale, False
+        before = self.averaging
+        self.require(False)
         try:
             yield
         finally:
-            self.averaging = before
-            scripted = isinstance(
-                self.model, torch.jit.ScriptModule
-            )  # takes no hooks, and so averages at once, which is right too
-            if before and not self.stale and self._held is None and not scripted:
-                # There was no backward pass yet. A forward pass outside, a step or `sync` ends the wait for one.
-                self._held = self.model.register_forward_pre_hook(lambda *_: self.release())
-            self.stale = self.stale or was_stale
+            self.require(before)
+
+    def require(self, averaging: bool) -> None:
+        """Average in backward passes from now on, or keep their gradients local; see `no_sync` and `averaging`."""
+        if averaging == self.averaging:
+            return
+        self.averaging = averaging
+        if not averaging:
+            self._stale_outside, self.stale = self.stale, False
+            return
+        model = self.replica
+        # TorchScript takes no hooks, and so averages at once, which is right too. So do loose parameters.
+        hooked = model is not None and not isinstance(model, torch.jit.ScriptModule)
+        if model is not None and hooked and not self.stale and self._held is None:
+            # There was no backward pass yet. A forward pass outside, a step or `sync` ends the wait for one.
+            self._held = model.register_forward_pre_hook(lambda *_: self.release())
+        self.stale = self.stale or self._stale_outside
 
     @contextmanager
     def sync(self) -> Iterator[None]:

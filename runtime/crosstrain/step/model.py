@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import count
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from crosstrain.comm.collectives import broadcast_tensors
 from crosstrain.comm.protocol import Comm
 from crosstrain.state import RUN
+from crosstrain.step import ddp_members
 from crosstrain.step.buckets import BUCKET_BYTES, CommHook
-from crosstrain.step.dynamic_subclass import adopt, restore
-from crosstrain.step.gradients import GradientSync, check_alike
+from crosstrain.step.gradients import GradientSync
 from crosstrain.step.precision import Precision, compiled_inner, remove_precision
+from crosstrain.step.starting_values import start_alike
+from crosstrain.step.uneven_inputs import join
 from crosstrain.utils.dataclasses import (
     DDPCommunicationHookType,
     DistributedDataParallelKwargs,
@@ -83,6 +85,10 @@ class ModelSync(Protocol):
 
 # The prepared models, and what keeps each equal (None with one process, or where it needs no averaging).
 _PREPARED: weakref.WeakKeyDictionary[nn.Module, ModelSync | None] = weakref.WeakKeyDictionary()
+# What averages parameters of prepared optimizers that belong to none of these models.
+# Keys are in the order of preparation, which is the same on all ranks.
+_LOOSE: weakref.WeakValueDictionary[int, GradientSync] = weakref.WeakValueDictionary()
+_numbers = count()
 
 
 def is_prepared(model: nn.Module) -> bool:
@@ -97,7 +103,8 @@ def prepared_parameters() -> set[int]:
 
 def averaged_parameters() -> set[int]:
     """The ids of the parameters whose gradients are averaged."""
-    return {id(param) for sync in _PREPARED.values() if sync is not None for param in sync.parameters()}
+    syncs = [sync for sync in (*_PREPARED.values(), *_LOOSE.values()) if sync is not None]
+    return {id(param) for sync in syncs for param in sync.parameters()}
 
 
 def is_sharded(model: nn.Module) -> bool:
@@ -111,6 +118,57 @@ def sync_of(model: nn.Module) -> ModelSync | None:
     return _PREPARED.get(model)
 
 
+def syncs_of(model: nn.Module | None) -> list[ModelSync]:
+    """What averages the model's parameters: its `ModelSync`, or those of its parameters that are loose.
+
+    For None, those of all loose parameters.
+    """
+    if model is None:
+        return list(_LOOSE.values())
+    if model in _PREPARED:
+        sync = _PREPARED[model]
+        return [] if sync is None else [sync]
+    if not _LOOSE:
+        return []
+    mine = {id(param) for param in model.parameters()}
+    return [sync for sync in _LOOSE.values() if any(id(param) in mine for param in sync.parameters())]
+
+
+def joined_syncs(joined: Sequence[nn.Module]) -> list[ModelSync | None]:
+    """What averages these models, and all loose parameters; None for a model that was not prepared and has none."""
+    found: dict[int, ModelSync | None] = {}
+    for model in joined:
+        syncs: Sequence[ModelSync | None] = syncs_of(model) or [None]
+        found |= {id(sync): sync for sync in syncs}
+    return list((found | {id(sync): sync for sync in _LOOSE.values()}).values())
+
+
+def loose_sync(
+    comm: Comm, ddp: DistributedDataParallelKwargs, plain_backward: Callable[[bool], None]
+) -> GradientSync:
+    """A `GradientSync` for parameters that belong to no prepared model."""
+    sync = _gradient_sync(None, comm, ddp, plain_backward)
+    _LOOSE[next(_numbers)] = sync
+    return sync
+
+
+def _gradient_sync(
+    model: nn.Module | None,
+    comm: Comm,
+    ddp: DistributedDataParallelKwargs,
+    plain_backward: Callable[[bool], None] | None,
+) -> GradientSync:
+    return GradientSync(
+        model,
+        comm,
+        bucket_bytes=BUCKET_BYTES if ddp.bucket_cap_mb is None else ddp.bucket_cap_mb << 20,
+        hook=communication_hook(ddp),
+        send_buffers=ddp.broadcast_buffers,
+        keep_in_buckets=ddp.gradient_as_bucket_view,
+        plain_backward=plain_backward,
+    )
+
+
 def prepare(
     model: nn.Module,
     comm: Comm,
@@ -120,13 +178,13 @@ def prepare(
     ddp: DistributedDataParallelKwargs,
     fsdp: FullyShardedDataParallelPlugin | None,
     evaluation_mode: bool,
-    plain_backward: Callable[[], None] | None = None,
+    plain_backward: Callable[[bool], None] | None = None,
 ) -> ModelSync | None:
     """Place the model, make it equal on all ranks and give it its precision; returns its `ModelSync`, or None.
 
     Collective with several processes. ``device``: where the model moves; None: nowhere. ``plain_backward`` is called
-    where a backward pass that did not begin with `backward` below reaches the model. Raises RuntimeError where the
-    ranks' models differ.
+    where a backward pass that did not begin with `backward` below reaches the model, see `GradientSync`. Raises
+    RuntimeError where the ranks' models differ.
     """
     if fsdp is not None and comm.averages:
         device = None  # sharding moves the model in parts
@@ -137,6 +195,10 @@ def prepare(
         comm.move(model)
     if fsdp is not None and not comm.averages:
         comm.shard(_sharded_parameters(model, fsdp))
+    stale = False
+    if comm.averages and not evaluation_mode:
+        for loose in tuple(_LOOSE.values()):
+            stale = loose.hand_over(model.parameters()) or stale
     sync: ModelSync | None = None
     if comm.averages and wrapped is not None:
         from crosstrain.step.wrapped_ddp import WrappedSync
@@ -145,24 +207,16 @@ def prepare(
     elif comm.averages and fsdp is not None:
         from crosstrain.step.fsdp import shard  # imports much of torch.distributed
 
-        _PREPARED[model] = shard(model, fsdp, comm, precision)
-        return _PREPARED[model]
+        sync = shard(model, fsdp, comm, precision)
     elif comm.averages:
         start_alike(model, comm)
         if not evaluation_mode:  # also for a frozen model, which may be trained later
-            sync = GradientSync(
-                model,
-                comm,
-                bucket_bytes=BUCKET_BYTES if ddp.bucket_cap_mb is None else ddp.bucket_cap_mb << 20,
-                hook=communication_hook(ddp),
-                send_buffers=ddp.broadcast_buffers,
-                keep_in_buckets=ddp.gradient_as_bucket_view,
-                plain_backward=plain_backward,
-            )
-    precision.apply_to(model)
+            sync = _gradient_sync(model, comm, ddp, plain_backward)
+            sync.stale = stale
+    if fsdp is None or not comm.averages or wrapped is not None:
+        precision.apply_to(model)
     _PREPARED[model] = sync
-    if sync is not None:
-        _offer_no_sync(model, sync)
+    _offer_ddp_members(model, sync, comm, ddp)
     return sync
 
 
@@ -178,11 +232,28 @@ def _sharded_parameters(model: nn.Module, fsdp: FullyShardedDataParallelPlugin) 
     return [param for param in model.parameters() if param not in whole]
 
 
-def _offer_no_sync(model: nn.Module, sync: ModelSync) -> None:
-    """Give the model a method `no_sync`, as DDP has one; a method of the user's own is kept."""
+def _offer_ddp_members(
+    model: nn.Module, sync: ModelSync | None, comm: Comm, ddp: DistributedDataParallelKwargs
+) -> None:
+    """Give the model the members of DistributedDataParallel that it does not have."""
+
+    def join_model(
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> AbstractContextManager[None]:
+        if not enable:
+            return nullcontext()
+        return join(
+            [sync, *_LOOSE.values()],
+            comm,
+            (),
+            throws=throw_on_early_termination,
+            among_active=not divide_by_initial_world_size,
+        )
+
     target = compiled_inner(model)
-    if not hasattr(target, "no_sync"):
-        adopt(target, {"no_sync": lambda _: sync.no_sync()})
+    ddp_members.offer(target, sync, None if sync is None else join_model, ddp.static_graph)
 
 
 def forget(model: nn.Module) -> None:
@@ -191,13 +262,23 @@ def forget(model: nn.Module) -> None:
     if sync is not None:
         sync.close()
     remove_precision(model)
-    restore(compiled_inner(model), "no_sync")
+    ddp_members.withdraw(compiled_inner(model))
 
 
 def forget_all() -> None:
     """Undo every preparation, in a process that was forked from a notebook and has a run of its own."""
     for model in list(_PREPARED):
         forget(model)
+    for sync in tuple(_LOOSE.values()):
+        forget_loose(sync)
+
+
+def forget_loose(sync: GradientSync) -> None:
+    """Stop averaging loose parameters."""
+    sync.close()
+    for number, known in tuple(_LOOSE.items()):
+        if known is sync:
+            del _LOOSE[number]
 
 
 def backward(loss: Tensor, syncs: list[ModelSync], kwargs: dict[str, Any]) -> None:
@@ -257,13 +338,6 @@ def communication_hook(ddp: DistributedDataParallelKwargs) -> tuple[CommHook, An
     elif ddp.comm_wrapper == "bf16":
         hook = default_hooks.bf16_compress_wrapper(hook)
     return hook, state
-
-
-def start_alike(model: nn.Module, comm: Comm) -> None:
-    """Copy rank 0's parameters and buffers to every rank (collective); RuntimeError where a rank has another model."""
-    tensors: dict[str, Tensor] = dict(model.named_parameters()) | dict(model.named_buffers())
-    check_alike(model, tensors, comm)
-    broadcast_tensors([tensor.detach() for tensor in tensors.values()], comm)
 
 
 def unwrap(model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True) -> nn.Module:

@@ -32,7 +32,9 @@ class Gate:
         loss_scale: LossScale | None,
         before_step: Callable[[Optimizer], None] | None,
         after_step: Callable[[], None] | None,
+        after_growth: Callable[[Optimizer], None] | None = None,
     ) -> None:
+        """``after_growth`` is called where `add_param_group` has added parameters."""
         self.optimizer = optimizer
         self.pending = False
         self.steps = 0
@@ -41,10 +43,12 @@ class Gate:
         self._loss_scale = loss_scale
         self._before_step = before_step
         self._after_step = after_step
+        self._after_growth = after_growth
         self._inside = False
         self._made = False  # whether the scaler made the last step
         self._raw_step = optimizer.step
         self._raw_zero_grad = optimizer.zero_grad
+        self._raw_add_param_group = optimizer.add_param_group
         self._bind()
 
     def _bind(self) -> None:
@@ -56,12 +60,18 @@ class Gate:
         def zero_grad(self: Optimizer, *args: Any, **kwargs: Any) -> None:
             gate.zero_grad(*args, **kwargs)
 
+        def add_param_group(self: Optimizer, param_group: dict[str, Any]) -> None:
+            gate._raw_add_param_group(param_group)
+            if gate._after_growth is not None:
+                gate._after_growth(gate.optimizer)
+
         if hasattr(self._raw_step, "_wrapped_by_lr_sched"):
             # A scheduler that was made before `prepare` counts the original steps, and looks for its mark here.
             vars(step)["_wrapped_by_lr_sched"] = True
         optimizer: Any = self.optimizer
         optimizer.step = MethodType(step, optimizer)
         optimizer.zero_grad = MethodType(zero_grad, optimizer)
+        optimizer.add_param_group = MethodType(add_param_group, optimizer)
         optimizer.step_was_skipped = False
         if not hasattr(optimizer, "optimizer"):  # an optimizer that wraps another one keeps it there
             optimizer.optimizer = optimizer
@@ -133,9 +143,10 @@ class Gate:
         return self._gradients is gradients and (self._before_step is not None) == several
 
     def release(self) -> None:
-        """Give the optimizer its own `step` and `zero_grad` back."""
+        """Give the optimizer its own methods back."""
         optimizer: Any = self.optimizer
         optimizer.step, optimizer.zero_grad = self._raw_step, self._raw_zero_grad
+        optimizer.add_param_group = self._raw_add_param_group
         delattr(optimizer, GATE)
 
     @contextmanager

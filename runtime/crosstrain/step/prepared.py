@@ -9,8 +9,10 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
+from crosstrain.data.dealt import DealtLoader
 from crosstrain.data.remembered import Remembered
 from crosstrain.step import model as models
+from crosstrain.step.gradients import GradientSync
 from crosstrain.step.optimizer import Gate
 
 
@@ -18,7 +20,7 @@ class PreparedObjects:
     """The objects that `prepare` has seen, each kind in the order of its preparation.
 
     ``syncs`` average the gradients of ``models``; a model that needs no averaging has none. ``gates`` has one entry for
-    each of ``optimizers``.
+    each of ``optimizers``. ``held`` has the number of parameters of each, by its id, when they were looked at last.
     """
 
     def __init__(self) -> None:
@@ -29,14 +31,36 @@ class PreparedObjects:
         self.schedulers: list[LRScheduler] = []
         self.loaders: list[DataLoader[Any]] = []
         self.remembered = Remembered()
+        self.held: dict[int, int] = {}
+        # Loaded positions of dealt iterables that the script has yet to prepare, by their place in `loaders`.
+        self.positions: dict[int, Any] = {}
 
     def forget(self) -> None:
-        """Undo the preparation of the models and empty every list."""
+        """Undo the preparation of the models and of loose parameters, and empty every list."""
         for model in self.models:
             models.forget(model)
+        for sync in self.syncs:
+            if isinstance(sync, GradientSync) and sync.replica is None:
+                models.forget_loose(sync)
+        self.held.clear()
         for known in (self.models, self.syncs, self.optimizers, self.gates, self.schedulers, self.loaders):
             known.clear()
         self.remembered.forget()
+        self.positions.clear()
+
+    def keep_dealt(self, loader: DealtLoader, instead_of: Any = None) -> None:
+        """Note a dealt iterable, in the place of one that the script made in the same line before, and has used."""
+        if any(loader is known for known in self.loaders):
+            return
+        if instead_of is None:
+            instead_of = next((known for known in self.loaders if loader.follows(known)), None)
+        if instead_of is not None:
+            loader.take_over(instead_of)
+            self.remembered.drop(instead_of)
+        self.keep_loader(loader, instead_of)
+        state = self.positions.pop(len(self.loaders) - 1, None) if self.loaders[-1] is loader else None
+        if state is not None:
+            loader.load_state_dict(state)
 
     def keep_loader(self, loader: DataLoader[Any], instead_of: Any = None) -> None:
         """Note a prepared loader, once, in the place of one that it replaces."""

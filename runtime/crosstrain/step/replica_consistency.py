@@ -21,10 +21,12 @@ import torch
 from torch import Tensor, nn
 
 from crosstrain.comm.protocol import Comm
+from crosstrain.step.gradients import GradientSync
 from crosstrain.utils import checks
 
 if TYPE_CHECKING:
     from crosstrain.data.loader import Pass
+    from crosstrain.step.model import ModelSync
     from crosstrain.step.optimizer import Gate
     from crosstrain.step.prepared import PreparedObjects
 
@@ -36,7 +38,7 @@ Rates = list[list[float]]
 
 
 class ReplicaConsistency:
-    """Compares the learning rates and weights of one Accelerator's ranks."""
+    """Compares the learning rates and weights of one Accelerator's ranks. ``has_compared``: it has done so before."""
 
     def __init__(self, comm: Comm, prepared: PreparedObjects) -> None:
         self._comm = comm
@@ -44,6 +46,7 @@ class ReplicaConsistency:
         self._begun: weakref.WeakKeyDictionary[Pass, int] = weakref.WeakKeyDictionary()
         self._thread = threading.get_ident()
         self._rounding_told = False
+        self.has_compared = False
 
     def begins(self, run: Pass) -> None:
         """A pass over a prepared loader begins."""
@@ -60,8 +63,8 @@ class ReplicaConsistency:
         syncs = self._prepared.syncs
         if not syncs or any(sync.may_differ for sync in syncs):
             return
-        models = [sync.replica for sync in syncs if sync.replica is not None]
-        trained = dict(_trained(models))
+        self.has_compared = True
+        trained = dict(_trained(syncs))
         sums = dict(zip(trained, checksums(trained.values()), strict=True))
         rates = [list(_rates(gate)) for gate in self._prepared.gates]
         said = self._comm.all_gather_object((rates, _digest(sums)))
@@ -160,13 +163,24 @@ def _sum_of_bits(tensor: Tensor) -> Tensor:
     return total if whole == flat.numel() else total + flat[whole:].view(integer).sum(dtype=torch.int64)
 
 
-def _trained(models: Iterable[nn.Module]) -> Iterator[tuple[str, Tensor]]:
-    """The trainable weights of these models by name, without subclasses of Parameter, whose elements may not be all."""
-    for number, model in enumerate(models):
+def _trained(syncs: Iterable[ModelSync]) -> Iterator[tuple[str, Tensor]]:
+    """The trainable weights of replicated models by name, and loose parameters.
+
+    Subclasses of Parameter are left out, since their elements may not be all.
+    """
+    for number, sync in enumerate(sync for sync in syncs if sync.replica is not None):
+        model = sync.replica
         prefix = f"{type(model).__name__} ({number + 1})." if number else f"{type(model).__name__}."
-        for name, param in model.named_parameters():
-            if param.requires_grad and type(param) is nn.Parameter:
+        for name, param in model.named_parameters() if model is not None else ():
+            if _is_compared(param):
                 yield prefix + name, param
+    for sync in syncs:
+        if isinstance(sync, GradientSync):
+            yield from ((name, param) for name, param in sync.watched.loose.items() if _is_compared(param))
+
+
+def _is_compared(param: nn.Parameter) -> bool:
+    return param.requires_grad and type(param) is nn.Parameter
 
 
 def _rates(gate: Gate) -> Iterator[float]:

@@ -54,15 +54,26 @@ class _Hook(JoinHook):
     def post_hook(self, is_last_joiner: bool) -> None:
         """Called when all ranks are done: copy the model of a rank that trained to the end."""
         last = [rank for rank, is_last in enumerate(self._comm.all_gather_object(is_last_joiner)) if is_last]
-        tensors = [*self._sync.model.parameters(), *self._sync.model.buffers()]
+        watched = self._sync.watched
+        tensors = [*watched.named().values(), *watched.buffers()]
         broadcast_tensors([tensor.detach() for tensor in tensors], self._comm, src=last[-1])
 
 
 @contextmanager
 def join(
-    syncs: Sequence[Any], comm: Comm, loaders: Sequence[DataLoader[Any]], even_batches: Any = None
+    syncs: Sequence[Any],
+    comm: Comm,
+    loaders: Sequence[DataLoader[Any]],
+    even_batches: Any = None,
+    *,
+    throws: bool = False,
+    among_active: bool = False,
 ) -> Iterator[None]:
-    """See `Accelerator.join_uneven_inputs`."""
+    """See `Accelerator.join_uneven_inputs`.
+
+    ``throws``: raise on all ranks where the first one runs out of batches. ``among_active``: divide the sum of the
+    gradients by the number of ranks that still have batches, rather than by that of all.
+    """
     if comm.world == 1:
         yield
         return
@@ -76,13 +87,13 @@ def join(
         return
     members: list[Any] = [_Model(sync, comm) for sync in syncs]
     for sync, member in zip(syncs, members, strict=True):
-        sync.joining = member.notify
+        sync.joining, sync.among_active = member.notify, among_active
     try:
-        with _evenness(loaders, even_batches), Join(members):
+        with _evenness(loaders, even_batches), Join(members, throw_on_early_termination=throws):
             yield
     finally:
         for sync in syncs:
-            sync.joining = None
+            sync.joining, sync.among_active = None, False
 
 
 @contextmanager

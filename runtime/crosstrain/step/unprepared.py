@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -33,7 +32,7 @@ def _check_step(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         return
     if RUN.gradients.stepping:  # an optimizer inside a prepared one
         return
-    trained = models.prepared_parameters()
+    trained = models.prepared_parameters() | models.averaged_parameters()
     if not any(id(param) in trained for group in optimizer.param_groups for param in group["params"]):
         return
     why = (
@@ -47,12 +46,14 @@ def _check_step(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
     )
 
 
-def refuse_plain_backward(loss_reduction: str) -> None:
+def refuse_plain_backward(loss_reduction: str, loose: bool) -> None:
     """Raise RuntimeError for a ``loss.backward()`` that reached a prepared model, where the loss must be scaled.
 
-    All ranks run the same line of the script, in the same window and loop, so that all raise or none does.
+    ``loose``: it has only reached parameters that belong to no prepared model; inside an accumulation window these may
+    have a scaling of the script's own. All ranks run the same line of the script, in the same window and loop, so that
+    all raise or none does.
     """
-    if not RUN.gradients.sync_gradients:
+    if not RUN.gradients.sync_gradients and not loose:
         why = "inside an accumulation window, where the loss must be divided by the number of micro-batches"
     elif loss_reduction == "sum":
         why = 'under loss_reduction="sum", where the loss must be multiplied by the number of processes'
@@ -61,14 +62,14 @@ def refuse_plain_backward(loss_reduction: str) -> None:
     else:
         return
     place = checks.here_in_main()
-    message = f"{place}: loss.backward() trains a prepared model {why}. Use accelerator.backward(loss)."
+    trained = "parameters of a prepared optimizer" if loose else "a prepared model"
+    message = f"{place}: loss.backward() trains {trained} {why}. Use accelerator.backward(loss)."
     checks.failed("mean", message, place)
     raise RuntimeError(message)
 
 
 class FirstStep:
-    """Compares the ranks before each optimizer's first step: gradients that nothing averages must be equal on all
-    ranks, and losses on different batches must not be."""
+    """Compares the ranks' first losses, which must not be equal, before the first step."""
 
     def __init__(self, comm: Comm) -> None:
         self._comm = comm
@@ -76,7 +77,6 @@ class FirstStep:
 
     def forget(self) -> None:
         """Begin anew, with nothing compared."""
-        self._looked_at: set[tuple[int, int]] = set()  # ids of optimizers, and their numbers of parameters
         self._loss: Tensor | None = None
         self._place = checks.UNKNOWN
         self.wants_loss = True
@@ -91,41 +91,18 @@ class FirstStep:
         self._loss = None if from_prepared or loss.dim() else loss.detach()
         self._place = checks.here()
 
-    def before(self, optimizer: Optimizer) -> None:
+    def before(self) -> None:
         """Called before each step; collective where there is something to compare.
 
-        Raises RuntimeError on all ranks where parameters that nothing averages have different gradients, and where all
-        ranks have the same first loss on batches of an iterable that `prepare` returned as it is. Warns about the same
-        first loss on other batches.
+        Raises RuntimeError on all ranks where all have the same first loss on batches of an iterable that `prepare`
+        returned as it is. Warns about the same first loss on other batches.
         """
-        key = (id(optimizer), sum(len(group["params"]) for group in optimizer.param_groups))
-        if key in self._looked_at:
-            return
-        self._looked_at.add(key)
-        loose = _loose(optimizer)
         loss, self._loss = self._loss, None
-        if not loose and loss is None:
+        if loss is None:
             return
-        mine = ([_digest(param.grad) for param in loose], None if loss is None else repr(loss.item()))
+        mine = repr(loss.item())
         everybody = self._comm.all_gather_object(mine)
-        self._check_loose(optimizer, loose, all(gradients == mine[0] for gradients, _ in everybody))
-        if loss is not None:
-            self._check_first(loss.item(), all(first == mine[1] for _, first in everybody))
-
-    def _check_loose(self, optimizer: Optimizer, loose: Sequence[Tensor], alike: bool) -> None:
-        if alike:
-            if loose:
-                checks.held("module")
-            return
-        message = (
-            f"the {type(optimizer).__name__} trains {len(loose)} parameters that no model had when it was "
-            f"prepared (the first has the shape {tuple(loose[0].shape)}), with different gradients on the ranks: "
-            f"their values would differ from rank to rank. Give the module that holds them to `prepare`, put "
-            f"layers in before that, or average them before the step: param.grad = "
-            f"accelerator.reduce(param.grad, 'mean')."
-        )
-        checks.failed("module", message)
-        raise RuntimeError(message)
+        self._check_first(loss.item(), all(first == mine for first in everybody))
 
     def _check_first(self, loss: float, alike: bool) -> None:
         """Compare the first loss, which comes from no prepared loader's batch."""
@@ -147,14 +124,3 @@ class FirstStep:
                 f"what `prepare` returns for the DataLoader.",
                 stacklevel=6,
             )
-
-
-def _loose(optimizer: Optimizer) -> Sequence[Tensor]:
-    """The trainable parameters of the optimizer whose gradients nothing averages."""
-    averaged = models.averaged_parameters()
-    held = [param for group in optimizer.param_groups for param in group["params"]]
-    return [param for param in held if param.requires_grad and id(param) not in averaged]
-
-
-def _digest(grad: Tensor | None) -> str:
-    return "none" if grad is None else repr(grad.detach().double().sum().item())

@@ -19,7 +19,9 @@ class WrappedSync:
     pass, so that nothing remains to be done before and after a step.
     """
 
-    def __init__(self, wrapper: DistributedDataParallel, plain_backward: Callable[[], None] | None) -> None:
+    def __init__(
+        self, wrapper: DistributedDataParallel, plain_backward: Callable[[bool], None] | None
+    ) -> None:
         self._wrapper = weakref.ref(
             wrapper
         )  # weak: the registry that maps models to this object must not keep them alive
@@ -48,9 +50,9 @@ class WrappedSync:
         wrapper = self.wrapper
         return not wrapper.require_backward_grad_sync or wrapper._join_config.enable
 
-    def _arrive(self, plain_backward: Callable[[], None], _param: Tensor) -> None:
+    def _arrive(self, plain_backward: Callable[[bool], None], _param: Tensor) -> None:
         if not self._managed:
-            plain_backward()
+            plain_backward(False)
 
     def parameters(self) -> list[nn.Parameter]:
         return list(self.wrapper.parameters())

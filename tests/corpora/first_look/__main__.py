@@ -1,0 +1,119 @@
+"""Scripts at first look.
+
+    python -m tests.corpora.first_look FOLDER [--entries FILE] [--json] [--timeout SECONDS] [--diffs FOLDER]
+
+FOLDER holds checkouts, one folder each (`owner+name`), that nobody looked at. The scripts of --entries
+(`owner+name/path/to/script.py`, one a line) are planned, or all that train: those that reach a backward and an
+optimizer's step from a main guard or their top level. For each: the outcome, every refusing rule with its place, and of
+a conversion the files and lines that it changes, its notes, training loaders that are not prepared, changed modules
+that other scripts import, and edits in code that the script does not reach. Each script is planned on a copy of its
+checkout, in a process of its own with a time limit; FOLDER is only read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from . import report
+from .entries import listed
+from .look import Look, Refusal
+from .training import Data
+
+AROUND = 120.0  # seconds beside the planning: the copy, and our own reading of both programs
+
+
+def main(arguments: list[str]) -> int:
+    """Plan every script; the exit code is 0 whatever became of them."""
+    options = _options(arguments)
+    folder = options.folder.resolve()
+    wanted = listed(options.entries) if options.entries else _found(folder, options.timeout)
+    looks: list[Look] = []
+    with ThreadPoolExecutor(options.processes) as pool:
+        jobs = [pool.submit(_look, folder / name, script, options) for name, script in wanted]
+        for job in jobs:
+            looks.append(job.result())
+            if not options.json:
+                print(report.line(looks[-1]), flush=True)
+    if options.json:
+        print(
+            json.dumps(
+                {"scripts": [one.as_json() for one in looks], "summary": report.summary(looks)}, indent=1
+            )
+        )
+    else:
+        print(report.summary_text(looks))
+    return 0
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--entries", type=Path, metavar="FILE", help="the scripts to plan [all that train]")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--timeout", type=float, default=120.0, help="of planning one script, in seconds")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--diffs", type=Path, help="write each conversion's diff into this folder")
+    return parser.parse_args(arguments)
+
+
+def _found(folder: Path, timeout: float) -> list[tuple[str, str]]:
+    """The entry scripts of every checkout; one that cannot be read in time is named on standard error."""
+    found = []
+    for checkout in sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()):
+        answer, why = _apart(["find", str(checkout)], timeout)
+        if answer is None:
+            print(f"{checkout.name}: not searched: {why}", file=sys.stderr)
+        found += [(checkout.name, script) for script in answer or ()]
+    return found
+
+
+def _look(checkout: Path, script: str, options: argparse.Namespace) -> Look:
+    if not (checkout / script).is_file():
+        return Look(checkout.name, script, "crashed", reason="there is no such file")
+    words = ["plan", str(checkout), script, "--timeout", str(options.timeout)]
+    if options.diffs:
+        words += ["--diff", str(options.diffs / checkout.name / f"{script}.diff")]
+    answer, why = _apart(words, options.timeout + AROUND)
+    if answer is None:
+        return Look(checkout.name, script, "crashed", reason=f"first_look itself: {why}")
+    answer["refusals"] = [Refusal(**one) for one in answer["refusals"]]
+    answer["data"] = [Data(**one) for one in answer["data"]]
+    return Look(**answer)
+
+
+def _apart(words: list[str], timeout: float) -> tuple[Any, str]:
+    """What `look` prints, run as a process group that is ended with all it started; None and why otherwise."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.corpora.first_look.look", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return None, f"no answer in {timeout:g} s"
+    try:
+        return json.loads(out), ""
+    except ValueError:
+        lines = err.decode("utf-8", "replace").strip().splitlines() or [f"exit code {process.returncode}"]
+        return None, lines[-1][:300]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,232 @@
+"""Which code a script runs, as far as names tell: a function is reached where reached code mentions its name.
+
+That is too much rather than too little: what is *not* reached here surely does not run.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from .checkout import Checkout
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+# Classes whose methods nobody but the mentioned names and the class's own protocol call.
+PLAIN_BASES = frozenset(
+    {"object", "Module", "Dataset", "IterableDataset", "Function", "ABC", "Enum", "Exception"}
+)
+BY_NAME = frozenset({"getattr", "globals", "locals", "eval", "exec", "vars", "attrgetter", "methodcaller"})
+MOST_MODULES = 400  # that a module which is imported by a computed name may be
+IMPORTERS = frozenset({"import_module", "__import__", "run_module", "run_path"})
+
+
+@dataclass(eq=False)
+class Unit:
+    """Code that runs together: a module's top level or a function's body, without the functions inside it."""
+
+    path: str
+    node: ast.Module | Function
+    parent: Unit | None
+    owner: ast.ClassDef | None = None  # the class whose method it is
+
+    @property
+    def name(self) -> str:
+        return "" if isinstance(self.node, ast.Module) else self.node.name
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Everything in it but what nested functions hold."""
+        return list(_own_nodes(self.node))
+
+    @cached_property
+    def mentioned(self) -> frozenset[str]:
+        names = [node.id for node in self.nodes if isinstance(node, ast.Name)]
+        names += [node.attr for node in self.nodes if isinstance(node, ast.Attribute)]
+        return frozenset(names)
+
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        constants = (node.value for node in self.nodes if isinstance(node, ast.Constant))
+        return frozenset(text for text in constants if isinstance(text, str) and text.isidentifier())
+
+    @cached_property
+    def parameters(self) -> list[str]:
+        if isinstance(self.node, ast.Module):
+            return []
+        given = self.node.args
+        return [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+
+    def lines(self) -> tuple[int, int]:
+        if isinstance(self.node, ast.Module):
+            return 1, 10**9
+        first = min([self.node.lineno, *(one.lineno for one in self.node.decorator_list)])
+        return first, self.node.end_lineno or first
+
+
+def _own_nodes(top: ast.AST) -> Iterator[ast.AST]:
+    stack = list(_inside(top, of_unit=True))[::-1]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(list(_inside(node))[::-1])
+
+
+def _inside(node: ast.AST, *, of_unit: bool = False) -> Iterator[ast.AST]:
+    """A node's children; of a nested function only what runs where it is defined; nothing of what never runs."""
+    if isinstance(node, Function) and not of_unit:
+        yield from (*node.decorator_list, *node.args.defaults, *(one for one in node.args.kw_defaults if one))
+        return
+    if isinstance(node, Function):
+        yield from node.body
+        return
+    if isinstance(node, ast.If) and never(node.test):
+        yield from node.orelse
+        return
+    yield from ast.iter_child_nodes(node)
+
+
+def never(test: ast.expr) -> bool:
+    """`if False:`, `if 0:`, `if TYPE_CHECKING:`."""
+    if isinstance(test, ast.Constant):
+        return not test.value
+    return (test.id if isinstance(test, ast.Name) else getattr(test, "attr", "")) == "TYPE_CHECKING"
+
+
+def is_main_guard(node: ast.AST) -> bool:
+    """`if __name__ == "__main__":`, in either order, also as a part of a longer condition."""
+    if not isinstance(node, ast.If):
+        return False
+    found = list(ast.walk(node.test))
+    names = any(isinstance(one, ast.Name) and one.id == "__name__" for one in found)
+    return names and any(isinstance(one, ast.Constant) and one.value == "__main__" for one in found)
+
+
+def units_of(path: str, tree: ast.Module) -> list[Unit]:
+    """The module, and every function in it."""
+    top = Unit(path, tree, None)
+    found = [top]
+    stack: list[tuple[ast.AST, Unit, ast.ClassDef | None]] = [(tree, top, None)]
+    while stack:
+        node, unit, owner = stack.pop()
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, Function):
+                found.append(Unit(path, child, unit, owner))
+                stack.append((child, found[-1], None))
+            elif isinstance(child, ast.ClassDef):
+                stack.append((child, unit, child))
+            elif isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+                stack.append((child, unit, owner))
+    return found
+
+
+class Reach:
+    """What one script runs."""
+
+    def __init__(self, checkout: Checkout, entry: str) -> None:
+        self.checkout, self.entry = checkout, entry
+        self.modules: dict[str, list[Unit]] = {}
+        self.aliases: dict[str, set[str]] = {}  # `import x as y`: y to x
+        self.active: dict[Unit, None] = {}  # in the order in which they are reached
+        self._names: set[str] = set()
+        self._imports: dict[str, set[str]] = {}
+        self._guards: dict[str, list[tuple[int, int]]] = {}
+        self._texts: set[str] = set()
+        self._by_name = False
+        self._load(entry)
+        self._follow()
+
+    @cached_property
+    def imported(self) -> frozenset[str]:
+        """The script and the modules that import statements lead to, without those that a computed name may mean."""
+        found = {self.entry}
+        waiting = [self.entry]
+        while waiting:
+            more = self._imports.get(waiting.pop(), set()) - found
+            found |= more
+            waiting += more
+        return frozenset(found)
+
+    def covers(self, path: str, line: int) -> bool:
+        """Whether the line may run, or stands at the top level of a module that is imported."""
+        if path not in self.modules:
+            return False
+        if any(first <= line <= last for first, last in self._guards.get(path, ())):
+            return False
+        around = [unit for unit in self.modules[path] if unit.lines()[0] <= line <= unit.lines()[1]]
+        return all(unit in self.active for unit in around)
+
+    def named(self, path: str, line: int) -> str:
+        """The innermost function around a line; the empty string at the top level."""
+        around = [unit for unit in self.modules.get(path, ()) if unit.lines()[0] <= line <= unit.lines()[1]]
+        return max(around, key=lambda unit: unit.lines()[0]).name if around else ""
+
+    def _load(self, path: str) -> None:
+        if path in self.modules:
+            return
+        tree = self.checkout.code(path).tree
+        if tree is None:
+            self.modules[path] = []
+            return
+        if path != self.entry:
+            guards = [node for node in tree.body if is_main_guard(node)]
+            self._guards[path] = [(node.lineno, node.end_lineno or node.lineno) for node in guards]
+            tree = ast.Module([node for node in tree.body if node not in guards], [])
+        self.modules[path] = units_of(path, tree)
+
+    def _follow(self) -> None:
+        before = (-1, -1, -1)
+        while before != (now := (len(self.active), len(self._names), len(self.modules))):
+            before = now
+            for unit in [unit for units in list(self.modules.values()) for unit in units]:
+                if unit not in self.active and self._runs(unit):
+                    self._start(unit)
+            for name in list(self._names):
+                self._names |= self.aliases.get(name, set())
+
+    def _runs(self, unit: Unit) -> bool:
+        if unit.parent is None:
+            return True
+        if unit.parent not in self.active:
+            return False
+        known = self._names | (self._texts if self._by_name else set())
+        if unit.owner is None:
+            return unit.name in known or bool(getattr(unit.node, "decorator_list", ()))
+        if unit.owner.name not in known:
+            return False
+        own = unit.name.startswith("__") or unit.name == "forward" or unit.name in known
+        return own or not all(self._plain(base) for base in unit.owner.bases)
+
+    def _plain(self, base: ast.expr) -> bool:
+        """Whether nobody outside this tree calls the methods of a class with this base."""
+        name = base.id if isinstance(base, ast.Name) else getattr(base, "attr", "")
+        return name in PLAIN_BASES or any(
+            isinstance(node, ast.ClassDef) and node.name == name
+            for units in self.modules.values()
+            for node in (units[0].nodes if units else ())
+        )
+
+    def _start(self, unit: Unit) -> None:
+        self.active[unit] = None
+        self._names |= unit.mentioned
+        self._texts |= unit.texts
+        self._by_name = self._by_name or bool(unit.mentioned & BY_NAME)
+        for node in unit.nodes:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                for file, _ in list(self.checkout.imports(unit.path, node)):
+                    self._imports.setdefault(unit.path, set()).add(file)
+                    self._load(file)
+                for alias in node.names:
+                    if alias.asname:
+                        self.aliases.setdefault(alias.asname, set()).add(alias.name.rsplit(".", 1)[-1])
+        if unit.mentioned & IMPORTERS:
+            modules = (file for file in self.checkout.files if file.endswith(".py"))
+            for file in [file for file in modules if not self._trains_itself(file)][:MOST_MODULES]:
+                self._load(file)
+
+    def _trains_itself(self, path: str) -> bool:
+        """Another training script, which no script means when it computes the name of a module."""
+        code = self.checkout.code(path)
+        guarded = code.tree is not None and any(map(is_main_guard, code.tree.body))
+        return guarded and ".backward(" in code.text and ".step(" in code.text

@@ -1,0 +1,471 @@
+"""Parameters that only an optimizer knows are trained like those of a prepared model (contract decisions 31 and 36)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from crosstrain import Accelerator, GradScalerKwargs
+from crosstrain.comm.protocol import Comm
+from crosstrain.step.buckets import Bucket
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import LBFGS, SGD, Optimizer
+from torch.utils.data import DataLoader, TensorDataset
+
+from tests.runtime.nets import WEIGHTED
+from tests.support.ranks import run_ranks
+
+ROWS, FEATURES, STEPS = 12, 4, 3
+Values = list[Tensor]
+# Float32 sums of a few terms of order 1 in another order, over a few steps.
+CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-6}
+
+
+class Wrapper:
+    """A model that is no `nn.Module`: nothing but its optimizer tells what it trains."""
+
+    def __init__(self) -> None:
+        self.net = nn.Sequential(nn.Linear(FEATURES, 6), nn.Tanh(), nn.Linear(6, 1))
+        self.scale = nn.Parameter(torch.rand(()) + 0.5)
+        self.table = nn.Parameter(torch.randn(ROWS, FEATURES))
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [*self.net.parameters(), self.scale, self.table]
+
+    def loss(self, rows: Tensor) -> Tensor:
+        return (self.net(batch()[rows] + F.embedding(rows, self.table)) * self.scale).square().mean()
+
+
+def batch() -> Tensor:
+    return torch.randn(ROWS, FEATURES, generator=torch.Generator().manual_seed(5))
+
+
+class Run:
+    """One training of a case on this rank's rows, from values that differ by rank until `prepare`."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self.accelerator = accelerator
+        self.rank, self.world = accelerator.process_index, accelerator.num_processes
+        self.rows = torch.arange(ROWS).tensor_split(self.world)[self.rank]
+        torch.manual_seed(self.rank)
+        self.model = Wrapper()
+
+    def sgd(self, params: Any, **options: Any) -> Optimizer:
+        optimizer: Optimizer = self.accelerator.prepare(SGD(params, 0.2, momentum=0.5, **options))
+        return optimizer
+
+    def train(self, optimizer: Optimizer, loss: Callable[[Tensor], Tensor], plain: bool = False) -> None:
+        for _ in range(STEPS):
+            made = loss(self.rows)
+            if plain:
+                made.backward()  # type: ignore[no-untyped-call]
+            else:
+                self.accelerator.backward(made)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def wrapped(run: Run) -> Values:
+    run.train(run.sgd(run.model.parameters()), run.model.loss)
+    return list(run.model.parameters())
+
+
+def plain(run: Run) -> Values:
+    run.train(run.sgd(run.model.parameters()), run.model.loss, plain=True)
+    return list(run.model.parameters())
+
+
+def mixed(run: Run) -> Values:
+    """A prepared model and loose parameters in one optimizer, clipped together."""
+    prepared = run.accelerator.prepare(nn.Linear(FEATURES, 1))
+    params = [*prepared.parameters(), run.model.scale, run.model.table]
+    optimizer = run.sgd(params)
+    for _ in range(STEPS):
+        out = prepared(batch()[run.rows] * F.embedding(run.rows, run.model.table)) * run.model.scale
+        run.accelerator.backward(out.square().mean() * 10)
+        params.append(run.accelerator.clip_grad_norm_(params, 0.3))
+        optimizer.step()
+        optimizer.zero_grad()
+    return params
+
+
+def in_parts(run: Run) -> Values:
+    """Optimizer, then half of its model, then the rest, each in a call of its own."""
+    optimizer = run.sgd(run.model.parameters())
+    run.train(optimizer, run.model.loss)
+    run.accelerator.prepare(run.model.net[0])
+    run.train(optimizer, run.model.loss)
+    run.accelerator.prepare(run.model.net)
+    run.train(optimizer, run.model.loss)
+    return list(run.model.parameters())
+
+
+def sparse(run: Run) -> Values:
+    """Sparse gradients, of which no module tells; each rank has its own rows of the table."""
+
+    def loss(rows: Tensor) -> Tensor:
+        return run.model.net(F.embedding(rows // 2, run.model.table, sparse=True)).square().mean()
+
+    optimizer = run.accelerator.prepare(SGD(run.model.parameters(), 0.2))
+    for _ in range(STEPS):
+        run.accelerator.backward(loss(run.rows))
+        assert run.model.table.grad is not None and run.model.table.grad.is_sparse
+        assert run.model.scale.grad is None  # no rank's loss has it
+        optimizer.step()
+        optimizer.zero_grad()
+    return list(run.model.parameters())
+
+
+def one_rank_only(run: Run) -> Values:
+    """A parameter that only the rank with the first row uses."""
+
+    def loss(rows: Tensor) -> Tensor:
+        plain = (batch()[rows] * run.model.table[0]).square().mean()
+        mine = run.model.scale * batch()[0].sum() / len(rows) if 0 in rows else torch.zeros(())
+        return plain + mine
+
+    run.train(run.sgd([run.model.scale, run.model.table]), loss)
+    return [run.model.scale, run.model.table]
+
+
+def shared(run: Run) -> Values:
+    """Two optimizers, each with parameters that the other one has too."""
+    first = run.sgd([*run.model.net.parameters(), run.model.scale])
+    second = run.sgd([run.model.scale, run.model.table])
+    for _ in range(STEPS):
+        run.train(first, run.model.loss)
+        run.train(second, run.model.loss)
+    return list(run.model.parameters())
+
+
+def added(run: Run) -> Values:
+    """Parameters that come later, by `add_param_group`, and into the list of a group."""
+    torch.manual_seed(0)
+    run.model = model = Wrapper()
+    optimizer = run.sgd(model.net[0].parameters())
+    run.train(optimizer, model.loss)
+    for param in model.parameters():
+        param.grad = None  # what gathered there while nothing trained it
+    with torch.no_grad():
+        model.scale += run.rank  # rank 0's value is taken
+    optimizer.add_param_group({"params": [model.scale, *model.net[2].parameters()], "lr": 0.1})
+    run.accelerator.backward(model.loss(run.rows))
+    assert run.accelerator.clip_grad_norm_(model.scale, 1.0) > 0
+    optimizer.step()
+    optimizer.zero_grad()
+    model.table.grad = None
+    optimizer.param_groups[1]["params"].append(model.table)
+    run.train(optimizer, model.loss)
+    return list(model.parameters())
+
+
+def lbfgs(run: Run) -> Values:
+    optimizer = run.accelerator.prepare(LBFGS(run.model.net.parameters(), 0.1, max_iter=4))
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = run.model.net(batch()[run.rows]).square().mean()
+        run.accelerator.backward(loss)
+        mean: Tensor = run.accelerator.reduce(loss.detach(), "mean")
+        return mean
+
+    for _ in range(STEPS):
+        optimizer.step(closure)
+    return list(run.model.net.parameters())
+
+
+def local(run: Run) -> Values:
+    """Under `no_sync` nothing is sent; the backward pass after it averages all."""
+    optimizer = run.sgd(run.model.parameters())
+    for _ in range(STEPS):
+        with run.accelerator.no_sync(run.model.net):
+            sent = Bucket.sent  # type: ignore[attr-defined]
+            run.accelerator.backward(run.model.loss(run.rows))
+            assert Bucket.sent == sent  # type: ignore[attr-defined]
+        run.accelerator.backward(run.model.loss(run.rows) * 0.5)
+        optimizer.step()
+        optimizer.zero_grad()
+    return list(run.model.parameters())
+
+
+CASES = [wrapped, plain, mixed, in_parts, sparse, one_rank_only, shared, added, lbfgs, local]
+
+
+def _count_buckets() -> None:
+    """Let `Bucket.sent` count how many buckets begin to be averaged."""
+    kind: Any = Bucket
+    kind.sent = 0
+    start = kind.start
+
+    def counted(self: Bucket, comm: Comm, hook: Any, empty: bool = False) -> None:
+        kind.sent += 1
+        start(self, comm, hook, empty)
+
+    kind.start = counted
+
+
+def _all_cases() -> dict[str, Values]:
+    _count_buckets()
+    accelerator = Accelerator(cpu=True)
+    results = {}
+    for case in CASES:
+        values = case(Run(accelerator))
+        results[case.__name__] = [value.detach().clone() for value in values]
+        accelerator.free_memory()
+    return results
+
+
+def test_any_number_of_processes_trains_what_one_does() -> None:
+    (alone,) = run_ranks(_all_cases, 1)
+    for world in (2, 3):
+        ranks = run_ranks(_all_cases, world)
+        for name, expected in alone.items():
+            for values in ranks:
+                context = f"{name} on {world} processes: {{}}".format
+                torch.testing.assert_close(values[name], ranks[0][name], rtol=0, atol=0, msg=context)
+                torch.testing.assert_close(values[name], expected, **CLOSE, msg=context)
+
+
+def _mixed_alone() -> tuple[Values, Values]:
+    values = []
+    for prepares in (True, False):
+        accelerator = Accelerator(cpu=True)
+        run = Run(accelerator)
+        optimizer: Optimizer = SGD(run.model.parameters(), 0.2)
+        if prepares:
+            optimizer = accelerator.prepare(optimizer)
+        run.train(optimizer, run.model.loss, plain=not prepares)
+        values.append([param.detach() for param in run.model.parameters()])
+    return values[0], values[1]
+
+
+def test_one_process_is_plain_pytorch_to_the_bit() -> None:
+    ((prepared, plain),) = run_ranks(_mixed_alone, 1)
+    torch.testing.assert_close(prepared, plain, rtol=0, atol=0)
+
+
+def _shared_buckets() -> list[int]:
+    _count_buckets()
+    kind: Any = Bucket
+    accelerator = Accelerator(cpu=True)
+    counts = []
+    for loose in (False, True):
+        model, scale = nn.Linear(FEATURES, 1), nn.Parameter(torch.ones(()))
+        params = [*model.parameters(), *([scale] if loose else [])]
+        model, optimizer = accelerator.prepare(model, SGD(params, 0.1))
+        accelerator.backward((model(batch()) * scale).square().mean())
+        before = kind.sent
+        accelerator.backward((model(batch()) * scale).square().mean())
+        counts.append(kind.sent - before)
+        optimizer.step()
+        accelerator.free_memory()
+    return counts
+
+
+def test_loose_parameters_are_in_the_buckets_of_their_optimizers_model() -> None:
+    assert run_ranks(_shared_buckets, 2) == [[1, 1]] * 2
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "accumulate": {"gradient_accumulation_steps": 2, "split_batches": True},
+    "plain": {"gradient_accumulation_steps": 2, "split_batches": True},
+    "sum": {"loss_reduction": "sum", "split_batches": True},
+    "weighted": WEIGHTED,
+    "bf16": {"mixed_precision": "bf16", "split_batches": True},
+    "fp16": {
+        "mixed_precision": "fp16",
+        "split_batches": True,
+        "kwargs_handlers": [GradScalerKwargs(init_scale=64)],  # no step is skipped
+    },
+}
+
+
+def _with_loader(case: str) -> tuple[Values, int]:
+    """A training with a prepared loader and loose parameters; returns them and the number of averagings."""
+    _count_buckets()
+    kind: Any = Bucket
+    accelerator = Accelerator(cpu=True, **OPTIONS[case])
+    torch.manual_seed(accelerator.process_index)
+    model = Wrapper()
+    rows = torch.arange(ROWS - 1 if case == "weighted" else ROWS)
+    loader = DataLoader(TensorDataset(rows), batch_size=6)
+    optimizer, loader = accelerator.prepare(SGD(model.parameters(), 0.1, momentum=0.5), loader)
+    for _ in range(2):
+        for (some,) in loader:
+            with accelerator.accumulate():
+                with accelerator.autocast():
+                    loss = model.loss(some)
+                if case == "sum":
+                    loss = loss * len(some)
+                if case == "plain":
+                    (loss / 2).backward()
+                else:
+                    accelerator.backward(loss)
+                accelerator.clip_grad_norm_(model.parameters(), 0.5)
+                optimizer.step()
+                optimizer.zero_grad()
+    return [param.detach() for param in model.parameters()], kind.sent
+
+
+@pytest.mark.parametrize("case", OPTIONS)
+def test_with_windows_sums_weights_and_precisions(case: str) -> None:
+    """Half precision rounds each rank's rows as it does those of one process, so that float32 sums differ as ever."""
+    close = CLOSE if "16" not in case else {"rtol": 1e-2, "atol": 1e-3}
+    ((alone, _),) = run_ranks(_with_loader, 1, case)
+    for world in (2, 3):
+        ranks = run_ranks(_with_loader, world, case)
+        for values, sent in ranks:
+            torch.testing.assert_close(values, ranks[0][0], rtol=0, atol=0)
+            torch.testing.assert_close(values, alone, **close)
+            assert sent == (2 if case in ("accumulate", "plain") else 4)
+
+
+def _plain_backward(prepares_model: bool) -> str:
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, loss_reduction="mean")
+    model, scale = nn.Linear(FEATURES, 1), nn.Parameter(torch.ones(()))
+    optimizer = accelerator.prepare(SGD([*model.parameters(), scale], 0.1))
+    if prepares_model:
+        accelerator.prepare(model)
+    try:
+        with accelerator.accumulate():
+            # The loose parameter is the first that the backward pass reaches.
+            (model(batch()) * scale).square().mean().backward()
+            optimizer.step()
+    except RuntimeError as error:
+        return str(error)
+    return "went well"
+
+
+def test_a_plain_backward_in_a_window_is_refused_for_prepared_models_only() -> None:
+    assert run_ranks(_plain_backward, 2, False) == ["went well"] * 2
+    for said in run_ranks(_plain_backward, 2, True):
+        assert "loss.backward() trains a prepared model inside an accumulation window" in said
+
+
+def _saved(folder: str, resumes: bool, window: bool) -> tuple[Values, list[str]]:
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2 if window else 1)
+    run = Run(accelerator)
+    prepared = accelerator.prepare(nn.Linear(FEATURES, FEATURES))
+    params = [*prepared.parameters(), *run.model.parameters()]
+    optimizer = run.sgd(params)
+
+    def step() -> None:
+        with accelerator.accumulate():
+            out = run.model.net(prepared(batch()[run.rows])) * run.model.scale
+            accelerator.backward(out.square().mean())
+            optimizer.step()
+            optimizer.zero_grad()
+
+    names = []
+    if resumes:
+        accelerator.load_state(folder)
+    else:
+        for _ in range(3):
+            step()
+        accelerator.save_state(folder)
+        names = sorted(path.name for path in Path(folder).iterdir())
+    for _ in range(3):
+        step()
+    return [param.detach() for param in params], names
+
+
+@pytest.mark.parametrize("window", [False, True])
+@pytest.mark.parametrize("world", [1, 2])
+def test_saved_and_resumed_with_the_optimizer(tmp_path: Path, world: int, window: bool) -> None:
+    folder = str(tmp_path / "state")
+    first = run_ranks(_saved, world, folder, False, window)
+    assert "loose_parameters.bin" in first[0][1]
+    for (went_on, _), (resumed, _) in zip(first, run_ranks(_saved, world, folder, True, window), strict=True):
+        torch.testing.assert_close(went_on, resumed, rtol=0, atol=0)
+
+
+def _drifts() -> str:
+    accelerator = Accelerator(cpu=True)
+    run = Run(accelerator)
+    optimizer = run.sgd(run.model.parameters())
+    try:
+        for step in range(120):
+            if step == 50 and run.rank:
+                with torch.no_grad():
+                    run.model.scale *= 1.5
+            accelerator.backward(run.model.loss(run.rows))
+            optimizer.step()
+            optimizer.zero_grad()
+    except RuntimeError as error:
+        return f"{step}: {error}"
+    return "went well"
+
+
+def test_drift_is_an_error_after_100_steps_without_a_pass() -> None:
+    for said in run_ranks(_drifts, 2):
+        assert said.startswith("100: ")
+        assert "the weights have drifted apart before step 101 of the SGD" in said
+        assert "SGD.param_groups[0].params[4]" in said
+
+
+class ActNorm(nn.Module):
+    """Starts from the statistics of its first batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(FEATURES))
+        self.register_buffer("codes", torch.zeros(FEATURES))
+        self.norm = nn.BatchNorm1d(FEATURES)
+        self.begun = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.begun:
+            self.begun = True
+            self.scale.data = 1 / x.detach().std(0)
+            self.codes = x.detach().mean(0)
+        return self.norm(x) * self.scale + self.codes
+
+
+def _parted(plain: bool) -> tuple[Values, str]:
+    import contextlib
+    import io
+    import os
+
+    os.environ["CROSSTRAIN_QUIET"] = "0"
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        accelerator = Accelerator(cpu=True)
+        run = Run(accelerator)
+        model = nn.Sequential(ActNorm(), nn.LazyLinear(3), nn.LazyBatchNorm1d(), nn.Linear(3, 1))
+        loose = nn.LazyLinear(FEATURES)
+        optimizer: Any = SGD([*model.parameters(), *loose.parameters()], 0.1)
+        model, optimizer = accelerator.prepare(model, optimizer)
+        values = []
+        for _ in range(3):
+            loss = model(loose(batch()[run.rows])).square().mean()
+            if plain:
+                loss.backward()
+            else:
+                accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            values += [p.detach().clone() for p in (*model.parameters(), *loose.parameters())]
+        values += [buffer.clone() for buffer in model.buffers()]
+    return values, said.getvalue()
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_replicas_that_part_before_the_first_step_are_put_together(plain: bool) -> None:
+    for world in (1, 2, 3):
+        ranks = run_ranks(_parted, world, plain)
+        for values, _ in ranks:
+            torch.testing.assert_close(values, ranks[0][0], rtol=0, atol=0)
+        assert not any(said for _, said in ranks[1:])
+        said = ranks[0][1]
+        if world == 1:
+            assert said == ""
+        else:
+            assert (
+                "0.scale, Sequential.0.codes differed from process to process before the first step" in said
+            )
+            assert "1.weight" in said and "got their first values in a forward pass" in said
+            assert "running_mean" not in said

@@ -14,6 +14,7 @@ from crosstrain_migrate.syntax.nodes import line_of, place_of
 from .script import Script
 
 CORE = e.CORE
+IMPORT = "what the conversion uses is imported"
 
 
 @dataclass
@@ -74,7 +75,7 @@ class Plan:
                 and x.transaction in (CORE, group)
                 for x in self.edits
             ):
-                self.edits.append(e.AddImport(module, "CT101", "", transaction=group, code=code))
+                self.edits.append(e.AddImport(module, "CT101", IMPORT, transaction=group, code=code))
 
     def state(self, node: ast.AST, group: str = CORE) -> str:
         """The state of the processes, for code that has no accelerator at hand."""

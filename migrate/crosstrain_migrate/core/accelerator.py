@@ -34,7 +34,8 @@ def _chooses_visible(statement: ast.stmt) -> bool:
         return False
     inside = [n for n in walk(statement) if isinstance(n, ast.stmt) and n is not statement]
     return not any(isinstance(n, ast.For | ast.While | ast.With | ast.Return) for n in inside) and not any(
-        isinstance(n, ast.Attribute) and n.attr in ("cuda", "to", "DataParallel", "load") for n in walk(statement)
+        isinstance(n, ast.Attribute) and n.attr in ("cuda", "to", "DataParallel", "load")
+        for n in walk(statement)
     )
 
 
@@ -140,7 +141,8 @@ class Accelerators:
                 if caller not in seen:
                     above.setdefault(caller, frame)
                     work.append(caller)
-        return self.script.entry
+        starts = [f for f in seen if is_function_frame(f) and self.script.is_entry_point(f)]
+        return min(starts, key=place_of) if starts else self.script.entry
 
     def _below(self, module: ast.Module, above: dict[Frame, Frame]) -> Frame:
         """The function of the script's own file that its top level calls, unless the top level trains itself."""

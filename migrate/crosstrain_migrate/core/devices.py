@@ -16,7 +16,7 @@ from crosstrain_migrate.syntax.walks import walk
 from .accelerator import Accelerators
 from .choice import side_of
 from .plan import Plan
-from .script import FUNCTIONS, Script, is_statement_call
+from .script import FUNCTIONS, Frame, Script, is_statement_call
 
 RULE = "CT105"
 REASON = "each process has a device of its own"
@@ -41,7 +41,7 @@ class Devices:
         self,
         plan: Plan,
         accelerators: Accelerators,
-        ordinals: set[tuple[ast.AST | None, str]] | None = None,
+        ordinals: set[tuple[Frame | None, str]] | None = None,
     ) -> None:
         self.plan = plan
         self.script: Script = plan.script
@@ -123,9 +123,9 @@ class Devices:
     def _guard(self, call: ast.Call) -> None:
         """`torch.cuda.synchronize()` and the like, where there is CUDA."""
         statement = self.script.statement(call)
-        if last_name(call.func) == "set_device" and call.args:
-            if self._is_ordinal(call.args[0]) or isinstance(call.args[0], ast.Constant):
-                self._place(call.args[0])
+        for number in call.args[:1] if last_name(call.func) == "set_device" else ():
+            if self._is_ordinal(number) or isinstance(number, ast.Constant):
+                self._place(number)
         tests = [one.test for one in self.script.around(statement) if isinstance(one, ast.If)]
         if any(_ASKS_FOR_CUDA.search(ast.unparse(test)) for test in tests):
             return
@@ -223,7 +223,7 @@ class Devices:
                         return True
         return False
 
-    def _default(self, node: ast.Constant | ast.JoinedStr, arguments: ast.arguments) -> None:
+    def _default(self, node: ast.expr, arguments: ast.arguments) -> None:
         """`def f(device="cuda")`: calls that give none give the accelerator's."""
         function = self.script.parent(arguments)
         if not isinstance(function, FUNCTIONS):

@@ -27,6 +27,10 @@ _RANK_VARIABLES = ("RANK", "LOCAL_RANK")
 _SAMPLERS = re.compile(r"Distributed\w*Sampler$|^RASampler$")
 _GROUP_NUMBERS = ("get_world_size", "get_rank")
 
+Ordinals = set[
+    tuple[Frame | None, str]
+]  # what numbers a device: attributes, and variables in the frames where they do
+
 
 def distributes_itself(script: Script) -> bool:
     return any(script.dotted(call.func).endswith("init_process_group") for call in script.calls)
@@ -120,10 +124,10 @@ class Mapping:
             elif name.endswith("add_argument"):
                 self._local_rank(call)
 
-    def _ordinals(self) -> set[tuple[ast.AST | None, str]]:
+    def _ordinals(self) -> Ordinals:
         """What names a device by its number, in `device_ids` and in `set_device`: attributes, and the variables of a
         function with those that it gives them to."""
-        found: set[tuple[ast.AST | None, str]] = set()
+        found: Ordinals = set()
         for call in self.script.calls:
             for node in self._numbers_in(call):
                 frame = self.script.frame(node)
@@ -142,7 +146,9 @@ class Mapping:
 
     def _is_device(self, frame: Frame, text: str) -> bool:
         """Whether a variable is a device, or its name, so that it is right once its value is the accelerator's."""
-        if any(isinstance(self.script.parent(read), ast.Attribute) for read in self.script.reads(frame, text)):
+        if any(
+            isinstance(self.script.parent(read), ast.Attribute) for read in self.script.reads(frame, text)
+        ):
             return True  # device.type
         values = self.script.values(frame, text)
         return any("device(" in ast.unparse(v) or "cuda:" in ast.unparse(v) for v in values)
@@ -171,7 +177,9 @@ class Mapping:
             if len(values) == 1 and len(self.script.stores(frame, text)) == 1:
                 at_hand = self.accelerators.at_hand(values[0])
                 source = self.accelerators.name if at_hand else self._state(values[0])
-                self.plan.replace(values[0], DEVICE, "each process has a device of its own", f"{source}.device")
+                self.plan.replace(
+                    values[0], DEVICE, "each process has a device of its own", f"{source}.device"
+                )
                 self.ordinals = self.ordinals - {(frame, text)}
 
     def _state(self, node: ast.AST) -> str:

@@ -252,7 +252,8 @@ class Roles:
             return False
         asked.add(frame)
         own = [call for call in self.script.calls_in(frame) if _is_next(call)] if depth == 0 else []
-        if any([self._behind_next(frame, call) for call in own]):
+        hits = [self._behind_next(frame, call) for call in own]
+        if any(hits):
             return True
         callers = self.script.callers(frame)
         hits = [self._look_around(call, self.script.frame(call), asked, depth + 1) for call in callers]
@@ -331,7 +332,9 @@ class Roles:
         """The variables of a frame that hold what `next` has given: `batch, labels = next(batches)`."""
         assigns = [n for n in self.script.within(frame) if isinstance(n, ast.Assign)]
         taken = [n for n in assigns if isinstance(n.value, ast.Call) and _is_next(n.value)]
-        return {n.id for one in taken for target in one.targets for n in walk(target) if isinstance(n, ast.Name)}
+        return {
+            n.id for one in taken for target in one.targets for n in walk(target) if isinstance(n, ast.Name)
+        }
 
     def _taken_by_next(self, frame: Frame, loop: Loop) -> bool:
         """Finds what `next` takes the batches of a loop from, in its body or in a function that gives it a batch."""

@@ -16,8 +16,8 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .plan import Plan
-from .roles import Roles
-from .script import FUNCTIONS, Frame, Script, is_function_frame
+from .roles import STEPS, Roles
+from .script import FUNCTIONS, Frame, Script, is_function_frame, is_method
 
 RULE = "CT102"
 REASON = "one Accelerator knows the processes, the devices and the precision"
@@ -225,9 +225,14 @@ class Accelerators:
         loops = [one.loop for one in self.roles.data if one.loop is not None]
         loops += [n for one in self.roles.backwards for n in self.script.loops_around(one.call)[:1]]
         found = self._functions_called_in([statement for loop in loops for statement in loop.body])
-        frames = (one.frame for one in self.roles.backwards if not self.script.loops_around(one.call))
+        frames = (one.frame for one in self.roles.backwards if not self._loops_over_steps(one.call))
         steps = {f for f in frames if is_function_frame(f) and self._is_called_in_loops(f)}
         return found | steps
+
+    def _loops_over_steps(self, backward: ast.Call) -> bool:
+        """Whether a loop of its own function repeats a backward and the step behind it."""
+        loops = self.script.loops_around(backward)
+        return any(is_method(node, *STEPS) for loop in loops for node in walk(loop))
 
     def _is_called_in_loops(self, function: Function) -> bool:
         return any(self.script.loops_around(call) for call in self.script.callers(function))

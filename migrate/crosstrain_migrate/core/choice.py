@@ -124,8 +124,11 @@ def flag_of(script: Script, frame: Frame, test: ast.expr, depth: int = 0) -> str
 
 def _is_decided_before(script: Script, frame: Frame, name: str) -> bool:
     """Whether a variable is a device's name that the script has chosen itself: the choice is made there."""
-    sides = {side_of(script, value) for value in script.values(frame, name)}
-    return {"gpu", "cpu"} <= sides
+    values = script.values(frame, name)
+    sides = {side_of(script, value) for value in values}
+    return {"gpu", "cpu"} <= sides or any(
+        side_of(script, value) == "gpu" for value in values if not isinstance(value, ast.Constant | ast.IfExp)
+    )
 
 
 def _is_deleted(script: Script, frame: Frame, value: ast.expr) -> bool:

@@ -23,7 +23,7 @@ from .accelerator import Accelerators
 from .backward import plan_backward, plan_clipping, sums_over_rows, unseen_loss
 from .choice import device_choice
 from .dealing import Evaluations
-from .devices import Devices
+from .devices import NOT_KEPT, Devices
 from .merging import Merging
 from .numbers import TrainingNumbers
 from .output import Output
@@ -98,7 +98,7 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
         plan.note(
             "CT105",
             choice.before,
-            "the script's own choice of the CPU is not kept",
+            NOT_KEPT,
             "use `crosstrain launch --cpu`",
         )
         choice = None

@@ -14,12 +14,13 @@ from crosstrain_migrate.syntax.nodes import defaults, last_name, place_of, writt
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
-from .choice import side_of
+from .choice import flag_of, side_of
 from .plan import Plan
 from .script import FUNCTIONS, Frame, Script, is_statement_call
 
 RULE = "CT105"
 REASON = "each process has a device of its own"
+NOT_KEPT = "the script's own choice of the CPU is not kept"
 GPU_ONLY = "CT308"
 _GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
 # Tests that hold with CUDA alone.
@@ -184,6 +185,7 @@ class Devices:
         is_made = all(self._makes_device(one) for one in (node.body, node.orelse))
         if is_made and {side_of(self.script, node.body), side_of(self.script, node.orelse)} == {"gpu", "cpu"}:
             self._place(node)
+            self._say_choice(node)
             return
         sides = {one.value for one in (node.body, node.orelse) if isinstance(one, ast.Constant)}
         gpu = {one for one in sides if isinstance(one, str) and _GPU.fullmatch(one)}
@@ -192,6 +194,7 @@ class Devices:
         )
         if not ("cpu" in sides and (gpu or is_formatted)):
             return
+        self._say_choice(node)
         parent = self.script.parent(node)
         if isinstance(parent, ast.Call) and self.script.dotted(parent.func) == "torch.device":
             return
@@ -202,6 +205,12 @@ class Devices:
             or (isinstance(parent, ast.Assign) and self._is_compared(parent))
             or (isinstance(parent, ast.keyword) and parent.arg == "default"),
         )
+
+    def _say_choice(self, node: ast.IfExp) -> None:
+        """A flag that chooses the CPU elsewhere than where the accelerator is made is not kept."""
+        choice = self.accelerators.choice
+        if choice is None and flag_of(self.script, self.script.frame(node), node.test):
+            self.plan.note(RULE, node, NOT_KEPT, "use `crosstrain launch --cpu`")
 
     def _makes_device(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Call) and self.script.dotted(node.func) == "torch.device"

@@ -266,10 +266,12 @@ class Roles:
         if isinstance(node, ast.IfExp):
             return [*self.sources(frame, node.body, depth + 1), *self.sources(frame, node.orelse, depth + 1)]
         if isinstance(node, ast.Name) and node.id not in self.script.parameters(frame) and depth < DEPTH:
-            for value in self.script.values(frame, node.id):
-                inner = self._behind_name(frame, node, value, depth)
-                if inner is not None:
-                    return inner
+            behind = [
+                self._behind_name(frame, node, value, depth) for value in self.script.values(frame, node.id)
+            ]
+            found = [inner for inner in behind if inner is not None]
+            if found:  # a bar in one branch, another one in the other
+                return list(dict.fromkeys(one for inner in found for one in inner))
         return [node] if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) else []
 
     def _behind_name(

@@ -27,9 +27,7 @@ def plan_backward(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
         assert isinstance(call.func, ast.Attribute)
         if call.args or any(keyword.arg in (None, "gradient", "inputs") for keyword in call.keywords):
             continue  # loss.backward(gradient): averaged as it stands
-        loss = call.func.value
-        if is_method(loss, "scale") and "scaler" in written(loss.func).lower():  # type: ignore[attr-defined]
-            continue  # the author's scaler stays in use
+        loss = call.func.value  # scaler.scale(loss): the author's scaler stays in use
         more = "".join(f", {keyword.arg}={{k{n}}}" for n, keyword in enumerate(call.keywords))
         holes = {f"k{n}": keyword.value for n, keyword in enumerate(call.keywords)}
         template = f"{accelerators.name}.backward({{loss}}{more})"
@@ -60,10 +58,10 @@ def plan_clipping(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
 
 def sums_over_rows(script: Script, roles: Roles) -> bool:
     """Whether the code shows that the loss is a sum over rows: then gradients are added, not averaged."""
-    return any(_is_sum(script, one.frame, _loss_of(one.call), 0) for one in roles.backwards)
+    return any(_is_sum(script, one.frame, loss_of(one.call), 0) for one in roles.backwards)
 
 
-def _loss_of(call: ast.Call) -> ast.expr:
+def loss_of(call: ast.Call) -> ast.expr:
     return call.args[0] if call.args and not is_method(call, "backward") else call.func.value  # type: ignore[attr-defined]
 
 

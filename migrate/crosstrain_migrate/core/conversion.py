@@ -90,16 +90,18 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
         )
         choice = None
     accelerators = Accelerators(plan, roles, choice, options)
-    preparing = Preparing(plan, roles, accelerators)
+    evaluations = None if mapped else Evaluations(script, roles)
+    phases = [one.loop for one in evaluations.dealt if one.phase] if evaluations is not None else []
+    preparing = Preparing(plan, roles, accelerators, phases)
     preparing.run(models=not (mapped and mapping.has_wrapper(script)))
     dealt = []
     plan_backward(plan, roles, accelerators)
-    if mapped:
+    if evaluations is None:
         steps = mapping.Mapping(plan, accelerators)
         steps.run()
         Devices(plan, accelerators, steps.ordinals).run()
     else:
-        merging = Merging(plan, Evaluations(script, roles), accelerators)
+        merging = Merging(plan, evaluations, accelerators)
         merging.run()
         dealt = merging.loops
         TrainingNumbers(plan, roles, accelerators).run(dealt)

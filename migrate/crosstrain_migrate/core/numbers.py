@@ -147,7 +147,11 @@ class TrainingNumbers:
                 return sides[0] if sides[1] == STEPS else MEAN if sides == [SUM, SUM] else UNSURE
             if MEAN in sides and (SUM in sides or STEPS in sides):
                 return SUM if SUM in sides else MEAN
-            return MEAN if MEAN in sides else sides[0] if sides[1] == STEPS else UNSURE
+            if sides[1] == STEPS:
+                return sides[0]
+            return (
+                SUM if SUM in sides else MEAN if MEAN in sides else UNSURE
+            )  # anything times a number of rows
         if self._counts_rows(value):
             return SUM
         value = _without_tail(value)
@@ -160,7 +164,11 @@ class TrainingNumbers:
             made = self.script.values(frame, value.id)
             if len(made) == 1:
                 return self._kind_of_value(frame, made[0], depth + 1)
-            if not made and isinstance(frame, ast.FunctionDef) and value.id not in self.script.parameters(frame):
+            if (
+                not made
+                and isinstance(frame, ast.FunctionDef)
+                and value.id not in self.script.parameters(frame)
+            ):
                 return UNSURE
             return STEPS if value.id.isupper() or not made else UNSURE
         return UNSURE
@@ -237,7 +245,9 @@ def _without_tail(value: ast.expr) -> ast.expr:
     while True:
         if isinstance(value, ast.Call) and is_method(value, *_OF_LOSS):
             value = value.func.value  # type: ignore[attr-defined]
-        elif isinstance(value, ast.Call) and last_name(value.func) in ("float", "int") and len(value.args) == 1:
+        elif (
+            isinstance(value, ast.Call) and last_name(value.func) in ("float", "int") and len(value.args) == 1
+        ):
             value = value.args[0]
         elif isinstance(value, ast.Attribute) and value.attr == "data":
             value = value.value

@@ -44,7 +44,9 @@ class Output:
             if self.script.is_reached(node) and not self.accelerators.is_early(node):
                 self._written_block(node)
         saves = [call for call in self.script.calls if self.script.dotted(call.func) == "torch.save"]
-        for call in dict.fromkeys((*saves, *self.script.calls)):  # those make an accelerator, which others then use
+        for call in dict.fromkeys(
+            (*saves, *self.script.calls)
+        ):  # those make an accelerator, which others then use
             if self.accelerators.is_early(call) or self.script.in_lambda(call):
                 continue
             if is_statement_call(self.script, call):
@@ -278,7 +280,9 @@ class Output:
         """Whether a call may lead to code that communicates: to a function of the project, or one that was replaced."""
         if self.plan.is_replaced(call) or self.plan.is_replaced(call.func):
             return self.script.dotted(call.func) != "print"
-        return any(self._communicates(one, set()) for one in self.script.functions(self.script.last(call.func)))
+        return any(
+            self._communicates(one, set()) for one in self.script.functions(self.script.last(call.func))
+        )
 
     def _communicates(self, function: Function, seen: set[Function]) -> bool:
         """Whether something is prepared, trained or merged in a function, or in one that it calls."""
@@ -288,5 +292,7 @@ class Output:
         inside = set(map(id, walk(function)))
         if any(id(edit.node) in inside and edit.rule != PRINT for edit in self.plan.edits):
             return True
-        called = (f for c in self.script.calls_in(function) for f in self.script.functions(self.script.last(c.func)))
+        called = (
+            f for c in self.script.calls_in(function) for f in self.script.functions(self.script.last(c.func))
+        )
         return any(self._communicates(one, seen) for one in called)

@@ -85,7 +85,9 @@ class Preparing:
             found += [
                 Held("model", text, optimizer.frame, optimizer.use)
                 for text in models
-                if self._may_name(optimizer.frame, text) and not self._is_wrapped(optimizer.frame, text)
+                if self._may_name(optimizer.frame, text)
+                and not self._is_wrapped(optimizer.frame, text)
+                and not self._is_part(optimizer.frame, text, models)
             ]
             found.append(optimizer)
         return found
@@ -137,6 +139,17 @@ class Preparing:
         """Whether a model's variable can be bound anew in a frame."""
         return text.startswith("self.") or (self.script.binds(frame, text) and text != "self")
 
+    def _is_part(self, frame: Frame, text: str, models: list[str]) -> bool:
+        """Whether a model is a part of another one, which was made of it."""
+        return any(
+            other != text and isinstance(n, ast.Name | ast.Attribute) and written(n) == text
+            for other in models
+            for value in self.script.values(frame, other)
+            if isinstance(value, ast.Call)
+            for argument in value.args
+            for n in walk(argument)
+        )
+
     def _is_wrapped(self, frame: Frame, text: str) -> bool:
         """Whether a model is prepared where DataParallel is applied to it."""
         values = self.script.values(frame, text)
@@ -151,11 +164,15 @@ class Preparing:
         several = len({text for text, _ in above}) > 1
         if not above or depth > 3 or (several and held.kind != "optimizer"):
             return [held]
-        found: list[Held] = []
-        for text in dict.fromkeys(text for text, _ in above):
-            call = next(call for name, call in above if name == text)
-            found += self._lifted(Held(held.kind, text, self.script.frame(call), call), depth + 1)
-        return found
+        found: dict[tuple[str, tuple[int, int]], ast.Call] = {}
+        for text, call in above:  # a variable that is bound anew between two calls is another object
+            stores = map(place_of, self.script.stores(self.script.frame(call), text))
+            found.setdefault((text, max((s for s in stores if s < place_of(call)), default=(0, 0))), call)
+        return [
+            one
+            for (text, _), call in found.items()
+            for one in self._lifted(Held(held.kind, text, self.script.frame(call), call), depth + 1)
+        ]
 
     def _rooted(self, held: Held) -> Held:
         """The same, in the scope that binds the variable: a file's, or that of a function around."""
@@ -239,10 +256,11 @@ class Preparing:
         if isinstance(data.node, ast.Attribute) and written(data.node.value) != "self":
             return None
         place: Held | None = None
+        given: set[int] = set()  # what the calls on the way up give
         for _ in range(4):
             rooted = self._rooted(Held("loader", text, frame, use))
             frame, use = rooted.frame, rooted.use
-            if not self._only_trains(frame, text, use):
+            if not self._only_trains(frame, text, use, given):
                 break
             if text.startswith("self.") or self.script.stores(frame, text):
                 place = Held("loader", text, frame, use)
@@ -251,11 +269,12 @@ class Preparing:
                 break
             text, use = above[0]
             frame = self.script.frame(use)
+            given |= {id(node) for _, call in above for node in walk(call)}
         return place
 
-    def _only_trains(self, frame: Frame, text: str, use: ast.AST) -> bool:
+    def _only_trains(self, frame: Frame, text: str, use: ast.AST, given: set[int]) -> bool:
         """Whether a frame reads a loader's variable for its use, its length and its attributes alone."""
-        inside = set(map(id, walk(use.iter if isinstance(use, ast.For | ast.AsyncFor) else use)))
+        inside = given | set(map(id, walk(use.iter if isinstance(use, ast.For | ast.AsyncFor) else use)))
         frames = [frame]
         if text.startswith("self."):
             cls = self.script.class_of(frame)
@@ -338,8 +357,8 @@ class Preparing:
             self._write(frame, anchor, [one])
 
     def _is_bound_before(self, frame: Frame, one: Held, anchor: ast.stmt) -> bool:
-        stores = self.script.stores(frame, one.text)
-        return all(place_of(store) < place_of(anchor) for store in stores)
+        own = place_of(self._anchor(one))
+        return not any(place_of(anchor) <= place_of(s) < own for s in self.script.stores(frame, one.text))
 
     def _write(self, frame: Frame, anchor: ast.stmt, those: list[Held], behind: bool = False) -> None:
         if not those:

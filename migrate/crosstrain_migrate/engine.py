@@ -36,6 +36,11 @@ if TYPE_CHECKING:
     from crosstrain_migrate.rules.distribution.plain import Plain
 
 XLA_ADVICE = "CT7"
+UNSURE = (
+    "CT602",
+    "CT603",
+    "CT902",
+)  # what the conversion by use leaves local, whole, or the same on every process
 
 
 def migrate_text(path: Path, text: str, options: Options) -> FileResult:
@@ -106,16 +111,35 @@ def _migrate_text(path: Path, text: str, options: Options) -> FileResult:
 
 def _by_use(path: Path, text: str, tree: ast.Module, options: Options, policy: Policy) -> FileResult | None:
     """The conversion by use; None where that is not asked for, or nothing trains that it can see."""
-    if options.centre != "use" or options.runtime != "crosstrain" or already_migrated(tree):
+    if (
+        options.centre != "use"
+        or options.observed is not None
+        or options.runtime != "crosstrain"
+        or already_migrated(tree)
+    ):
         return None
-    done = convert(text, options.runtime, policy.allows_at)
+    done = convert(text, options.runtime, policy.allows_at, policy.refusals)
     if not done.trains:
         return None
-    findings = policy.allowed(done.findings) + policy.comments.reports(unused=False)
+    if not policy.converts:  # a selection of findings alone
+        done = replace(done, text=text, changes=())
+    complete = policy.is_everything and bool(done.changes)
+    findings = policy.allowed(done.findings) + policy.comments.reports(unused=complete)
+    if options.strict and any(one.rule in UNSURE for one in findings):
+        findings = tuple(_must_be_sure(one) for one in findings)
+        done = replace(done, text=text, changes=())
     ordered = tuple(sorted(findings, key=lambda one: (one.line, one.column, one.rule)))
     return FileResult(
         path, text, done.text, changes=done.changes, findings=ordered, roles=done.roles, trains=True
     )
+
+
+def _must_be_sure(found: Finding) -> Finding:
+    """`--strict`: what is left whole, or left to each process, is refused."""
+    if found.rule not in UNSURE or found.severity is not Severity.NOTE:
+        return found
+    reason = f"{found.reason}: --strict refuses what is not sure"
+    return replace(found, reason=reason, severity=Severity.REFUSED)
 
 
 def _seen(path: Path, text: str, options: Options) -> Sightings | None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from crosstrain import Accelerator
+from crosstrain import Accelerator, FullyShardedDataParallelPlugin
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
 from tqdm import tqdm
@@ -252,6 +252,46 @@ def test_a_bar_on_the_main_process_alone_leaves_the_loader_whole() -> None:
     assert "every process evaluates all batches" in lines[0]
     assert "test_evaluation_cases.py" in lines[0]
     assert others == []
+
+
+def _beside_a_training(sharded: bool) -> list[Any]:
+    """The exact numbers of evaluations between the epochs of a training, and the weights."""
+    plugin = FullyShardedDataParallelPlugin() if sharded else None
+    accelerator = Accelerator(cpu=True, fsdp_plugin=plugin)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(1, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1))
+    model, optimizer, train = accelerator.prepare(
+        model, torch.optim.SGD(model.parameters(), lr=1e-3), _rows(24, 2, shuffle=True)
+    )
+    original, found = _rows(7, 2, shuffle=True), []
+    for _ in range(2):
+        model.train()
+        for x in train:
+            optimizer.zero_grad()
+            accelerator.backward(model(x[:, None].float()).pow(2).mean())
+            optimizer.step()
+        model.eval()
+        held = accelerator.prepare_evaluation(original)  # as at the head of a function
+        assert held.whole is (sharded or accelerator.num_processes == 1)
+        total, rows, outputs = 0.0, [], []
+        with torch.no_grad():
+            for x in held:
+                outputs += model(x[:, None].float()).flatten().tolist()
+                total += float(x.sum())
+                rows += x.tolist()
+        total, rows, outputs = accelerator.merge(held, total, rows, outputs)
+        whole = model(torch.tensor(rows)[:, None].float()).flatten().tolist()
+        assert outputs == pytest.approx(whole, rel=1e-4, abs=1e-6)  # float32, batches of other sizes
+        assert sorted(rows) == list(range(7))
+        found.append((total, rows, outputs))
+    return found
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_evaluations_between_epochs(sharded: bool) -> None:
+    """Uneven numbers of batches hold nobody up; where the model's forward communicates, the loader stays whole."""
+    one, other = run_ranks(_beside_a_training, 2, sharded)
+    assert one == other
 
 
 # -- what is refused, on all processes ------------------------------------------------------------

@@ -284,6 +284,7 @@ def test_verify_observes_first_where_something_is_open(migrate: Run) -> None:
     for file in (golden / "before").iterdir():
         if file.is_file():
             Path(file.name).write_bytes(file.read_bytes())
+    Path("pyproject.toml").write_text('[tool.crosstrain.migrate]\ncentre = "facts"\n')
     code, output = migrate("train.py", "--verify", "--write", "--no-diff", "--verify-steps", "6")
     assert code == 0, output
     assert "converted with what was seen" in output

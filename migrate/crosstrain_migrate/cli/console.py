@@ -124,7 +124,8 @@ def _with_what_is_seen(request: Request, outcome: Outcome, settings: Settings) -
 
     from .run import run
 
-    if request.options.observed is not None or not outcome.leaves_open:
+    settled = request.options.centre == "use" and not outcome.refused  # it goes by use, whatever a run shows
+    if request.options.observed is not None or settled or not outcome.leaves_open:
         return request, outcome
     try:
         seen = observe.observe(request.paths[0], settings)
@@ -186,6 +187,7 @@ def configured(
         follow=asked.follow if asked.follow is not None else config.follow is not False,
         strict=config.strict if asked.strict is None else asked.strict,
         todo=asked.todo,
+        centre=config.centre or "use",
         advice=asked.tpu,
     )
     _check_codes((*chosen, *extended, *options.ignore))

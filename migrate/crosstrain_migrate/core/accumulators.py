@@ -206,6 +206,8 @@ class Pass:
         ]
         if entries and isinstance(start, ast.List | ast.ListComp | ast.BinOp):
             raise Unsure(f"`{text}` is a list of sums")
+        if _is_open(start):
+            raise Unsure(f"`{text}` gets its keys as it goes")
         is_none = isinstance(start, ast.Constant) and start.value is None
         (found.joins if is_none or kinds == {Change.JOIN} else found.sums).append(text)
 
@@ -337,6 +339,13 @@ def is_empty(value: ast.expr) -> bool:
         isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and isinstance(value.left, ast.List)
     )
     return is_repeated and all(is_empty(one) for one in value.left.elts)  # type: ignore[attr-defined]
+
+
+def _is_open(value: ast.expr) -> bool:
+    """Whether a start is an empty plain dictionary: each process would fill in other keys."""
+    if isinstance(value, ast.Dict):
+        return not value.keys
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict"
 
 
 def _targets(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr | None]]:

@@ -61,6 +61,46 @@ def sums_over_rows(script: Script, roles: Roles) -> bool:
     return any(_terms(script, one.frame, loss_of(one.call), 0) == SUM for one in roles.backwards)
 
 
+def unseen_loss(script: Script, roles: Roles) -> ast.AST | None:
+    """The first backward whose loss the code does not show to be a mean over rows; None where all are."""
+    return next(
+        (one.call for one in roles.backwards if not _is_mean(script, one.frame, loss_of(one.call), 0)), None
+    )
+
+
+def _is_mean(script: Script, frame: Frame, node: ast.AST, depth: int) -> bool:
+    """Whether every term of a loss is the mean of one of torch's loss functions."""
+    if depth > _DEPTH:
+        return False
+    if isinstance(node, ast.BinOp):
+        sides = [_is_mean(script, frame, side, depth) for side in (node.left, node.right)]
+        return all(sides) if isinstance(node.op, ast.Add | ast.Sub) else any(sides)
+    if isinstance(node, ast.Name | ast.Attribute):
+        values = [v for v in script.values(frame, written(node)) if not isinstance(v, ast.Constant)]
+        return bool(values) and all(_is_mean(script, frame, value, depth + 1) for value in values)
+    if not isinstance(node, ast.Call):
+        return False
+    if is_method(node, "mean") or script.dotted(node.func) == "torch.mean":
+        return True
+    if script.dotted(node.func).startswith("torch.nn.functional."):
+        return not any(keyword.arg in ("reduction", "size_average", "reduce") for keyword in node.keywords)
+    made = [v for one in script.frames for v in script.values(one, written(node.func))]
+    return bool(made) and all(_makes_mean(script, value) for value in made)
+
+
+def _makes_mean(script: Script, value: ast.expr) -> bool:
+    """Whether a value is one of torch's loss functions, as it is made: `nn.CrossEntropyLoss().cuda()` too."""
+    while (
+        is_method(value, "to", "cuda")
+        and isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+    ):
+        value = value.func.value
+    if not isinstance(value, ast.Call) or not script.dotted(value.func).startswith("torch.nn."):
+        return False
+    return not any(keyword.arg in ("reduction", "size_average", "reduce") for keyword in value.keywords)
+
+
 def loss_of(call: ast.Call) -> ast.expr:
     return call.args[0] if call.args and not is_method(call, "backward") else call.func.value  # type: ignore[attr-defined]
 

@@ -7,7 +7,7 @@ fails a check, is left out with a note, and the rest is made (CONVERT.md, princi
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from crosstrain_migrate.results import Change, Finding, RoleFact, Severity
@@ -20,7 +20,7 @@ from crosstrain_migrate.syntax.rewrite import rewrite
 
 from . import mapping
 from .accelerator import Accelerators
-from .backward import plan_backward, plan_clipping, sums_over_rows
+from .backward import plan_backward, plan_clipping, sums_over_rows, unseen_loss
 from .choice import device_choice
 from .dealing import Evaluations
 from .devices import Devices
@@ -36,6 +36,7 @@ from .script import Script
 SAME_DATA = "CT902"
 CHECKS = "CT001"
 Allows = Callable[[str, ast.AST], bool]
+KeptAway = Callable[[Iterable[e.Edit]], Iterable[Finding]]
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,16 @@ class Conversion:
     trains: bool = False
 
 
-def convert(text: str, runtime: str, allows: Allows) -> Conversion:
-    """Converts a script, or a program of several files. allows: whether a rule may act at a node."""
+def nothing_kept_away(edits: Iterable[e.Edit]) -> tuple[Finding, ...]:
+    """No selection and no comment forbids a part of the core."""
+    return ()
+
+
+def convert(text: str, runtime: str, allows: Allows, kept_away: KeptAway = nothing_kept_away) -> Conversion:
+    """Converts a script, or a program of several files.
+
+    allows: whether a rule may act at a node. kept_away: why edits of the core must not be made.
+    """
     script = Script(text)
     roles = Roles(script)
     if not roles.trains:
@@ -58,6 +67,8 @@ def convert(text: str, runtime: str, allows: Allows) -> Conversion:
     if refused := known_wrong(script, roles):
         return Conversion(text, findings=tuple(refused), trains=True)
     plan = _planned(script, roles, runtime)
+    if forbidden := kept_away([one for one in plan.edits if one.transaction == CORE]):
+        return Conversion(text, findings=tuple(forbidden), roles=_roles(roles), trains=True)
     plan.edits = [one for one in plan.edits if one.transaction == CORE or allows(one.rule, one.node)]
     after, dropped = _made(text, plan.edits)
     if after is None:
@@ -79,6 +90,8 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
     plan = Plan(script, runtime)
     mapped = mapping.distributes_itself(script)
     options = ['loss_reduction="sum"'] if not mapped and sums_over_rows(script, roles) else []
+    if not mapped and not options and (loss := unseen_loss(script, roles)) is not None:
+        plan.assume("mean", "CT202", loss, "the loss is a mean over the rows of the batch")
     trial = Accelerators(Plan(script, runtime), roles, None, options)
     choice = None if mapped else device_choice(script, trial.home)
     if choice is not None and not choice.code:

@@ -7,6 +7,7 @@ process, and one note says why.
 from __future__ import annotations
 
 import ast
+import re
 
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
@@ -54,6 +55,10 @@ class Merging:
             self.plan.take_back(one.source)
         name = self._dealt_loader(one, accelerator, group)
         self._count_from_start(one, name, group)
+        for text in (*one.left.joins, *one.left.lasts):
+            if not any(place_of(store) < place_of(one.loop) for store in self.script.stores(one.frame, text)):
+                # A process may have no batch at all.
+                self.plan.before(one.loop, RULE, REASON, f"{text} = None", group)
         for texts, option in (
             (one.left.sums, ""),
             (one.left.joins, ", join=True"),
@@ -184,5 +189,6 @@ class Merging:
                 and index not in one.left.lasts
             ):
                 continue
-            start = f'getattr({name}, "start", 0)' if one.phase else f"{name}.start"
+            sure = re.search(r"loader|dl\b", name, re.I) is not None and not one.phase
+            start = f"{name}.start" if sure else f'getattr({name}, "start", 0)'
             self.plan.replace(call, RULE, "", f"enumerate({{it}}, {start})", group, it=call.args[0])

@@ -6,6 +6,7 @@ import ast
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from crosstrain_migrate.assumptions import how_checked
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import line_of, place_of
@@ -13,6 +14,7 @@ from crosstrain_migrate.syntax.nodes import line_of, place_of
 from .script import Script
 
 CORE = e.CORE
+IMPORT = "what the conversion uses is imported"
 
 
 @dataclass
@@ -73,7 +75,7 @@ class Plan:
                 and x.transaction in (CORE, group)
                 for x in self.edits
             ):
-                self.edits.append(e.AddImport(module, "CT101", "", transaction=group, code=code))
+                self.edits.append(e.AddImport(module, "CT101", IMPORT, transaction=group, code=code))
 
     def state(self, node: ast.AST, group: str = CORE) -> str:
         """The state of the processes, for code that has no accelerator at hand."""
@@ -85,6 +87,13 @@ class Plan:
     def note(self, rule: str, node: ast.AST, reason: str, remedy: str) -> None:
         """Says something about a place; places of which the same is said have one note together."""
         self._notes[rule, reason, remedy].append(node)
+
+    def assume(self, kind: str, rule: str, node: ast.AST, claim: str) -> None:
+        """Says what the conversion takes for granted, once; `kind` is a key of `assumptions.CHECKS`."""
+        column = getattr(node, "col_offset", 0) + 1
+        checked = how_checked(kind, self.runtime)
+        made = Finding(rule, line_of(node) or 1, column, claim, checked, Severity.ASSUMED, kind)
+        self.findings.append(made)
 
     def notes(self) -> list[Finding]:
         found = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -27,6 +26,7 @@ from crosstrain.data.merge import merge
 from crosstrain.data.options import DataPlan
 from crosstrain.data.prepare import order_rng, seed_workers, sharded_sampler
 from crosstrain.data.presharded import own_sampler
+from crosstrain.data.remembered import Remembered
 from crosstrain.data.samplers import known_length
 from crosstrain.data.sharding import BatchSplit
 from crosstrain.utils import checks
@@ -49,23 +49,6 @@ class _Given(NamedTuple):
     made: int
 
 
-class _Made:
-    """Prepared loaders by the loader that they were made of, which they do not keep alive."""
-
-    def __init__(self) -> None:
-        # By id, because the user's classes may not be hashable.
-        self._made: dict[int, tuple[weakref.ref[Any], DataLoader[Any], DataPlan]] = {}
-
-    def get(self, loader: DataLoader[Any], plan: DataPlan) -> DataLoader[Any] | None:
-        known = self._made.get(id(loader))
-        return None if known is None or known[0]() is not loader or known[2] != plan else known[1]
-
-    def put(self, loader: DataLoader[Any], plan: DataPlan, prepared: DataLoader[Any]) -> DataLoader[Any]:
-        key, made = id(loader), self._made
-        made[key] = (weakref.ref(loader, lambda _: made.pop(key, None)), prepared, plan)
-        return prepared
-
-
 class EvaluationLoaders:
     """The evaluation loaders of one Accelerator.
 
@@ -84,7 +67,7 @@ class EvaluationLoaders:
 
     def forget(self) -> None:
         """Forget the loaders that were prepared."""
-        self._divided, self._whole = _Made(), _Made()
+        self._divided, self._whole = Remembered(), Remembered()
 
     def prepare(self, given: Any) -> Any:
         """See `Accelerator.prepare_evaluation`."""
@@ -95,7 +78,7 @@ class EvaluationLoaders:
         if comm.world == 1:
             return self._made_whole(given, loader)
         state = DIVIDED if isinstance(inside, EvaluationLoader) else self._state(loader)
-        known = state == DIVIDED or self._divided.get(loader, self._plan()) is not None
+        known = state == DIVIDED or self._divided.known(loader, self._plan()) is not None
         mine = _Given(state, type(given).__name__, known, self._number)
         everybody = [_Given(*theirs) for theirs in comm.all_gather_object(tuple(mine))]
         self._number = max(theirs.made for theirs in everybody)
@@ -103,7 +86,7 @@ class EvaluationLoaders:
         if states <= {DIVIDED, DIVISIBLE}:
             if not all(theirs.known for theirs in everybody):
                 self._make_divided(loader)
-            return given if state == DIVIDED else self._divided.get(loader, self._plan())
+            return given if state == DIVIDED else self._divided.known(loader, self._plan())
         if NO_LOADER in states and len(states) > 1:
             self._say_whole(everybody)
         return self._made_whole(given, loader)
@@ -124,8 +107,7 @@ class EvaluationLoaders:
         if isinstance(given, WholeLoader) or not isinstance(loader, DataLoader):
             return given
         plan = self._plan()
-        known = self._whole.get(loader, plan)
-        return self._whole.put(loader, plan, _whole(loader, self.comm, plan)) if known is None else known
+        return self._whole.get(loader, plan, lambda: _whole(loader, self.comm, plan))[0]
 
     def _say_whole(self, everybody: list[_Given]) -> None:
         if self.comm.rank or not checks.first_use("evaluation"):

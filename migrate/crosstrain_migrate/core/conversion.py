@@ -30,7 +30,7 @@ from .output import Output
 from .plan import CORE, Plan
 from .prepare import Preparing
 from .refusals import known_wrong
-from .roles import Roles
+from .roles import Roles, Stepped
 from .script import Script
 
 SAME_DATA = "CT902"
@@ -186,12 +186,19 @@ def _roles(roles: Roles) -> tuple[RoleFact, ...]:
             )
         )
     found += [
-        RoleFact(text, "module", one.call.lineno, f"`{one.text}` is given its parameters")
-        for one in roles.optimizers
-        for text in roles.models_of(one.frame, one.text)
+        _module(roles, one, text) for one in roles.optimizers for text in roles.models_of(one.frame, one.text)
     ]
     found += [
         RoleFact(one.text, "scheduler", one.call.lineno, f"line {one.call.lineno} steps it")
         for one in roles.schedulers
     ]
     return tuple(dict.fromkeys(found))
+
+
+def _module(roles: Roles, optimizer: Stepped, text: str) -> RoleFact:
+    """A model, at the place that binds it, and the optimizer that is given its parameters."""
+    script, frame = roles.script, optimizer.frame
+    made = script.values(frame, optimizer.text)
+    bound = script.stores(frame, text)
+    line = line_of(bound[0] if bound else made[0])
+    return RoleFact(text, "module", line, f"line {line_of(made[0])} gives its parameters to an optimizer")

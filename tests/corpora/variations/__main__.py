@@ -16,7 +16,8 @@ import json
 import multiprocessing
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
@@ -63,7 +64,9 @@ def run_case(base: Base, row: Row) -> Row:
 
 def _ran(case: Case) -> Outcome:
     result = _planned(case)
-    return compared(case.base, case.project, result.after) if result.converted else Outcome("ran", "", "", True)
+    return (
+        compared(case.base, case.project, result.after) if result.converted else Outcome("ran", "", "", True)
+    )
 
 
 def _words(outcome: Outcome) -> str:
@@ -75,13 +78,14 @@ def convertible(bases: Sequence[Base]) -> list[Base]:
     return [base for base in bases if planned(base.project, base.folder).converted]
 
 
-def measured(seed: int, count: int, processes: int) -> list[Row]:
-    """Plan cases 0 to `count` of a seed."""
+def measured(seed: int, count: int, processes: int) -> Iterator[Row]:
+    """Plan cases 0 to `count` of a seed, and yield them in order."""
     jobs = [(seed, number) for number in range(count)]
     if processes == 1:
-        return [plan_case(job) for job in jobs]
+        yield from map(plan_case, jobs)
+        return
     with multiprocessing.get_context("fork").Pool(processes) as pool:
-        return list(pool.imap(plan_case, jobs, chunksize=4))
+        yield from pool.imap(plan_case, jobs, chunksize=4)
 
 
 def show(bases: Sequence[Base], seed: int, number: int) -> None:
@@ -104,7 +108,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--public", type=Path, metavar="CHECKOUTS", help="folders named owner+name")
     parser.add_argument("--case", type=int, metavar="NUMBER", help="show this case of the seed")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every case there")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write a line for each case there, and one more for each that is trained",
+    )
     chosen = parser.parse_args(arguments)
     known = [*golden(), *(public(chosen.public) if chosen.public else ())]
     _bases[:] = convertible(known)
@@ -113,11 +122,17 @@ def main(arguments: Sequence[str]) -> int:
         show(_bases, chosen.seed, chosen.case)
         return 0
     start = time.monotonic()
-    rows = measured(chosen.seed, chosen.count, chosen.processes)
-    print(f"{len(rows)} cases planned in {time.monotonic() - start:.0f} s", flush=True)
-    rows = _with_runs(rows, chosen.seed, chosen.run)
-    if chosen.json:
-        chosen.json.write_text(json.dumps([asdict(row) for row in rows], indent=1), encoding="utf-8")
+    rows = []
+    with chosen.json.open("w", encoding="utf-8") if chosen.json else nullcontext() as file:
+        for row in measured(chosen.seed, chosen.count, chosen.processes):
+            rows.append(row)
+            if file:
+                print(json.dumps(asdict(row)), file=file, flush=True)
+        print(f"{len(rows)} cases planned in {time.monotonic() - start:.0f} s", flush=True)
+        rows = _with_runs(rows, chosen.seed, chosen.run)
+        for row in rows if file else ():
+            if row.ran:
+                print(json.dumps(asdict(row)), file=file, flush=True)
     print(f"\n{summary(rows)}\n\n{by_transformation(rows)}\n{causes(rows)}")
     return int(any(row.outcome in ("broken", "crashed") for row in rows))
 

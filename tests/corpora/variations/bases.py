@@ -52,7 +52,12 @@ def public(checkouts: Path) -> list[Base]:
     for script in json.loads(PUBLIC.read_text(encoding="utf-8"))["scripts"]:
         folder = checkouts / script["repo"].replace("/", "+")
         path = folder / script["script"]
-        if script["distributed"] or script["expected"] != "convert" or path.suffix != ".py" or not path.is_file():
+        if (
+            script["distributed"]
+            or script["expected"] != "convert"
+            or path.suffix != ".py"
+            or not path.is_file()
+        ):
             continue
         text = path.read_text(encoding="utf-8")
         found.append(Base(script["id"], Project(path.name, {path.name: text}), path.parent))

@@ -10,7 +10,9 @@ import libcst as cst
 from tests.corpora.variations.script import Edits, Script, Variable, leaves_early, own_walk, walk
 
 
-def extracted(script: Script, suite: Sequence[cst.BaseStatement], name: str, *, method: bool = False) -> cst.Module | None:
+def extracted(
+    script: Script, suite: Sequence[cst.BaseStatement], name: str, *, method: bool = False
+) -> cst.Module | None:
     """The script with consecutive statements of one suite in a function `name`; None where that is not the same.
 
     method: the statements are in a method, and the function becomes another method of its class.
@@ -44,7 +46,9 @@ def extracted(script: Script, suite: Sequence[cst.BaseStatement], name: str, *, 
     if method:
         edits[place] = lambda updated: cst.FlattenSentinel([updated, function])
     elif place is suite[0]:
-        edits[place] = lambda updated: cst.FlattenSentinel([function, line.with_changes(leading_lines=updated.leading_lines)])
+        edits[place] = lambda updated: cst.FlattenSentinel(
+            [function, line.with_changes(leading_lines=updated.leading_lines)]
+        )
     else:
         edits[place] = lambda updated: cst.FlattenSentinel([function, updated])
     return script.edited(edits)
@@ -99,7 +103,11 @@ def _flows(
 
 
 def _last_line(script: Script, suite: Sequence[cst.BaseStatement]) -> int:
-    return max(script.line(node) for node in walk(suite[-1]) if isinstance(node, cst.BaseExpression | cst.BaseSmallStatement))
+    return max(
+        script.line(node)
+        for node in walk(suite[-1])
+        if isinstance(node, cst.BaseExpression | cst.BaseSmallStatement)
+    )
 
 
 def _loop_around(script: Script, node: cst.CSTNode, around: cst.CSTNode) -> cst.CSTNode | None:

@@ -59,7 +59,9 @@ def planned(project: Project, around: Path | None = None) -> Planned:
             rules = tuple(sorted({one.rule for one in refusals}))
             return Planned("refused", rules=rules, about=f"{refusals[0].rule} {refusals[0].reason}")
         after = {name: (folder / name).read_text(encoding="utf-8") for name in project.files}
-        return Planned("converted" if any(file.result.changed for file in outcome.files) else "untouched", after)
+        return Planned(
+            "converted" if any(file.result.changed for file in outcome.files) else "untouched", after
+        )
 
 
 class TooLong(Exception):

@@ -176,9 +176,7 @@ class Script:
     def models(self) -> list[cst.ClassDef]:
         """Classes of modules."""
         bases = ("Module", "Sequential")
-        return [
-            c for c in self.classes() if any((full_name(b.value) or "").endswith(bases) for b in c.bases)
-        ]
+        return [c for c in self.classes() if any((full_name(b.value) or "").endswith(bases) for b in c.bases)]
 
     def calls(self, *names: str) -> list[cst.Call]:
         return [one for one in self.nodes if isinstance(one, cst.Call) and called(one) in names]
@@ -193,9 +191,9 @@ class Script:
         for loop in self._data_loops():
             within = [one for one in self.around(loop) if isinstance(one, cst.With | cst.FunctionDef)]
             texts = [self.code(one) for one in within]
-            if not trains(loop) and any("no_grad" in text or ".eval()" in text for text in texts):
-                if isinstance(source(loop.iter), cst.Name | cst.Attribute):
-                    found.append(loop)
+            evaluates = any("no_grad" in text or ".eval()" in text for text in texts)
+            if evaluates and not trains(loop) and isinstance(source(loop.iter), cst.Name | cst.Attribute):
+                found.append(loop)
         return found
 
     def _data_loops(self) -> Iterator[cst.For]:
@@ -302,9 +300,7 @@ def is_docstring(statement: cst.CSTNode) -> bool:
     if not isinstance(statement, cst.SimpleStatementLine):
         return False
     first = statement.body[0]
-    return isinstance(first, cst.Expr) and isinstance(
-        first.value, cst.SimpleString | cst.ConcatenatedString
-    )
+    return isinstance(first, cst.Expr) and isinstance(first.value, cst.SimpleString | cst.ConcatenatedString)
 
 
 def is_import(statement: cst.CSTNode) -> bool:

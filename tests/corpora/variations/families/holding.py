@@ -48,7 +48,11 @@ def _roles(script: Script, variables: dict[str, Variable]) -> list[Variable]:
 
 
 def _held(
-    script: Script, spelled: Callable[[int, str], str], first: Callable[[list[str]], str], *, quoted: bool = False
+    script: Script,
+    spelled: Callable[[int, str], str],
+    first: Callable[[list[str]], str],
+    *,
+    quoted: bool = False,
 ) -> cst.Module | None:
     """The objects of the scope with most of them, each spelled in another way; `first` makes what holds them."""
     if script.dynamic:
@@ -76,7 +80,8 @@ def _held(
 def _is_fixed(script: Script, variable: Variable, quoted: bool) -> bool:
     """Whether a statement names the variable in a way that takes nothing but a name."""
     declared = any(
-        isinstance(n, cst.Global | cst.Nonlocal | cst.Del) and variable.name in script.code(n).replace(",", " ").split()
+        isinstance(n, cst.Global | cst.Nonlocal | cst.Del)
+        and variable.name in script.code(n).replace(",", " ").split()
         for n in script.nodes
     )
     shown = any(script.in_fstring(n) for n in variable.nodes)
@@ -95,7 +100,9 @@ def objects_in_dict(script: Script, rng: Random) -> cst.Module | None:
 def objects_in_list(script: Script, rng: Random) -> cst.Module | None:
     """model, optimizer and loaders are items of a list"""
     name = script.fresh("things")
-    return _held(script, lambda number, _: f"{name}[{number}]", lambda names: f"{name} = [None] * {len(names)}")
+    return _held(
+        script, lambda number, _: f"{name}[{number}]", lambda names: f"{name} = [None] * {len(names)}"
+    )
 
 
 @variation
@@ -151,14 +158,12 @@ def _only(script: Script, made_by: tuple[str, ...], base: str) -> cst.Module | N
             if all(isinstance(one, cst.Assign) and called(one.value) in made_by for one in assigns):
                 roles.append(variable)
         if roles:
-            edits: Edits = {
-                node: text_name(f'{name}["{one.name}"]') for one in roles for node in one.nodes
-            }
+            edits: Edits = {node: text_name(f'{name}["{one.name}"]') for one in roles for node in one.nodes}
             head = script.one(f"{name} = {{}}")
             if place is script.module:
                 return with_top(script.edited(edits), head)
             at = 1 if is_docstring(place.body.body[0]) else 0
-            edits[place.body] = lambda updated, at=at: updated.with_changes(
+            edits[place.body] = lambda updated, at=at, head=head: updated.with_changes(
                 body=[*updated.body[:at], head, *updated.body[at:]]
             )
             return script.edited(edits)

@@ -40,7 +40,9 @@ def _model_calls(script: Script) -> list[tuple[cst.Call, str]]:
     names = {one.name.value for one in script.models()}
     inside = {id(node) for one in script.classes() for node in walk(one)}
     found = [one for one in script.nodes if isinstance(one, cst.Call) and isinstance(one.func, cst.Name)]
-    return [(one, full_name(one.func)) for one in found if full_name(one.func) in names and id(one) not in inside]
+    return [
+        (one, full_name(one.func)) for one in found if full_name(one.func) in names and id(one) not in inside
+    ]
 
 
 def _optimizer_calls(script: Script) -> list[tuple[cst.Call, str]]:
@@ -50,7 +52,13 @@ def _optimizer_calls(script: Script) -> list[tuple[cst.Call, str]]:
     for call in script.calls(*OPTIMIZERS):
         name = full_name(call.func)
         from_torch = "." not in name or re.match(r"(torch\.)?optim\.", name)
-        if from_torch and name not in own and call.args and not call.args[0].keyword and not call.args[0].star:
+        if (
+            from_torch
+            and name not in own
+            and call.args
+            and not call.args[0].keyword
+            and not call.args[0].star
+        ):
             found.append((call, name))
     return found
 
@@ -105,16 +113,16 @@ def model_from_registry(script: Script, rng: Random) -> cst.Module | None:
 @variation
 def model_by_name(script: Script, rng: Random) -> cst.Module | None:
     """`getattr(module, name)` finds the model class"""
-    made = _called_by(
-        script, _model_calls(script), lambda name: f'getattr(sys.modules[__name__], "{name}")'
-    )
+    made = _called_by(script, _model_calls(script), lambda name: f'getattr(sys.modules[__name__], "{name}")')
     return made and with_import(made, "import sys")
 
 
 @variation
 def model_chosen_by_conditional(script: Script, rng: Random) -> cst.Module | None:
     """a dictionary of architectures is asked for the model class"""
-    return _called_by(script, _model_calls(script), lambda name: f'{{"{name.lower()}": {name}}}["{name.lower()}"]')
+    return _called_by(
+        script, _model_calls(script), lambda name: f'{{"{name.lower()}": {name}}}["{name.lower()}"]'
+    )
 
 
 @variation
@@ -126,7 +134,10 @@ def optimizer_from_factory(script: Script, rng: Random) -> cst.Module | None:
     edits: Edits = {}
     names = {name: script.fresh(f"make_{called(call).lower()}") for call, name in calls}
     for call, name in calls:
-        kind = cst.Arg(cst.SimpleString(f'"{called(call).lower()}"'), comma=cst.Comma(cst.SimpleWhitespace(""), cst.SimpleWhitespace(" ")))
+        kind = cst.Arg(
+            cst.SimpleString(f'"{called(call).lower()}"'),
+            comma=cst.Comma(cst.SimpleWhitespace(""), cst.SimpleWhitespace(" ")),
+        )
         edits[call] = lambda updated, name=name, kind=kind: updated.with_changes(
             func=cst.Name(names[name]), args=[kind, *updated.args]
         )
@@ -165,7 +176,9 @@ def optimizer_partial(script: Script, rng: Random) -> cst.Module | None:
     for call, name in _optimizer_calls(script):
         options = [one for one in call.args[1:] if one.keyword is not None]
         if options and len(options) == len(call.args) - 1:
-            given = ", ".join(script.code(one.with_changes(comma=cst.MaybeSentinel.DEFAULT)) for one in options)
+            given = ", ".join(
+                script.code(one.with_changes(comma=cst.MaybeSentinel.DEFAULT)) for one in options
+            )
             code = f"functools.partial({name}, {given})({script.code(call.args[0].value)})"
             edits[call] = lambda updated, code=code: cst.parse_expression(code)
     return with_import(script.edited(edits), "import functools") if edits else None

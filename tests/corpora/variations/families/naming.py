@@ -25,17 +25,29 @@ def torch_aliased(script: Script, rng: Random) -> cst.Module | None:
     """`import torch as ...`"""
     alias = script.fresh("th")
     variable = script.globals().get("torch")
-    lines = [one for one in script.nodes if isinstance(one, cst.Import) and script.code(one) == "import torch"]
-    bound = [n for n in script.nodes if isinstance(n, cst.ImportAlias) and full_name(n.name).split(".")[0] == "torch"]
+    lines = [
+        one for one in script.nodes if isinstance(one, cst.Import) and script.code(one) == "import torch"
+    ]
+    bound = [
+        n
+        for n in script.nodes
+        if isinstance(n, cst.ImportAlias) and full_name(n.name).split(".")[0] == "torch"
+    ]
     hidden = [n for n in bound if isinstance(n.name, cst.Attribute) and n.asname is None]
     if variable is None or len(lines) != 1 or hidden or script.dynamic:
         return None
-    edits: Edits = {lines[0]: lambda updated: cst.ensure_type(script.one(f"import torch as {alias}"), cst.SimpleStatementLine).body[0]}
+    edits: Edits = {
+        lines[0]: lambda updated: cst.ensure_type(
+            script.one(f"import torch as {alias}"), cst.SimpleStatementLine
+        ).body[0]
+    }
     uses = [n for n in script.nodes if isinstance(n, cst.Name) and n.value == "torch"]
     accessed = {id(a.node) for one in variable.scope["torch"] for a in one.references}
     for node in uses:
         above = script.parents[node]
-        if id(node) in accessed or (isinstance(above, cst.Attribute) and above.value is node and _read(script, above)):
+        if id(node) in accessed or (
+            isinstance(above, cst.Attribute) and above.value is node and _read(script, above)
+        ):
             edits[node] = lambda updated: updated.with_changes(value=alias)
     return script.edited(edits)
 
@@ -53,7 +65,9 @@ def _imported(script: Script, name: str) -> cst.ImportAlias | None:
     found = [
         n
         for n in script.nodes
-        if isinstance(n, cst.ImportAlias) and full_name(n.name) == name and n.asname is None
+        if isinstance(n, cst.ImportAlias)
+        and full_name(n.name) == name
+        and n.asname is None
         and isinstance(script.parents[n], cst.ImportFrom)
     ]
     return found[0] if len(found) == 1 else None
@@ -74,7 +88,12 @@ def imports_aliased(script: Script, rng: Random) -> cst.Module | None:
     return script.edited(edits) if edits else None
 
 
-ALIASES = {"nn": "torch.nn", "F": "torch.nn.functional", "optim": "torch.optim", "DataLoader": "torch.utils.data.DataLoader"}
+ALIASES = {
+    "nn": "torch.nn",
+    "F": "torch.nn.functional",
+    "optim": "torch.optim",
+    "DataLoader": "torch.utils.data.DataLoader",
+}
 
 
 @variation
@@ -95,7 +114,11 @@ def names_in_full(script: Script, rng: Random) -> cst.Module | None:
 
 def _is_module(script: Script, name: str, whole: str) -> bool:
     parent, _, last = whole.rpartition(".")
-    spelled = (f"import {whole} as {name}", f"from {parent} import {last}", f"from {parent} import {last} as {name}")
+    spelled = (
+        f"import {whole} as {name}",
+        f"from {parent} import {last}",
+        f"from {parent} import {last} as {name}",
+    )
     return any(
         line.strip() in spelled or re.match(rf"from {re.escape(parent)} import .*\b{last}\b(?! as)", line)
         for line in script.text.split("\n")

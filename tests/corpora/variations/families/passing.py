@@ -26,7 +26,12 @@ def _calls_of(script: Script, function: cst.FunctionDef) -> list[cst.Call] | Non
 
 def _plain_parameters(function: cst.FunctionDef) -> bool:
     p = function.params
-    return not p.star_kwarg and not p.kwonly_params and not p.posonly_params and not isinstance(p.star_arg, cst.Param)
+    return (
+        not p.star_kwarg
+        and not p.kwonly_params
+        and not p.posonly_params
+        and not isinstance(p.star_arg, cst.Param)
+    )
 
 
 def _locals(script: Script, function: cst.FunctionDef) -> set[str]:
@@ -48,7 +53,9 @@ def globals_as_parameters(script: Script, rng: Random) -> cst.Module | None:
         inside = {id(n) for n in walk(function.body)}
         read = [n for n, v in variables.items() if n not in renewed and any(id(x) in inside for x in v.loads)]
         callers = [script.function_of(one) for one in calls]
-        read = [n for n in read if not any(c is not script.module and n in _locals(script, c) for c in callers)]  # type: ignore[arg-type]
+        read = [
+            n for n in read if not any(c is not script.module and n in _locals(script, c) for c in callers)
+        ]  # type: ignore[arg-type]
         nested = {id(n) for call in calls for n in walk(call)}
         if not read or any(id(call) in inside for call in calls) or any(c in edits for c in calls):
             continue
@@ -97,7 +104,10 @@ def parameters_as_globals(script: Script, rng: Random) -> cst.Module | None:
             name = parameter.name.value
             given = [_given(call, at, name) for call in calls]
             callers = [script.function_of(call) for call in calls]
-            if not all(isinstance(g, cst.Arg) and isinstance(g.value, cst.Name) and g.value.value == name for g in given):
+            if not all(
+                isinstance(g, cst.Arg) and isinstance(g.value, cst.Name) and g.value.value == name
+                for g in given
+            ):
                 continue
             if not all(_owns(script, caller, name) for caller in callers) or len(names) < 2:
                 continue
@@ -126,7 +136,12 @@ def _owns(script: Script, caller: Any, name: str) -> bool:
     nested = variable is not None and any(
         script.enclosing(n, cst.FunctionDef, cst.Lambda) not in (caller, None) for n in variable.nodes
     )
-    return variable is not None and variable.plain and bool(variable.stores) and (caller is script.module or not nested)
+    return (
+        variable is not None
+        and variable.plain
+        and bool(variable.stores)
+        and (caller is script.module or not nested)
+    )
 
 
 def _without_parameter(
@@ -208,7 +223,11 @@ def functions_as_lambdas(script: Script, rng: Random) -> cst.Module | None:
     name = script.fresh("routine")
     for function in script.functions():
         calls = _calls_of(script, function)
-        if calls and any(script.function_of(c) is not script.module for c in calls) and "backward(" in script.code(function):
+        if (
+            calls
+            and any(script.function_of(c) is not script.module for c in calls)
+            and "backward(" in script.code(function)
+        ):
             line: Any = script.one(f"{name} = {function.name.value}")
             line = line.with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2)
             edits[function] = lambda updated, line=line: cst.FlattenSentinel([updated, line])

@@ -67,7 +67,11 @@ def _trailing(script: Script) -> list[Any]:
     """The statements behind the last import or definition."""
     body = list(script.module.body)
     start = max(
-        (i + 1 for i, one in enumerate(body) if is_import(one) or isinstance(one, cst.FunctionDef | cst.ClassDef)),
+        (
+            i + 1
+            for i, one in enumerate(body)
+            if is_import(one) or isinstance(one, cst.FunctionDef | cst.ClassDef)
+        ),
         default=0,
     )
     return body[start:]
@@ -175,7 +179,9 @@ def _movable_imports(script: Script) -> bool:
 @variation
 def models_in_module(script: Script, rng: Random) -> Project | None:
     """the model's classes move into a module"""
-    return _in_module(script, _closed(script, script.models()), "networks") if _movable_imports(script) else None
+    return (
+        _in_module(script, _closed(script, script.models()), "networks") if _movable_imports(script) else None
+    )
 
 
 @variation
@@ -235,7 +241,11 @@ def setup_in_function(script: Script, rng: Random) -> cst.Module | None:
 def _main(script: Script) -> cst.FunctionDef | None:
     """The function without parameters that trains, or calls what trains, and is called at the end."""
     last = script.module.body[-1] if script.module.body else None
-    names = {n.func.value for n in walk(last) if isinstance(n, cst.Call) and isinstance(n.func, cst.Name)} if last else set()
+    names = (
+        {n.func.value for n in walk(last) if isinstance(n, cst.Call) and isinstance(n.func, cst.Name)}
+        if last
+        else set()
+    )
     found = [one for one in script.functions() if one.name.value in names and not one.decorators]
     empty = [one for one in found if not one.params.params and not one.params.kwonly_params]
     return empty[-1] if empty else None
@@ -245,7 +255,9 @@ def _on_self(script: Script, function: cst.FunctionDef) -> Edits:
     """The edits that make the function's variables attributes."""
     edits: Edits = {}
     for variable in script.variables(script.scope(function)).values():
-        assigned = [s for s in variable.stores if isinstance(script.parents[s], cst.AssignTarget | cst.Element)]
+        assigned = [
+            s for s in variable.stores if isinstance(script.parents[s], cst.AssignTarget | cst.Element)
+        ]
         nested = any(
             isinstance(n, cst.Nonlocal | cst.Global) and variable.name in [i.name.value for i in n.names]
             for n in walk(function)
@@ -253,7 +265,10 @@ def _on_self(script: Script, function: cst.FunctionDef) -> Edits:
         shown = any(script.in_fstring(n) and _self_documenting(script, n) for n in variable.nodes)
         if not variable.plain or not assigned or nested or shown or variable.name == "self":
             continue
-        if any(not isinstance(script.parents[s], cst.AssignTarget | cst.Element | cst.AugAssign | cst.For) for s in variable.stores):
+        if any(
+            not isinstance(script.parents[s], cst.AssignTarget | cst.Element | cst.AugAssign | cst.For)
+            for s in variable.stores
+        ):
             continue
         for node in variable.nodes:
             edits[node] = text_name(f"self.{variable.name}")
@@ -323,7 +338,8 @@ def functions_in_class(script: Script, rng: Random) -> cst.Module | None:
     for one in wanted:
         variable = variables[one.name.value]
         if len(variable.scope[one.name.value]) != 1 or any(
-            not isinstance(script.parents[n], cst.Call) or script.parents[n].func is not n for n in variable.loads  # type: ignore[attr-defined]
+            not isinstance(script.parents[n], cst.Call) or script.parents[n].func is not n
+            for n in variable.loads  # type: ignore[attr-defined]
         ):
             return None
         if any(isinstance(n, cst.Name) and n.value == "self" for n in walk(one)):
@@ -347,7 +363,9 @@ def functions_in_class(script: Script, rng: Random) -> cst.Module | None:
             leading_lines=[cst.EmptyLine(indent=False)] * 2,
         )
         ready: Any = script.one(f"{object_name} = {kind}()")
-        return cst.FlattenSentinel([whole, ready.with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2)])
+        return cst.FlattenSentinel(
+            [whole, ready.with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2)]
+        )
 
     if _used_before(script, wanted):
         return None
@@ -376,9 +394,17 @@ def imports_in_function(script: Script, rng: Random) -> cst.Module | None:
         return None
     inside = {id(n) for n in walk(function)}
     for one in script.module.body:
-        if not is_import(one) or any(isinstance(n, cst.ImportStar) for n in walk(one)) or "__future__" in script.code(one):
+        if (
+            not is_import(one)
+            or any(isinstance(n, cst.ImportStar) for n in walk(one))
+            or "__future__" in script.code(one)
+        ):
             continue
-        names = {v.name for v in script.globals().values() if any(getattr(a, "node", None) in one.body for a in v.scope[v.name])}  # type: ignore[attr-defined]
+        names = {
+            v.name
+            for v in script.globals().values()
+            if any(getattr(a, "node", None) in one.body for a in v.scope[v.name])
+        }  # type: ignore[attr-defined]
         uses = [n for name in names for n in script.globals()[name].loads]
         single = len(names) == 1 and not script.code(one).startswith("import torch.")
         if single and uses and all(id(n) in inside for n in uses):
@@ -411,5 +437,3 @@ def definitions_behind_main(script: Script, rng: Random) -> cst.Module | None:
         return None
     kept = [one for one in body if one not in others]
     return script.module.with_changes(body=[*kept[:-1], *others, kept[-1]])
-
-

@@ -171,7 +171,9 @@ def step_in_closure_with_batch(script: Script, rng: Random) -> cst.Module | None
 @variation
 def step_as_partial(script: Script, rng: Random) -> cst.Module | None:
     """the step is called as a `functools.partial` of the batch"""
-    made = _closure(script, lambda name, targets: f"functools.partial({name}, {', '.join(targets)})()", given=True)
+    made = _closure(
+        script, lambda name, targets: f"functools.partial({name}, {', '.join(targets)})()", given=True
+    )
     return made and with_import(made, "import functools")
 
 
@@ -198,7 +200,9 @@ def _helped(script: Script, method: str, base: str, definition: str) -> cst.Modu
     edits: Edits = {}
     for call in script.calls(method):
         above = script.parents[call]
-        of_object = isinstance(call.func, cst.Attribute) and isinstance(call.func.value, cst.Name | cst.Attribute)
+        of_object = isinstance(call.func, cst.Attribute) and isinstance(
+            call.func.value, cst.Name | cst.Attribute
+        )
         if of_object and not call.args and isinstance(above, cst.Expr):
             edits[call] = lambda updated: cst.Call(cst.Name(name), [cst.Arg(updated.func.value)])
     return with_top(script.edited(edits), *script.parsed(definition.format(name=name))) if edits else None
@@ -237,7 +241,9 @@ def backward_and_step_in_helper(script: Script, rng: Random) -> cst.Module | Non
             loss, optimizer = _bare_call(first, "backward"), _bare_call(second, "step")
             if loss is not None and optimizer is not None and first not in edits:
                 line: Any = script.one(f"{name}({script.code(loss)}, {script.code(optimizer)})")
-                edits[first] = lambda updated, line=line: line.with_changes(leading_lines=updated.leading_lines)
+                edits[first] = lambda updated, line=line: line.with_changes(
+                    leading_lines=updated.leading_lines
+                )
                 edits[second] = lambda updated: cst.RemoveFromParent()
     code = f"\n\ndef {name}(loss, optimizer):\n    loss.backward()\n    optimizer.step()\n\n"
     return with_top(script.edited(edits), *script.parsed(code)) if edits else None

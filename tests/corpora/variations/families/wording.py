@@ -39,7 +39,10 @@ def prints_in_logger(script: Script, rng: Random) -> cst.Module | None:
     for call in _prints(script):
         if len(call.args) == 1:
             text = call.args[0].value
-            exact = isinstance(text, cst.FormattedString | cst.SimpleString | cst.BinaryOperation) or called(text) == "format"
+            exact = (
+                isinstance(text, cst.FormattedString | cst.SimpleString | cst.BinaryOperation)
+                or called(text) == "format"
+            )
             given = [call.args[0].with_changes(comma=cst.MaybeSentinel.DEFAULT)] if exact else []
         else:
             given = []
@@ -87,7 +90,9 @@ def _pieces(script: Script, text: cst.FormattedString) -> list[tuple[str, str, s
             continue
         if not isinstance(part, cst.FormattedStringExpression) or part.equal or part.conversion:
             return None
-        spec = "".join(p.value if isinstance(p, cst.FormattedStringText) else "{" for p in part.format_spec or ())
+        spec = "".join(
+            p.value if isinstance(p, cst.FormattedStringText) else "{" for p in part.format_spec or ()
+        )
         expression = script.code(part.expression)
         if "{" in spec or text.quote in expression:
             return None
@@ -99,7 +104,9 @@ def _pieces(script: Script, text: cst.FormattedString) -> list[tuple[str, str, s
 def _fstrings(script: Script, rewritten: Any) -> cst.Module | None:
     edits: Edits = {}
     for one in script.nodes:
-        if not isinstance(one, cst.FormattedString) or isinstance(script.parents[one], cst.ConcatenatedString):
+        if not isinstance(one, cst.FormattedString) or isinstance(
+            script.parents[one], cst.ConcatenatedString
+        ):
             continue
         pieces = _pieces(script, one)
         if pieces is None or len(pieces) < 2 or script.in_fstring(one):
@@ -116,7 +123,9 @@ def fstrings_as_format(script: Script, rng: Random) -> cst.Module | None:
     """`"...".format(...)` instead of an f-string"""
 
     def rewritten(quote: str, pieces: list[tuple[str, str, str]]) -> str:
-        text = "".join(lit + ("{" + (f":{spec}" if spec else "") + "}" if e else "") for lit, e, spec in pieces)
+        text = "".join(
+            lit + ("{" + (f":{spec}" if spec else "") + "}" if e else "") for lit, e, spec in pieces
+        )
         return f"{quote}{text}{quote}.format({', '.join(e for _, e, _ in pieces if e)})"
 
     return _fstrings(script, rewritten)
@@ -157,7 +166,11 @@ def _from_format(script: Script, node: cst.CSTNode) -> str:
     literal = script.code(text)
     fields = re.findall(r"\{(?:[^{}]*)\}", literal.replace("{{", "").replace("}}", ""))
     values = [script.code(a.value) for a in node.args]
-    if "{{" in literal or len(fields) != len(values) or not all(re.fullmatch(r"\{(:[^{}]*)?\}", f) for f in fields):
+    if (
+        "{{" in literal
+        or len(fields) != len(values)
+        or not all(re.fullmatch(r"\{(:[^{}]*)?\}", f) for f in fields)
+    ):
         return ""
     if any(literal[0] in v or "\\" in v or "\n" in v or '"' in v or "{" in v or ":" in v for v in values):
         return ""
@@ -193,13 +206,20 @@ def comprehensions_as_loops(script: Script, rng: Random) -> cst.Module | None:
         if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1 or script.dynamic:
             continue
         assign = line.body[0]
-        if not isinstance(assign, cst.Assign) or not isinstance(assign.value, cst.ListComp) or len(assign.targets) > 1:
+        if (
+            not isinstance(assign, cst.Assign)
+            or not isinstance(assign.value, cst.ListComp)
+            or len(assign.targets) > 1
+        ):
             continue
         target, made = assign.targets[0].target, assign.value
         inner = made.for_in
         if inner.inner_for_in or inner.asynchronous or not isinstance(target, cst.Name):
             continue
-        if isinstance(script.parents[script.parents[line]], cst.ClassDef) or target.value in script.code(made).replace(".", " ").split():
+        if (
+            isinstance(script.parents[script.parents[line]], cst.ClassDef)
+            or target.value in script.code(made).replace(".", " ").split()
+        ):
             continue
         names = [n.value for n in _names(inner.target)]
         others = script.code(script.function_of(line)).replace(script.code(made), "")
@@ -230,7 +250,11 @@ def sums_written_out(script: Script, rng: Random) -> cst.Module | None:
             continue
         one = line.body[0]
         numeric = isinstance(one, cst.AugAssign) and isinstance(one.operator, cst.AddAssign)
-        if numeric and isinstance(one.target, cst.Name) and re.search(r"\.item\(\)|len\(|\.size\(|^1$", script.code(one.value)):  # type: ignore[union-attr]
+        if (
+            numeric
+            and isinstance(one.target, cst.Name)
+            and re.search(r"\.item\(\)|len\(|\.size\(|^1$", script.code(one.value))
+        ):  # type: ignore[union-attr]
             name, value = script.code(one.target), script.code(one.value)  # type: ignore[union-attr]
             new: Any = script.one(f"{name} = {name} + ({value})")
             edits[one] = lambda updated, new=new: new.body[0]

@@ -43,7 +43,9 @@ def plan_case(job: tuple[int, int]) -> Row:
     smallest: tuple[str, ...] = ()
     if not result.converted:
         smallest = shrunk(case, lambda one: not _planned(one).converted).applied
-    return Row(seed, number, case.base.name, case.applied, result.outcome, result.about, smallest)
+    return Row(
+        seed, number, case.base.name, case.applied, result.outcome, result.about, smallest, rules=result.rules
+    )
 
 
 def _planned(case: Case) -> Planned:

@@ -11,7 +11,6 @@ from tests.golden.cases import cases
 
 PUBLIC = Path(__file__).parent.parent / "public" / "scripts.json"
 ENTRY = "train.py"
-NOT_THE_SCRIPTS = {".git", "node_modules", "__pycache__"}
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ SECONDS = 120.0  # of this process's time
 class Planned:
     """How a migration ended: converted, untouched, refused, failed or crashed.
 
-    after: every file of the project, as the tool wrote it. rules: what refused. about: the first reason.
+    after: every file of the project, as the tool wrote it. rules: what refused, or made a note. about: the first reason.
     """
 
     outcome: str
@@ -59,9 +59,9 @@ def planned(project: Project, around: Path | None = None) -> Planned:
             rules = tuple(sorted({one.rule for one in refusals}))
             return Planned("refused", rules=rules, about=f"{refusals[0].rule} {refusals[0].reason}")
         after = {name: (folder / name).read_text(encoding="utf-8") for name in project.files}
-        return Planned(
-            "converted" if any(file.result.changed for file in outcome.files) else "untouched", after
-        )
+        changed = any(file.result.changed for file in outcome.files)
+        rules = tuple(sorted({one.rule for one in findings}))
+        return Planned("converted" if changed else "untouched", after, rules)
 
 
 class TooLong(Exception):

@@ -15,7 +15,7 @@ Apply = Callable[[Script, Random], cst.Module | Project | None]
 
 
 class Broken(Exception):
-    """A transformation made something that is no Python: a mistake of its own."""
+    """A transformation failed, or made something that is no Python: a mistake of its own."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,10 @@ class Variation:
 
     def apply(self, project: Project, rng: Random) -> Project | None:
         """The project in other words, or None if this does not apply."""
-        made = self.function(Script(project), rng)
+        try:
+            made = self.function(Script(project), rng)
+        except Exception as error:  # the text of libcst's own errors is the whole tree
+            raise Broken(f"{self.name}: {type(error).__name__}") from error
         if isinstance(made, cst.Module):
             made = project.with_text(made.code)
         if made is None or made == project:

@@ -13,7 +13,8 @@ from tests.corpora.variations.catalogue import VARIATIONS
 class Row:
     """One case: its script, what was applied, how planning ended, and the smallest set that still ends so.
 
-    ran: "", or the verdicts of the original, of one process and of two. said: the first reason or difference.
+    ran: "", or the verdicts of the original, of one process and of two. said: the first reason or difference. rules: what
+    refused, or made a note.
     """
 
     seed: int
@@ -25,6 +26,7 @@ class Row:
     smallest: tuple[str, ...] = ()
     ran: str = ""
     right: bool = True
+    rules: tuple[str, ...] = ()
 
     @property
     def line(self) -> str:
@@ -70,6 +72,8 @@ def summary(rows: Sequence[Row]) -> str:
     share = 100 * converted / max(len(rows), 1)
     lines = [f"{converted} of {len(rows)} converted ({share:.1f} %)"]
     lines += [f"  {outcome}: {count}" for outcome, count in outcomes.most_common() if outcome != "converted"]
+    notes = Counter(rule for row in rows if row.outcome == "converted" for rule in row.rules)
+    lines.append("converted with findings of: " + ", ".join(f"{r} {n}" for r, n in notes.most_common()))
     ran = [row for row in rows if row.ran]
     if ran:
         lines.append(f"{sum(row.right for row in ran)} of {len(ran)} runs right")

@@ -74,7 +74,7 @@ def _torch(script: Script, made: cst.Module) -> cst.Module:
 
 @variation
 def dead_branch(script: Script, rng: Random) -> cst.Module | None:
-    """a branch under a constant flag saves the model before each epoch"""
+    """a branch under a constant flag starts the debugger"""
     flag = script.fresh("DEBUG")
     loops = script.training_loops()
     if not loops:

@@ -118,7 +118,7 @@ def model_by_name(script: Script, rng: Random) -> cst.Module | None:
 
 
 @variation
-def model_chosen_by_conditional(script: Script, rng: Random) -> cst.Module | None:
+def model_from_dict(script: Script, rng: Random) -> cst.Module | None:
     """a dictionary of architectures is asked for the model class"""
     return _called_by(
         script, _model_calls(script), lambda name: f'{{"{name.lower()}": {name}}}["{name.lower()}"]'

@@ -56,12 +56,10 @@ def globals_as_parameters(script: Script, rng: Random) -> cst.Module | None:
         read = [
             n for n in read if not any(c is not script.module and n in _locals(script, c) for c in callers)
         ]  # type: ignore[arg-type]
-        nested = {id(n) for call in calls for n in walk(call)}
         if not read or any(id(call) in inside for call in calls) or any(c in edits for c in calls):
             continue
         if any(id(script.module) == id(c) for c in callers) and not _bound_before(script, read, calls):
             continue
-        del nested
         more = [cst.Param(cst.Name(n), default=cst.Name("None")) for n in read]
         edits[function.params] = lambda updated, more=more: updated.with_changes(
             params=[*(_with_comma(p) for p in updated.params), *more]
@@ -113,8 +111,6 @@ def parameters_as_globals(script: Script, rng: Random) -> cst.Module | None:
                 continue
             variable = script.variables(script.scope(function))[name]
             if variable.stores or (name in taken and any(c is not script.module for c in callers)):
-                continue
-            if any(len(call.args) > at + 1 and call.args[at].keyword is None and False for call in calls):
                 continue
             return _without_parameter(script, function, at, calls, name)
     return None
@@ -217,7 +213,7 @@ def objects_passed_as_dict(script: Script, rng: Random) -> cst.Module | None:
 
 
 @variation
-def functions_as_lambdas(script: Script, rng: Random) -> cst.Module | None:
+def trainer_called_by_variable(script: Script, rng: Random) -> cst.Module | None:
     """a function that trains is called through a variable that names it"""
     edits: Edits = {}
     name = script.fresh("routine")

@@ -217,7 +217,7 @@ def comprehensions_as_loops(script: Script, rng: Random) -> cst.Module | None:
         if inner.inner_for_in or inner.asynchronous or not isinstance(target, cst.Name):
             continue
         if (
-            isinstance(script.parents[script.parents[line]], cst.ClassDef)
+            isinstance(script.parents.get(script.parents[line]), cst.ClassDef)
             or target.value in script.code(made).replace(".", " ").split()
         ):
             continue

@@ -213,7 +213,7 @@ def objects_passed_as_dict(script: Script, rng: Random) -> cst.Module | None:
 
 
 @variation
-def trainer_called_by_variable(script: Script, rng: Random) -> cst.Module | None:
+def functions_by_variable(script: Script, rng: Random) -> cst.Module | None:
     """a function that trains is called through a variable that names it"""
     edits: Edits = {}
     name = script.fresh("routine")

@@ -227,8 +227,11 @@ class Accelerator(
         """Prepare models, optimizers, loaders and schedulers for this run.
 
         Returns the objects in the order given, or the object itself where there is only one. Models, optimizers and
-        schedulers are changed in place; a loader is replaced by a prepared copy; an object of any other type is
-        returned as it is. The order of the arguments does not matter, and preparing an object twice changes nothing.
+        schedulers are changed in place; a loader is replaced by a prepared copy. Batches that come from no DataLoader (a
+        generator, a list, a range, a class with `__iter__`) are dealt whole: of P processes each takes every P-th. In an
+        object that iterates a DataLoader of its own, that is prepared; of an object that steps optimizers, these are. An
+        object of any other type is returned as it is. The order of the arguments does not matter, and preparing an
+        object twice changes nothing.
 
         Args:
             device_placement: for each object, whether it moves to `device`; None for the Accelerator's own option.
@@ -243,11 +246,15 @@ class Accelerator(
             raise ValueError(f"device_placement has {len(places)} entries for {len(args)} objects")
         self.state.ensure_alive()
         ready = list(args)
+        known: tuple[type, ...] = ()
         for kind, work in self._preparations():
+            known += (kind,)
             for index, obj in enumerate(args):
                 if isinstance(obj, kind):
                     ready[index] = work(obj, places[index])
-        self._check_passed(args)
+        for index, obj in enumerate(args):
+            if not isinstance(obj, known):
+                ready[index] = self._others.prepare(obj, self._data_plan(places[index]), index, len(args))
         self._announcement.make()
         return ready[0] if len(ready) == 1 else tuple(ready)
 
@@ -379,11 +386,6 @@ class Accelerator(
             )
             self._prepared.schedulers.append(scheduler)
         return scheduler
-
-    def _check_passed(self, args: tuple[Any, ...]) -> None:
-        """Report arguments that would train on the same batches on every rank."""
-        fed_at = prepare_checks.note_feeders(args, self.is_main_process)
-        self._first_step.fed_at = fed_at or self._first_step.fed_at
 
     # -- the step ---------------------------------------------------------------------------------
 

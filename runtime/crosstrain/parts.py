@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
 from crosstrain.checkpoint.training import Training
 from crosstrain.comm.protocol import Comm
 from crosstrain.compat.further_members import Trigger
 from crosstrain.data.evaluation import EvaluationLoaders
 from crosstrain.data.options import DataPlan
 from crosstrain.options import Handlers
+from crosstrain.other_objects import OtherObjects
 from crosstrain.state import RUN, AcceleratorState
 from crosstrain.step.accumulation import Accumulation
 from crosstrain.step.announcement import Announcement
@@ -36,6 +40,7 @@ from crosstrain.utils.dataclasses import (
 # Attributes that are not pickled, because `_compose` makes them.
 _PARTS = {"_comm", "_gradients", "_prepared", "_accumulation", "_clipping", "_consistency", "_first_step"}
 _PARTS |= {
+    "_others",
     "_outside",
     "_batch_rows",
     "_loose",
@@ -64,6 +69,12 @@ class Parts:
     def _plain_backward(self, loose: bool) -> None:
         raise NotImplementedError
 
+    def prepare_data_loader(self, data_loader: DataLoader[Any]) -> DataLoader[Any]:
+        raise NotImplementedError
+
+    def prepare_optimizer(self, optimizer: Optimizer) -> Optimizer:
+        raise NotImplementedError
+
     def _compose(
         self,
         comm: Comm,
@@ -85,6 +96,9 @@ class Parts:
         self._loose = LooseParameters(comm, prepared, self.handlers.ddp, self._plain_backward)
         self._batch_rows = BatchRows(comm, gradients)
         self._evaluations = EvaluationLoaders(comm, gradients.active, self._data_plan, lambda: RUN.sharded)
+        self._others = OtherObjects(
+            comm, prepared, gradients.active, self.prepare_data_loader, self.prepare_optimizer
+        )
         self._sharding = Sharding(comm, prepared, plugin, parallelism)
         self._trackers = Trackers(self.log_with, project)
         self._training = Training(

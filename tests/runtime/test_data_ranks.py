@@ -236,7 +236,7 @@ def test_subsets_of_different_lengths_are_an_error_on_every_rank() -> None:
 
 def _two_loaders() -> None:
     prepare(DataLoader(range(8), batch_size=2))
-    _unseeded_split()
+    _unseeded_split((7, 8), False)
 
 
 def test_the_journal_says_which_loaders_were_found_equal(tmp_path: Path) -> None:

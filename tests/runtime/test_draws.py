@@ -317,6 +317,32 @@ def test_without_a_loader_processes_draw_their_own_from_the_first_step_on() -> N
     assert one["said"] == []
 
 
+def _by_hand(how: str) -> list[Drawn]:
+    """A training without a loader, of a script that decides itself what each process draws."""
+    accelerator = start()
+    if how == "seeds by rank":
+        torch.manual_seed(7 + accelerator.process_index)
+    else:
+        globals()["dist"] = torch.distributed
+    model, optimizer = _model(accelerator)
+    drawn = []
+    for _ in range(3):
+        drawn.append(draw())
+        _step(accelerator, model, optimizer)
+    return drawn
+
+
+@pytest.mark.parametrize("how", ["seeds by rank", "uses torch.distributed"])
+def test_a_script_that_distributes_itself_keeps_its_streams(how: str) -> None:
+    found = run_ranks(_by_hand, 2, how)
+    for rank, drawn in enumerate(found):
+        torch.manual_seed(7 + rank if how == "seeds by rank" else 3)
+        nn.Linear(2, 1)
+        for number, _, _ in drawn:
+            assert number == torch.rand(()).item()
+            torch.rand(4, 2)
+
+
 def _left_over() -> Drawn:
     accelerator = start(gradient_accumulation_steps=4)
     model, optimizer = _model(accelerator)

@@ -11,10 +11,10 @@ import pytest
 import torch
 from crosstrain import Accelerator
 from crosstrain.state import AcceleratorState
-from crosstrain.step.prepare_checks import feeds_batches
+from crosstrain.step.held_objects import gives_batches
 from torch import nn
 from torch.optim import SGD
-from torch.optim.lr_scheduler import StepLR
+from torch.optim.lr_scheduler import LRScheduler, StepLR
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 
 from tests.support.ranks import run_ranks
@@ -24,19 +24,6 @@ from tests.support.ranks import run_ranks
 def fresh() -> Iterator[None]:
     yield
     AcceleratorState._reset_state(True)
-
-
-class Prefetcher:
-    """As in many scripts: a loader in a wrapper that moves batches ahead of time."""
-
-    def __init__(self, loader: DataLoader[Any]) -> None:
-        self.loader = loader
-
-    def __len__(self) -> int:
-        return len(self.loader)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.loader)
 
 
 class Stream(IterableDataset[Any]):
@@ -54,24 +41,21 @@ _LINEAR = nn.Linear(1, 1)
 @pytest.mark.parametrize(
     "given",
     [
-        Prefetcher(_loader()),
         list(_loader()),
         [(torch.ones(2), torch.ones(2))],
         [{"x": torch.ones(2)}],
         (x for x in range(3)),
         iter(_loader()),
         zip(_loader(), _loader(), strict=True),
-        {"train": _loader()},
-        [_loader()],
         Stream(),
+        ["a", "b"],
+        range(3),
     ],
     ids=lambda given: type(given).__name__,
 )
 def test_what_a_loop_would_get_batches_from(given: Any) -> None:
-    with pytest.warns(
-        UserWarning, match=rf"{__file__}:\d+: `prepare` returns the {type(given).__name__} as it is"
-    ):
-        assert Accelerator(cpu=True).prepare(given) is given
+    assert gives_batches(given)
+    assert isinstance(Accelerator(cpu=True).prepare(given), DataLoader)
 
 
 @pytest.mark.parametrize(
@@ -82,11 +66,10 @@ def test_what_a_loop_would_get_batches_from(given: Any) -> None:
         "name",
         {"lr": 0.1, "sizes": [1, 2]},
         {"start": torch.ones(2)},
-        [0.9, 0.999],
-        ["a", "b"],
+        {"train": _loader()},
+        [_loader()],
         [],
         {1, 2},
-        range(3),
         torch.ones(3),
         torch.ones(3).numpy(),
         nn.ParameterList([nn.Parameter(torch.ones(1))]),
@@ -101,7 +84,9 @@ def test_what_a_loop_would_get_batches_from(given: Any) -> None:
     ids=lambda given: type(given).__name__,
 )
 def test_what_is_none(given: Any) -> None:
-    assert not feeds_batches(given)
+    assert not gives_batches(given)
+    if not isinstance(given, (nn.Module, LRScheduler)):
+        assert Accelerator(cpu=True).prepare(given) is given
 
 
 def test_an_optimizer_of_any_parameters() -> None:
@@ -129,36 +114,3 @@ def test_a_model_on_several_devices(world: int) -> None:
     for said in run_ranks(_spread, world, True):
         assert "the Sequential is spread over several devices (cpu, meta)" in said
     assert run_ranks(_spread, world, False) == ["no error"] * world
-
-
-def _train_on(given: str) -> list[str]:
-    accelerator = Accelerator(cpu=True)
-    torch.manual_seed(0)
-    model = nn.Linear(3, 1)
-    batches: Any = [x + accelerator.process_index * (given == "own") for x in _loader()]
-    if given == "loader":
-        batches = _loader()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model, optimizer, batches = accelerator.prepare(model, SGD(model.parameters(), 0.1), batches)
-        try:
-            for x in batches:
-                accelerator.backward(model(x).square().mean())
-                optimizer.step()
-                optimizer.zero_grad()
-        except RuntimeError as error:
-            return [str(error)]
-    return [str(warning.message) for warning in caught]
-
-
-def test_what_passed_through_and_feeds_the_same_batches_to_all() -> None:
-    for (said,) in run_ranks(_train_on, 2, "same"):
-        assert "the first loss is" in said and "on all 2 processes" in said
-        assert f"what passed through `prepare` at {__file__}:" in said
-
-
-def test_what_passed_through_and_was_split_by_the_script() -> None:
-    zero, one = run_ranks(_train_on, 2, "own")
-    assert len(zero) == 1 and "`prepare` returns the list as it is" in zero[0]
-    assert one == []
-    assert run_ranks(_train_on, 2, "loader") == [[], []]

@@ -47,7 +47,8 @@ RUNTIME = {
     "compat": {"comm.types", "comm", "data", "state", "utils", "compat.not_supported"},
     "utils.memory": {"comm"},
     "utils.operations": {"comm.types", "comm", "state", "utils"},
-    "parts": {*STEP, "step", "checkpoint", "tracking", "compat", "options"},
+    "other_objects": {*STEP, "step"},
+    "parts": {*STEP, "other_objects", "step", "checkpoint", "tracking", "compat", "options"},
     "accelerator": {
         *STEP,
         "parts",

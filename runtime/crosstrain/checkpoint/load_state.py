@@ -46,6 +46,7 @@ def load_state(
         for index, obj in enumerate(objects):
             path = source / file_name(name, index, suffix)
             _load_part(training, obj, path, required=name == "optimizer", reading=reading)
+    training.prepared.positions = _further_positions(training, source, reading)
     _load_custom(training, source, reading)
     _continue(training, source, manifest)
     if training.comm.rank == 0:
@@ -83,6 +84,16 @@ def _choose_source(training: Training, input_dir: str | Path | None) -> Path:
     if not config.automatic_checkpoint_naming or config.project_dir is None:
         raise ValueError("load_state needs a directory, or a project with automatic_checkpoint_naming")
     return manifests.newest(Path(config.project_dir).absolute())
+
+
+def _further_positions(training: Training, source: Path, reading: Reading) -> dict[int, Any]:
+    """By their index, positions of loaders that this run has not prepared yet, as batches that a loop makes at its head."""
+    found: dict[int, Any] = {}
+    index = len(training.prepared.loaders)
+    while (path := source / file_name("loader", index, ".bin")).is_file():
+        found[index] = state_files.load(path, reading)
+        index += 1
+    return found
 
 
 def _check_source(source: Path) -> None:

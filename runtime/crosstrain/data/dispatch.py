@@ -276,7 +276,7 @@ class DispatchFeed:
     def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
         channel = Channel(self._comm, self._serial, self._agreed, self._device)
         self._serial += 1
-        with self._draws.apart():
+        with self._draws.apart() if self._comm.rank == 0 else nullcontext():
             run = self._begin(channel, loader, read, skip, resume)
         if resume is None:
             self._draws.draw_for_iter(self._raw.generator)

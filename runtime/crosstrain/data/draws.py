@@ -11,6 +11,7 @@ a count and from the rank.
 
 from __future__ import annotations
 
+import hashlib
 import random
 import sys
 from collections.abc import Iterator
@@ -55,6 +56,7 @@ class Draws:
         self._common: States = {}  # while the own streams are in place
         self._own: States | None = None  # while the common ones are in place and the own ones go on later
         self._loaded: States | None = None  # own streams of a checkpoint, for the pass that continues
+        self._own_numpy: Any = None  # the generator in numpy's place while the own streams are in place
 
     def start(self, comm: Comm, *, kept: set[str]) -> None:
         """Let passes draw from this process's own streams, except from those in ``kept``.
@@ -192,9 +194,10 @@ class Draws:
             self._own = None  # the next own streams are new ones
 
     def _install(self, kind: Kind) -> None:
-        before = self._capture()
+        before = self._capture(aside=True)
         if kind == "own":
             self._common = before
+            self._exchange_numpy()
             if self._own is None:
                 self._seed(before["torch"])
             else:
@@ -205,6 +208,14 @@ class Draws:
             self._restore(self._common)
             self._common = {}
         self._in_place = kind
+
+    def _exchange_numpy(self) -> None:
+        """Put another generator in the place of numpy's global one, because reading and writing its state is slow."""
+        if "numpy" in self.kept or not _exchanges_numpy():
+            return
+        numpy = sys.modules["numpy"]
+        self._own_numpy = self._own_numpy or numpy.random.MT19937(0)
+        numpy.random.set_bit_generator(self._own_numpy)
 
     def _seed(self, common: Tensor) -> None:
         """Seed this process's own streams from the common torch stream, which does not move."""
@@ -253,15 +264,27 @@ class Draws:
         self._for_good = state["for_good"]
         self._settle()
 
+    def digests(self) -> dict[str, str]:
+        """A digest of each stream that is in place, for a comparison with other processes."""
+        states = _plain(self._capture())
+        return {
+            name: hashlib.blake2b(
+                repr(state.tolist() if isinstance(state, Tensor) else state).encode()
+            ).hexdigest()
+            for name, state in states.items()
+        }
+
     # -- the states --------------------------------------------------------------------------------
 
-    def _capture(self) -> States:
+    def _capture(self, *, aside: bool = False) -> States:
+        """The states of the streams in place. ``aside``: these streams are about to be exchanged for others."""
         # Unlike `random_streams.capture`, this makes nothing that a file can hold: it runs twice in every pass.
         states: States = {"torch": torch.default_generator.get_state()}
         if "python" not in self.kept:
             states["python"] = random.getstate()
         if "numpy" not in self.kept and (numpy := sys.modules.get("numpy")):
-            states["numpy"] = numpy.random.get_state()
+            exchange = aside and _exchanges_numpy()
+            states["numpy"] = numpy.random.get_bit_generator() if exchange else numpy.random.get_state()
         if "device" not in self.kept and self._comm is not None:
             states["device"] = self._comm.random_state()
         return states
@@ -272,9 +295,20 @@ class Draws:
         if "python" in states and "python" not in self.kept:
             random.setstate(states["python"])
         if "numpy" in states and "numpy" not in self.kept and (numpy := sys.modules.get("numpy")):
-            numpy.random.set_state(states["numpy"])
+            known = isinstance(states["numpy"], tuple)
+            put = numpy.random.set_state if known else numpy.random.set_bit_generator
+            put(states["numpy"])
         if states.get("device") is not None and "device" not in self.kept and self._comm is not None:
             self._comm.set_random_state(states["device"])
+
+
+def _exchanges_numpy() -> bool:
+    """Whether numpy can exchange the generator behind its global functions, as it can since 1.24.
+
+    The second number of a pair that `numpy.random.randn` has drawn is lost then, on all processes alike.
+    """
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and hasattr(numpy.random, "set_bit_generator")
 
 
 def _plain(states: States) -> States:
@@ -284,7 +318,11 @@ def _plain(states: States) -> States:
         version, words, gauss = plain["python"]
         plain["python"] = [version, list(words), gauss]
     if "numpy" in plain:
-        kind, words, *rest = plain["numpy"]
+        state = plain["numpy"]
+        if not isinstance(state, tuple):
+            inner = state.state
+            state = (inner["bit_generator"], inner["state"]["key"], inner["state"]["pos"], 0, 0.0)
+        kind, words, *rest = state
         plain["numpy"] = [kind, words.tolist(), *rest]
     return plain
 

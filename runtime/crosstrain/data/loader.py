@@ -42,6 +42,11 @@ class Peekable:
             self._ahead.extend(islice(self._source, 1))
         return not self._ahead
 
+    def take_ahead(self) -> list[Any]:
+        """The item that was read ahead, which is not given out any more; an empty list if there is none."""
+        ahead, self._ahead = self._ahead, []
+        return ahead
+
 
 class Pass:
     """One iteration over a prepared loader.

@@ -105,6 +105,7 @@ def skip_first_batches(dataloader: DataLoader[Any], num_batches: int = 0) -> Dat
     attributes = dict(vars(dataloader))
     attributes["_iterator"] = None
     if isinstance(dataloader, PreparedLoader):
+        attributes.pop("_crosstrain_running", None)  # a pass over the other one
         attributes["_crosstrain"] = replace(dataloader._crosstrain, skip=num_batches)
         return copy_with(type(dataloader), attributes)
     if isinstance(dataloader.dataset, IterableDataset):

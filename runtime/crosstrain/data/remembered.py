@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from torch.utils.data import DataLoader
+
 from crosstrain.data.options import DataPlan
 
 T = TypeVar("T")
@@ -19,7 +21,7 @@ class Remembered:
     """
 
     def __init__(self) -> None:
-        self._made: dict[int, tuple[weakref.ref[Any], Any, Any]] = {}
+        self._made: dict[int, tuple[Callable[[], Any], Any, Any]] = {}
 
     def get(self, own: T, plan: DataPlan, make: Callable[[], Any]) -> tuple[Any, Any]:
         """What was made of ``own`` with this plan, or else what ``make`` makes now.
@@ -32,8 +34,9 @@ class Remembered:
         made = make()
         if made is own:
             return made, None
+        before = None if known is None or known[0]() is not own else known[2]
         self.put(own, plan, made)
-        return made, None if known is None else known[2]
+        return made, before
 
     def known(self, own: Any, plan: DataPlan) -> Any:
         """What was made of ``own`` with this plan; None if nothing was, or the script has changed it since."""
@@ -44,7 +47,10 @@ class Remembered:
     def put(self, own: Any, plan: DataPlan, made: Any) -> None:
         """Remember what was made of ``own`` with this plan."""
         state = (plan, _attributes(own))
-        self._made[id(own)] = (weakref.ref(own, self._remover(id(own))), state, made)
+        try:
+            self._made[id(own)] = (weakref.ref(own, self._remover(id(own))), state, made)
+        except TypeError:  # a list or a range: it lives as long as what was made of it
+            self._made[id(own)] = (lambda: own, state, made)
 
     def _remover(self, key: int) -> Callable[[object], None]:
         made = self._made
@@ -55,6 +61,11 @@ class Remembered:
 
         return remove
 
+    def drop(self, made: Any) -> None:
+        """Forget what this was made of, which is not kept alive any longer."""
+        for key in [key for key, entry in self._made.items() if entry[2] is made]:
+            del self._made[key]
+
     def forget(self) -> None:
         """Forget everything."""
         self._made.clear()
@@ -62,4 +73,6 @@ class Remembered:
 
 def _attributes(own: Any) -> dict[str, int]:
     """The identities of the object's attributes, without the iterator that a DataLoader keeps."""
+    if not isinstance(own, DataLoader):
+        return {}  # a script's own class counts batches in its attributes
     return {name: id(value) for name, value in vars(own).items() if name != "_iterator"}

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from types import FrameType
+from typing import Any
+
+from torch import distributed
 
 from crosstrain.comm.protocol import Comm
 from crosstrain.data.draws import Draws
 from crosstrain.state import Run
 from crosstrain.step.window import Gradients
 from crosstrain.utils.messages import say
+from crosstrain.utils.script_frames import is_users
 
 
 def start_draws(run: Run, apart: set[str]) -> None:
@@ -37,13 +43,15 @@ class TrainingOutside:
 
     Random crops, replay buffers, rays and environments are then different data on each process. The backward pass and
     the step that follows it must both lie outside of all passes. A step behind a loop, for what an accumulation left
-    over, changes nothing.
+    over, changes nothing. A script that distributes itself keeps the streams that it has set.
     """
 
     def __init__(self, comm: Comm, gradients: Gradients) -> None:
         self.comm = comm
         self._gradients = gradients
         self._backward = False  # the last backward pass lay outside
+        self._exempt = False  # the script distributes itself
+        self._told = False
 
     @property
     def draws(self) -> Draws:
@@ -56,17 +64,43 @@ class TrainingOutside:
         self._backward = active.draws.enabled and not active.draws.in_pass and not active.foreign
 
     def stepped(self) -> None:
-        """Called after each step."""
+        """Called after each step; collective where the processes begin to draw their own numbers."""
         draws = self.draws
-        if not self._backward or draws.for_good or draws.in_pass:
+        if not self._backward or self._exempt or draws.for_good or draws.in_pass:
             return
         self._backward = False
+        if distributes_itself():
+            self._exempt = True
+            return
+        states = self.comm.all_gather_object(draws.digests())
+        # Streams that differ already are each process's own: the script has seeded them by rank.
+        draws.kept |= {name for name in states[0] if len({one.get(name) for one in states}) > 1}
         draws.draw_own_for_good()
-        if self.comm.rank == 0:
+        if self.comm.rank == 0 and not self._told and "torch" not in draws.kept:
+            self._told = True
             say(
                 "the training loop iterates no prepared loader: from its first step on, each process draws its own "
                 "random numbers. What all of them must share goes into `with accelerator.common_draws():`."
             )
+
+
+def distributes_itself() -> bool:
+    """Whether the script that is running uses torch.distributed, and so decides itself what each process draws."""
+    main = sys.modules.get("__main__")
+    return any(
+        value is distributed or value is getattr(distributed, "init_process_group", None)
+        for names in [vars(main) if main is not None else {}, *_globals_of_users_frames()]
+        for value in list(names.values())
+        if value is not None
+    )
+
+
+def _globals_of_users_frames() -> Iterator[dict[str, Any]]:
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if is_users(frame.f_code.co_filename) or frame.f_globals.get("__name__") == "__main__":
+            yield frame.f_globals
+        frame = frame.f_back
 
 
 class DrawMembers:

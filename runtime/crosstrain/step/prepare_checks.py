@@ -1,85 +1,12 @@
-"""Checks of what `prepare` is given: batches from other objects than DataLoaders, models on several devices."""
+"""Checks of what `prepare` is given: models on several devices."""
 
 from __future__ import annotations
 
-import io
-import warnings
-from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import DataLoader, IterableDataset, Sampler
+from torch import nn
 
 from crosstrain.utils import checks
-from crosstrain.utils.checks import Place
-
-_NO_BATCHES = (
-    str,
-    bytes,
-    bytearray,
-    type,
-    range,
-    io.IOBase,
-    Set,
-    Tensor,
-    nn.Module,
-    Optimizer,
-    LRScheduler,
-    Sampler,
-)
-
-
-def feeds_batches(obj: Any) -> bool:
-    """Whether a loop over the object may give batches; containers of options, modules or parameters do not."""
-    if (
-        isinstance(obj, (*_NO_BATCHES, DataLoader))
-        or not hasattr(obj, "__iter__")
-        or hasattr(obj, "__array__")
-    ):
-        return False
-    if isinstance(obj, Mapping):
-        return any(isinstance(value, DataLoader) for value in obj.values())
-    if isinstance(obj, Sequence):
-        first = next(iter(obj), None)
-        return isinstance(first, DataLoader) or _holds_tensors(first)
-    return isinstance(obj, IterableDataset) or any(
-        hasattr(obj, name) for name in ("__len__", "__next__", "dataset")
-    )
-
-
-def _holds_tensors(item: Any) -> bool:
-    if isinstance(item, Mapping):
-        return any(_holds_tensors(value) for value in item.values())
-    if isinstance(item, (list, tuple)):
-        return any(_holds_tensors(value) for value in item)
-    return isinstance(item, Tensor) and not isinstance(item, nn.Parameter)
-
-
-def note_feeders(given: Iterable[Any], is_main: bool) -> Place | None:
-    """Warn about each object that may give batches and is not prepared.
-
-    Returns the place of the `prepare` call if there is one; ``is_main``: whether this process warns.
-    """
-    feeders = [obj for obj in given if feeds_batches(obj)]
-    if not feeders:
-        return None
-    place = checks.here()
-    checks.doubt("loader", place)
-    for obj in feeders if is_main else ():
-        held = isinstance(obj, (Mapping, Sequence)) and not _holds_tensors(next(iter(obj), None))
-        remedy = (
-            "pass its DataLoaders one by one"
-            if held
-            else "make a torch.utils.data.DataLoader of it and pass that"
-        )
-        warnings.warn(
-            f"{place}: `prepare` returns the {type(obj).__name__} as it is, because it is no DataLoader: its batches "
-            f"are neither split over the processes nor moved to the device. If you train on it, {remedy}.",
-            stacklevel=4,
-        )
-    return place
 
 
 def check_device(model: nn.Module) -> None:

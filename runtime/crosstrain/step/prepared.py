@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
+from crosstrain.data.dealt import DealtLoader
 from crosstrain.data.remembered import Remembered
 from crosstrain.step import model as models
 from crosstrain.step.gradients import GradientSync
@@ -31,6 +32,8 @@ class PreparedObjects:
         self.loaders: list[DataLoader[Any]] = []
         self.remembered = Remembered()
         self.held: dict[int, int] = {}
+        # Loaded positions of dealt iterables that the script has yet to prepare, by their place in `loaders`.
+        self.positions: dict[int, Any] = {}
 
     def forget(self) -> None:
         """Undo the preparation of the models and of loose parameters, and empty every list."""
@@ -43,6 +46,21 @@ class PreparedObjects:
         for known in (self.models, self.syncs, self.optimizers, self.gates, self.schedulers, self.loaders):
             known.clear()
         self.remembered.forget()
+        self.positions.clear()
+
+    def keep_dealt(self, loader: DealtLoader, instead_of: Any = None) -> None:
+        """Note a dealt iterable, in the place of one that the script made in the same line before, and has used."""
+        if any(loader is known for known in self.loaders):
+            return
+        if instead_of is None:
+            instead_of = next((known for known in self.loaders if loader.follows(known)), None)
+        if instead_of is not None:
+            loader.take_over(instead_of)
+            self.remembered.drop(instead_of)
+        self.keep_loader(loader, instead_of)
+        state = self.positions.pop(len(self.loaders) - 1, None) if self.loaders[-1] is loader else None
+        if state is not None:
+            loader.load_state_dict(state)
 
     def keep_loader(self, loader: DataLoader[Any], instead_of: Any = None) -> None:
         """Note a prepared loader, once, in the place of one that it replaces."""

@@ -19,6 +19,14 @@ def say(line: str) -> None:
         print(f"crosstrain: {line}", file=sys.stderr)
 
 
+def warn(line: str) -> None:
+    """`say` for what makes a training useless, which CROSSTRAIN_QUIET does not turn off."""
+    if logger.hasHandlers():
+        logger.warning(line)
+    else:
+        print(f"crosstrain: {line}", file=sys.stderr)
+
+
 def shortened(text: str, limit: int) -> str:
     """The text, cut to ``limit`` characters with "..." at its end where it is longer."""
     return text if len(text) <= limit else text[: limit - 3] + "..."

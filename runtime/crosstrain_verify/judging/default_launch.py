@@ -13,6 +13,7 @@ from crosstrain_verify.judging.migrated_runs import with_verdict
 from crosstrain_verify.judging.original_runs import OriginalRuns
 from crosstrain_verify.judging.passes import batches_of, evaluation_loaders, training_loaders
 from crosstrain_verify.judging.printed_lines import volatile
+from crosstrain_verify.judging.random_numbers import same_noise, whose
 from crosstrain_verify.records.traces import RankTrace
 from crosstrain_verify.report.report import Run, Verdict
 from crosstrain_verify.running.runs import Finished, Runner, Variant, launch_line
@@ -71,10 +72,13 @@ class DefaultLaunch:
 
     def _compared(self, run: Run, full: RankTrace, less: RankTrace, done: Finished) -> Run:
         result = compare_frozen(full, less, done.ranks, self._ignore)
+        result.difference = result.difference or same_noise(done.ranks)
+        result.notes += filter(None, [whose(done.ranks)])
         if result.difference is not None and result.difference.quantity == "evaluation":
             again = self._frozen("original, frozen, again", self._uneven)
             never = volatile(full.lines, again.lines) if again is not None else {}
-            result = compare_frozen(full, less, done.ranks, self._ignore, never)
+            notes, result = result.notes, compare_frozen(full, less, done.ranks, self._ignore, never)
+            result.notes += notes
         return with_verdict(run, result, Verdict.AGREE)
 
     def _what_changes(self) -> str:

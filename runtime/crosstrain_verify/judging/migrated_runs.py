@@ -21,6 +21,7 @@ from crosstrain_verify.judging.noise import beyond_noise
 from crosstrain_verify.judging.original_runs import SINGLE, OriginalRuns
 from crosstrain_verify.judging.passes import whole_loaders
 from crosstrain_verify.judging.printed_lines import Volatile, about
+from crosstrain_verify.judging.random_numbers import whose
 from crosstrain_verify.records.traces import RankTrace
 from crosstrain_verify.report.report import Difference, Run, Verdict
 from crosstrain_verify.running.runs import Finished, Runner, Variant, launch_line
@@ -49,6 +50,7 @@ class MigratedRuns:
         done = self._runner.run(self._after, Variant(name, True, world))
         launch = launch_line(self._after, world, shared=world > 1)
         run = replace(self._verdict(done, expect), launch=launch)
+        run = replace(run, notes=(*run.notes, *filter(None, [whose(done.ranks)])))
         evidence = Evidence(self._original, done.ranks, run, run.difference)
         return replace(run, cause=likely_cause(evidence), losses=losses_of(done.ranks))
 

@@ -20,7 +20,7 @@ CLAIMS = {
     "mean": "the loss is a mean over the batch",
     "group": "the process group is the run's own",
     "alike": "learning rates and weights are the same in all processes",
-    "seeds": "the processes draw the same random numbers, or differ as the script seeds them",
+    "seeds": "the processes start with the same random numbers, or differ as the script seeds them",
 }
 
 

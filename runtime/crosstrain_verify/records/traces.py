@@ -129,7 +129,8 @@ class RankTrace:
         lines: what the rank printed. printed: one entry for each of these lines, as far as the script printed them itself.
         stack: where the rank was when it hung.
         written: the files that it opened for writing, and whether as something other than text.
-        draws: training drew random numbers. statistics: training used batch statistics.
+        draws: training drew random numbers. noise: checksums of the streams from which it first did, before that. own_draws:
+            in passes of prepared loaders the process draws its own. statistics: training used batch statistics.
         redrew: a run that draws share by share also drew in a backward pass, where it cannot do so.
         scale: the largest loss scale of mixed precision, 0.0 without one.
         checks: the checks that the runtime made.
@@ -153,6 +154,8 @@ class RankTrace:
     printed: tuple[Printed, ...] = ()
     written: dict[str, bool] = field(default_factory=dict)
     draws: bool = False
+    noise: tuple[int, ...] = ()
+    own_draws: bool = False
     statistics: bool = False
     redrew: bool = False
     scale: float = 0.0
@@ -213,6 +216,7 @@ def read(folder: Path) -> RankTrace:
     parameters = tuple(Parameter(**(p | {"shape": tuple(p["shape"])})) for p in data.pop("parameters"))
     weights = np.load(folder / WEIGHTS_FILE)
     xla = data.pop("xla")
+    data["noise"] = tuple(data["noise"])
     return RankTrace(
         xla=XlaCounts(tuple(xla.pop("compiled")), **xla) if xla else None,
         events=events,

@@ -40,6 +40,7 @@ class Recorded:
     batches: list[Batch]
     steps: int
     draws: bool
+    noise: tuple[int, ...]
     statistics: bool
     scale: float
     loss_epsilon: float
@@ -59,7 +60,8 @@ class Tracer:
         )  # called before each step, with its number
         self._draws = False
         self._statistics = False
-        self._random = 0  # `random_state` when the current batch was handed out
+        self._random = (0, 0, 0)  # `random_states` when the current batch was handed out
+        self._noise: tuple[int, ...] = ()
         self._scale = 0.0
         self.several = False
         self._limit = limit
@@ -160,15 +162,21 @@ class Tracer:
     @contextlib.contextmanager
     def _reading(self, loader: Any, first: bool) -> Iterator[None]:
         """Note whether reading a batch draws random numbers, as augmentation does. The first read also draws the order."""
-        before = 0 if first or self._draws else random_state()
+        before = (0, 0, 0) if first or self._draws else random_states()
         yield
         if not self._draws:
-            self._random = random_state()
-            self._draws = not first and self._random != before
+            self._random = random_states()
+            if not first:
+                self._compare(before, self._random)
+
+    def _compare(self, before: tuple[int, ...], after: tuple[int, ...]) -> None:
+        """Note whether training has drawn in between, and from what states."""
+        self._noise = tuple(state for state, other in zip(before, after, strict=True) if state != other)
+        self._draws = before != after
 
     def _record_loss(self, tensors: Any) -> None:
         if self.watch.batches and not self._draws:
-            self._draws = random_state() != self._random
+            self._compare(self._random, random_states())
         if self.several and RUN.gradients.active.current is None:
             checks.doubt("loader")  # this loss was not computed from a prepared loader's batch
         roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
@@ -204,6 +212,7 @@ class Tracer:
             batches=list(self.watch.batches),
             steps=self._steps,
             draws=self._draws,
+            noise=self._noise,
             statistics=self._statistics,
             scale=self._scale,
             loss_epsilon=self._loss_epsilon,
@@ -215,7 +224,7 @@ class Tracer:
         self._events[:] = recorded.events
         self.watch.batches[:] = recorded.batches
         self._steps = recorded.steps
-        self._draws, self._statistics = recorded.draws, recorded.statistics
+        self._draws, self._noise, self._statistics = recorded.draws, recorded.noise, recorded.statistics
         self._scale, self._loss_epsilon = recorded.scale, recorded.loss_epsilon
         self._trained = recorded.trained.unpacked()
 
@@ -240,6 +249,8 @@ class Tracer:
             events=tuple(self._events),
             batches=tuple(self.watch.batches),
             draws=self._draws,
+            noise=self._noise,
+            own_draws=RUN.started and RUN.gradients.active.draws.enabled,
             statistics=self._statistics,
             scale=self._scale,
             xla=xla,
@@ -251,10 +262,12 @@ class Tracer:
         )
 
 
-def random_state() -> int:
-    """A checksum of the global random streams of torch, python and numpy."""
-    state = zlib.crc32(torch.get_rng_state().numpy().tobytes())
-    state = zlib.crc32(repr(hash(random.getstate())).encode(), state)
+def random_states() -> tuple[int, int, int]:
+    """Checksums of the global random streams of torch, python and numpy."""
     legacy: Any = np.random.get_state(legacy=False)
     words = legacy["state"]
-    return zlib.crc32(words["key"].tobytes() + words["pos"].to_bytes(4, "little"), state)
+    return (
+        zlib.crc32(torch.get_rng_state().numpy().tobytes()),
+        zlib.crc32(repr(random.getstate()).encode()),
+        zlib.crc32(words["key"].tobytes() + words["pos"].to_bytes(4, "little")),
+    )

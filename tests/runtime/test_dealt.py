@@ -1,0 +1,419 @@
+"""Batches that come from no DataLoader are dealt whole: every batch once, and as many steps on every process."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import itertools
+import random
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from crosstrain import Accelerator, InitProcessGroupKwargs, skip_first_batches
+from torch import nn
+from torch.utils.data import DataLoader
+
+from tests.support.ranks import run_ranks
+
+# -- iterables and items ----------------------------------------------------------------------------
+
+
+class Epochs:
+    """A class with a length, a method and a random order, as older libraries have them."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+        self.resets = 0
+        self.batch_size = 4
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.items[i] for i in torch.randperm(len(self.items)).tolist())
+
+    def reset(self) -> None:
+        self.resets += 1
+
+
+class Restarting:
+    """An iterator that begins anew with each `iter`."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+        self.at = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.at = 0
+        return self
+
+    def __next__(self) -> Any:
+        if self.at == len(self.items):
+            raise StopIteration
+        self.at += 1
+        return self.items[self.at - 1]
+
+
+def _generator(items: list[Any]) -> Iterator[Any]:
+    order = list(range(len(items)))
+    random.shuffle(order)
+    for i in order:
+        np.random.rand()
+        yield items[i]
+
+
+def _one_buffer(items: list[Any]) -> Iterator[Any]:
+    """Gives the same memory again and again where the items are tensors."""
+    if not items or not isinstance(items[0], torch.Tensor):
+        yield from items
+        return
+    buffer = torch.empty_like(items[0])
+    for item in items:
+        yield buffer.copy_(item)
+
+
+@dataclasses.dataclass
+class Batch:
+    x: torch.Tensor
+    names: list[str]
+
+
+class Bag:
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x = x
+
+
+KINDS: dict[str, Callable[[list[Any]], Iterable[Any]]] = {
+    "list": list,
+    "tuple": tuple,
+    "class": Epochs,
+    "generator": _generator,
+    "buffer": _one_buffer,
+    "restarting": Restarting,
+    "zip": lambda items: map(next, [iter(items)] * len(items)),
+    "enumerate": lambda items: (item for _, item in enumerate(items)),
+}
+ITEMS: dict[str, tuple[Callable[[int], Any], Callable[[Any], int]]] = {
+    "tensor": (lambda i: torch.full((2, 1), float(i)), lambda item: int(item[0, 0])),
+    "pair": (lambda i: (torch.full((i % 3 + 1,), i), [f"{i}"]), lambda item: int(item[1][0])),
+    "dict": (lambda i: {"x": {"y": torch.tensor(i)}, "text": f"{i}"}, lambda item: int(item["x"]["y"])),
+    "numpy": (lambda i: [np.full(2, i), None], lambda item: int(item[0][0])),
+    "text": (lambda i: f"{i}", int),
+    "number": (lambda i: i, lambda item: item),
+    "dataclass": (lambda i: Batch(torch.tensor([i]), ["a"]), lambda item: int(item.x)),
+    "object": (lambda i: Bag(torch.tensor([i])), lambda item: int(item.x)),
+    "sparse": (lambda i: torch.tensor([[0.0, i]]).to_sparse(), lambda item: int(item.to_dense()[0, 1])),
+}
+
+
+def _seed(seed: int) -> None:
+    torch.manual_seed(seed), random.seed(seed), np.random.seed(seed)
+
+
+def _cases(seed: int, count: int) -> Iterator[tuple[int, str, str, int]]:
+    chosen = random.Random(seed)
+    for number in range(count):
+        yield number, chosen.choice(list(KINDS)), chosen.choice(list(ITEMS)), chosen.randrange(10)
+
+
+def _dealt(seed: int, count: int) -> list[tuple[list[int], list[int], list[int]]]:
+    """For each case: the plain sequence, and what two passes over one prepared object give this process."""
+    accelerator = Accelerator(cpu=True)
+    found = []
+    for number, kind, item, length in _cases(seed, count):
+        make, ident = ITEMS[item]
+        items = [make(i) for i in range(length)]
+        _seed(number)
+        plain = [ident(x) for x in KINDS[kind](items)]
+        _seed(number)
+        batches = accelerator.prepare(KINDS[kind](items))
+        first = [ident(x) for x in batches]
+        found.append((plain, first, [ident(x) for x in batches]))
+    return found
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_every_batch_once_and_as_many_steps_everywhere(world: int) -> None:
+    count = 60
+    results = run_ranks(_dealt, world, 7, count)
+    for case, rows in zip(_cases(7, count), zip(*results, strict=True), strict=True):
+        plain = rows[0][0]
+        firsts, seconds = [row[1] for row in rows], [row[2] for row in rows]
+        steps = -(-len(plain) // world)
+        missing = steps * world - len(plain)
+        completed = plain + [plain[i % min(world, len(plain))] for i in range(missing)]
+        assert firsts == [completed[rank::world] for rank in range(world)], case
+        used_up = case[1] in ("generator", "buffer", "zip", "enumerate")
+        for first, second in zip(firsts, seconds, strict=True):
+            assert len(second) == (0 if used_up else len(first)), case
+        together = set(itertools.chain(*seconds))
+        assert together == (set() if used_up else set(plain)), case
+
+
+# -- loops ------------------------------------------------------------------------------------------
+
+
+def _endless() -> Iterator[torch.Tensor]:
+    for i in itertools.count():
+        yield torch.tensor([float(i)])
+
+
+def _loops() -> dict[str, Any]:
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    rank, world = accelerator.process_index, accelerator.num_processes
+    found: dict[str, Any] = {}
+    stream = accelerator.prepare(_endless())
+    found["endless"] = [int(next(stream)) for _ in range(3)]
+    found["goes on"] = [int(next(iter(stream))), int(next(stream))]
+    found["range"] = list(accelerator.prepare(range(0, 10, 2)))
+    batches = Epochs([torch.ones(3) * i for i in range(5)])
+    dealt = accelerator.prepare(batches)
+    assert accelerator.prepare(batches) is dealt and accelerator.prepare(dealt) is dealt
+    dealt.reset()
+    dealt.extra = 3
+    found["original"] = [batches.resets, batches.extra, dealt.batch_size, len(dealt)]
+    own = accelerator.prepare([torch.tensor([float(10 * rank + i)]) for i in range(3)])
+    found["own"] = [int(x) for x in own]
+    for _ in range(3):  # made anew in each epoch
+        for batch in accelerator.prepare(_generator([torch.ones(1)] * 4)):
+            assert batch.item() == 1
+        found["loaders"] = len(accelerator._dataloaders)
+    found["epochs"] = [loader.epoch for loader in accelerator._dataloaders][-1]
+    syncs = []
+    for _ in accelerator.prepare(torch.arange(3.0 * world).view(-1, 1).split(1)):
+        with accelerator.accumulate():
+            syncs.append(accelerator.sync_gradients)
+    found["syncs"] = syncs
+    it = iter([torch.tensor([float(i)]) for i in range(4 * world)])
+    walk = accelerator.prepare(it)
+    for i, batch in enumerate(walk):
+        with accelerator.accumulate():  # reads one step ahead, because the length is unknown
+            found[f"before {i}"] = int(batch)
+        if i == 1:
+            break
+    found["after"] = [int(x) for x in walk]
+    uneven = [torch.full((n, 2), float(n)) for n in (1, 3, 2)]
+    gathered = [accelerator.gather_for_metrics(x * 2)[:, 0].tolist() for x in accelerator.prepare(uneven)]
+    found["gathered"] = list(itertools.chain(*gathered))
+    found["skipped"] = list(skip_first_batches(accelerator.prepare(range(0, 30, 3)), 1))
+    return found
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_loops_over_what_is_dealt(world: int) -> None:
+    for rank, found in enumerate(run_ranks(_loops, world)):
+        assert found["endless"] == [rank, rank + world, rank + 2 * world]
+        assert found["goes on"] == [rank + 3 * world, rank + 4 * world]
+        whole = [0, 2, 4, 6, 8, 0, 2, 4][: -(-5 // world) * world]
+        assert found["range"] == whole[rank::world]
+        assert found["original"] == [1, 3, 4, -(-5 // world)]
+        assert found["own"] == [10 * rank, 10 * rank + 1, 10 * rank + 2]
+        assert found["epochs"] == 3
+        assert found["syncs"] == [False, True, True]
+        assert [found["before 0"], found["before 1"]] == [rank, rank + world]
+        assert found["after"] == [rank + 2 * world, rank + 3 * world]
+        assert found["gathered"] == [2.0] + [6.0] * 3 + [4.0] * 2
+        assert (
+            found["skipped"]
+            == [0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 0, 3][: -(-10 // world) * world][rank::world][1:]
+        )
+
+
+def _resumed(folder: str) -> list[list[float]]:
+    """Batches after a checkpoint in mid-pass: of the run that goes on, and of one that loads it."""
+    accelerator = Accelerator(cpu=True)
+    seen: list[list[float]] = []
+    for again in (False, True):
+        _seed(5)
+        accelerator.free_memory()
+        model = accelerator.prepare(nn.Linear(1, 1))
+        batches = accelerator.prepare(Epochs([torch.tensor([float(i)]) for i in range(9)]))
+        if again:
+            accelerator.load_state(folder)
+        taken: list[float] = []
+        for epoch in range(2):
+            for step, x in enumerate(batches):
+                taken += [x.item(), torch.rand(1).item()]
+                model(x)
+                if not again and epoch == 0 and step == 1:
+                    accelerator.save_state(folder)
+                    taken = []
+            if again and len(taken) == 0:
+                return []
+        seen.append(taken)
+    # one that is prepared only after the checkpoint was loaded
+    accelerator.free_memory()
+    accelerator.prepare(nn.Linear(1, 1))
+    accelerator.load_state(folder)
+    late = accelerator.prepare(Epochs([torch.tensor([float(i)]) for i in range(9)]))
+    seen.append([x.item() for x in late])
+    return seen
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_resumed_pass_goes_on(world: int, tmp_path: Path) -> None:
+    for whole, resumed, late in run_ranks(_resumed, world, str(tmp_path / "state")):
+        assert whole == resumed
+        assert late == whole[: 2 * len(late) : 2] and late
+
+
+# -- bad input --------------------------------------------------------------------------------------
+
+
+class Broken:
+    def __iter__(self) -> Iterator[Any]:
+        raise ValueError("no such file")
+
+
+class Opaque:
+    __slots__ = ()
+
+
+def _bad(what: str) -> Any:
+    patience = InitProcessGroupKwargs(timeout=timedelta(seconds=8))
+    accelerator = Accelerator(cpu=True, kwargs_handlers=[patience])
+    rank = accelerator.process_index
+    model = accelerator.prepare(nn.Linear(1, 1))
+    given: dict[str, Iterable[Any]] = {
+        "raises": Broken() if rank == 0 else Epochs([torch.ones(1)]),
+        "later": (torch.ones(1) if i < 2 else 1 / 0 for i in range(3)),
+        "none here": Epochs([torch.ones(1)] * rank),
+        "shorter": Epochs([torch.ones(1)] * (6 if rank else 2)),
+        "structure": Epochs([torch.ones(1)] if rank else [(torch.ones(1), 2)]),
+        "opaque": Epochs([Opaque(), Opaque()]),
+    }
+    said = io.StringIO()
+    try:
+        taken = 0
+        with contextlib.redirect_stderr(said):
+            for batch in accelerator.prepare(given[what]):
+                taken += 1
+                if what == "shorter":
+                    model(batch).sum().backward()
+    except (RuntimeError, ValueError, ZeroDivisionError) as error:
+        return f"{type(error).__name__}: {error}"
+    return taken, said.getvalue()
+
+
+def test_bad_input_is_an_error_on_all_or_passes_through() -> None:
+    zero, one = run_ranks(_bad, 2, "raises")
+    assert zero == "ValueError: no such file"
+    assert "process 0 could not read the first batch of `given[what]`" in one and "no such file" in one
+    assert all("ZeroDivisionError" in said for said in run_ranks(_bad, 2, "later"))
+    for said in run_ranks(_bad, 2, "none here"):
+        assert "has batches on some processes only, and none on process 0" in said
+    zero, one = run_ranks(_bad, 2, "shorter")
+    assert "RuntimeError" in f"{zero}{one}"
+    assert run_ranks(_bad, 2, "structure") == [(1, ""), (1, "")]
+    (taken, said), nothing = run_ranks(_bad, 2, "opaque")
+    assert (
+        "crosstrain: every process trains on the same data: the batches of `given[what]` (test_dealt.py:"
+        in said
+    )
+    assert (taken, nothing) == (2, (2, ""))
+
+
+# -- what is inside ---------------------------------------------------------------------------------
+
+
+class Forever:
+    """A wrapper that loops for ever."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            yield from self.loader
+
+
+class Prefetcher:
+    """A wrapper that has begun to read."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self.batches = iter(loader)
+
+    def next(self) -> Any:
+        return next(self.batches)
+
+
+class Noam:
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+
+    def step(self) -> None:
+        self.optimizer.step()
+
+
+class Slotted:
+    __slots__ = ("_loader",)
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        object.__setattr__(self, "_loader", loader)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(name)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._loader)
+
+
+def _inside() -> dict[str, Any]:
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        return _prepare_inside() | {"said": said.getvalue()}
+
+
+def _prepare_inside() -> dict[str, Any]:
+    accelerator = Accelerator(cpu=True)
+    rows = torch.arange(8.0)
+    wrapper = Forever(DataLoader(rows, batch_size=1))
+    assert accelerator.prepare(wrapper) is wrapper
+    found: dict[str, Any] = {"forever": [int(x) for x in itertools.islice(wrapper, 5)]}
+    outer = Forever(Forever(DataLoader(rows, batch_size=1)))  # type: ignore[arg-type]
+    accelerator.prepare(outer)
+    found["outer"] = [int(x) for x in itertools.islice(outer, 2)]
+    prefetcher = accelerator.prepare(Prefetcher(DataLoader(rows, batch_size=1)))
+    found["prefetcher"] = [int(prefetcher.next()) for _ in range(2)]
+    model = nn.Linear(1, 1)
+    schedule = Noam(torch.optim.SGD(model.parameters(), 0.1))
+    _, same = accelerator.prepare(model, schedule)
+    assert same is schedule and accelerator._optimizers == [schedule.optimizer]
+    stuck = Slotted(DataLoader(rows, batch_size=1))
+    assert accelerator.prepare(stuck) is stuck
+    for as_it_is in (
+        "text",
+        b"text",
+        3,
+        None,
+        rows,
+        rows.numpy(),
+        {"lr": 0.1},
+        {1},
+        [model],
+        [],
+        dict,
+        Path(),
+    ):
+        assert accelerator.prepare(as_it_is) is as_it_is
+    with Path(__file__).open() as file:
+        assert accelerator.prepare(file) is file
+    return found
+
+
+def test_the_loader_inside_a_wrapper_is_prepared() -> None:
+    results = run_ranks(_inside, 2, env={"CROSSTRAIN_QUIET": ""})
+    for rank, found in enumerate(results):
+        assert found["forever"] == [rank, rank + 2, rank + 4, rank + 6, rank]
+        assert found["outer"] == found["prefetcher"] == [rank, rank + 2]
+    said = results[0]["said"]
+    assert results[1]["said"] == ""
+    assert "prepared the DataLoader inside `wrapper` (test_dealt.py:" in said and "Forever.loader" in said
+    assert "every process trains on the same data: `stuck` (test_dealt.py:" in said
+    assert said.count("prepared the DataLoader inside `outer`") == 1

@@ -11,7 +11,7 @@ from .checkout import Checkout, Code
 from .reach import Reach, Unit, is_main_guard
 
 _BACKWARD, _STEP = re.compile(r"\.backward\b"), re.compile(r"\.step\s*\(")
-_RUNS_ON_IMPORT = re.compile(r"^(?:if __name__|for |while |[A-Za-z_.]+\()", re.MULTILINE)
+_RUNS_ON_IMPORT = re.compile(r"^(?:if\b.*__name__|for |while |with |[\w.]+\s*(?:\(|\W*=|\[))", re.MULTILINE)
 
 
 def find(checkout: Checkout) -> list[str]:
@@ -32,6 +32,8 @@ def runs(code: Code) -> bool:
     """Whether a file does something when it is run, beyond defining things."""
     if code.path.endswith(".ipynb"):
         return True
+    if not _RUNS_ON_IMPORT.search(code.text):
+        return False
     if code.tree is None:
         return bool(_RUNS_ON_IMPORT.search(code.text))
     return any(is_main_guard(node) or _acts(node) for node in code.tree.body)

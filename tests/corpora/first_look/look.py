@@ -24,8 +24,9 @@ from typing import Any
 
 from .checkout import Checkout, Code, copy, read
 from .entries import find, runs
+from .preparation import UNPREPARED
 from .reach import Reach
-from .training import UNPREPARED, Data, Training
+from .training import Data, Training
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 LARGEST_MODULE = 2_000_000  # bytes: what is longer was not written by hand
 LARGEST_NOTEBOOK = 50_000_000  # with its pictures
@@ -41,6 +42,7 @@ class Checkout:
 
     root: Path
     files: list[str] = field(init=False)
+    kept: dict[Any, Any] = field(init=False, default_factory=dict)  # what was made of its modules before
     _read: dict[str, Code] = field(init=False, default_factory=dict)
     _imported: dict[str, list[str]] = field(init=False, default_factory=dict)
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from crosstrain import Accelerator, FullyShardedDataParallelPlugin, GradScalerKwargs
 from crosstrain.comm.protocol import Comm
+from crosstrain.local_sgd import LocalSGD
 from crosstrain.step.buckets import Bucket
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -460,6 +461,60 @@ def test_drift_is_an_error_after_100_steps_without_a_pass() -> None:
         assert said.startswith("100: ")
         assert "the weights have drifted apart before step 101 of the SGD" in said
         assert "SGD.param_groups[0].params[4]" in said
+
+
+def _other_parameters() -> str:
+    accelerator = Accelerator(cpu=True)
+    sizes = [2, 3 + accelerator.process_index]
+    try:
+        accelerator.prepare(SGD([nn.Parameter(torch.ones(size)) for size in sizes], 0.1))
+    except RuntimeError as error:
+        return str(error)
+    return "went well"
+
+
+def test_optimizers_that_differ_by_rank_are_an_error() -> None:
+    for said in run_ranks(_other_parameters, 2):
+        assert "the SGD is not the same optimizer on rank" in said
+        assert "SGD.param_groups[0].params[1]" in said
+
+
+def _wrapped_by_the_script() -> Values:
+    """The script has made a DistributedDataParallel, and gives only the optimizer to `prepare`."""
+    accelerator = Accelerator(cpu=True)
+    run = Run(accelerator)
+    net: Any = run.model.net
+    if run.world > 1:
+        net = nn.parallel.DistributedDataParallel(net)
+    run.train(run.sgd(net.parameters()), lambda rows: net(batch()[rows]).square().mean())
+    return [param.detach() for param in net.parameters()]
+
+
+def test_a_model_that_averages_by_itself() -> None:
+    (alone,) = run_ranks(_wrapped_by_the_script, 1)
+    for values in run_ranks(_wrapped_by_the_script, 2):
+        torch.testing.assert_close(values, alone, **CLOSE)
+
+
+def _local_sgd() -> Values:
+    """The mean of the ranks' values after a step of each is the step with the mean gradient."""
+    accelerator = Accelerator(cpu=True)
+    run = Run(accelerator)
+    params = list(run.model.parameters())
+    optimizer = accelerator.prepare(SGD(params, 0.1))
+    with LocalSGD(accelerator, run.model.net, local_sgd_steps=1) as local:
+        for _ in range(STEPS):
+            accelerator.backward(run.model.loss(run.rows))
+            optimizer.step()
+            optimizer.zero_grad()
+            local.step()
+    return [param.detach() for param in params]
+
+
+def test_local_sgd_averages_them() -> None:
+    (alone,) = run_ranks(_local_sgd, 1)
+    for values in run_ranks(_local_sgd, 2):
+        torch.testing.assert_close(values, alone, **CLOSE)
 
 
 class ActNorm(nn.Module):

@@ -124,7 +124,11 @@ def _by_use(path: Path, text: str, tree: ast.Module, options: Options, policy: P
     if not policy.converts:  # a selection of findings alone
         done = replace(done, text=text, changes=())
     complete = policy.is_everything and bool(done.changes)
-    findings = policy.allowed(done.findings) + policy.comments.reports(unused=complete)
+    refused = tuple(
+        one for one in done.findings if one.severity is Severity.REFUSED and one.rule.startswith(ALWAYS)
+    )
+    others = policy.allowed(one for one in done.findings if one not in refused)
+    findings = refused + others + policy.comments.reports(unused=complete)
     if options.strict and any(one.rule in UNSURE for one in findings):
         findings = tuple(_must_be_sure(one) for one in findings)
         done = replace(done, text=text, changes=())

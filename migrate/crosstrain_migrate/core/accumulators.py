@@ -167,7 +167,7 @@ class Pass:
             return
         if func.attr in ("append", "extend"):
             found[changed].append((Change.LIST, call))
-        elif func.attr in METERS and self._is_meter(text):
+        elif func.attr in METERS and self.is_meter(text, func.attr):
             found[text].append((Change.METER, call))
         elif not QUIET_ROOTS.search(written(func)) and not QUIET_METHODS.search(written(func)):
             raise Unsure(f"`{written(func)}()` keeps something")
@@ -185,7 +185,7 @@ class Pass:
         if text in targets:
             found.lasts += [text] if self.read_behind(text) else []
         elif kinds == {Change.METER}:
-            if not self._is_fresh(text):
+            if not self.is_fresh(text):
                 raise Unsure(f"`{text}` is not made for this pass")
             found.sums.append(text)
         elif kinds <= {Change.SUM, Change.LIST} or kinds == {Change.JOIN}:
@@ -255,6 +255,7 @@ class Pass:
                 not isinstance(node, ast.Name | ast.Attribute)
                 or place_of(node) <= end
                 or written(node) != text
+                or self._is_of_comprehension(node, text)
             ):
                 continue
             statement = self.script.statement(node)
@@ -263,7 +264,14 @@ class Pass:
             later.append((line, 0 if reads else 1))
         return bool(later) and min(later)[1] == 0
 
-    def _is_fresh(self, text: str) -> bool:
+    def _is_of_comprehension(self, node: ast.AST, text: str) -> bool:
+        """Whether a name is the variable of a comprehension of its own."""
+        return any(
+            isinstance(one, COMPREHENSIONS) and any(text in names_in(g.target) for g in one.generators)
+            for one in self.script.around(node)
+        )
+
+    def is_fresh(self, text: str) -> bool:
         """Whether a meter is made, or reset, for this pass."""
         around = self.script.loops_around(self.loop)
         for node in self.script.within(self.frame):
@@ -276,21 +284,38 @@ class Pass:
                 return True
         return False
 
-    def _is_meter(self, text: str) -> bool:
-        """Whether `text` is an object of a class of this project whose methods only add to its attributes."""
+    def is_meter(self, text: str, method: str) -> bool:
+        """Whether `text` is an object of a class of this project whose `method` only adds to its attributes."""
         values = [v for frame in self.script.frames for v in self.script.values(frame, text)]
         cls = next((c for v in values if (c := self.script.class_made(v)) is not None), None)
-        return cls is not None and _only_adds(cls)
+        return cls is not None and _only_adds(self.script, cls, method)
 
 
-def _only_adds(cls: ast.ClassDef) -> bool:
-    """Whether objects of a class keep a sum, a count and their average: what `merge` adds up by attributes."""
-    kept = {
-        written(node)
-        for node in walk(cls)
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-    }
-    return {"self.sum", "self.count", "self.avg"} <= kept
+def _only_adds(script: Script, cls: ast.ClassDef, method: str) -> bool:
+    """Whether a method adds to attributes, remembers what it was given, and computes averages of these: no more."""
+    found = next((one for one in script.methods(cls) if one.name == method), None)
+    if found is None:
+        return False
+    added = False
+    for node in walk(found):
+        if isinstance(node, ast.AugAssign):
+            added |= isinstance(node.op, ast.Add)
+            if not isinstance(node.op, ast.Add):
+                return False
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                text = written(_changed(target))
+                if not text.startswith("self."):
+                    continue
+                if _reads(node.value, text):  # self.sums[k] = self.sums.get(k, 0) + value
+                    if not (isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add)):
+                        return False
+                    added = True
+        elif isinstance(node, ast.Call) and root_of(node.func) == "self":
+            if not (isinstance(node.func, ast.Attribute) and node.func.attr in ("append", "extend", "get")):
+                return False
+            added |= node.func.attr != "get"
+    return added
 
 
 def is_empty(value: ast.expr) -> bool:

@@ -11,7 +11,7 @@ import ast
 from crosstrain_migrate.syntax.nodes import last_name, written
 
 from .accelerator import Accelerators
-from .plan import Plan
+from .plan import CORE, Plan
 from .roles import Roles
 from .script import Frame, Script, is_method
 
@@ -27,15 +27,15 @@ def plan_backward(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
         assert isinstance(call.func, ast.Attribute)
         if call.args or any(keyword.arg in (None, "gradient", "inputs") for keyword in call.keywords):
             continue  # loss.backward(gradient): averaged as it stands
-        loss = call.func.value
-        if is_method(loss, "scale") and "scaler" in written(loss.func).lower():  # type: ignore[attr-defined]
-            continue  # the author's scaler stays in use
+        loss = call.func.value  # scaler.scale(loss): the author's scaler stays in use
         more = "".join(f", {keyword.arg}={{k{n}}}" for n, keyword in enumerate(call.keywords))
         holes = {f"k{n}": keyword.value for n, keyword in enumerate(call.keywords)}
         template = f"{accelerators.name}.backward({{loss}}{more})"
-        plan.replace(
-            call, BACKWARD, "the gradients are averaged over the processes", template, loss=loss, **holes
-        )
+        group = (
+            CORE if accelerators.options else "backward"
+        )  # a plain one averages too, unless losses are summed
+        reason = "the gradients are averaged over the processes"
+        plan.replace(call, BACKWARD, reason, template, group, loss=loss, **holes)
 
 
 def plan_clipping(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
@@ -60,13 +60,13 @@ def plan_clipping(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
 
 def sums_over_rows(script: Script, roles: Roles) -> bool:
     """Whether the code shows that the loss is a sum over rows: then gradients are added, not averaged."""
-    return any(_is_sum(script, one.frame, _loss_of(one.call), 0) for one in roles.backwards)
+    return any(_terms(script, one.frame, loss_of(one.call), 0) == SUM for one in roles.backwards)
 
 
 def unseen_loss(script: Script, roles: Roles) -> ast.AST | None:
     """The first backward whose loss the code does not show to be a mean over rows; None where all are."""
     return next(
-        (one.call for one in roles.backwards if not _is_mean(script, one.frame, _loss_of(one.call), 0)), None
+        (one.call for one in roles.backwards if not _is_mean(script, one.frame, loss_of(one.call), 0)), None
     )
 
 
@@ -103,34 +103,52 @@ def _makes_mean(script: Script, value: ast.expr) -> bool:
     return not any(keyword.arg in ("reduction", "size_average", "reduce") for keyword in value.keywords)
 
 
-def _loss_of(call: ast.Call) -> ast.expr:
+def loss_of(call: ast.Call) -> ast.expr:
     return call.args[0] if call.args and not is_method(call, "backward") else call.func.value  # type: ignore[attr-defined]
 
 
-def _is_sum(script: Script, frame: Frame, node: ast.AST, depth: int) -> bool:
-    """Whether every term of a loss is the sum of a loss function, undivided."""
+# Of what the terms of a loss are: a loss function's `reduction="sum"`, a plain `.sum()`, which alone may be one over
+# anything, and all else.
+SUM, PLAIN_SUM, OTHER = 2, 1, 0
+
+
+def _terms(script: Script, frame: Frame, node: ast.AST, depth: int) -> int:
+    """SUM where every term of a loss is a sum, undivided, and one at least is asked of a loss function."""
     if depth > _DEPTH:
-        return False
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return all(_is_sum(script, frame, side, depth) for side in (node.left, node.right))
+        return OTHER
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        return _joined([_terms(script, frame, side, depth) for side in (node.left, node.right)])
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        return any(_is_sum(script, frame, side, depth) for side in (node.left, node.right))
+        return max(_terms(script, frame, side, depth) for side in (node.left, node.right))
     if isinstance(node, ast.Name | ast.Attribute):
         values = [v for v in script.values(frame, written(node)) if not isinstance(v, ast.Constant)]
-        return bool(values) and all(_is_sum(script, frame, value, depth + 1) for value in values)
+        return _joined([_terms(script, frame, value, depth + 1) for value in values])
     if not isinstance(node, ast.Call):
-        return False
+        return OTHER
     if _asks_for_sum(node):
-        return True
-    return _calls_sum(script, node, depth)
+        return SUM
+    if last_name(node.func) == "sum":
+        is_whole = not node.keywords and len(node.args) == (
+            0 if is_method(node, "sum") and not _is_torch(node) else 1
+        )
+        return PLAIN_SUM if is_whole else OTHER
+    return _terms_of_call(script, node, depth)
 
 
-def _calls_sum(script: Script, call: ast.Call, depth: int) -> bool:
-    """Whether a call is of a loss object made with `reduction="sum"`, or of a function that returns such a loss."""
+def _joined(terms: list[int]) -> int:
+    return OTHER if not terms or OTHER in terms else max(terms)
+
+
+def _is_torch(call: ast.Call) -> bool:
+    return written(call.func) == "torch.sum"
+
+
+def _terms_of_call(script: Script, call: ast.Call, depth: int) -> int:
+    """The same of a loss object made with `reduction="sum"`, and of a function that returns such a loss."""
     text = written(call.func)
     made = [v for one in script.frames for v in script.values(one, text)]
     if made and all(isinstance(v, ast.Call) and _asks_for_sum(v) for v in made):
-        return True
+        return SUM
     functions = script.functions(script.last(call.func))
     returns = [
         (function, node.value)
@@ -138,7 +156,7 @@ def _calls_sum(script: Script, call: ast.Call, depth: int) -> bool:
         for node in script.within(function)
         if isinstance(node, ast.Return) and node.value is not None
     ]
-    return bool(returns) and all(_is_sum(script, one, value, depth + 1) for one, value in returns)
+    return _joined([_terms(script, one, value, depth + 1) for one, value in returns])
 
 
 def _asks_for_sum(call: ast.Call) -> bool:

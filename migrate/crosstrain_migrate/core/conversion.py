@@ -30,7 +30,7 @@ from .output import Output
 from .plan import CORE, Plan
 from .prepare import Preparing
 from .refusals import known_wrong
-from .roles import Roles
+from .roles import Roles, Stepped
 from .script import Script
 
 SAME_DATA = "CT902"
@@ -105,16 +105,18 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
     accelerators = Accelerators(plan, roles, choice, options)
     if mapped:  # their own meaning on several processes is the script's reference
         roles.data = [one for one in roles.data if mapping.is_shared_out(script, one)]
-    preparing = Preparing(plan, roles, accelerators)
+    evaluations = None if mapped else Evaluations(script, roles)
+    phases = [one.loop for one in evaluations.dealt if one.phase] if evaluations is not None else []
+    preparing = Preparing(plan, roles, accelerators, phases)
     preparing.run(models=not (mapped and mapping.has_wrapper(script)))
     dealt = []
     plan_backward(plan, roles, accelerators)
-    if mapped:
+    if evaluations is None:
         steps = mapping.Mapping(plan, accelerators)
         steps.run()
         Devices(plan, accelerators, steps.ordinals).run()
     else:
-        merging = Merging(plan, Evaluations(script, roles), accelerators)
+        merging = Merging(plan, evaluations, accelerators)
         merging.run()
         dealt = merging.loops
         TrainingNumbers(plan, roles, accelerators).run(dealt)
@@ -186,12 +188,19 @@ def _roles(roles: Roles) -> tuple[RoleFact, ...]:
             )
         )
     found += [
-        RoleFact(text, "module", one.call.lineno, f"`{one.text}` is given its parameters")
-        for one in roles.optimizers
-        for text in roles.models_of(one.frame, one.text)
+        _module(roles, one, text) for one in roles.optimizers for text in roles.models_of(one.frame, one.text)
     ]
     found += [
         RoleFact(one.text, "scheduler", one.call.lineno, f"line {one.call.lineno} steps it")
         for one in roles.schedulers
     ]
     return tuple(dict.fromkeys(found))
+
+
+def _module(roles: Roles, optimizer: Stepped, text: str) -> RoleFact:
+    """A model, at the place that binds it, and the optimizer that is given its parameters."""
+    script, frame = roles.script, optimizer.frame
+    made = script.values(frame, optimizer.text)
+    bound = script.stores(frame, text)
+    line = line_of(bound[0] if bound else made[0])
+    return RoleFact(text, "module", line, f"line {line_of(made[0])} gives its parameters to an optimizer")

@@ -11,7 +11,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .accumulators import Left, Pass, Unsure, adds_over_processes
 from .roles import STEPS, Roles
-from .script import FUNCTIONS, Frame, Script, is_method, is_statement_call, names_in
+from .script import FUNCTIONS, Frame, Script, is_method, is_statement_call, names_in, root_of
 
 _NOT_DATA = re.compile(r"(glob|listdir|children|modules|sorted|split|keys|items|values|zip_longest)\b")
 _NAMED_LIKE_DATA = re.compile(r"load|data|iter|batch|test|val|dev|set\b|dl\b|gen", re.I)
@@ -64,7 +64,7 @@ class Evaluations:
             return False
         frame = self.script.frame(loop)
         sources = self.roles.sources(frame, loop.iter)
-        if not self._is_data(sources) or self._is_inside_another(loop, frame):
+        if not self._is_data(sources, loop) or self._is_inside_another(loop, frame):
             return False
         body = [node for statement in loop.body for node in walk(statement)]
         uses = names_in(loop.target) & {n.id for n in body if isinstance(n, ast.Name)}
@@ -73,13 +73,23 @@ class Evaluations:
         self._seen.add(loop)
         return True
 
-    def _is_data(self, sources: list[ast.expr]) -> bool:
+    def _is_data(self, sources: list[ast.expr], loop: ast.For) -> bool:
         calls = [one for one in sources if isinstance(one, ast.Call)]
         if not sources or any(last_name(one.func) == "range" for one in calls):
             return False
         if len(sources) == 1 and calls and _NOT_DATA.search(written(calls[0].func)):
             return False
-        return _NAMED_LIKE_DATA.search(ast.unparse(sources[0])) is not None
+        names = [written(one.func) if isinstance(one, ast.Call) else ast.unparse(one) for one in sources]
+        return _NAMED_LIKE_DATA.search(names[0]) is not None or self._moves_batch(loop)
+
+    def _moves_batch(self, loop: ast.For) -> bool:
+        """Whether the body moves what the loop gives it to a device."""
+        targets = names_in(loop.target)
+        return any(
+            is_method(n, "to", "cuda") and root_of(n.func) in targets  # type: ignore[attr-defined]
+            for statement in loop.body
+            for n in walk(statement)
+        )
 
     def _is_inside_another(self, loop: ast.For, frame: Frame) -> bool:
         """Whether a loop goes over the rows of an evaluation's batch."""

@@ -30,21 +30,25 @@ class Merging:
         self.found = found
         self.accelerators = accelerators
         self.loops: list[ast.For] = []  # the loops that are dealt
-        self._names: set[str] = set()
+        self._names: dict[tuple[Frame, str], str] = {}
 
     def run(self) -> None:
         for one in self.found.dealt:
             self._deal(one)
         for whole in self.found.whole:
-            remedy = "nothing needs to be done; to share it, see `merge` in the documentation"
-            self.plan.note(WHOLE, whole.loop, f"evaluated whole on every process: {whole.reason}", remedy)
+            self._stays_whole(whole.loop, whole.reason)
+
+    def _stays_whole(self, loop: ast.For, reason: str) -> None:
+        remedy = "nothing needs to be done; to share it, see `merge` in the documentation"
+        self.plan.note(WHOLE, loop, f"evaluated whole on every process: {reason}", remedy)
 
     def _deal(self, one: Dealt) -> None:
-        accelerator = self.accelerators.may_be_at(one.loop)
         trained = self.plan.is_replaced(one.source)
-        if accelerator is None or (trained and not one.phase):
-            self.plan.note(WHOLE, one.loop, "evaluated whole on every process", "nothing needs to be done")
+        if self.accelerators.is_early(one.loop) or (trained and not one.phase):
+            reason = "it runs before the device is chosen" if not trained else "its loader is trained on too"
+            self._stays_whole(one.loop, reason)
             return
+        accelerator = self.accelerators.at(one.loop)
         group = f"evaluation {one.loop.lineno}"
         self.loops.append(one.loop)
         if one.phase:
@@ -75,17 +79,10 @@ class Merging:
         if self._may_bind(one):
             self.plan.before(anchor, RULE, REASON, f"{text} = {made}", group)
             return text
-        name = self._fresh_name()
-        self.plan.before(
-            self.script.statement(one.source)
-            if self.script.frame(one.source) is one.frame
-            and not isinstance(self.script.statement(one.source), ast.For)
-            else one.loop,
-            RULE,
-            REASON,
-            f"{name} = {made}",
-            group,
-        )
+        name = self._fresh_name(one.frame, text)
+        is_here = self.script.frame(one.source) is one.frame
+        header = self.script.statement(one.source) if is_here else one.loop
+        self.plan.before(self._outwards(one, header), RULE, REASON, f"{name} = {made}", group)
         self.plan.replace(one.source, RULE, "", name, group)
         return name
 
@@ -113,6 +110,23 @@ class Merging:
         statement = self.script.statement(one.source)
         if statement in suite and place_of(statement) < place_of(place):
             place = statement
+        return self._outwards(one, place)
+
+    def _outwards(self, one: Dealt, place: ast.stmt) -> ast.stmt:
+        """The same place outside the blocks and loops around it that bind nothing of what is read there."""
+        read = {written(n) for n in walk(one.source) if isinstance(n, ast.Name | ast.Attribute)}
+        read |= {n.id for n in walk(ast.parse(one.phase)) if isinstance(n, ast.Name)}
+        makes = any(isinstance(n, ast.Call) for n in walk(one.source))
+        for around in self.script.around(place):
+            passes = isinstance(around, ast.With) or (isinstance(around, ast.For) and not makes)
+            if not passes or any(
+                isinstance(n, ast.Name | ast.Attribute)
+                and not isinstance(n.ctx, ast.Load)
+                and written(n) in read
+                for n in walk(around)
+            ):
+                break
+            place = around  # type: ignore[assignment]
         return place
 
     def _may_bind(self, one: Dealt) -> bool:
@@ -141,14 +155,15 @@ class Merging:
         others = [f for f in self.script.frames if f is not module and self.script.module(f) is module]
         return any(self.script.reads(f, name) and not self.script.binds(f, name) for f in others)
 
-    def _fresh_name(self) -> str:
-        taken = {n.id for n in self.script.table.parents if isinstance(n, ast.Name)} | self._names
+    def _fresh_name(self, frame: Frame, text: str) -> str:
+        """A name that the frame does not use; the same for loops over the same loader."""
+        taken = {n.id for n in self.script.table.parents if isinstance(n, ast.Name)}
+        taken |= {name for (other, _), name in self._names.items() if other is frame}
         base, number = "evaluation_loader", 2
         name = base
         while name in taken:
             name, number = f"{base}_{number}", number + 1
-        self._names.add(name)
-        return name
+        return self._names.setdefault((frame, text), name)
 
     def _count_from_start(self, one: Dealt, name: str, group: str) -> None:
         """`enumerate` counts as in the original, where the loop's index is read."""

@@ -1,8 +1,8 @@
 """CT602 by use: what a training loop adds up and shows behind it becomes the number of all processes.
 
-Sums over rows, divided by a number of rows of the whole data set or by a count that is added up beside them, are added;
-sums of batch means, divided by a number of batches, are averaged. Numbers that meet in one expression are made global
-together or not at all. Everything else stays the main process's own, with one note.
+What is added tells how: counts of rows, and losses times such a count, are added; batch means are averaged. What a number
+is divided by behind the loop must agree. Numbers that meet in one statement are made global together or not at all.
+Everything else stays the main process's own, with one note.
 """
 
 from __future__ import annotations
@@ -10,25 +10,27 @@ from __future__ import annotations
 import ast
 import re
 
-from crosstrain_migrate.syntax.nodes import written
+from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
 from .accumulators import Change, Pass
+from .backward import loss_of, sums_over_rows
 from .plan import Plan
 from .roles import Data, Roles
-from .script import Script, names_in
+from .script import Frame, Script, is_method, names_in
 
 RULE = "CT602"
 GROUP = "numbers of training"
-_ROWS = re.compile(
-    r"dataset|len\((?!.*loader)\w*(data|set|x|images|train)\w*\)|num_(samples|examples|rows)|n_(samples|examples)",
-    re.I,
-)
+SUM, MEAN, STEPS, MERGED, UNSURE = "sum", "mean", "steps", "merged", "?"
+_ROWS = re.compile(r"dataset|num_(samples|examples|rows)|n_(samples|examples)", re.I)
 _BATCHES = re.compile(
-    r"len\(\w*(loader|batches|iter|dl)\w*\)|num_batches|n_batches|\b(i|step|steps|batch_idx|batch_index|idx|it|iteration)\b",
+    r"len\(\w*(loader|batches|iter|dl)\w*\)|num_batches|n_batches"
+    r"|\b(i|step|steps|batch_idx|batch_index|idx|it|iteration)\b",
     re.I,
 )
+_MEANS = ("mean", "fmean", "average", "sum", "len")
+_OF_LOSS = ("item", "detach", "float", "cpu", "double", "clone")
 
 
 class TrainingNumbers:
@@ -39,6 +41,7 @@ class TrainingNumbers:
         self.script: Script = plan.script
         self.roles = roles
         self.accelerators = accelerators
+        self._loss_is_sum = sums_over_rows(self.script, roles)
 
     def run(self, dealt: list[ast.For]) -> None:
         for data in self.roles.data:
@@ -46,104 +49,207 @@ class TrainingNumbers:
                 self._behind(data, data.loop)
 
     def _behind(self, data: Data, loop: ast.For) -> None:
-        found = Pass(self.script, data.frame, loop)
-        sums = self._sums(found)
-        shown = [text for text in sums if found.read_behind(text)]
-        if not shown or any(isinstance(n, ast.Break | ast.Return) for s in loop.body for n in walk(s)):
+        if any(isinstance(node, ast.Return) for statement in loop.body for node in walk(statement)):
             return
-        kinds = self._kinds(found, loop, shown)
-        local = [text for text in shown if text not in kinds]
-        accelerator = self.accelerators.may_be_at(loop) if kinds else None
-        for kind, way in (("sum", "added"), ("mean", "averaged")):
-            names = [text for text in shown if kinds.get(text) == kind]
+        found = Pass(self.script, data.frame, loop)
+        kinds = self._kinds(data, found)
+        if not kinds:
+            return
+        self._keep_together(loop, kinds)
+        source = data.node if isinstance(data.node, ast.Name | ast.Attribute) else None
+        merged = [text for text, kind in kinds.items() if kind == MERGED]
+        if source is None or self.plan.is_replaced(source) or self.script.frame(source) is not data.frame:
+            kinds |= dict.fromkeys(merged, UNSURE)
+            merged = []
+        wanted = any(kind in (SUM, MEAN, MERGED) for kind in kinds.values())
+        accelerator = self.accelerators.may_be_at(loop) if wanted else None
+        for kind, way in ((SUM, "added"), (MEAN, "averaged")):
+            names = [text for text, its in kinds.items() if its == kind]
             if names and accelerator is not None:
                 listed = ", ".join(names)
                 given = f"({listed})" if len(names) > 1 else listed
-                reason = f"what the processes have is {way}"
-                self.plan.after(
-                    loop, RULE, reason, f'{listed} = {accelerator}.reduce({given}, "{kind}")', GROUP
-                )
-        if local or (kinds and accelerator is None):
+                code = f'{listed} = {accelerator}.reduce({given}, "{kind}")'
+                self.plan.after(loop, RULE, f"what the processes have is {way}", code, GROUP)
+        if merged and accelerator is not None and source is not None:
+            listed = ", ".join(merged)
+            code = f"{listed} = {accelerator}.merge({written(source)}, {listed})"
+            self.plan.after(loop, RULE, "what the processes have is merged", code, GROUP)
+        if UNSURE in kinds.values() or (wanted and accelerator is None):
             remedy = "reduce them by `accelerator.reduce` where they are shown, if they must be exact"
             self.plan.note(RULE, loop, "numbers of this training loop are the main process's own", remedy)
 
-    def _sums(self, found: Pass) -> list[str]:
-        """The variables that the loop only adds to, from zero."""
-        kept = []
-        for text, made in found.changes().items():
-            kinds = {kind for kind, _ in made}
-            plain = all(
-                isinstance(getattr(node, "target", None), ast.Name | ast.Attribute | None) for _, node in made
-            )
-            if kinds == {Change.SUM} and plain and found.start(text) is not None:
-                kept.append(text)
-        return kept
+    # -- of what kind ------------------------------------------------------------------------------------------
 
-    def _kinds(self, found: Pass, loop: ast.For, shown: list[str]) -> dict[str, str]:
-        """How each is to be reduced; those of which it is not sure are left out, with all they meet."""
+    def _kinds(self, data: Data, found: Pass) -> dict[str, str]:
+        """What the loop accumulates and is read behind it, each with what is to become of it."""
         kinds: dict[str, str] = {}
-        for text in shown:
-            ways = {self._way(read, shown) for read in self._reads_behind(found, loop, text)}
-            ways.discard("")
-            if len(ways) == 1:
-                kinds[text] = ways.pop()
-        meet = [_mentioned(statement, shown) for statement in self._statements_behind(loop, shown)]
-        for group in meet:
-            if any(text not in kinds for text in group):
-                for text in group:
-                    kinds.pop(text, None)
+        changes = found.changes()
+        for text, made in changes.items():
+            if found.read_behind(text) and found.start(text) is not None:
+                changed = {kind for kind, _ in made}
+                if changed == {Change.SUM}:
+                    kinds[text] = self._kind_of_sum(data, found, text, [node for _, node in made])
+        return kinds | self._kinds_of_objects(found)
+
+    def _kind_of_sum(self, data: Data, found: Pass, text: str, made: list[ast.AST]) -> str:
+        added = {self._kind_of_added(data.frame, node) for node in made}
+        divided = {self._way(data, read) for read in self._reads_behind(found, text)} - {UNSURE}
+        if added == {STEPS}:
+            return STEPS
+        evidence = (added - {UNSURE}) | divided
+        if UNSURE in added and added != {UNSURE}:
+            return UNSURE
+        return evidence.pop() if len(evidence) == 1 else UNSURE
+
+    def _kinds_of_objects(self, found: Pass) -> dict[str, str]:
+        """Meters, and lists of which the mean alone is read, are merged as an evaluation's are."""
+        kinds: dict[str, str] = {}
+        for statement in found.loop.body:
+            for call in walk(statement):
+                if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+                    continue
+                text = written(call.func.value)
+                if not isinstance(self.script.parent(call), ast.Expr) or not found.read_behind(text):
+                    continue
+                if call.func.attr == "append":
+                    is_fresh = isinstance(found.start(text), ast.List)
+                    reads = self._reads_behind(found, text)
+                    is_mean = all(self._is_of_mean(read) for read in reads)
+                    kinds[text] = MERGED if is_fresh and is_mean and kinds.get(text) != UNSURE else UNSURE
+                elif found.is_meter(text, call.func.attr):
+                    kinds[text] = MERGED if found.is_fresh(text) else UNSURE
         return kinds
 
-    def _reads_behind(self, found: Pass, loop: ast.For, text: str) -> list[ast.expr]:
-        end = loop.end_lineno or 0
+    def _is_of_mean(self, read: ast.expr) -> bool:
+        parent = self.script.parent(read)
+        return isinstance(parent, ast.Call) and last_name(parent.func) in _MEANS
+
+    def _kind_of_added(self, frame: Frame, node: ast.AST) -> str:
+        value = node.value if isinstance(node, ast.AugAssign | ast.Assign) else None
+        if isinstance(node, ast.Assign) and isinstance(value, ast.BinOp):
+            value = value.right  # x = x + value
+        if value is None or self._entry_by_variable(node):
+            return UNSURE
+        return self._kind_of_value(frame, value, 0)
+
+    def _entry_by_variable(self, node: ast.AST) -> bool:
+        """`sums[k] += ...`: processes may have different keys."""
+        target = getattr(node, "target", None)
+        return isinstance(target, ast.Subscript) and not isinstance(target.slice, ast.Constant)
+
+    def _kind_of_value(self, frame: Frame, value: ast.expr, depth: int) -> str:
+        """Of what is added in one step: a number of rows, a sum over rows, or a mean over them."""
+        if isinstance(value, ast.Constant):
+            return STEPS
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult | ast.Div):
+            sides = [self._kind_of_value(frame, side, depth) for side in (value.left, value.right)]
+            if isinstance(value.op, ast.Div):
+                return sides[0] if sides[1] == STEPS else MEAN if sides == [SUM, SUM] else UNSURE
+            if MEAN in sides and (SUM in sides or STEPS in sides):
+                return SUM if SUM in sides else MEAN
+            if sides[1] == STEPS:
+                return sides[0]
+            return (
+                SUM if SUM in sides else MEAN if MEAN in sides else UNSURE
+            )  # anything times a number of rows
+        if self._counts_rows(value):
+            return SUM
+        value = _without_tail(value)
+        if self._counts_rows(value):
+            return SUM
+        text = written(value) if isinstance(value, ast.Name | ast.Attribute | ast.Subscript) else ""
+        if text and text in self._losses(frame):
+            return SUM if self._loss_is_sum else MEAN
+        if isinstance(value, ast.Name) and depth < 3:
+            made = self.script.values(frame, value.id)
+            if len(made) == 1:
+                return self._kind_of_value(frame, made[0], depth + 1)
+            if (
+                not made
+                and isinstance(frame, ast.FunctionDef)
+                and value.id not in self.script.parameters(frame)
+            ):
+                return UNSURE
+            return STEPS if value.id.isupper() or not made else UNSURE
+        return UNSURE
+
+    def _losses(self, frame: Frame) -> set[str]:
+        """What a frame calls backward on."""
+        losses = [loss_of(one.call) for one in self.roles.backwards if one.frame is frame]
+        return {written(one) for one in losses if isinstance(one, ast.Name | ast.Attribute | ast.Subscript)}
+
+    def _counts_rows(self, value: ast.expr) -> bool:
+        """`len(x)`, `x.size(0)`, `x.shape[0]`, `(a == b).sum()`"""
+        if isinstance(value, ast.Subscript):
+            return isinstance(value.value, ast.Attribute) and value.value.attr == "shape"
+        if not isinstance(value, ast.Call):
+            return False
+        if last_name(value.func) == "len" or is_method(value, "size", "numel"):
+            return True
+        return last_name(value.func) == "sum" and any(
+            isinstance(n, ast.Compare) or is_method(n, "eq") for n in walk(value)
+        )
+
+    # -- what it meets behind the loop -------------------------------------------------------------------------
+
+    def _keep_together(self, loop: ast.For, kinds: dict[str, str]) -> None:
+        """Where one of the numbers of a statement stays local, all of them do."""
+        for statement in self._statements_behind(loop, kinds):
+            names = {written(n) for n in walk(statement) if isinstance(n, ast.Name | ast.Attribute)}
+            group = [text for text in kinds if text in names]
+            if any(kinds[text] == UNSURE for text in group):
+                kinds |= dict.fromkeys(group, UNSURE)
+
+    def _reads_behind(self, found: Pass, text: str) -> list[ast.expr]:
+        end = found.loop.end_lineno or 0
         return [read for read in self.script.reads(found.frame, text) if read.lineno > end]
 
-    def _statements_behind(self, loop: ast.For, shown: list[str]) -> list[ast.stmt]:
+    def _statements_behind(self, loop: ast.For, kinds: dict[str, str]) -> list[ast.AST]:
         frame = self.script.frame(loop)
         end = loop.end_lineno or 0
-        found = []
-        for node in self.script.within(frame):
-            if not isinstance(node, ast.stmt) or hasattr(node, "body"):
-                continue
-            if node.lineno > end and names_in(node) & {t.partition(".")[0] for t in shown}:
-                found.append(node)
-        return found
+        roots = {text.partition(".")[0] for text in kinds}
+        return [
+            node
+            for node in self.script.within(frame)
+            if isinstance(node, ast.stmt)
+            and not hasattr(node, "body")
+            and node.lineno > end
+            and names_in(node) & roots
+        ]
 
-    def _way(self, read: ast.expr, shown: list[str]) -> str:
-        """ "sum" or "mean", by what a read is divided by; "?" where it is divided by nothing that says so."""
+    def _way(self, data: Data, read: ast.expr) -> str:
+        """What a read is divided by behind the loop says: rows, or batches."""
         below: ast.AST = read
         for one in self.script.around(read):
             if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div):
-                divisor = written(one.right)
-                if below is one.right:
-                    return "sum"  # a count, by which a sum over rows is divided
-                if divisor in shown or _ROWS.search(divisor):
-                    return "sum"
-                return "mean" if _BATCHES.search(divisor) else "?"
+                return UNSURE if below is one.right else self._divisor(data, one.right)
             if isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Div):
-                divisor = written(one.value)
-                return (
-                    "sum"
-                    if divisor in shown or _ROWS.search(divisor)
-                    else "mean"
-                    if _BATCHES.search(divisor)
-                    else "?"
-                )
+                return self._divisor(data, one.value)
             if isinstance(one, ast.stmt):
                 break
             below = one
         statement = self.script.statement(read)
-        if (
-            isinstance(statement, ast.AugAssign)
-            and isinstance(statement.op, ast.Div)
-            and read is statement.target
+        if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Div):
+            return self._divisor(data, statement.value) if read is statement.target else UNSURE
+        return UNSURE
+
+    def _divisor(self, data: Data, node: ast.expr) -> str:
+        text = written(node)
+        if text == f"len({written(data.node)})" or _BATCHES.search(text):
+            return MEAN
+        return SUM if _ROWS.search(text) else UNSURE
+
+
+def _without_tail(value: ast.expr) -> ast.expr:
+    """`loss` of `loss.detach().item()` and of `float(loss)`; `x` of `loss.data`."""
+    while True:
+        if isinstance(value, ast.Call) and is_method(value, *_OF_LOSS):
+            value = value.func.value  # type: ignore[attr-defined]
+        elif (
+            isinstance(value, ast.Call) and last_name(value.func) in ("float", "int") and len(value.args) == 1
         ):
-            divisor = written(statement.value)
-            return "sum" if _ROWS.search(divisor) else "mean" if _BATCHES.search(divisor) else "?"
-        return "?"
-
-
-def _mentioned(statement: ast.stmt, texts: list[str]) -> set[str]:
-    """Which of the variables and attributes a statement mentions."""
-    found = {written(n) for n in walk(statement) if isinstance(n, ast.Name | ast.Attribute)}
-    return found & set(texts)
+            value = value.args[0]
+        elif isinstance(value, ast.Attribute) and value.attr == "data":
+            value = value.value
+        else:
+            return value

@@ -10,7 +10,7 @@ import ast
 import re
 
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
@@ -36,10 +36,17 @@ class Output:
         self.script: Script = plan.script
         self.accelerators = accelerators
         self.dealt = {id(node) for loop in dealt for node in walk(loop)}
+        self._guarded: set[int] = set()  # what stands in blocks that one process comes to
         self._own_print = any(self.script.functions("print"))
 
     def run(self) -> None:
-        for call in self.script.calls:
+        for node in self.script.table.each(ast.With):
+            if self.script.is_reached(node) and not self.accelerators.is_early(node):
+                self._written_block(node)
+        saves = [call for call in self.script.calls if self.script.dotted(call.func) == "torch.save"]
+        for call in dict.fromkeys(
+            (*saves, *self.script.calls)
+        ):  # those make an accelerator, which others then use
             if self.accelerators.is_early(call) or self.script.in_lambda(call):
                 continue
             if is_statement_call(self.script, call):
@@ -47,9 +54,6 @@ class Output:
             self._bar(call)
             self._tracker(call)
             self._download(call)
-        for node in self.script.table.each(ast.With):
-            if self.script.is_reached(node) and not self.accelerators.is_early(node):
-                self._written_block(node)
 
     def state(self, node: ast.AST, group: str) -> str:
         """What knows whether this is the main process: the accelerator at hand, else the state of the processes."""
@@ -102,7 +106,9 @@ class Output:
         return last in _FILES
 
     def _is_guarded(self, node: ast.AST) -> bool:
-        """Whether the author's own code has one process come here."""
+        """Whether one process comes here: by the author's own code, or by a guard around the whole block."""
+        if id(node) in self._guarded:
+            return True
         below = node
         for one in self.script.around(node):
             if (
@@ -115,8 +121,8 @@ class Output:
         return False
 
     def _save(self, call: ast.Call) -> None:
-        if len(call.args) + len(call.keywords) < 2:
-            return
+        if len(call.args) + len(call.keywords) < 2 or id(call) in self.dealt or id(call) in self._guarded:
+            return  # in an evaluation that is dealt, one process saves for its batch, and no other comes here
         accelerator = self.accelerators.may_be_at(call)
         if accelerator is None:
             self.plan.imports(call, "Accelerator", "saving")
@@ -253,6 +259,7 @@ class Output:
             return
         test = f"{self.state(node, 'files')}.is_main_process"
         self.plan.add(e.Guard(node, FILE, "one process writes", transaction="files", last=node, test=test))
+        self._guarded |= {id(one) for one in walk(node)}
 
     def _opens_to_write(self, node: ast.expr) -> bool:
         if not isinstance(node, ast.Call) or last_name(node.func) != "open":
@@ -273,4 +280,19 @@ class Output:
         """Whether a call may lead to code that communicates: to a function of the project, or one that was replaced."""
         if self.plan.is_replaced(call) or self.plan.is_replaced(call.func):
             return self.script.dotted(call.func) != "print"
-        return bool(self.script.functions(self.script.last(call.func)))
+        return any(
+            self._communicates(one, set()) for one in self.script.functions(self.script.last(call.func))
+        )
+
+    def _communicates(self, function: Function, seen: set[Function]) -> bool:
+        """Whether something is prepared, trained or merged in a function, or in one that it calls."""
+        if function in seen:
+            return False
+        seen.add(function)
+        inside = set(map(id, walk(function)))
+        if any(id(edit.node) in inside and edit.rule != PRINT for edit in self.plan.edits):
+            return True
+        called = (
+            f for c in self.script.calls_in(function) for f in self.script.functions(self.script.last(c.func))
+        )
+        return any(self._communicates(one, seen) for one in called)

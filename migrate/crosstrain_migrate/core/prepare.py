@@ -1,14 +1,15 @@
 """CT201 by use: what trains is prepared, jointly where one scope holds it, otherwise where it is used.
 
-Each object is looked for upwards, from the place of its use through parameters, to the scope that holds it. A loader is
-bound anew only where nothing but its training loop iterates the variable; otherwise it is prepared in the loop's header,
-or at the head of the function that is given it.
+Each object is looked for upwards, from the place of its use to the scope that binds it, and through parameters to the
+caller that gives it. A loader is bound anew only where nothing but its training loop iterates the variable; otherwise it
+is prepared in the loop's header, or in the function that is given it. An attribute that `__init__` binds is prepared there.
 """
 
 from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
@@ -17,7 +18,7 @@ from crosstrain_migrate.syntax.walks import walk
 from .accelerator import Accelerators
 from .plan import Plan
 from .roles import Data, Roles
-from .script import Frame, Script, is_function_frame
+from .script import FUNCTIONS, Frame, Script, is_function_frame
 
 RULE = "CT201"
 REASON = "every process trains on its own share, and the gradients are averaged"
@@ -37,11 +38,15 @@ class Held:
 class Preparing:
     """Plans every `prepare`."""
 
-    def __init__(self, plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
+    def __init__(
+        self, plan: Plan, roles: Roles, accelerators: Accelerators, phases: Iterable[ast.For] = ()
+    ) -> None:
+        """phases: the loops that also evaluate, whose loaders are prepared there, by the author's own test."""
         self.plan = plan
         self.script: Script = plan.script
         self.roles = roles
         self.accelerators = accelerators
+        self.phases = list(phases)
         self.in_place: list[Data] = []  # loaders that are prepared where they are iterated
         self._trained = {id(one.node) for one in roles.data}
 
@@ -49,22 +54,24 @@ class Preparing:
         """models: the models too, where the script does not wrap them by itself."""
         held = [one for one in self._optimizers() if models or one.kind != "model"]
         held += self._loaders()
-        held += [self._lifted(Held("scheduler", s.text, s.frame, s.call)) for s in self.roles.schedulers]
+        for s in self.roles.schedulers:
+            held += self._lifted(Held("scheduler", s.text, s.frame, s.call))
         by_frame: dict[Frame, list[Held]] = defaultdict(list)
         for one in dict.fromkeys(held):
             by_frame[one.frame].append(one)
         for frame, those in by_frame.items():
-            self._prepare_in(frame, those)
+            self._prepare_in(frame, self._in_init(frame, those))
         for data in self.in_place:
-            self._prepare_in_place(data)
+            accelerator = self.accelerators.at(data.node)
+            self.plan.replace(data.node, RULE, REASON, f"{accelerator}.prepare({{it}})", it=data.node)
 
     # -- which -------------------------------------------------------------------------------------------------
 
     def _optimizers(self) -> list[Held]:
         """The optimizers, each behind its models."""
         found: list[Held] = []
-        for one in self.roles.optimizers:
-            optimizer = self._lifted(Held("optimizer", one.text, one.frame, one.call))
+        used = [Held("optimizer", one.text, one.frame, one.call) for one in self.roles.optimizers]
+        for optimizer in (above for one in used for above in self._lifted(one)):
             models = self.roles.models_of(optimizer.frame, optimizer.text)
             if optimizer.text.startswith("self."):
                 cls = self.script.class_of(optimizer.frame)
@@ -79,6 +86,8 @@ class Preparing:
                 Held("model", text, optimizer.frame, optimizer.use)
                 for text in models
                 if self._may_name(optimizer.frame, text)
+                and not self._is_wrapped(optimizer.frame, text)
+                and not self._is_part(optimizer.frame, text, models)
             ]
             found.append(optimizer)
         return found
@@ -105,48 +114,134 @@ class Preparing:
         """The loaders whose variables are bound anew; the others are prepared in place."""
         found: list[Held] = []
         for data in self.roles.data:
-            held = self._lifted_loader(data)
+            if data.loop in self.phases:
+                continue
+            held = self._lifted_loader(data) or self._given_loader(data)
             if held is None:
                 self.in_place.append(data)
             else:
                 found.append(held)
         return found
 
+    def _given_loader(self, data: Data) -> Held | None:
+        """A loader that is a parameter is bound anew in its function."""
+        node = data.node
+        if not isinstance(node, ast.Name) or node.id not in self.script.parameters(data.frame):
+            return None
+        use = data.loop if data.loop is not None and self._is_header(data) else node
+        return Held("loader", node.id, data.frame, use)
+
+    def _is_header(self, data: Data) -> bool:
+        """Whether a loader's name stands in the loop's own header, not in `bar = tqdm(loader)` above it."""
+        return self.script.statement(data.node) is data.loop
+
     def _may_name(self, frame: Frame, text: str) -> bool:
         """Whether a model's variable can be bound anew in a frame."""
         return text.startswith("self.") or (self.script.binds(frame, text) and text != "self")
 
+    def _is_part(self, frame: Frame, text: str, models: list[str]) -> bool:
+        """Whether a model is a part of another one, which was made of it."""
+        return any(
+            other != text and isinstance(n, ast.Name | ast.Attribute) and written(n) == text
+            for other in models
+            for value in self.script.values(frame, other)
+            if isinstance(value, ast.Call)
+            for argument in value.args
+            for n in walk(argument)
+        )
+
+    def _is_wrapped(self, frame: Frame, text: str) -> bool:
+        """Whether a model is prepared where DataParallel is applied to it."""
+        values = self.script.values(frame, text)
+        return any(isinstance(v, ast.Call) and self.script.last(v.func) == "DataParallel" for v in values)
+
     # -- upwards through parameters ----------------------------------------------------------------------------
 
-    def _lifted(self, held: Held, depth: int = 0) -> Held:
+    def _lifted(self, held: Held, depth: int = 0) -> list[Held]:
+        """Where an object is held: an optimizer of a function that gets a different one at each call, once for each."""
+        held = self._rooted(held)
         above = self._above(held.frame, held.text)
-        if above is None or depth > 3:
-            return held
-        text, call = above
-        return self._lifted(Held(held.kind, text, self.script.frame(call), call), depth + 1)
+        several = len({text for text, _ in above}) > 1
+        if not above or depth > 3 or (several and held.kind != "optimizer"):
+            return [held]
+        found: dict[tuple[str, tuple[int, int]], ast.Call] = {}
+        for text, call in above:  # a variable that is bound anew between two calls is another object
+            stores = map(place_of, self.script.stores(self.script.frame(call), text))
+            found.setdefault((text, max((s for s in stores if s < place_of(call)), default=(0, 0))), call)
+        return [
+            one
+            for (text, _), call in found.items()
+            for one in self._lifted(Held(held.kind, text, self.script.frame(call), call), depth + 1)
+        ]
 
-    def _above(self, frame: Frame, text: str) -> tuple[str, ast.Call] | None:
-        """What the only call of a function gives for its parameter `text`, where that is a variable."""
+    def _rooted(self, held: Held) -> Held:
+        """The same, in the scope that binds the variable: a file's, or that of a function around."""
+        root = held.text.partition(".")[0]
+        if root == "self" or not root.isidentifier() or self.script.binds(held.frame, root):
+            return held
+        scope = self.script.table.scopes[held.frame].resolve(root)
+        if scope is None or scope.node not in self.script.frames:
+            return held
+        binding: Frame = scope.node
+        use = self._way_down(binding, held.frame)
+        if use is None:
+            return held
+        stores = self.script.stores(binding, held.text)
+        if any(place_of(store) > place_of(use) for store in stores):
+            return held
+        return Held(held.kind, held.text, binding, use)
+
+    def _way_down(self, binding: Frame, frame: Frame) -> ast.AST | None:
+        """The place in `binding` from which `frame` runs: its first call on the way, or its definition."""
+        if binding in self.script.around(frame) and is_function_frame(binding):
+            below = frame
+            for one in self.script.around(frame):
+                if one is binding:
+                    return below
+                below = one if isinstance(one, FUNCTIONS) else below
+        work, seen, found = [frame], set[Frame](), list[ast.Call]()
+        while work:
+            one = work.pop()
+            if one in seen or not is_function_frame(one):
+                continue
+            seen.add(one)
+            for call in self.script.callers(one):
+                caller = self.script.frame(call)
+                if caller is binding:
+                    found.append(call)
+                else:
+                    work.append(caller)
+        return min(found, key=place_of, default=None)
+
+    def _above(self, frame: Frame, text: str) -> list[tuple[str, ast.Call]]:
+        """What the calls of a function give for its parameter `text`, where all that give it do so from one scope."""
         if (
             not is_function_frame(frame)
             or text not in self.script.parameters(frame)
             or self.script.stores(frame, text)
         ):
-            return None
-        calls = self.script.callers(frame)
-        if len(calls) != 1 or self.script.last(calls[0].func) not in (frame.name, self._class_name(frame)):
-            return None
-        call = calls[0]
-        given = self.script.argument_for(call, frame, text)
-        if isinstance(given, ast.Name) or (
-            isinstance(given, ast.Attribute) and written(given.value) == "self"
-        ):
-            caller = self.script.frame(call)
-            name = written(given)
+            return []
+        found: list[tuple[str, ast.Call]] = []
+        for call in self.script.callers(frame):
+            if self.script.last(call.func) not in (frame.name, self._class_name(frame)):
+                return []
+            given = self.script.argument_for(call, frame, text)
+            if given is None or (isinstance(given, ast.Constant) and given.value is None):
+                if any(isinstance(a, ast.Starred) for a in call.args) or any(
+                    k.arg is None for k in call.keywords
+                ):
+                    return []
+                continue  # an evaluation, which is given none
+            is_own = isinstance(given, ast.Attribute) and written(given.value) == "self"
+            if not is_own and not isinstance(given, ast.Name):
+                return []
+            if not is_own and not self.script.binds(self.script.frame(call), written(given)):
+                return []
             if not self.script.is_entry(call) and self.script.is_shared(call):
-                return None
-            return (name, call) if name.startswith("self.") or self.script.binds(caller, name) else None
-        return None
+                return []
+            found.append((written(given), call))
+        one_scope = len({self.script.frame(call) for _, call in found}) == 1
+        return sorted(found, key=lambda pair: place_of(pair[1])) if one_scope else []
 
     def _class_name(self, frame: Frame) -> str:
         cls = self.script.class_of(frame)
@@ -157,27 +252,29 @@ class Preparing:
         if data.held or data.loop is None or not isinstance(data.node, ast.Name | ast.Attribute):
             return None
         text, frame = written(data.node), data.frame
-        use: ast.AST = data.loop
-        if self.script.statement(data.node) is not data.loop:
-            use = data.node  # `bar = tqdm(loader)` above the loop
+        use: ast.AST = data.loop if self._is_header(data) else data.node
         if isinstance(data.node, ast.Attribute) and written(data.node.value) != "self":
             return None
         place: Held | None = None
+        given: set[int] = set()  # what the calls on the way up give
         for _ in range(4):
-            if not self._only_trains(frame, text, use):
+            rooted = self._rooted(Held("loader", text, frame, use))
+            frame, use = rooted.frame, rooted.use
+            if not self._only_trains(frame, text, use, given):
                 break
             if text.startswith("self.") or self.script.stores(frame, text):
                 place = Held("loader", text, frame, use)
             above = self._above(frame, text)
-            if above is None:
+            if len({name for name, _ in above}) != 1:
                 break
-            text, use = above
+            text, use = above[0]
             frame = self.script.frame(use)
+            given |= {id(node) for _, call in above for node in walk(call)}
         return place
 
-    def _only_trains(self, frame: Frame, text: str, use: ast.AST) -> bool:
+    def _only_trains(self, frame: Frame, text: str, use: ast.AST, given: set[int]) -> bool:
         """Whether a frame reads a loader's variable for its use, its length and its attributes alone."""
-        inside = set(map(id, walk(use.iter if isinstance(use, ast.For | ast.AsyncFor) else use)))
+        inside = given | set(map(id, walk(use.iter if isinstance(use, ast.For | ast.AsyncFor) else use)))
         frames = [frame]
         if text.startswith("self."):
             cls = self.script.class_of(frame)
@@ -217,6 +314,31 @@ class Preparing:
 
     # -- one scope ---------------------------------------------------------------------------------------------
 
+    def _in_init(self, frame: Frame, those: list[Held]) -> list[Held]:
+        """Prepares attributes that `__init__` alone binds where it has bound them; the rest of `those`."""
+        cls = self.script.class_of(frame)
+        methods = self.script.methods(cls) if cls is not None else []
+        init = next((m for m in methods if m.name == "__init__"), None)
+        if init is None or frame is init:
+            return those
+        places: dict[Held, ast.stmt] = {}
+        for one in those:
+            stores = [(m, store) for m in methods for store in self.script.stores(m, one.text)]
+            statements = [self.script.statement(store) for _, store in stores]
+            if stores and all(m is init for m, _ in stores) and all(s in init.body for s in statements):
+                places[one] = statements[-1]
+        texts = {one.text for one in places}
+        last = max(places.values(), key=place_of, default=None)
+        reads = [n for n in self.script.within(init) if isinstance(n, ast.Attribute) and written(n) in texts]
+        if last is None or any(self._is_iterated(read) for read in reads):
+            return those
+        self._write(init, last, list(places), behind=True)
+        return [one for one in those if one not in places]
+
+    def _is_iterated(self, node: ast.AST) -> bool:
+        parent = self.script.parent(node)
+        return isinstance(parent, ast.Call) and last_name(parent.func) in ("iter", "cycle")
+
     def _prepare_in(self, frame: Frame, those: list[Held]) -> None:
         anchors = [(self._anchor(one), one) for one in those]
         by_suite: dict[int, list[tuple[ast.stmt, Held]]] = defaultdict(list)
@@ -235,10 +357,10 @@ class Preparing:
             self._write(frame, anchor, [one])
 
     def _is_bound_before(self, frame: Frame, one: Held, anchor: ast.stmt) -> bool:
-        stores = self.script.stores(frame, one.text)
-        return all(place_of(store) < place_of(anchor) for store in stores)
+        own = place_of(self._anchor(one))
+        return not any(place_of(anchor) <= place_of(s) < own for s in self.script.stores(frame, one.text))
 
-    def _write(self, frame: Frame, anchor: ast.stmt, those: list[Held]) -> None:
+    def _write(self, frame: Frame, anchor: ast.stmt, those: list[Held], behind: bool = False) -> None:
         if not those:
             return
         ordered = sorted(dict.fromkeys(those), key=lambda one: _ORDER[one.kind])
@@ -246,11 +368,12 @@ class Preparing:
         named = [text for text in texts if self._is_variable(frame, text)]
         others = [text for text in texts if text not in named]
         accelerator = self.accelerators.at(anchor)
+        insert = self.plan.after if behind else self.plan.before
         if named:
             listed = ", ".join(named)
-            self.plan.before(anchor, RULE, REASON, f"{listed} = {accelerator}.prepare({listed})")
+            insert(anchor, RULE, REASON, f"{listed} = {accelerator}.prepare({listed})")
         if others:
-            self.plan.before(anchor, RULE, REASON, f"{accelerator}.prepare({', '.join(others)})")
+            insert(anchor, RULE, REASON, f"{accelerator}.prepare({', '.join(others)})")
 
     def _is_variable(self, frame: Frame, text: str) -> bool:
         if text.isidentifier():
@@ -276,17 +399,3 @@ class Preparing:
         if not loops and is_function_frame(one.frame) and not self.script.stores(one.frame, root):
             return self.script.first_statement(one.frame)
         return statement
-
-    # -- in place ----------------------------------------------------------------------------------------------
-
-    def _prepare_in_place(self, data: Data) -> None:
-        frame, node = data.frame, data.node
-        is_parameter = isinstance(node, ast.Name) and node.id in self.script.parameters(frame)
-        if is_parameter and is_function_frame(frame):
-            first = self.script.first_statement(frame)
-            accelerator = self.accelerators.at(first)
-            text = written(node)
-            self.plan.before(first, RULE, REASON, f"{text} = {accelerator}.prepare({text})")
-            return
-        accelerator = self.accelerators.at(node)
-        self.plan.replace(node, RULE, REASON, f"{accelerator}.prepare({{it}})", it=node)

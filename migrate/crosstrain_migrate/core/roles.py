@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .script import Frame, Loop, Script, is_function_frame, is_method, names_in, root_of
@@ -252,12 +252,41 @@ class Roles:
             return False
         asked.add(frame)
         own = [call for call in self.script.calls_in(frame) if _is_next(call)] if depth == 0 else []
-        hits = [self._behind_next(frame, call) for call in own]
-        if any(hits):
+        hit = False
+        for call in own:
+            hit |= self._behind_next(frame, call)
+        if hit:
             return True
-        callers = self.script.callers(frame)
-        hits = [self._look_around(call, self.script.frame(call), asked, depth + 1) for call in callers]
-        return any(hits)  # every caller is looked at
+        for call in self.script.callers(frame):
+            hit |= self._behind_parameter(call, frame) or self._look_around(
+                call, self.script.frame(call), asked, depth + 1
+            )
+        return hit
+
+    def _behind_parameter(self, call: ast.Call, step: Function) -> bool:
+        """Finds the data where a step function is given to a function that calls it: `over(loader, step)`."""
+        hit = False
+        for function in self.script.functions(self.script.last(call.func)):
+            for name in self.script.parameters(function):
+                given = self.script.argument_for(call, function, name)
+                if given is None or written(given) != step.name:
+                    continue
+                for inner in self.script.calls_in(function):
+                    if written(inner.func) != name:
+                        continue
+                    for source in self._iterated_around(function, inner):
+                        outer = self.script.argument_for(call, function, written(source)) or source
+                        self._data.setdefault(outer, Data(outer, self.script.frame(outer)))
+                        hit = True
+        return hit
+
+    def _iterated_around(self, function: Function, node: ast.AST) -> list[ast.expr]:
+        """What the comprehensions and loops around a node of a function go over."""
+        found = [
+            one.generators[0].iter for one in self.script.around(node) if isinstance(one, COMPREHENSIONS)
+        ]
+        found += [one.iter for one in self.script.loops_around(node) if isinstance(one, ast.For)]
+        return [source for one in found for source in self.sources(function, one)]
 
     def sources(self, frame: Frame, node: ast.expr, depth: int = 0) -> list[ast.expr]:
         """The iterables that a loop over `node` reads, as the code names them; empty where it goes over no data."""

@@ -33,7 +33,10 @@ def accelerator_of(choice: str, inside: str = "pass") -> str:
     [
         ('device = torch.device("cuda" if torch.cuda.is_available() else "cpu")', "Accelerator()"),
         ('device = "cuda" if args.gpu else "cpu"', "Accelerator(cpu=not args.gpu)"),
-        ('device = "cuda" if args.gpu and torch.cuda.is_available() else "cpu"', "Accelerator(cpu=not args.gpu)"),
+        (
+            'device = "cuda" if args.gpu and torch.cuda.is_available() else "cpu"',
+            "Accelerator(cpu=not args.gpu)",
+        ),
         ('device = "cpu" if args.no_cuda else "cuda"', "Accelerator(cpu=args.no_cuda)"),
         ('device = torch.device("cpu" if args.no_cuda else "cuda:0")', "Accelerator(cpu=args.no_cuda)"),
         ("device = torch.device(args.device)", 'Accelerator(cpu=str(args.device) == "cpu")'),
@@ -66,7 +69,10 @@ else:
 
 
 def test_moves_under_a_flag() -> None:
-    assert accelerator_of("", "if args.cuda:\n        x, y = x.cuda(), y.cuda()") == "accelerator = Accelerator(cpu=not args.cuda)"
+    assert (
+        accelerator_of("", "if args.cuda:\n        x, y = x.cuda(), y.cuda()")
+        == "accelerator = Accelerator(cpu=not args.cuda)"
+    )
 
 
 def test_a_device_that_the_script_has_chosen_before_is_no_flag() -> None:

@@ -32,15 +32,24 @@ def script(before: str = "pass", inside: str = "pass") -> str:
     ("code", "becomes"),
     [
         ('device = torch.device("cuda")', "device = accelerator.device"),
-        ('device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")', "device = accelerator.device"),
+        (
+            'device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")',
+            "device = accelerator.device",
+        ),
         ('device = torch.device("cuda" if args else "cpu")', "device = accelerator.device"),
         (
             'device = torch.device("cuda:1") if torch.cuda.is_available() else torch.device("cpu")',
             "device = accelerator.device",
         ),
         ('weights = torch.ones(2, device="cuda")', "weights = torch.ones(2, device=accelerator.device)"),
-        ('state = torch.load("w", map_location="cuda:" + str(args))', 'torch.load("w", map_location=accelerator.device)'),
-        ('state = torch.load("w", map_location="cuda:%d" % args)', 'torch.load("w", map_location=accelerator.device)'),
+        (
+            'state = torch.load("w", map_location="cuda:" + str(args))',
+            'torch.load("w", map_location=accelerator.device)',
+        ),
+        (
+            'state = torch.load("w", map_location="cuda:%d" % args)',
+            'torch.load("w", map_location=accelerator.device)',
+        ),
         ("loss = torch.nn.L1Loss().cuda(args)", "loss = torch.nn.L1Loss().to(accelerator.device)"),
         ("ones = torch.cuda.FloatTensor(3)", "ones = torch.FloatTensor(3).to(accelerator.device)"),
         ("torch.cuda.empty_cache()", "if torch.cuda.is_available():\n        torch.cuda.empty_cache()"),
@@ -72,7 +81,13 @@ def test_what_names_no_choice_of_a_gpu_stays(code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "test", ["torch.cuda.is_available()", "args.kind == 'cuda'", "args.kind.startswith('cuda')", "'cuda' in args.kind"]
+    "test",
+    [
+        "torch.cuda.is_available()",
+        "args.kind == 'cuda'",
+        "args.kind.startswith('cuda')",
+        "'cuda' in args.kind",
+    ],
 )
 def test_a_guard_of_the_authors_needs_no_second_one(test: str) -> None:
     code = f"if {test}:\n        torch.cuda.synchronize()"

@@ -68,7 +68,10 @@ def test_the_sampler_asks_the_group_and_the_loader_is_prepared() -> None:
 
 def test_what_the_author_decides_by_rank_stays() -> None:
     after = converted(NODE)
-    assert "        if gpu == 0:\n            print(epoch, loss.item())\n            torch.save(model.module.state_dict()" in after
+    assert (
+        "        if gpu == 0:\n            print(epoch, loss.item())\n            torch.save(model.module.state_dict()"
+        in after
+    )
 
 
 def test_a_device_by_its_number_is_the_accelerators() -> None:
@@ -100,8 +103,12 @@ def test_a_sampler_that_asks_the_group_by_a_variable_stays() -> None:
 
 
 def test_a_loader_whose_rows_the_script_deals_is_left_to_it() -> None:
-    text = NODE.replace("    sampler = DistributedSampler(args.rows, num_replicas=args.processes, rank=gpu)\n", "")
-    text = text.replace("        sampler.set_epoch(epoch)\n", "").replace("args.rows, 8, sampler=sampler", "args.rows[gpu::4], 8")
+    text = NODE.replace(
+        "    sampler = DistributedSampler(args.rows, num_replicas=args.processes, rank=gpu)\n", ""
+    )
+    text = text.replace("        sampler.set_epoch(epoch)\n", "").replace(
+        "args.rows, 8, sampler=sampler", "args.rows[gpu::4], 8"
+    )
     after = converted(text)
     assert "optimizer = accelerator.prepare(optimizer)" in after
     assert "loader = accelerator.prepare" not in after
@@ -109,7 +116,10 @@ def test_a_loader_whose_rows_the_script_deals_is_left_to_it() -> None:
 
 
 def test_a_script_with_a_branch_without_a_launcher_keeps_it() -> None:
-    text = NODE.replace("    model = DDP(model, device_ids=[gpu])", "    if 'RANK' in os.environ:\n        model = DDP(model, device_ids=[gpu])")
+    text = NODE.replace(
+        "    model = DDP(model, device_ids=[gpu])",
+        "    if 'RANK' in os.environ:\n        model = DDP(model, device_ids=[gpu])",
+    )
     after = converted(text)
     assert "PartialState(group_of_one=True)\n" in after
     assert "environment=True" not in after
@@ -117,7 +127,10 @@ def test_a_script_with_a_branch_without_a_launcher_keeps_it() -> None:
 
 
 def test_a_variable_that_numbers_the_device_becomes_the_device() -> None:
-    text = NODE.replace("    torch.cuda.set_device(gpu)", "    device = gpu % torch.cuda.device_count()\n    torch.cuda.set_device(device)")
+    text = NODE.replace(
+        "    torch.cuda.set_device(gpu)",
+        "    device = gpu % torch.cuda.device_count()\n    torch.cuda.set_device(device)",
+    )
     text = text.replace("x.to(gpu)", "x.to(device)")
     after = converted(text)
     assert "    device = accelerator.device\n" in after
@@ -127,9 +140,14 @@ def test_a_variable_that_numbers_the_device_becomes_the_device() -> None:
 
 def test_a_number_is_no_device_elsewhere() -> None:
     """`gpu` of another function is its own variable; `device` with a `.type` is a device already."""
-    text = NODE.replace("def main():", "def report(gpu, table):\n    table.to(gpu)\n\ndef main():\n    report('html', open)")
+    text = NODE.replace(
+        "def main():", "def report(gpu, table):\n    table.to(gpu)\n\ndef main():\n    report('html', open)"
+    )
     assert "table.to(gpu)" in converted(text)
-    text = NODE.replace("def work(gpu, args):", "def work(gpu, args):\n    device = args.place\n    if device.type == 'cuda':\n        torch.cuda.set_device(device)\n    args.rows.to(device)")
+    text = NODE.replace(
+        "def work(gpu, args):",
+        "def work(gpu, args):\n    device = args.place\n    if device.type == 'cuda':\n        torch.cuda.set_device(device)\n    args.rows.to(device)",
+    )
     assert "args.rows.to(device)" in converted(text)
 
 
@@ -141,7 +159,10 @@ def test_the_meaning_of_micro_batches_stays() -> None:
         "def update(model, batches, optimizer):\n    x, y = next(batches)\n    for a, b in halves(x, y):\n"
         "        torch.nn.functional.cross_entropy(model(a), b).backward()\n    optimizer.step()\n\n"
         "def work(gpu, args):",
-    ).replace("    for epoch in range(3):", "    batches = iter(loader)\n    for epoch in range(9):\n        update(model, batches, optimizer)\n    for epoch in range(3):")
+    ).replace(
+        "    for epoch in range(3):",
+        "    batches = iter(loader)\n    for epoch in range(9):\n        update(model, batches, optimizer)\n    for epoch in range(3):",
+    )
     after = converted(text)
     assert "for a, b in halves(x, y):" in after
     assert "def update(model, batches, optimizer):\n    x, y = next(batches)" in after

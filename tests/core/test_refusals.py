@@ -32,12 +32,24 @@ def script(imports: str = "", definitions: str = "", before: str = "pass", optim
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (script("from torch.distributed.fsdp import FullyShardedDataParallel", before="model = FullyShardedDataParallel(model)"), "FSDP"),
+        (
+            script(
+                "from torch.distributed.fsdp import FullyShardedDataParallel",
+                before="model = FullyShardedDataParallel(model)",
+            ),
+            "FSDP",
+        ),
         (script("import torch.distributed.rpc as rpc", before="rpc.init_rpc('worker')"), "RPC"),
-        (script("from torch.distributed.tensor import DTensor", before="w = DTensor(model.weight)"), "tensor parallelism"),
+        (
+            script("from torch.distributed.tensor import DTensor", before="w = DTensor(model.weight)"),
+            "tensor parallelism",
+        ),
         (script(optimizer="LBFGS"), "LBFGS"),
         (
-            script("import torch.multiprocessing as mp", before="model.share_memory()\n    mp.Process(target=print).start()"),
+            script(
+                "import torch.multiprocessing as mp",
+                before="model.share_memory()\n    mp.Process(target=print).start()",
+            ),
             "Hogwild",
         ),
         (

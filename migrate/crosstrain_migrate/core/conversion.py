@@ -32,6 +32,7 @@ from .prepare import Preparing
 from .refusals import known_wrong
 from .roles import Roles, Stepped
 from .script import Script
+from .shown import plan_shown_losses
 
 SAME_DATA = "CT902"
 CHECKS = "CT001"
@@ -124,6 +125,7 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
         Devices(plan, accelerators).run()
     if not mapped:
         plan_clipping(plan, roles, accelerators)
+        plan_shown_losses(plan, roles, accelerators)
         Output(plan, accelerators, dealt).run()
     if not mapped and not roles.data and not roles.draws_batches:
         first = roles.backwards[0].call

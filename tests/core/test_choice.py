@@ -81,3 +81,37 @@ if torch.cuda.is_available():
     device = "cuda"
 kind = "cuda" if device.startswith("cuda") else "cpu\""""
     assert accelerator_of(choice) == "accelerator = Accelerator()"
+
+
+@pytest.mark.parametrize("start", ["run(args)", "if __name__ == '__main__':\n    run(args)"])
+def test_functions_called_behind_the_choice_know_the_device(start: str) -> None:
+    text = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+def size():
+    print("asked before")
+    return 4
+
+def train(model, args):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader([], 8):
+        x, y = x.cuda(), y.cuda()
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+    print("trained")
+
+def run(args):
+    width = size()
+    device = "cuda" if args.gpu else "cpu"
+    train(torch.nn.Linear(width, 2).to(device), args)
+
+args = argparse.ArgumentParser().parse_args()
+START
+""".replace("START", start)
+    after = converted(text)
+    assert "    accelerator = Accelerator(cpu=not args.gpu)\n    device = accelerator.device" in after
+    assert "x, y = x.to(accelerator.device), y.to(accelerator.device)" in after
+    assert 'accelerator.print("trained")' in after
+    assert '    print("asked before")' in after

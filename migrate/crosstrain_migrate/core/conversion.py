@@ -104,7 +104,7 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
         choice = None
     accelerators = Accelerators(plan, roles, choice, options)
     evaluations = None if mapped else Evaluations(script, roles)
-    phases = [one.loop for one in evaluations.dealt if one.phase] if evaluations is not None else []
+    phases = evaluations.phases if evaluations is not None else []
     preparing = Preparing(plan, roles, accelerators, phases)
     preparing.run(models=not (mapped and mapping.has_wrapper(script)))
     dealt = []

@@ -17,7 +17,7 @@ from functools import cached_property
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .script import Frame, Loop, Script, is_method, root_of
+from .script import Frame, Loop, Script, is_function_frame, is_method, root_of
 
 STEPS = ("step", "step_and_update_lr")
 # `x.step()` where x is no optimizer, by the names that people give to such things.
@@ -166,7 +166,13 @@ class Roles:
             return True
         if isinstance(frame, ast.Module):
             return False
-        return any(self._steps_in(self.script.frame(call)) for call in self.script.callers(frame))
+        return any(self._steps_behind(call) for call in self.script.callers(frame))
+
+    def _steps_behind(self, call: ast.Call) -> bool:
+        """Whether a call's frame steps something in the same pass: the loops around the step are around the call too."""
+        loops = self.script.loops_around(call)
+        steps = (c for c in self.script.calls_in(self.script.frame(call)) if is_method(c, *STEPS))
+        return any(all(loop in loops for loop in self.script.loops_around(step)) for step in steps)
 
     def _steps_in(self, frame: Frame) -> bool:
         return any(is_method(call, *STEPS) for call in self.script.calls_in(frame))
@@ -383,6 +389,8 @@ class Roles:
                 self._data.setdefault(one, Data(one, frame))
             return bool(found)
         text, hit = written(iterator), False
+        if is_function_frame(frame) and text in self.script.parameters(frame):
+            return self._given_iterator(frame, iterator)
         module = self.script.module(frame)
         for other in self.script.frames:
             if self.script.module(other) is not module:
@@ -391,6 +399,20 @@ class Roles:
                 if isinstance(value, ast.Call):
                     hit |= self._behind_iterator(other, value)
         return hit
+
+    def _given_iterator(self, function: Function, iterator: ast.expr) -> bool:
+        """What the calls of a function give for an iterator, `iter(loader)`; else the parameter itself."""
+        calls = self.script.direct_callers(function)
+        given = [(c, self.script.argument_for(c, function, written(iterator))) for c in calls]
+        found = [
+            Data(source, self.script.frame(call))
+            for call, value in given
+            if value is not None
+            for source in self.sources(self.script.frame(call), value)
+        ]
+        for one in found or [Data(iterator, function)]:
+            self._data.setdefault(one.node, one)
+        return True
 
     def _behind_iterator(self, frame: Frame, value: ast.Call) -> bool:
         inside = self._held_by(value)

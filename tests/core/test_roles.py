@@ -72,7 +72,6 @@ TRAPS = [
         run(model, test_loader, optimizer, False)
         """,
         (
-            "optimizer = accelerator.prepare(optimizer)",
             "loader = accelerator.prepare(loader) if is_train else loader",
             "bar = tqdm(enumerate(loader)) if is_train else enumerate(loader)",
         ),

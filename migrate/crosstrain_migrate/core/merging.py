@@ -95,8 +95,8 @@ class Merging:
     def _anchor(self, one: Dealt) -> ast.stmt:
         """Above the statement that first reads the loader in the loop's own block, or puts a bar over it."""
         text = written(one.source) if isinstance(one.source, ast.Name | ast.Attribute) else ""
-        place: ast.stmt = one.loop
-        suite = self.script.suite_of(one.loop)
+        place: ast.stmt = self._outwards(one, one.loop)
+        suite = self.script.suite_of(place)
         for store in self.script.stores(one.frame, text) if text else ():
             statement: ast.AST = self.script.statement(store)
             value = getattr(statement, "value", None)
@@ -150,7 +150,9 @@ class Merging:
                 continue
             parent = self.script.parent(read)
             is_length = isinstance(parent, ast.Call) and last_name(parent.func) == "len"
-            if not is_length and not isinstance(parent, ast.Attribute | ast.Compare):
+            statement = self.script.statement(read)
+            is_bar = isinstance(statement, ast.Assign) and name in map(written, statement.targets)
+            if not is_length and not is_bar and not isinstance(parent, ast.Attribute | ast.Compare):
                 return False
         return True
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crosstrain_migrate.assumptions import CONTRADICTED, contradicted, refused_instead
-from crosstrain_migrate.core.conversion import convert
+from crosstrain_migrate.core.conversion import Conversion, convert
 from crosstrain_migrate.facts.facts import Facts, understand
 from crosstrain_migrate.facts.launching import launch_facts
 from crosstrain_migrate.facts.may_train import may_train
@@ -124,14 +124,29 @@ def _by_use(path: Path, text: str, tree: ast.Module, options: Options, policy: P
     if not policy.converts:  # a selection of findings alone
         done = replace(done, text=text, changes=())
     complete = policy.is_everything and bool(done.changes)
-    findings = policy.allowed(done.findings) + policy.comments.reports(unused=complete)
+    refused = tuple(
+        one for one in done.findings if one.severity is Severity.REFUSED and one.rule.startswith(ALWAYS)
+    )
+    others = policy.allowed(one for one in done.findings if one not in refused)
+    findings = refused + others + policy.comments.reports(unused=complete)
     if options.strict and any(one.rule in UNSURE for one in findings):
         findings = tuple(_must_be_sure(one) for one in findings)
         done = replace(done, text=text, changes=())
     ordered = tuple(sorted(findings, key=lambda one: (one.line, one.column, one.rule)))
-    return FileResult(
-        path, text, done.text, changes=done.changes, findings=ordered, roles=done.roles, trains=True
+    extras = _batch_size(done) if done.text != text else {}
+    return FileResult(path, text, done.text, done.changes, ordered, done.roles, trains=True, extras=extras)
+
+
+def _batch_size(done: Conversion) -> dict[str, str]:
+    """What a launch on several processes changes."""
+    names = list(dict.fromkeys(f"`{one.name}`" for one in done.roles if one.role == "training loader"))
+    if not names:
+        return {}
+    sentence = (
+        f"{', '.join(names)}: each of N processes takes a batch of its own, so one step sees N times as many rows and an "
+        "epoch has 1/N as many steps; the learning rate stays. `crosstrain launch --split-batches` shares one batch instead."
     )
+    return {"Batch size": sentence}
 
 
 def _must_be_sure(found: Finding) -> Finding:

@@ -271,8 +271,11 @@ class Accelerator(
     ) -> nn.Module:
         """Prepare a model in place and return it: on the device, equal on every rank, in the run's precision.
 
-        Its gradients are averaged over the ranks, unless ``evaluation_mode``. Raises RuntimeError where the ranks'
-        models differ in the name, shape or dtype of a parameter or buffer.
+        Its gradients are averaged over the ranks, unless ``evaluation_mode``. Where a first forward pass sets weights
+        (of lazy layers, or from a first batch), all ranks have rank 0's from the first step on. The model gets those
+        members of DistributedDataParallel's that it does not have: `module`, which is the model itself, `no_sync`,
+        `require_backward_grad_sync`, `join`, `register_comm_hook` and `static_graph`. Raises RuntimeError where the
+        ranks' models differ in the name, shape or dtype of a parameter or buffer.
         """
         if model not in self._prepared.models:
             self._prepared.models.append(model)

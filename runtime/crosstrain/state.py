@@ -197,6 +197,15 @@ class Run:
 
 RUN = Run()
 
+_ALONE = {  # what a launcher sets for one process
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "WORLD_SIZE": "1",
+    "LOCAL_WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "29500",
+}
+
 
 class PartialState:
     """This process's place among the others: a view of the run, which the first construction starts.
@@ -207,17 +216,23 @@ class PartialState:
             construction starts the run.
         group_of_one: where no launcher started the script, make a process group of this one process, for samplers and
             collectives of the script's own.
+        environment: where no launcher started the script, also set the variables that launchers set, for a script that
+            reads them (``os.environ["RANK"]``). A script may find out by them whether it was launched, so that they are
+            not set otherwise.
 
     Raises TypeError for other keyword arguments.
     """
 
-    def __init__(self, cpu: bool | None = None, **kwargs: Any) -> None:
+    def __init__(self, cpu: bool | None = None, *, environment: bool = False, **kwargs: Any) -> None:
         unknown = set(kwargs) - {"backend", "init_method", "timeout", "group_of_one"}
         if unknown:
             raise TypeError(
-                f"unknown options {sorted(unknown)}; known are cpu, backend, init_method, timeout, group_of_one."
+                f"unknown options {sorted(unknown)}; known are cpu, backend, init_method, timeout, group_of_one, "
+                f"environment."
             )
         RUN.start(cpu, **kwargs)
+        if environment and RUN.comm.world == 1:
+            RUN.export(**{name: value for name, value in _ALONE.items() if name not in os.environ})
 
     @staticmethod
     def _reset_state() -> None:

@@ -13,8 +13,9 @@ import pytest
 from tests.corpora.first_look.checkout import Checkout
 from tests.corpora.first_look.entries import find
 from tests.corpora.first_look.look import look
+from tests.corpora.first_look.preparation import OWN_SAMPLER, PREPARED, UNPREPARED
 from tests.corpora.first_look.reach import Reach
-from tests.corpora.first_look.training import NO_LOOP, OWN_SAMPLER, PREPARED, UNPREPARED, Training
+from tests.corpora.first_look.training import NO_LOOP, Training
 
 ROOT = Path(__file__).resolve().parents[2]
 

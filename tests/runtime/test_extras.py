@@ -290,7 +290,7 @@ def _unprepared() -> str:
 def test_a_model_that_was_not_prepared_is_named() -> None:
     """Every process would train a model of its own."""
     for text in run_ranks(_unprepared, 2):
-        assert "no model was prepared" in text
+        assert "no model or optimizer was prepared" in text
 
 
 def _warned_at(folder: str) -> list[tuple[str, int]]:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from crosstrain import Accelerator, GradScalerKwargs
+from crosstrain import Accelerator, FullyShardedDataParallelPlugin, GradScalerKwargs
 from crosstrain.comm.protocol import Comm
+from crosstrain.local_sgd import LocalSGD
 from crosstrain.step.buckets import Bucket
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -17,6 +18,7 @@ from torch.optim import LBFGS, SGD, Optimizer
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.runtime.nets import WEIGHTED
+from tests.support.numbers import steady_adamw
 from tests.support.ranks import run_ranks
 
 ROWS, FEATURES, STEPS = 12, 4, 3
@@ -383,6 +385,60 @@ def test_saved_and_resumed_with_the_optimizer(tmp_path: Path, world: int, window
         torch.testing.assert_close(went_on, resumed, rtol=0, atol=0)
 
 
+def _sharded(optimizer_first: bool, one_optimizer: bool, kind: str, folder: str) -> tuple[Values, Values]:
+    """The values after a training, and what the last step made of a checkpoint before it."""
+    accelerator = Accelerator(cpu=True, fsdp_plugin=FullyShardedDataParallelPlugin(state_dict_type=kind))
+    run = Run(accelerator)
+    if run.rank == 0:
+        torch.manual_seed(0)
+    model: Any = nn.Linear(FEATURES, 1)
+    sharded, loose = list(model.parameters()), [run.model.scale, run.model.table]
+    groups = [[*sharded, *loose]] if one_optimizer else [sharded, loose]
+    optimizers = [steady_adamw(group, lr=0.1) for group in groups]
+    if optimizer_first:
+        optimizers = [accelerator.prepare(optimizer) for optimizer in optimizers]
+    model = accelerator.prepare(model)
+    optimizers = [accelerator.prepare(optimizer) for optimizer in optimizers]
+    norms = []
+
+    def step() -> None:
+        out = model(batch()[run.rows] * F.embedding(run.rows, run.model.table)) * run.model.scale
+        accelerator.backward(out.square().mean() * 10)
+        norms.append(accelerator.clip_grad_norm_([*model.parameters(), *loose], 0.3))
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    for _ in range(STEPS):
+        step()
+    accelerator.save_state(folder)
+    step()
+    after = [*norms, *(param.detach().clone() for param in loose)]
+    state = accelerator.get_state_dict(model)
+    if accelerator.is_main_process:
+        after += [value.clone() for value in state.values()]
+    accelerator.load_state(folder)
+    step()
+    assert norms[-1] == norms[-2]
+    return after, [param.detach() for param in loose]
+
+
+@pytest.mark.parametrize("optimizer_first", [False, True])
+@pytest.mark.parametrize("one_optimizer", [False, True])
+def test_beside_a_sharded_model_they_stay_whole(
+    tmp_path: Path, optimizer_first: bool, one_optimizer: bool
+) -> None:
+    case = optimizer_first, one_optimizer
+    ((alone, _),) = run_ranks(_sharded, 1, *case, "FULL_STATE_DICT", str(tmp_path / "alone"))
+    for kind in ("FULL_STATE_DICT", "SHARDED_STATE_DICT"):
+        ranks = run_ranks(_sharded, 2, *case, kind, str(tmp_path / kind))
+        # Float32 sums of a few terms in another order, over four steps.
+        torch.testing.assert_close(ranks[0][0], alone, rtol=1e-4, atol=1e-5)
+        for _, resumed in ranks:
+            went_on = ranks[0][0][STEPS + 1 : STEPS + 3]
+            torch.testing.assert_close(resumed, went_on, rtol=0, atol=0)
+
+
 def _drifts() -> str:
     accelerator = Accelerator(cpu=True)
     run = Run(accelerator)
@@ -405,6 +461,60 @@ def test_drift_is_an_error_after_100_steps_without_a_pass() -> None:
         assert said.startswith("100: ")
         assert "the weights have drifted apart before step 101 of the SGD" in said
         assert "SGD.param_groups[0].params[4]" in said
+
+
+def _other_parameters() -> str:
+    accelerator = Accelerator(cpu=True)
+    sizes = [2, 3 + accelerator.process_index]
+    try:
+        accelerator.prepare(SGD([nn.Parameter(torch.ones(size)) for size in sizes], 0.1))
+    except RuntimeError as error:
+        return str(error)
+    return "went well"
+
+
+def test_optimizers_that_differ_by_rank_are_an_error() -> None:
+    for said in run_ranks(_other_parameters, 2):
+        assert "the SGD is not the same optimizer on rank" in said
+        assert "SGD.param_groups[0].params[1]" in said
+
+
+def _wrapped_by_the_script() -> Values:
+    """The script has made a DistributedDataParallel, and gives only the optimizer to `prepare`."""
+    accelerator = Accelerator(cpu=True)
+    run = Run(accelerator)
+    net: Any = run.model.net
+    if run.world > 1:
+        net = nn.parallel.DistributedDataParallel(net)
+    run.train(run.sgd(net.parameters()), lambda rows: net(batch()[rows]).square().mean())
+    return [param.detach() for param in net.parameters()]
+
+
+def test_a_model_that_averages_by_itself() -> None:
+    (alone,) = run_ranks(_wrapped_by_the_script, 1)
+    for values in run_ranks(_wrapped_by_the_script, 2):
+        torch.testing.assert_close(values, alone, **CLOSE)
+
+
+def _local_sgd() -> Values:
+    """The mean of the ranks' values after a step of each is the step with the mean gradient."""
+    accelerator = Accelerator(cpu=True)
+    run = Run(accelerator)
+    params = list(run.model.parameters())
+    optimizer = accelerator.prepare(SGD(params, 0.1))
+    with LocalSGD(accelerator, run.model.net, local_sgd_steps=1) as local:
+        for _ in range(STEPS):
+            accelerator.backward(run.model.loss(run.rows))
+            optimizer.step()
+            optimizer.zero_grad()
+            local.step()
+    return [param.detach() for param in params]
+
+
+def test_local_sgd_averages_them() -> None:
+    (alone,) = run_ranks(_local_sgd, 1)
+    for values in run_ranks(_local_sgd, 2):
+        torch.testing.assert_close(values, alone, **CLOSE)
 
 
 class ActNorm(nn.Module):

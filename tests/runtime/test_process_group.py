@@ -50,6 +50,9 @@ def test_plain_python_starts_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dist.init_process_group is plain
 
 
+ALONE = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1, "MASTER_PORT": 29500}
+
+
 @pytest.mark.parametrize("asked_before", [False, True])
 def test_a_script_that_nobody_launched_may_ask_for_a_group(
     asked_before: bool, monkeypatch: pytest.MonkeyPatch
@@ -65,8 +68,26 @@ def test_a_script_that_nobody_launched_may_ask_for_a_group(
     dist.all_reduce(total)
     assert total.item() == 1.0
     assert Accelerator(cpu=True).num_processes == 1
+    assert not any(
+        name in os.environ for name in ALONE
+    )  # by which a script finds out whether it was launched
     PartialState._reset_state()
     assert not dist.is_initialized()
+
+
+def test_a_script_that_reads_the_launchers_variables_may_ask_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in (*ALONE, "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MASTER_PORT", "1234")
+    state = PartialState(cpu=True, group_of_one=True, environment=True)
+    assert {name: int(os.environ[name]) for name in ALONE} == {**ALONE, "MASTER_PORT": 1234}
+    assert state.device == torch.device("cpu")
+    dist.init_process_group("gloo", init_method="env://")  # the script's own call changes nothing
+    assert Accelerator(cpu=True).num_processes == 1
+    PartialState._reset_state()
+    assert not any(name in os.environ for name in ALONE if name != "MASTER_PORT")
 
 
 def test_one_launched_process_needs_no_address(monkeypatch: pytest.MonkeyPatch) -> None:

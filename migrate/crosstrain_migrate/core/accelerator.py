@@ -11,13 +11,13 @@ import ast
 import re
 from dataclasses import dataclass
 
-from crosstrain_migrate.syntax.nodes import place_of
+from crosstrain_migrate.syntax.nodes import Function, place_of
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .plan import Plan
-from .roles import Roles
-from .script import FUNCTIONS, Frame, Script, is_function_frame
+from .roles import STEPS, Roles
+from .script import FUNCTIONS, Frame, Script, is_function_frame, is_method
 
 RULE = "CT102"
 REASON = "one Accelerator knows the processes, the devices and the precision"
@@ -26,6 +26,17 @@ _SETTINGS = re.compile(
     r"^(sys\.|os\.environ|warnings\.|matplotlib\.use|plt\.switch_backend|torch\.(manual_seed|backends|cuda\.manual_seed)"
     r"|np\.random\.seed|numpy\.random\.seed|random\.seed|logging\.|\w*(pars|arg|opt)\w*\b)"
 )
+
+
+def _chooses_visible(statement: ast.stmt) -> bool:
+    """Whether a statement says which GPUs there are, and does nothing else that matters."""
+    if "CUDA_VISIBLE_DEVICES" not in ast.unparse(statement):
+        return False
+    inside = [n for n in walk(statement) if isinstance(n, ast.stmt) and n is not statement]
+    return not any(isinstance(n, ast.For | ast.While | ast.With | ast.Return) for n in inside) and not any(
+        isinstance(n, ast.Attribute) and n.attr in ("cuda", "to", "DataParallel", "load")
+        for n in walk(statement)
+    )
 
 
 @dataclass(frozen=True)
@@ -130,7 +141,8 @@ class Accelerators:
                 if caller not in seen:
                     above.setdefault(caller, frame)
                     work.append(caller)
-        return self.script.entry
+        starts = [f for f in seen if is_function_frame(f) and self.script.is_entry_point(f)]
+        return min(starts, key=place_of) if starts else self.script.entry
 
     def _below(self, module: ast.Module, above: dict[Frame, Frame]) -> Frame:
         """The function of the script's own file that its top level calls, unless the top level trains itself."""
@@ -170,7 +182,7 @@ class Accelerators:
             return self.choice.before
         if isinstance(frame, ast.Module):
             return self._acting(frame.body) or self.script.first_statement(frame)
-        visible = [s for s in frame.body if "CUDA_VISIBLE_DEVICES" in ast.unparse(s)]
+        visible = [s for s in frame.body if _chooses_visible(s)]
         if visible and visible[-1] is not frame.body[-1]:
             return frame.body[frame.body.index(visible[-1]) + 1]
         return self.script.first_statement(frame)
@@ -181,7 +193,7 @@ class Accelerators:
             (
                 n
                 for n, s in enumerate(body)
-                if "CUDA_VISIBLE_DEVICES" in ast.unparse(s) and not isinstance(s, (*FUNCTIONS, ast.ClassDef))
+                if _chooses_visible(s) and not isinstance(s, (*FUNCTIONS, ast.ClassDef))
             ),
             default=-1,
         )
@@ -212,7 +224,18 @@ class Accelerators:
         """The functions that a loop over data calls, directly or not."""
         loops = [one.loop for one in self.roles.data if one.loop is not None]
         loops += [n for one in self.roles.backwards for n in self.script.loops_around(one.call)[:1]]
-        return self._functions_called_in([statement for loop in loops for statement in loop.body])
+        found = self._functions_called_in([statement for loop in loops for statement in loop.body])
+        frames = (one.frame for one in self.roles.backwards if not self._loops_over_steps(one.call))
+        steps = {f for f in frames if is_function_frame(f) and self._is_called_in_loops(f)}
+        return found | steps
+
+    def _loops_over_steps(self, backward: ast.Call) -> bool:
+        """Whether a loop of its own function repeats a backward and the step behind it."""
+        loops = self.script.loops_around(backward)
+        return any(is_method(node, *STEPS) for loop in loops for node in walk(loop))
+
+    def _is_called_in_loops(self, function: Function) -> bool:
+        return any(self.script.loops_around(call) for call in self.script.callers(function))
 
     def _runs_before_choice(self) -> set[Frame]:
         """The functions that run before the script has chosen its device."""

@@ -11,7 +11,7 @@ import ast
 from crosstrain_migrate.syntax.nodes import last_name, written
 
 from .accelerator import Accelerators
-from .plan import Plan
+from .plan import CORE, Plan
 from .roles import Roles
 from .script import Frame, Script, is_method
 
@@ -31,9 +31,11 @@ def plan_backward(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
         more = "".join(f", {keyword.arg}={{k{n}}}" for n, keyword in enumerate(call.keywords))
         holes = {f"k{n}": keyword.value for n, keyword in enumerate(call.keywords)}
         template = f"{accelerators.name}.backward({{loss}}{more})"
-        plan.replace(
-            call, BACKWARD, "the gradients are averaged over the processes", template, loss=loss, **holes
-        )
+        group = (
+            CORE if accelerators.options else "backward"
+        )  # a plain one averages too, unless losses are summed
+        reason = "the gradients are averaged over the processes"
+        plan.replace(call, BACKWARD, reason, template, group, loss=loss, **holes)
 
 
 def plan_clipping(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:

@@ -43,7 +43,7 @@ def _by_expression(script: Script, frame: Frame, node: ast.AST) -> tuple[str, as
     """`"cuda" if use_cuda else "cpu"`"""
     if not isinstance(node, ast.IfExp):
         return None
-    gpu, cpu = _side(script, node.body), _side(script, node.orelse)
+    gpu, cpu = side_of(script, node.body), side_of(script, node.orelse)
     if (gpu, cpu) == ("gpu", "cpu"):
         flag = flag_of(script, frame, node.test)
         return (_negated(flag), node) if flag else None
@@ -109,6 +109,8 @@ def flag_of(script: Script, frame: Frame, test: ast.expr, depth: int = 0) -> str
         return ""
     if isinstance(test, ast.Compare) and "device_count" in ast.unparse(test):
         return ""
+    if any(_is_decided_before(script, frame, name) for name in names_in(test)):
+        return ""
     if isinstance(test, ast.Constant):
         return "" if test.value else "False"
     if isinstance(test, ast.Name | ast.Attribute) and depth < 4:
@@ -118,6 +120,15 @@ def flag_of(script: Script, frame: Frame, test: ast.expr, depth: int = 0) -> str
             if not inner or _asks_availability(values[0]):
                 return inner
     return script.source(test)
+
+
+def _is_decided_before(script: Script, frame: Frame, name: str) -> bool:
+    """Whether a variable is a device's name that the script has chosen itself: the choice is made there."""
+    values = script.values(frame, name)
+    sides = {side_of(script, value) for value in values}
+    return {"gpu", "cpu"} <= sides or any(
+        side_of(script, value) == "gpu" for value in values if not isinstance(value, ast.Constant | ast.IfExp)
+    )
 
 
 def _is_deleted(script: Script, frame: Frame, value: ast.expr) -> bool:
@@ -139,7 +150,7 @@ def _negated(flag: str) -> str:
     return f"not {flag}" if re.fullmatch(r"[\w.]+", flag) else f"not ({flag})"
 
 
-def _side(script: Script, node: ast.expr) -> str:
+def side_of(script: Script, node: ast.expr) -> str:
     """ "gpu" or "cpu", where an expression is a device of that kind."""
     if isinstance(node, ast.Call) and script.dotted(node.func) == "torch.device" and node.args:
         node = node.args[0]
@@ -152,13 +163,13 @@ def _side(script: Script, node: ast.expr) -> str:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return "cpu" if node.value == "cpu" else "gpu" if _GPU.match(node.value) else ""
     if isinstance(node, ast.IfExp):
-        return _side(script, node.orelse)
+        return side_of(script, node.orelse)
     return ""
 
 
 def _assigns(script: Script, body: list[ast.stmt], kind: str) -> bool:
     """Whether a suite binds a device of a kind."""
-    return any(isinstance(s, ast.Assign) and _side(script, s.value) == kind for s in body)
+    return any(isinstance(s, ast.Assign) and side_of(script, s.value) == kind for s in body)
 
 
 def _placed(script: Script, frame: Frame, code: str, at: ast.AST) -> Choice:

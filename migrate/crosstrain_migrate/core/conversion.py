@@ -23,15 +23,16 @@ from .accelerator import Accelerators
 from .backward import plan_backward, plan_clipping, sums_over_rows, unseen_loss
 from .choice import device_choice
 from .dealing import Evaluations
-from .devices import Devices
+from .devices import NOT_KEPT, Devices
 from .merging import Merging
 from .numbers import TrainingNumbers
 from .output import Output
 from .plan import CORE, Plan
 from .prepare import Preparing
 from .refusals import known_wrong
-from .roles import Roles
+from .roles import Roles, Stepped
 from .script import Script
+from .shown import plan_shown_losses
 
 SAME_DATA = "CT902"
 CHECKS = "CT001"
@@ -93,16 +94,18 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
     if not mapped and not options and (loss := unseen_loss(script, roles)) is not None:
         plan.assume("mean", "CT202", loss, "the loss is a mean over the rows of the batch")
     trial = Accelerators(Plan(script, runtime), roles, None, options)
-    choice = None if mapped else device_choice(script, trial.home)
-    if choice is not None and not choice.code:
+    choice = device_choice(script, trial.home)
+    if choice is not None and (mapped or not choice.code):
         plan.note(
             "CT105",
             choice.before,
-            "the script's own choice of the CPU is not kept",
+            NOT_KEPT,
             "use `crosstrain launch --cpu`",
         )
         choice = None
     accelerators = Accelerators(plan, roles, choice, options)
+    if mapped:  # their own meaning on several processes is the script's reference
+        roles.data = [one for one in roles.data if mapping.is_shared_out(script, one)]
     evaluations = None if mapped else Evaluations(script, roles)
     phases = evaluations.phases if evaluations is not None else []
     preparing = Preparing(plan, roles, accelerators, phases)
@@ -122,8 +125,9 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
         Devices(plan, accelerators).run()
     if not mapped:
         plan_clipping(plan, roles, accelerators)
+        plan_shown_losses(plan, roles, accelerators)
         Output(plan, accelerators, dealt).run()
-    if not roles.data and not roles.draws_batches:
+    if not mapped and not roles.data and not roles.draws_batches:
         first = roles.backwards[0].call
         reason = "every process trains on the same data: no loop over batches was found"
         plan.note(
@@ -186,12 +190,19 @@ def _roles(roles: Roles) -> tuple[RoleFact, ...]:
             )
         )
     found += [
-        RoleFact(text, "module", one.call.lineno, f"`{one.text}` is given its parameters")
-        for one in roles.optimizers
-        for text in roles.models_of(one.frame, one.text)
+        _module(roles, one, text) for one in roles.optimizers for text in roles.models_of(one.frame, one.text)
     ]
     found += [
         RoleFact(one.text, "scheduler", one.call.lineno, f"line {one.call.lineno} steps it")
         for one in roles.schedulers
     ]
     return tuple(dict.fromkeys(found))
+
+
+def _module(roles: Roles, optimizer: Stepped, text: str) -> RoleFact:
+    """A model, at the place that binds it, and the optimizer that is given its parameters."""
+    script, frame = roles.script, optimizer.frame
+    made = script.values(frame, optimizer.text)
+    bound = script.stores(frame, text)
+    line = line_of(bound[0] if bound else made[0])
+    return RoleFact(text, "module", line, f"line {line_of(made[0])} gives its parameters to an optimizer")

@@ -14,13 +14,17 @@ from crosstrain_migrate.syntax.nodes import defaults, last_name, place_of, writt
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
+from .choice import flag_of, side_of
 from .plan import Plan
-from .script import FUNCTIONS, Script, is_statement_call
+from .script import FUNCTIONS, Frame, Script, is_statement_call
 
 RULE = "CT105"
 REASON = "each process has a device of its own"
+NOT_KEPT = "the script's own choice of the CPU is not kept"
 GPU_ONLY = "CT308"
 _GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
+# Tests that hold with CUDA alone.
+_ASKS_FOR_CUDA = re.compile(r"is_available|== 'cuda'|startswith\('cuda|'cuda' in ")
 _STATEMENTS = (
     "synchronize",
     "empty_cache",
@@ -32,21 +36,29 @@ _STATEMENTS = (
 
 
 class Devices:
-    """Plans the edits of everything that chooses a device. `ordinals`: texts that number one."""
+    """Plans the edits of everything that chooses a device. `ordinals`: what numbers one, and in which frame."""
 
-    def __init__(self, plan: Plan, accelerators: Accelerators, ordinals: set[str] | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        accelerators: Accelerators,
+        ordinals: set[tuple[Frame | None, str]] | None = None,
+    ) -> None:
         self.plan = plan
         self.script: Script = plan.script
         self.accelerators = accelerators
         self.ordinals = ordinals or set()
+        self._whole: set[ast.AST] = set()  # expressions that are replaced with all that is in them
 
     def run(self) -> None:
         for node in sorted((n for n in self.script.table.parents if hasattr(n, "lineno")), key=place_of):
             if not self.script.is_reached(node) or self.accelerators.is_early(node):
                 continue
+            if any(one in self._whole for one in self.script.around(node)):
+                continue
             if isinstance(node, ast.Call):
                 self._call(node)
-            elif isinstance(node, ast.Constant | ast.JoinedStr) and self._names_gpu(node):
+            elif isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp) and self._names_gpu(node):
                 self._literal(node)
             elif isinstance(node, ast.IfExp):
                 self._choice_of_text(node)
@@ -86,11 +98,16 @@ class Devices:
                 self.plan.replace(
                     call, RULE, REASON, f"torch.{kind}({given}).to({self.device(call)})", **holes
                 )
-        elif last_name(call.func) == "to" and call.args and written(call.args[0]) in self.ordinals:
+        elif last_name(call.func) == "to" and call.args and self._is_ordinal(call.args[0]):
             self._place(call.args[0])
         for keyword in call.keywords if self.ordinals else ():
-            if keyword.arg in ("device", "map_location") and written(keyword.value) in self.ordinals:
+            if keyword.arg in ("device", "map_location") and self._is_ordinal(keyword.value):
                 self._place(keyword.value)
+
+    def _is_ordinal(self, node: ast.expr) -> bool:
+        """Whether an expression is a device's number."""
+        text = written(node)
+        return (None, text) in self.ordinals or (self.script.frame(node), text) in self.ordinals
 
     def _cuda(self, call: ast.Call, of: ast.expr) -> None:
         more = "".join(
@@ -107,10 +124,11 @@ class Devices:
     def _guard(self, call: ast.Call) -> None:
         """`torch.cuda.synchronize()` and the like, where there is CUDA."""
         statement = self.script.statement(call)
-        if last_name(call.func) == "set_device" and call.args:
-            self._place(call.args[0])
+        for number in call.args[:1] if last_name(call.func) == "set_device" else ():
+            if self._is_ordinal(number) or isinstance(number, ast.Constant):
+                self._place(number)
         tests = [one.test for one in self.script.around(statement) if isinstance(one, ast.If)]
-        if any("is_available" in ast.unparse(test) for test in tests):
+        if any(_ASKS_FOR_CUDA.search(ast.unparse(test)) for test in tests):
             return
         reason = "a CPU or a TPU has no CUDA to ask"
         self.plan.add(
@@ -126,14 +144,18 @@ class Devices:
 
     # -- texts -------------------------------------------------------------------------------------------------
 
-    def _names_gpu(self, node: ast.Constant | ast.JoinedStr) -> bool:
+    def _names_gpu(self, node: ast.Constant | ast.JoinedStr | ast.BinOp) -> bool:
+        """`"cuda"`, `"cuda:0"`, `f"cuda:{rank}"`, `"cuda:" + str(rank)`, `"cuda:%d" % rank`"""
+        if isinstance(node, ast.BinOp):
+            left = node.left
+            return isinstance(left, ast.Constant) and left.value in ("cuda:", "cuda:%d", "cuda:%s")
         if isinstance(node, ast.JoinedStr):
             first = node.values[0] if node.values else None
             return isinstance(first, ast.Constant) and first.value == "cuda:"
         is_part = isinstance(self.script.parent(node), ast.JoinedStr)
         return isinstance(node.value, str) and not is_part and _GPU.fullmatch(node.value) is not None
 
-    def _literal(self, node: ast.Constant | ast.JoinedStr) -> None:
+    def _literal(self, node: ast.Constant | ast.JoinedStr | ast.BinOp) -> None:
         parent = self.script.parent(node)
         if isinstance(parent, ast.Call):
             if (
@@ -159,7 +181,12 @@ class Devices:
                 self._place(node, as_text=True)
 
     def _choice_of_text(self, node: ast.IfExp) -> None:
-        """`"cuda" if ... else "cpu"`."""
+        """`"cuda" if ... else "cpu"`, `torch.device("cuda") if ... else torch.device("cpu")`."""
+        is_made = all(self._makes_device(one) for one in (node.body, node.orelse))
+        if is_made and {side_of(self.script, node.body), side_of(self.script, node.orelse)} == {"gpu", "cpu"}:
+            self._place(node)
+            self._say_choice(node)
+            return
         sides = {one.value for one in (node.body, node.orelse) if isinstance(one, ast.Constant)}
         gpu = {one for one in sides if isinstance(one, str) and _GPU.fullmatch(one)}
         is_formatted = any(
@@ -167,6 +194,7 @@ class Devices:
         )
         if not ("cpu" in sides and (gpu or is_formatted)):
             return
+        self._say_choice(node)
         parent = self.script.parent(node)
         if isinstance(parent, ast.Call) and self.script.dotted(parent.func) == "torch.device":
             return
@@ -177,6 +205,15 @@ class Devices:
             or (isinstance(parent, ast.Assign) and self._is_compared(parent))
             or (isinstance(parent, ast.keyword) and parent.arg == "default"),
         )
+
+    def _say_choice(self, node: ast.IfExp) -> None:
+        """A flag that chooses the CPU elsewhere than where the accelerator is made is not kept."""
+        choice = self.accelerators.choice
+        if choice is None and flag_of(self.script, self.script.frame(node), node.test):
+            self.plan.note(RULE, node, NOT_KEPT, "use `crosstrain launch --cpu`")
+
+    def _makes_device(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Call) and self.script.dotted(node.func) == "torch.device"
 
     def _is_compared(self, assign: ast.Assign) -> bool:
         """Whether the variable is used as a text: compared, searched, or given to autocast."""
@@ -195,7 +232,7 @@ class Devices:
                         return True
         return False
 
-    def _default(self, node: ast.Constant | ast.JoinedStr, arguments: ast.arguments) -> None:
+    def _default(self, node: ast.expr, arguments: ast.arguments) -> None:
         """`def f(device="cuda")`: calls that give none give the accelerator's."""
         function = self.script.parent(arguments)
         if not isinstance(function, FUNCTIONS):
@@ -232,7 +269,11 @@ class Devices:
         return f"{accelerator}.device"
 
     def _place(self, node: ast.expr, as_text: bool = False) -> None:
-        self.plan.replace(node, RULE, REASON, self.device(node) + (".type" if as_text else ""))
+        device = self.device(node)
+        if as_text:  # one that is numbered stays so
+            device = f"{device}.type" if isinstance(node, ast.Constant | ast.IfExp) else f"str({device})"
+        self.plan.replace(node, RULE, REASON, device)
+        self._whole.add(node)
 
     def _stops_without_gpu(self, node: ast.If) -> bool:
         if (

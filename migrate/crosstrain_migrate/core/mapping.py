@@ -10,20 +10,26 @@ import ast
 import re
 
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import written
+from crosstrain_migrate.syntax.nodes import last_name, written
 
 from .accelerator import Accelerators
 from .plan import Plan
-from .script import FUNCTIONS, Script, is_function_frame
+from .roles import Data
+from .script import FUNCTIONS, Frame, Script, is_function_frame
 
 GROUP, WRAPPER, PARALLEL, SAMPLER, SPAWN, RANKS = "CT303", "CT302", "CT301", "CT304", "CT305", "CT309"
+DEVICE = "CT105"
 _WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")
 _COLLECTIVE = re.compile(
     r"distributed(\.nn)?(\.functional)?\.(all_reduce|all_gather|reduce_scatter|broadcast)\w*$"
 )
-_ASKS_LAUNCHER = re.compile(
-    r"""(environ\.get|getenv)\(\s*['"](LOCAL_)?RANK|['"](LOCAL_)?RANK['"] in os\.environ"""
-)
+_RANK_VARIABLES = ("RANK", "LOCAL_RANK")
+_SAMPLERS = re.compile(r"Distributed\w*Sampler$|^RASampler$")
+_GROUP_NUMBERS = ("get_world_size", "get_rank")
+
+Ordinals = set[
+    tuple[Frame | None, str]
+]  # what numbers a device: attributes, and variables in the frames where they do
 
 
 def distributes_itself(script: Script) -> bool:
@@ -33,6 +39,18 @@ def distributes_itself(script: Script) -> bool:
 def has_wrapper(script: Script) -> bool:
     """Whether a DistributedDataParallel averages the gradients; without one the script does it by itself."""
     return any(_WRAPPERS.search(script.dotted(call.func)) for call in script.calls)
+
+
+def is_shared_out(script: Script, data: Data) -> bool:
+    """Whether the script deals a loader's rows to its processes by a sampler, which `prepare` adopts. A loader without
+    one means the same on every process, or rows that the script has dealt by itself: it stays as it is."""
+    if not any(_SAMPLERS.search(script.last(call.func)) for call in script.calls):
+        return False
+    if not isinstance(data.node, ast.Name | ast.Attribute):
+        return False
+    frame, text = data.frame, written(data.node)
+    is_given = is_function_frame(frame) and text in script.parameters(frame)
+    return not (is_given and len(script.callers(frame)) > 1)  # type: ignore[arg-type]
 
 
 def shards_layers(script: Script) -> ast.Call | None:
@@ -53,8 +71,21 @@ def group_options(script: Script) -> str:
     without a group, in which nothing is wrapped."""
     wrappers = [call for call in script.calls if _WRAPPERS.search(script.dotted(call.func))]
     has_branch = all(any(isinstance(one, ast.If | ast.IfExp) for one in script.around(c)) for c in wrappers)
-    asks = has_branch and any(_ASKS_LAUNCHER.search(ast.unparse(module)) for module in script.modules)
+    asks = has_branch and any(_asks_launcher(node) for node in script.table.parents)
     return "group_of_one=True" if asks else "group_of_one=True, environment=True"
+
+
+def _asks_launcher(node: ast.AST) -> bool:
+    """`os.environ.get("RANK", -1)`, `os.getenv("RANK")`, `"RANK" in os.environ`"""
+    if isinstance(node, ast.Call) and node.args:
+        given = node.args[0]
+        is_asked = written(node.func).endswith(("environ.get", "getenv"))
+    elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
+        given = node.left
+        is_asked = written(node.comparators[0]).endswith("environ")
+    else:
+        return False
+    return is_asked and isinstance(given, ast.Constant) and given.value in _RANK_VARIABLES
 
 
 class Mapping:
@@ -68,7 +99,10 @@ class Mapping:
 
     def run(self) -> None:
         self._start()
+        self._numbered_devices()
         for call in self.script.calls:
+            if any(self.plan.is_replaced(one) for one in self.script.around(call)):
+                continue
             name = self.script.dotted(call.func)
             if name.endswith("init_process_group"):
                 self._group(call)
@@ -90,18 +124,63 @@ class Mapping:
             elif name.endswith("add_argument"):
                 self._local_rank(call)
 
-    def _ordinals(self) -> set[str]:
-        """What names a device by its number: in `device_ids`, and in `set_device`."""
-        found: set[str] = set()
+    def _ordinals(self) -> Ordinals:
+        """What names a device by its number, in `device_ids` and in `set_device`: attributes, and the variables of a
+        function with those that it gives them to."""
+        found: Ordinals = set()
         for call in self.script.calls:
-            name = self.script.dotted(call.func)
-            if _WRAPPERS.search(name):
-                for keyword in call.keywords:
-                    if keyword.arg == "device_ids" and isinstance(keyword.value, ast.List):
-                        found |= {written(one) for one in keyword.value.elts}
-            elif name == "torch.cuda.set_device" and call.args:
-                found.add(written(call.args[0]))
+            for node in self._numbers_in(call):
+                frame = self.script.frame(node)
+                if isinstance(node, ast.Attribute):
+                    found.add((None, written(node)))
+                elif isinstance(node, ast.Name) and not self._is_device(frame, node.id):
+                    found |= {(one, node.id) for one in self._given(frame, node.id)}
         return found
+
+    def _numbers_in(self, call: ast.Call) -> list[ast.expr]:
+        name = self.script.dotted(call.func)
+        if name == "torch.cuda.set_device":
+            return call.args[:1]
+        lists = [k.value for k in call.keywords if k.arg == "device_ids"] if _WRAPPERS.search(name) else []
+        return [one for given in lists if isinstance(given, ast.List) for one in given.elts]
+
+    def _is_device(self, frame: Frame, text: str) -> bool:
+        """Whether a variable is a device, or its name, so that it is right once its value is the accelerator's."""
+        if any(
+            isinstance(self.script.parent(read), ast.Attribute) for read in self.script.reads(frame, text)
+        ):
+            return True  # device.type
+        values = self.script.values(frame, text)
+        return any("device(" in ast.unparse(v) or "cuda:" in ast.unparse(v) for v in values)
+
+    def _given(self, frame: Frame, text: str) -> set[Frame]:
+        """A frame, and the functions that it gives the variable to under its name."""
+        found, work = {frame}, [frame]
+        while work:
+            one = work.pop()
+            for call in self.script.calls_in(one):
+                for function in self.script.functions(self.script.last(call.func)):
+                    if function in found or text not in self.script.parameters(function):
+                        continue
+                    given = self.script.argument_for(call, function, text)
+                    if given is not None and written(given) == text:
+                        found.add(function)
+                        work.append(function)
+        return found
+
+    def _numbered_devices(self) -> None:
+        """`device = rank % torch.cuda.device_count()`: the variable becomes the device itself."""
+        for frame, text in sorted(self.ordinals, key=lambda pair: pair[1]):
+            if frame is None or "device" not in text:
+                continue
+            values = self.script.values(frame, text)
+            if len(values) == 1 and len(self.script.stores(frame, text)) == 1:
+                at_hand = self.accelerators.at_hand(values[0])
+                source = self.accelerators.name if at_hand else self._state(values[0])
+                self.plan.replace(
+                    values[0], DEVICE, "each process has a device of its own", f"{source}.device"
+                )
+                self.ordinals = self.ordinals - {(frame, text)}
 
     def _state(self, node: ast.AST) -> str:
         return self.plan.state(node)
@@ -191,10 +270,18 @@ class Mapping:
             )
 
     def _sampler(self, call: ast.Call) -> None:
-        """The group's own numbers: those of a command line may say something else."""
+        """The group's own numbers are what it takes anyway; those of a command line may say something else."""
         for keyword in call.keywords:
-            if keyword.arg in ("num_replicas", "rank"):
-                self.plan.replace(keyword.value, SAMPLER, "the group's own number", "None")
+            if keyword.arg in ("num_replicas", "rank") and not self._is_group_number(keyword.value):
+                reason = "the sampler asks the group for its numbers"
+                self.plan.add(e.RemoveArgument(call, SAMPLER, reason, argument=keyword.value))
+
+    def _is_group_number(self, node: ast.expr) -> bool:
+        """`dist.get_rank()`, a function that ends in this, or a variable that is bound to such a call alone."""
+        if isinstance(node, ast.Name):
+            values = self.script.values(self.script.frame(node), node.id)
+            return bool(values) and all(isinstance(v, ast.Call) and self._is_group_number(v) for v in values)
+        return isinstance(node, ast.Call) and last_name(node.func) in _GROUP_NUMBERS
 
     def _local_rank(self, call: ast.Call) -> None:
         named = any(

@@ -17,7 +17,7 @@ from functools import cached_property
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .script import Frame, Loop, Script, is_function_frame, is_method, root_of
+from .script import Frame, Loop, Script, is_function_frame, is_method, names_in, root_of
 
 STEPS = ("step", "step_and_update_lr")
 # `x.step()` where x is no optimizer, by the names that people give to such things.
@@ -257,7 +257,12 @@ class Roles:
         if depth > DEPTH or isinstance(frame, ast.Module) or frame in asked:
             return False
         asked.add(frame)
+        own = [call for call in self.script.calls_in(frame) if _is_next(call)] if depth == 0 else []
         hit = False
+        for call in own:
+            hit |= self._behind_next(frame, call)
+        if hit:
+            return True
         for call in self.script.callers(frame):
             hit |= self._behind_parameter(call, frame) or self._look_around(
                 call, self.script.frame(call), asked, depth + 1
@@ -296,10 +301,12 @@ class Roles:
         if isinstance(node, ast.IfExp):
             return [*self.sources(frame, node.body, depth + 1), *self.sources(frame, node.orelse, depth + 1)]
         if isinstance(node, ast.Name) and node.id not in self.script.parameters(frame) and depth < DEPTH:
-            for value in self.script.values(frame, node.id):
-                inner = self._behind_name(frame, node, value, depth)
-                if inner is not None:
-                    return inner
+            behind = [
+                self._behind_name(frame, node, value, depth) for value in self.script.values(frame, node.id)
+            ]
+            found = [inner for inner in behind if inner is not None]
+            if found:  # a bar in one branch, another one in the other
+                return list(dict.fromkeys(one for inner in found for one in inner))
         return [node] if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) else []
 
     def _behind_name(
@@ -338,6 +345,8 @@ class Roles:
 
     def _is_part(self, frame: Frame, node: ast.expr, loop: Loop) -> bool:
         """Whether an iterable is made from the batch of a loop further out: its chunks, its rows."""
+        if isinstance(node, ast.Call):
+            return bool(names_in(node) & self._taken_in(frame))
         if not isinstance(node, ast.Name):
             root = root_of(node)
             around = [one for one in self.script.loops_around(loop) if isinstance(one, ast.For)]
@@ -355,6 +364,14 @@ class Roles:
             if not any(re.search(r"loader|iter", ast.unparse(v), re.I) for v in calls):
                 return True
         return False
+
+    def _taken_in(self, frame: Frame) -> set[str]:
+        """The variables of a frame that hold what `next` has given: `batch, labels = next(batches)`."""
+        assigns = [n for n in self.script.within(frame) if isinstance(n, ast.Assign)]
+        taken = [n for n in assigns if isinstance(n.value, ast.Call) and _is_next(n.value)]
+        return {
+            n.id for one in taken for target in one.targets for n in walk(target) if isinstance(n, ast.Name)
+        }
 
     def _taken_by_next(self, frame: Frame, loop: Loop) -> bool:
         """Finds what `next` takes the batches of a loop from, in its body or in a function that gives it a batch."""
@@ -388,9 +405,16 @@ class Roles:
             for one in found:
                 self._data.setdefault(one, Data(one, frame))
             return bool(found)
-        text, hit = written(iterator), False
-        if is_function_frame(frame) and text in self.script.parameters(frame):
-            return self._given_iterator(frame, iterator)
+        if self._behind_text(frame, written(iterator), 0):
+            return True
+        if is_function_frame(frame) and written(iterator) in self.script.parameters(frame):
+            self._data.setdefault(iterator, Data(iterator, frame))
+            return True
+        return False
+
+    def _behind_text(self, frame: Frame, text: str, depth: int) -> bool:
+        """Finds what the iterator `text` of a frame goes over."""
+        hit = False
         module = self.script.module(frame)
         for other in self.script.frames:
             if self.script.module(other) is not module:
@@ -398,21 +422,14 @@ class Roles:
             for value in self.script.values(other, text):
                 if isinstance(value, ast.Call):
                     hit |= self._behind_iterator(other, value)
+        if not hit and depth < DEPTH and text in self.script.parameters(frame) and is_function_frame(frame):
+            for given in self.script.direct_callers(frame):
+                argument = self.script.argument_for(given, frame, text)
+                if isinstance(argument, ast.Call):  # train(iter(loader))
+                    hit |= self._behind_iterator(self.script.frame(given), argument)
+                elif argument is not None:
+                    hit |= self._behind_text(self.script.frame(given), written(argument), depth + 1)
         return hit
-
-    def _given_iterator(self, function: Function, iterator: ast.expr) -> bool:
-        """What the calls of a function give for an iterator, `iter(loader)`; else the parameter itself."""
-        calls = self.script.direct_callers(function)
-        given = [(c, self.script.argument_for(c, function, written(iterator))) for c in calls]
-        found = [
-            Data(source, self.script.frame(call))
-            for call, value in given
-            if value is not None
-            for source in self.sources(self.script.frame(call), value)
-        ]
-        for one in found or [Data(iterator, function)]:
-            self._data.setdefault(one.node, one)
-        return True
 
     def _behind_iterator(self, frame: Frame, value: ast.Call) -> bool:
         inside = self._held_by(value)

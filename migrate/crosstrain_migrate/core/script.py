@@ -261,8 +261,8 @@ class Script:
     @cached_property
     def _reached(self) -> set[ast.AST]:
         """Every file's top level, what it names, and what that names, by the last part of the name."""
-        found: set[ast.AST] = set(self.modules)
-        work: list[ast.AST] = list(self.modules)
+        work: list[ast.AST] = [*self.modules, *self._entry_points()]
+        found: set[ast.AST] = set(work)
         while work:
             for name in _names_in(work.pop()):
                 for one in self._defined.get(name, ()):
@@ -275,6 +275,17 @@ class Script:
                         found.update(special)
                         work += special
         return found
+
+    def is_entry_point(self, function: Function) -> bool:
+        return function in self._entry_points()
+
+    def _entry_points(self) -> list[Function]:
+        """The functions of a script that does nothing by itself: another program, an installed command, calls them."""
+        definitions = (*FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
+        acts = [s for s in self.entry.body if not isinstance(s, definitions)]
+        if any(isinstance(node, ast.Call) for statement in acts for node in walk(statement)):
+            return []
+        return [s for s in self.entry.body if isinstance(s, FUNCTIONS)]
 
     # -- names -------------------------------------------------------------------------------------------------
 

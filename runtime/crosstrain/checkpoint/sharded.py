@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def load_parts(model: nn.Module, gates: Sequence[Gate], folder: Path) -> None:
     dcp_state.set_model_state_dict(model, state["model"])
     for index, gate in enumerate(mine):
         if f"optimizer_{index}" in state:
-            with gate.bypassed():
+            with _by_name(model, gate):
                 dcp_state.set_optimizer_state_dict(model, gate.optimizer, state[f"optimizer_{index}"])
 
 
@@ -82,14 +83,33 @@ def _parts(model: nn.Module, gates: Sequence[Gate]) -> dict[str, Any]:
     state: dict[str, Any] = {"model": dcp_state.get_model_state_dict(model)}
     for index, gate in enumerate(gates):
         if gate.optimizer.state:
-            with gate.bypassed():
+            with _by_name(model, gate):
                 state[f"optimizer_{index}"] = dcp_state.get_optimizer_state_dict(model, gate.optimizer)
     return state
 
 
+@contextmanager
+def _by_name(model: nn.Module, gate: Gate) -> Iterator[None]:
+    """A context in which torch can save and load the optimizer's state by the names of the model's parameters.
+
+    The model has the optimizer's loose parameters too, for as long as it lasts, so that these have names.
+    """
+    own = {id(param) for param in model.parameters()}
+    held = [param for group in gate.optimizer.param_groups for param in group["params"]]
+    loose = {f"loose_{number}": param for number, param in enumerate(held) if id(param) not in own}
+    for name, param in loose.items():
+        model.register_parameter(name, param)
+    try:
+        with gate.bypassed():
+            yield
+    finally:
+        for name in loose:
+            delattr(model, name)
+
+
 def make_state(model: nn.Module, gate: Gate) -> None:
     """Give the optimizer a state that one can be loaded into (collective)."""
-    with gate.bypassed():
+    with _by_name(model, gate):
         dcp_state.get_optimizer_state_dict(model, gate.optimizer)
 
 
@@ -116,7 +136,7 @@ class WholeOptimizer:
         """The whole state on rank 0 (collective); only the groups' options where there is no state yet."""
         if not self._gate.optimizer.state:
             return {"groups": groups_of(self._gate.optimizer)}
-        with self._gate.bypassed():
+        with _by_name(self._model, self._gate):
             return full_optimizer_state(self._model, self._gate.optimizer)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -124,5 +144,5 @@ class WholeOptimizer:
         if "groups" in state:
             start_anew(self._gate.optimizer, state["groups"])
             return
-        with self._gate.bypassed():
+        with _by_name(self._model, self._gate):
             load_full_optimizer_state(self._model, self._gate.optimizer, state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,11 +51,13 @@ class Clipping:
         """See `Accelerator.clip_grad_norm_`."""
         chosen = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         if not self._gradients.sync_gradients:
-            norm = get_total_norm([p.grad for p in chosen if p.grad is not None], norm_type)
-            norm = _whole(norm)
+            norm = _total_norm([p.grad for p in chosen if p.grad is not None], norm_type)
             scale = None if self.scaler is None else self.scaler._get_scale_async()
             return norm if scale is None else norm / scale  # a tensor: to read it would wait for the device
         self._before_clipping(chosen)
+        grads = [param.grad for param in chosen if param.grad is not None]
+        if len({_is_sharded(grad) for grad in grads}) > 1:
+            return _clip_mixed(grads, max_norm, norm_type, error_if_nonfinite)
         return _whole(clip_grad_norm_(chosen, max_norm, norm_type, error_if_nonfinite, foreach))
 
     def by_value(
@@ -72,6 +75,33 @@ class Clipping:
             for gate in self._prepared.gates:
                 if gate.owns(parameters):
                     gate.unscale()
+
+
+def _is_sharded(tensor: Tensor) -> bool:
+    return hasattr(tensor, "full_tensor")
+
+
+def _total_norm(grads: list[Tensor], norm_type: float) -> Tensor:
+    """The norm of all gradients, of which some may be sharded; torch's own functions take only one kind."""
+    kinds = [[g for g in grads if _is_sharded(g)], [g for g in grads if not _is_sharded(g)]]
+    norms = [_whole(get_total_norm(kind, norm_type)) for kind in kinds if kind or not grads]
+    return norms[0] if len(norms) == 1 or not grads else get_total_norm(norms, norm_type)
+
+
+@torch.no_grad()
+def _clip_mixed(grads: list[Tensor], max_norm: float, norm_type: float, error_if_nonfinite: bool) -> Tensor:
+    """`clip_grad_norm_` of gradients of which some are sharded, and those of loose parameters are whole."""
+    norm = _total_norm(grads, norm_type)
+    if error_if_nonfinite and not norm.isfinite():
+        raise RuntimeError(
+            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be clipped."
+        )
+    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+    for grad in grads:
+        own: Any = grad
+        local: Tensor = own.to_local() if _is_sharded(grad) else grad
+        local.mul_(factor.to(local.device))
+    return norm
 
 
 def _whole(norm: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ class LooseParameters:
         loose = {name: param for name, param in named.items() if id(param) not in averaged}
         if not loose:
             return
-        check_alike(f"the {type(optimizer).__name__}'s list of parameters", loose, self._comm)
+        check_alike(f"the {type(optimizer).__name__}", loose, self._comm, "optimizer")
         broadcast_tensors(initialized(loose), self._comm)
         if not self._comm.averages:  # one program computes for all processes
             return

@@ -11,17 +11,17 @@ from crosstrain.comm.collectives import broadcast_tensors
 from crosstrain.comm.protocol import Comm
 
 
-def check_alike(owner: str, tensors: Mapping[str, Tensor], comm: Comm) -> None:
+def check_alike(owner: str, tensors: Mapping[str, Tensor], comm: Comm, kind: str = "model") -> None:
     """Raise RuntimeError where the tensors' names, shapes or dtypes differ over the ranks, naming them (collective).
 
-    ``owner``: what has these tensors, for the message.
+    ``owner``: what has these tensors, for the message; a model or an optimizer (``kind``).
     """
     mine = [(name, _shape(tensor), str(tensor.dtype)) for name, tensor in tensors.items()]
     for rank, theirs in enumerate(comm.all_gather_object(mine)):
         if theirs != mine:
             odd = sorted({entry[0] for entry in set(theirs) ^ set(mine)})
             raise RuntimeError(
-                f"{owner} is not the same model on rank {rank} as on rank {comm.rank}: "
+                f"{owner} is not the same {kind} on rank {rank} as on rank {comm.rank}: "
                 f"{', '.join(odd[:5]) or 'the order of its parameters'} differ in name, shape, dtype or "
                 f"requires_grad. Build and freeze the model alike on every rank."
             )

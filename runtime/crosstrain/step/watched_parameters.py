@@ -64,7 +64,8 @@ class WatchedParameters:
         named = self.named()
         self.frozen = [param for param in named.values() if not _is_trainable(param)]
         slots = [GradientSlot(*pair) for pair in reversed(named.items()) if _is_trainable(pair[1])]
-        check_alike(self.title, {slot.name: slot.param for slot in slots}, self._comm)
+        kind = "optimizer" if self.model is None else "model"
+        check_alike(self.title, {slot.name: slot.param for slot in slots}, self._comm, kind)
         self._start_born(slots)
         return slots
 

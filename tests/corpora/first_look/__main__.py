@@ -71,7 +71,7 @@ def _found(folder: Path, timeout: float) -> list[tuple[str, str]]:
     """The entry scripts of every checkout; one that cannot be read in time is named on standard error."""
     found = []
     for checkout in sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()):
-        answer, why = _apart(["find", str(checkout)], timeout)
+        answer, why = _apart(["find", str(checkout), "--timeout", str(timeout)], timeout + AROUND)
         if answer is None:
             print(f"{checkout.name}: not searched: {why}", file=sys.stderr)
         found += [(checkout.name, script) for script in answer or ()]

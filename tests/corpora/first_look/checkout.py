@@ -12,7 +12,9 @@ import tokenize
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 LARGEST_MODULE = 2_000_000  # bytes: what is longer was not written by hand
 LARGEST_NOTEBOOK = 50_000_000  # with its pictures
@@ -22,13 +24,16 @@ COPIED = (".py", ".ipynb", ".toml", ".cfg", ".ini", ".txt", ".yaml", ".yml")
 _MAGIC = re.compile(r"^\s*[%!?]|^\s*\S.*\?\s*$")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Code:
     """The Python text of one file; of a notebook, its cells joined by blank lines. `tree` is None for other languages."""
 
     path: str  # below the checkout, with slashes
     text: str
-    tree: ast.Module | None
+
+    @cached_property
+    def tree(self) -> ast.Module | None:
+        return _parsed(self.text) if self.text else None
 
 
 @dataclass
@@ -37,6 +42,7 @@ class Checkout:
 
     root: Path
     files: list[str] = field(init=False)
+    kept: dict[Any, Any] = field(init=False, default_factory=dict)  # what was made of its modules before
     _read: dict[str, Code] = field(init=False, default_factory=dict)
     _imported: dict[str, list[str]] = field(init=False, default_factory=dict)
 
@@ -109,12 +115,12 @@ def read(root: Path, path: str) -> Code:
     notebook = path.endswith(".ipynb")
     try:
         if (root / path).stat().st_size > (LARGEST_NOTEBOOK if notebook else LARGEST_MODULE):
-            return Code(path, "", None)
+            return Code(path, "")
         data = (root / path).read_bytes()
     except OSError:
-        return Code(path, "", None)
+        return Code(path, "")
     text = _cells(data) if notebook else _decoded(data)
-    return Code(path, text, _parsed(text))
+    return Code(path, text)
 
 
 def _decoded(data: bytes) -> str:

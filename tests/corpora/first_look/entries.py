@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,15 +12,16 @@ from .checkout import Checkout, Code
 from .reach import Reach, Unit, is_main_guard
 
 _BACKWARD, _STEP = re.compile(r"\.backward\b"), re.compile(r"\.step\s*\(")
-_RUNS_ON_IMPORT = re.compile(r"^(?:if __name__|for |while |[A-Za-z_.]+\()", re.MULTILINE)
+_RUNS_ON_IMPORT = re.compile(r"^(?:if\b.*__name__|for |while |with |[\w.]+\s*(?:\(|\W*=|\[))", re.MULTILINE)
 
 
-def find(checkout: Checkout) -> list[str]:
-    """The entry scripts, sorted; those of other languages (Python 2) by their text alone."""
-    backward = [path for path in checkout.files if _BACKWARD.search(checkout.code(path).text)]
-    if not backward:
+def find(checkout: Checkout, seconds: float = 60.0) -> list[str]:
+    """The entry scripts, sorted. By their own text alone where they do not parse (Python 2), and in a tree so large that
+    what its scripts reach is not known after so many seconds."""
+    if not any(_BACKWARD.search(checkout.code(path).text) for path in checkout.files):
         return []
-    return sorted(path for path in checkout.files if _is_entry(checkout, checkout.code(path)))
+    end = time.monotonic() + seconds
+    return sorted(path for path in checkout.files if _is_entry(checkout, checkout.code(path), end))
 
 
 def listed(file: Path) -> list[tuple[str, str]]:
@@ -32,6 +34,8 @@ def runs(code: Code) -> bool:
     """Whether a file does something when it is run, beyond defining things."""
     if code.path.endswith(".ipynb"):
         return True
+    if not _RUNS_ON_IMPORT.search(code.text):
+        return False
     if code.tree is None:
         return bool(_RUNS_ON_IMPORT.search(code.text))
     return any(is_main_guard(node) or _acts(node) for node in code.tree.body)
@@ -43,10 +47,10 @@ def _acts(node: ast.stmt) -> bool:
     return isinstance(node, ast.For | ast.While | ast.With | ast.AugAssign)
 
 
-def _is_entry(checkout: Checkout, code: Code) -> bool:
+def _is_entry(checkout: Checkout, code: Code, end: float) -> bool:
     if not code.text or not runs(code):
         return False
-    if code.tree is None:
+    if code.tree is None or time.monotonic() > end:
         return bool(_BACKWARD.search(code.text) and _STEP.search(code.text))
     reach = Reach(checkout, code.path)
     found = list(reach.active)

@@ -1,6 +1,6 @@
 """One script at first look: the tool run on a copy of its tree, and what came of it.
 
-    python -m tests.corpora.first_look.look find CHECKOUT
+    python -m tests.corpora.first_look.look find CHECKOUT [--timeout SECONDS]
     python -m tests.corpora.first_look.look plan CHECKOUT SCRIPT [--timeout SECONDS] [--diff FILE]
 
 Both print JSON. The command runs them as processes of their own, so that nothing in a tree can stop it.
@@ -24,8 +24,9 @@ from typing import Any
 
 from .checkout import Checkout, Code, copy, read
 from .entries import find, runs
+from .preparation import UNPREPARED
 from .reach import Reach
-from .training import UNPREPARED, Data, Training
+from .training import Data, Training
 
 
 @dataclass(frozen=True)
@@ -214,15 +215,15 @@ def _shared(checkout: Checkout, reach: Reach, script: str, files: list[str]) -> 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     commands = parser.add_subparsers(dest="what", required=True)
-    commands.add_parser("find").add_argument("checkout", type=Path)
-    plan = commands.add_parser("plan")
-    plan.add_argument("checkout", type=Path)
+    finding, plan = commands.add_parser("find"), commands.add_parser("plan")
+    for command in (finding, plan):
+        command.add_argument("checkout", type=Path)
+        command.add_argument("--timeout", type=float, default=120.0)
     plan.add_argument("script")
-    plan.add_argument("--timeout", type=float, default=120.0)
     plan.add_argument("--diff", type=Path)
     options = parser.parse_args(arguments)
     if options.what == "find":
-        print(json.dumps(find(Checkout(options.checkout))))
+        print(json.dumps(find(Checkout(options.checkout), options.timeout)))
     else:
         found = look(options.checkout, options.script, options.timeout, options.diff)
         print(json.dumps(found.as_json()))

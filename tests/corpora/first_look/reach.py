@@ -6,7 +6,7 @@ That is too much rather than too little: what is *not* reached here surely does 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,6 +18,7 @@ PLAIN_BASES = frozenset(
     {"object", "Module", "Dataset", "IterableDataset", "Function", "ABC", "Enum", "Exception"}
 )
 BY_NAME = frozenset({"getattr", "globals", "locals", "eval", "exec", "vars", "attrgetter", "methodcaller"})
+MOST_LOADED = 3000  # modules of one script
 MOST_MODULES = 400  # that a module which is imported by a computed name may be
 IMPORTERS = frozenset({"import_module", "__import__", "run_module", "run_path"})
 
@@ -121,6 +122,10 @@ def units_of(path: str, tree: ast.Module) -> list[Unit]:
     return found
 
 
+def _name(base: ast.expr) -> str:
+    return base.id if isinstance(base, ast.Name) else getattr(base, "attr", "")
+
+
 class Reach:
     """What one script runs."""
 
@@ -134,8 +139,15 @@ class Reach:
         self._guards: dict[str, list[tuple[int, int]]] = {}
         self._texts: set[str] = set()
         self._by_name = False
+        self._classes = set(PLAIN_BASES)
+        self._asking: dict[str, list[Unit]] = {}  # by the names that would start them
+        self._inner: dict[Unit, list[Unit]] = {}
+        self._waiting: list[Unit] = []  # may have become reached
         self._load(entry)
-        self._follow()
+        while self._waiting:
+            unit = self._waiting.pop()
+            if unit not in self.active and self._runs(unit):
+                self._start(unit)
 
     @cached_property
     def imported(self) -> frozenset[str]:
@@ -163,55 +175,65 @@ class Reach:
         return max(around, key=lambda unit: unit.lines()[0]).name if around else ""
 
     def _load(self, path: str) -> None:
-        if path in self.modules:
+        if path in self.modules or len(self.modules) >= MOST_LOADED:
             return
+        own = path == self.entry
+        units = self.checkout.kept.get((path, own))
+        if units is None:
+            units = self.checkout.kept[path, own] = self._units(path, own)
+        self.modules[path] = units
+        if units and not own:
+            guards = [
+                node for node in getattr(self.checkout.code(path).tree, "body", ()) if is_main_guard(node)
+            ]
+            self._guards[path] = [(node.lineno, node.end_lineno or node.lineno) for node in guards]
+        self._classes |= {
+            node.name for node in (units[0].nodes if units else ()) if isinstance(node, ast.ClassDef)
+        }
+        for unit in units:
+            for name in (unit.name, *([unit.owner.name] if unit.owner else [])):
+                self._asking.setdefault(name, []).append(unit)
+            if unit.parent is not None:
+                self._inner.setdefault(unit.parent, []).append(unit)
+        self._waiting += reversed(units)
+
+    def _units(self, path: str, own: bool) -> list[Unit]:
         tree = self.checkout.code(path).tree
         if tree is None:
-            self.modules[path] = []
-            return
-        if path != self.entry:
-            guards = [node for node in tree.body if is_main_guard(node)]
-            self._guards[path] = [(node.lineno, node.end_lineno or node.lineno) for node in guards]
-            tree = ast.Module([node for node in tree.body if node not in guards], [])
-        self.modules[path] = units_of(path, tree)
+            return []
+        kept = [node for node in tree.body if own or not is_main_guard(node)]
+        return units_of(path, ast.Module(kept, []))
 
-    def _follow(self) -> None:
-        before = (-1, -1, -1)
-        while before != (now := (len(self.active), len(self._names), len(self.modules))):
-            before = now
-            for unit in [unit for units in list(self.modules.values()) for unit in units]:
-                if unit not in self.active and self._runs(unit):
-                    self._start(unit)
-            for name in list(self._names):
-                self._names |= self.aliases.get(name, set())
+    def _learn(self, names: Iterable[str]) -> None:
+        """Code that runs mentions these names."""
+        new = [name for name in names if name not in self._names]
+        while new:
+            name = new.pop()
+            self._names.add(name)
+            self._waiting += self._asking.get(name, ())
+            new += [other for other in self.aliases.get(name, ()) if other not in self._names]
 
     def _runs(self, unit: Unit) -> bool:
         if unit.parent is None:
             return True
         if unit.parent not in self.active:
             return False
-        known = self._names | (self._texts if self._by_name else set())
         if unit.owner is None:
-            return unit.name in known or bool(getattr(unit.node, "decorator_list", ()))
-        if unit.owner.name not in known:
+            return unit.name in self._names or bool(getattr(unit.node, "decorator_list", ()))
+        if unit.owner.name not in self._names:
             return False
-        own = unit.name.startswith("__") or unit.name == "forward" or unit.name in known
-        return own or not all(self._plain(base) for base in unit.owner.bases)
-
-    def _plain(self, base: ast.expr) -> bool:
-        """Whether nobody outside this tree calls the methods of a class with this base."""
-        name = base.id if isinstance(base, ast.Name) else getattr(base, "attr", "")
-        return name in PLAIN_BASES or any(
-            isinstance(node, ast.ClassDef) and node.name == name
-            for units in self.modules.values()
-            for node in (units[0].nodes if units else ())
-        )
+        own = unit.name.startswith("__") or unit.name == "forward" or unit.name in self._names
+        return own or not all(_name(base) in self._classes for base in unit.owner.bases)
 
     def _start(self, unit: Unit) -> None:
         self.active[unit] = None
-        self._names |= unit.mentioned
+        self._waiting += self._inner.get(unit, ())
+        self._learn(unit.mentioned)
         self._texts |= unit.texts
         self._by_name = self._by_name or bool(unit.mentioned & BY_NAME)
+        if self._by_name:
+            self._learn(self._texts)
+            self._texts = set()
         for node in unit.nodes:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 for file, _ in list(self.checkout.imports(unit.path, node)):
@@ -219,7 +241,10 @@ class Reach:
                     self._load(file)
                 for alias in node.names:
                     if alias.asname:
-                        self.aliases.setdefault(alias.asname, set()).add(alias.name.rsplit(".", 1)[-1])
+                        original = alias.name.rsplit(".", 1)[-1]
+                        self.aliases.setdefault(alias.asname, set()).add(original)
+                        if alias.asname in self._names:
+                            self._learn([original])
         if unit.mentioned & IMPORTERS:
             modules = (file for file in self.checkout.files if file.endswith(".py"))
             for file in [file for file in modules if not self._trains_itself(file)][:MOST_MODULES]:

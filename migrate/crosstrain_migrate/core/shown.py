@@ -1,0 +1,126 @@
+"""CT602 by use: the loss that a training loop prints is that of the whole batch.
+
+`print(loss.item())` shows one process's share of it. Where every process comes to the print alike, its mean over the
+processes is shown instead. A bar's own text may be a share.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+
+from crosstrain_migrate.syntax.nodes import written
+from crosstrain_migrate.syntax.walks import walk
+
+from .accelerator import Accelerators
+from .plan import Plan
+from .roles import Backward, Roles
+from .script import Frame, Loop, Script, is_method, is_statement_call, names_in
+
+RULE = "CT602"
+GROUP = "printed losses"
+REASON = "the loss of the whole batch is shown"
+
+
+def plan_shown_losses(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
+    """Plans the means of the losses that are printed in the training loops."""
+    script = plan.script
+    losses: dict[tuple[Frame, Loop], set[str]] = defaultdict(set)
+    loops = {data.loop for data in roles.data if isinstance(data.loop, ast.For)}
+    for one in roles.backwards:
+        loop = next((around for around in script.loops_around(one.call) if around in loops), None)
+        if loop is not None and accelerators.at_hand(one.call):
+            losses[one.frame, loop].add(_loss(one))
+    for (frame, around), names in losses.items():
+        for call in _prints(script, frame, around):
+            for read in _means(script, frame, call, names - {""}):
+                mean = f'{accelerators.name}.reduce({{loss}}, "mean").item()'
+                assert isinstance(read.func, ast.Attribute)
+                plan.replace(read, RULE, REASON, mean, GROUP, loss=read.func.value)
+
+
+def _loss(one: Backward) -> str:
+    """The variable that a backward starts from; empty for another expression."""
+    of = one.call.func.value if is_method(one.call, "backward") else None  # type: ignore[attr-defined]
+    return of.id if isinstance(of, ast.Name) else ""
+
+
+def _prints(script: Script, frame: Frame, loop: Loop) -> list[ast.Call]:
+    """The prints in a loop to which every process comes alike."""
+    found = [
+        call
+        for call in script.calls_in(frame)
+        if script.dotted(call.func) == "print" and is_statement_call(script, call)
+    ]
+    found = [call for call in found if not any(keyword.arg == "file" for keyword in call.keywords)]
+    return [call for call in found if script.table.is_inside(call, loop) and _is_alike(script, call, loop)]
+
+
+def _means(script: Script, frame: Frame, call: ast.Call, losses: set[str]) -> list[ast.Call]:
+    """Every `x.item()` of a print, where each is a mean over the batch; none where one may be something else."""
+    reads = [n for n in walk(call) if isinstance(n, ast.Call) and is_method(n, "item")]
+    of = [read.func.value for read in reads if isinstance(read.func, ast.Attribute)]
+    return reads if all(_is_mean(script, frame, one, losses, 0) for one in of) else []
+
+
+def _is_mean(script: Script, frame: Frame, node: ast.expr, losses: set[str], depth: int) -> bool:
+    """Whether a value is a trained loss, a sum of such, or the mean of something."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        return all(_is_mean(script, frame, side, losses, depth) for side in (node.left, node.right))
+    if (
+        is_method(node, "mean", "detach")
+        and isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+    ):
+        return node.func.attr == "mean" or _is_mean(script, frame, node.func.value, losses, depth)
+    if not isinstance(node, ast.Name) or depth > 3:
+        return False
+    values = script.values(frame, node.id)
+    made = bool(values) and all(_is_mean(script, frame, value, losses, depth + 1) for value in values)
+    return node.id in losses or made
+
+
+def _is_alike(script: Script, call: ast.Call, loop: Loop) -> bool:
+    """Whether the conditions around a print say the same on every process: they ask counters and options alone."""
+    counters = _counters(loop)
+    own = {n.id for n in walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    own -= counters | _counted(loop)
+    below: ast.AST = call
+    for one in script.around(call):
+        if one is loop:
+            return True
+        if isinstance(one, ast.Try | ast.While | ast.For | ast.IfExp):
+            return False
+        if isinstance(one, ast.If) and (
+            below in one.orelse or names_in(one.test) & own or _asks_rank(one.test)
+        ):
+            return False
+        below = one
+    return False
+
+
+def _asks_rank(test: ast.expr) -> bool:
+    return any(word in ast.unparse(test) for word in ("rank", "main", "master"))
+
+
+def _counters(loop: Loop) -> set[str]:
+    """`i` of `for i, batch in enumerate(loader)`."""
+    if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Tuple):
+        return set()
+    first = loop.target.elts[0]
+    enumerates = any(isinstance(n, ast.Call) and written(n.func) == "enumerate" for n in walk(loop.iter))
+    return {first.id} if enumerates and isinstance(first, ast.Name) else set()
+
+
+def _counted(loop: Loop) -> set[str]:
+    """`step` of `step += 1`: variables that a loop changes by constants alone."""
+    changes: dict[str, bool] = {}
+    for node in walk(loop):
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            constant = isinstance(node.value, ast.Constant)
+            changes[node.target.id] = changes.get(node.target.id, True) and constant
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    changes[target.id] = changes.get(target.id, True) and isinstance(node.value, ast.Constant)
+    return {name for name, constant in changes.items() if constant}

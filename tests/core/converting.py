@@ -1,0 +1,31 @@
+"""Small scripts, converted in this process."""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.core.conversion import Conversion, convert
+from crosstrain_migrate.results import Finding, Severity
+from crosstrain_migrate.rules.gate import already_migrated
+
+
+def conversion(text: str) -> Conversion:
+    return convert(text, "crosstrain", lambda rule, node: True)
+
+
+def converted(text: str) -> str:
+    """The new text, which parses; what is refused fails the test."""
+    done = conversion(text)
+    refused = [one.reason for one in done.findings if one.severity is Severity.REFUSED]
+    assert not refused, refused
+    ast.parse(done.text)
+    return done.text
+
+
+def notes(text: str, rule: str) -> list[Finding]:
+    return [one for one in conversion(text).findings if one.rule == rule]
+
+
+def once_more(after: str) -> str:
+    """What a second run makes of a conversion: the engine leaves alone what is converted already."""
+    return after if already_migrated(ast.parse(after)) else conversion(after).text

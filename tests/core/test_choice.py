@@ -1,0 +1,83 @@
+"""The author's own choice of the CPU keeps its meaning: `Accelerator(cpu=...)` says exactly when it is made."""
+
+from __future__ import annotations
+
+import pytest
+
+from .converting import converted
+
+TRAINING = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+parser = argparse.ArgumentParser()
+args = parser.parse_args()
+{choice}
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader([], 8):
+    {inside}
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model(x), y).backward()
+    optimizer.step()
+"""
+
+
+def accelerator_of(choice: str, inside: str = "pass") -> str:
+    after = converted(TRAINING.format(choice=choice, inside=inside))
+    return next(line.strip() for line in after.splitlines() if line.strip().startswith("accelerator = "))
+
+
+@pytest.mark.parametrize(
+    ("choice", "made"),
+    [
+        ('device = torch.device("cuda" if torch.cuda.is_available() else "cpu")', "Accelerator()"),
+        ('device = "cuda" if args.gpu else "cpu"', "Accelerator(cpu=not args.gpu)"),
+        (
+            'device = "cuda" if args.gpu and torch.cuda.is_available() else "cpu"',
+            "Accelerator(cpu=not args.gpu)",
+        ),
+        ('device = "cpu" if args.no_cuda else "cuda"', "Accelerator(cpu=args.no_cuda)"),
+        ('device = torch.device("cpu" if args.no_cuda else "cuda:0")', "Accelerator(cpu=args.no_cuda)"),
+        ("device = torch.device(args.device)", 'Accelerator(cpu=str(args.device) == "cpu")'),
+        (
+            'use_cuda = not args.no_cuda and torch.cuda.is_available()\ndevice = torch.device("cuda" if use_cuda else "cpu")',
+            "Accelerator(cpu=args.no_cuda)",
+        ),
+        (
+            'if args.cuda:\n    device = torch.device("cuda")\nelse:\n    device = torch.device("cpu")',
+            "Accelerator(cpu=not args.cuda)",
+        ),
+        ('device = torch.device("cuda" if torch.cuda.device_count() > 0 else "cpu")', "Accelerator()"),
+    ],
+)
+def test_a_choice(choice: str, made: str) -> None:
+    assert accelerator_of(choice) == f"accelerator = {made}"
+
+
+def test_two_kinds_of_accelerators() -> None:
+    """`--no-cuda` turns off CUDA alone, and `--no-mps` MPS alone: the CPU is what is left."""
+    choice = """use_cuda = not args.no_cuda and torch.cuda.is_available()
+use_mps = not args.no_mps and torch.backends.mps.is_available()
+if use_cuda:
+    device = torch.device("cuda")
+elif use_mps:
+    device = torch.device("mps")
+else:
+    device = torch.device("cpu")"""
+    assert accelerator_of(choice) == "accelerator = Accelerator(cpu=not (use_cuda or use_mps))"
+
+
+def test_moves_under_a_flag() -> None:
+    assert (
+        accelerator_of("", "if args.cuda:\n        x, y = x.cuda(), y.cuda()")
+        == "accelerator = Accelerator(cpu=not args.cuda)"
+    )
+
+
+def test_a_device_that_the_script_has_chosen_before_is_no_flag() -> None:
+    choice = """device = "cpu"
+if torch.cuda.is_available():
+    device = "cuda"
+kind = "cuda" if device.startswith("cuda") else "cpu\""""
+    assert accelerator_of(choice) == "accelerator = Accelerator()"

@@ -1,0 +1,145 @@
+"""Each process has a device of its own; what already works on any device stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from .converting import conversion, converted, notes, once_more
+
+TRAINING = """import torch
+from torch.utils.data import DataLoader
+
+def train(rows, args):
+    {before}
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(rows, 8)
+    for x, y in loader:
+        {inside}
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+train([], None)
+"""
+
+
+def script(before: str = "pass", inside: str = "pass") -> str:
+    return TRAINING.format(before=before, inside=inside)
+
+
+@pytest.mark.parametrize(
+    ("code", "becomes"),
+    [
+        ('device = torch.device("cuda")', "device = accelerator.device"),
+        (
+            'device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")',
+            "device = accelerator.device",
+        ),
+        ('device = torch.device("cuda" if args else "cpu")', "device = accelerator.device"),
+        (
+            'device = torch.device("cuda:1") if torch.cuda.is_available() else torch.device("cpu")',
+            "device = accelerator.device",
+        ),
+        ('weights = torch.ones(2, device="cuda")', "weights = torch.ones(2, device=accelerator.device)"),
+        (
+            'state = torch.load("w", map_location="cuda:" + str(args))',
+            'torch.load("w", map_location=accelerator.device)',
+        ),
+        (
+            'state = torch.load("w", map_location="cuda:%d" % args)',
+            'torch.load("w", map_location=accelerator.device)',
+        ),
+        ("loss = torch.nn.L1Loss().cuda(args)", "loss = torch.nn.L1Loss().to(accelerator.device)"),
+        ("ones = torch.cuda.FloatTensor(3)", "ones = torch.FloatTensor(3).to(accelerator.device)"),
+        ("torch.cuda.empty_cache()", "if torch.cuda.is_available():\n        torch.cuda.empty_cache()"),
+        ("torch.cuda.set_device(0)", "torch.cuda.set_device(accelerator.device)"),
+    ],
+)
+def test_what_chooses_a_gpu(code: str, becomes: str) -> None:
+    after = converted(script(before=code))
+    assert becomes in after
+    assert once_more(after) == after
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'device = torch.device("cpu")',
+        'kind = args.add("cuda", True)',
+        'table = {"cuda": 1}',
+        'print("cuda")',
+        'lines = ["cuda", "cpu"]',
+        'where = torch.ones(3, device="cpu")',
+        "several = torch.cuda.device_count() > 1",
+        "x = rows.to(args)",
+    ],
+)
+def test_what_names_no_choice_of_a_gpu_stays(code: str) -> None:
+    after = converted(script(before=code))
+    assert code.replace("print(", "accelerator.print(") in after
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "torch.cuda.is_available()",
+        "args.kind == 'cuda'",
+        "args.kind.startswith('cuda')",
+        "'cuda' in args.kind",
+    ],
+)
+def test_a_guard_of_the_authors_needs_no_second_one(test: str) -> None:
+    code = f"if {test}:\n        torch.cuda.synchronize()"
+    assert code in converted(script(before=code))
+
+
+def test_a_flag_of_the_authors_is_no_such_guard() -> None:
+    after = converted(script(before="if args.fast:\n        torch.cuda.synchronize()"))
+    assert "if args.fast and torch.cuda.is_available():" in after
+
+
+def test_a_numbered_text_stays_a_text() -> None:
+    code = 'device = f"cuda:{args}"\n    kind = "cuda" if "cuda" in device else "cpu"'
+    assert "device = str(accelerator.device)" in converted(script(before=code))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "assert torch.cuda.is_available()",
+        "if not torch.cuda.is_available():\n        raise SystemError('no GPU')",
+    ],
+)
+def test_what_stops_without_a_gpu_goes(code: str) -> None:
+    assert code.split("\n")[0] not in converted(script(before=code))
+
+
+def test_a_move_of_the_authors_stays() -> None:
+    """Once `device` is the accelerator's, `.to(device)` is harmless."""
+    code = script(before='device = torch.device("cuda")', inside="x, y = x.to(device), y.to(device)")
+    assert "x, y = x.to(device), y.to(device)" in converted(code)
+
+
+def test_a_default_device_elsewhere_is_given() -> None:
+    text = script(before="net = Net(args)")
+    text = text.replace(
+        "def train",
+        'class Net(torch.nn.Module):\n    def __init__(self, size, device="cuda"):\n        self.device = device\n\ndef train',
+    )
+    after = converted(text)
+    assert "net = Net(args, device=accelerator.device)" in after
+    assert 'def __init__(self, size, device="cuda"):' in after
+
+
+def test_a_choice_of_the_cpu_that_cannot_be_kept_is_said() -> None:
+    text = script(before="place(args)")
+    code = 'def place(flags):\n    flags.device = torch.device("cuda") if flags.gpu else torch.device("cpu")\n\ndef train'
+    text = text.replace("def train", code)
+    assert "flags.device = PartialState().device" in converted(text)
+    assert [one.reason for one in notes(text, "CT105")] == ["the script's own choice of the CPU is not kept"]
+
+
+def test_nothing_is_said_of_what_asks_for_a_gpu_alone() -> None:
+    text = script(before='device = torch.device("cuda" if torch.cuda.is_available() else "cpu")')
+    assert not [one for one in conversion(text).findings if one.rule == "CT105"]

@@ -1,0 +1,191 @@
+"""Scripts that distribute themselves are mapped where they stand; what they decide by themselves stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from .converting import converted, notes, once_more
+
+NODE = """import argparse
+import os
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+def work(gpu, args):
+    dist.init_process_group("nccl", init_method=args.url, world_size=args.processes, rank=gpu)
+    torch.cuda.set_device(gpu)
+    model = torch.nn.Linear(4, 2).cuda(gpu)
+    model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    model = DDP(model, device_ids=[gpu])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sampler = DistributedSampler(args.rows, num_replicas=args.processes, rank=gpu)
+    loader = DataLoader(args.rows, 8, sampler=sampler)
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        for x, y in loader:
+            x, y = x.to(gpu), y.cuda(gpu, non_blocking=True)
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        if gpu == 0:
+            print(epoch, loss.item())
+            torch.save(model.module.state_dict(), "weights.pt")
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--local_rank", type=int, default=-1)
+    args = parser.parse_args()
+    args.processes = torch.cuda.device_count()
+    mp.spawn(work, nprocs=args.processes, args=(args,))
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_the_processes_the_group_and_the_wrapper_become_the_runtimes() -> None:
+    after = converted(NODE)
+    for gone in ("init_process_group", "mp.spawn(", "DDP(model", "device_ids", "device_count", ".cuda(gpu"):
+        assert gone not in after
+    assert "work(PartialState().local_process_index, args)" in after
+    assert "args.processes = PartialState().num_processes" in after
+    assert "model = accelerator.prepare(model)" in after
+    assert "default=PartialState().local_process_index" in after
+    assert "PartialState(group_of_one=True, environment=True)" in after
+    assert once_more(after) == after
+
+
+def test_the_sampler_asks_the_group_and_the_loader_is_prepared() -> None:
+    after = converted(NODE)
+    assert "sampler = DistributedSampler(args.rows)" in after
+    assert "optimizer, loader = accelerator.prepare(optimizer, loader)" in after
+
+
+def test_what_the_author_decides_by_rank_stays() -> None:
+    after = converted(NODE)
+    assert (
+        "        if gpu == 0:\n            print(epoch, loss.item())\n            torch.save(model.module.state_dict()"
+        in after
+    )
+
+
+def test_a_device_by_its_number_is_the_accelerators() -> None:
+    after = converted(NODE)
+    assert "x, y = x.to(accelerator.device), y.to(accelerator.device, non_blocking=True)" in after
+    assert "if torch.cuda.is_available():\n        torch.cuda.set_device(accelerator.device)" in after
+
+
+def test_batch_statistics_are_shared_where_there_is_cuda() -> None:
+    assert "if torch.cuda.is_available():\n        model = torch.nn.SyncBatchNorm" in converted(NODE)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        "num_replicas=dist.get_world_size(), rank=dist.get_rank()",
+        "rank=dist.get_rank()",
+    ],
+)
+def test_a_sampler_that_asks_the_group_stays(numbers: str) -> None:
+    text = NODE.replace("num_replicas=args.processes, rank=gpu", numbers)
+    assert f"DistributedSampler(args.rows, {numbers})" in converted(text)
+
+
+def test_a_sampler_that_asks_the_group_by_a_variable_stays() -> None:
+    text = NODE.replace("    sampler = ", "    count = dist.get_world_size()\n    sampler = ")
+    text = text.replace("num_replicas=args.processes, rank=gpu", "num_replicas=count")
+    assert "DistributedSampler(args.rows, num_replicas=count)" in converted(text)
+
+
+def test_a_loader_whose_rows_the_script_deals_is_left_to_it() -> None:
+    text = NODE.replace(
+        "    sampler = DistributedSampler(args.rows, num_replicas=args.processes, rank=gpu)\n", ""
+    )
+    text = text.replace("        sampler.set_epoch(epoch)\n", "").replace(
+        "args.rows, 8, sampler=sampler", "args.rows[gpu::4], 8"
+    )
+    after = converted(text)
+    assert "optimizer = accelerator.prepare(optimizer)" in after
+    assert "loader = accelerator.prepare" not in after
+    assert not notes(text, "CT902")
+
+
+def test_a_script_with_a_branch_without_a_launcher_keeps_it() -> None:
+    text = NODE.replace(
+        "    model = DDP(model, device_ids=[gpu])",
+        "    if 'RANK' in os.environ:\n        model = DDP(model, device_ids=[gpu])",
+    )
+    after = converted(text)
+    assert "PartialState(group_of_one=True)\n" in after
+    assert "environment=True" not in after
+    assert "    if 'RANK' in os.environ:\n        model = accelerator.prepare(model)" in after
+
+
+def test_a_variable_that_numbers_the_device_becomes_the_device() -> None:
+    text = NODE.replace(
+        "    torch.cuda.set_device(gpu)",
+        "    device = gpu % torch.cuda.device_count()\n    torch.cuda.set_device(device)",
+    )
+    text = text.replace("x.to(gpu)", "x.to(device)")
+    after = converted(text)
+    assert "    device = accelerator.device\n" in after
+    assert "x.to(device)" in after
+    assert "torch.cuda.set_device(device)" in after
+
+
+def test_a_number_is_no_device_elsewhere() -> None:
+    """`gpu` of another function is its own variable; `device` with a `.type` is a device already."""
+    text = NODE.replace(
+        "def main():", "def report(gpu, table):\n    table.to(gpu)\n\ndef main():\n    report('html', open)"
+    )
+    assert "table.to(gpu)" in converted(text)
+    text = NODE.replace(
+        "def work(gpu, args):",
+        "def work(gpu, args):\n    device = args.place\n    if device.type == 'cuda':\n        torch.cuda.set_device(device)\n    args.rows.to(device)",
+    )
+    assert "args.rows.to(device)" in converted(text)
+
+
+def test_the_meaning_of_micro_batches_stays() -> None:
+    """Chunks of a batch that `next` took are no data, and nothing is made anew in each step."""
+    text = NODE.replace(
+        "def work(gpu, args):",
+        "def halves(x, y):\n    yield x[:4], y[:4]\n    yield x[4:], y[4:]\n\n"
+        "def update(model, batches, optimizer):\n    x, y = next(batches)\n    for a, b in halves(x, y):\n"
+        "        torch.nn.functional.cross_entropy(model(a), b).backward()\n    optimizer.step()\n\n"
+        "def work(gpu, args):",
+    ).replace(
+        "    for epoch in range(3):",
+        "    batches = iter(loader)\n    for epoch in range(9):\n        update(model, batches, optimizer)\n    for epoch in range(3):",
+    )
+    after = converted(text)
+    assert "for a, b in halves(x, y):" in after
+    assert "def update(model, batches, optimizer):\n    x, y = next(batches)" in after
+
+
+def test_data_parallel_goes_where_it_is_applied() -> None:
+    text = """import torch
+from torch.utils.data import DataLoader
+
+def main(rows):
+    model = torch.nn.Linear(4, 2)
+    if torch.cuda.device_count() > 1:
+        model = torch.nn.DataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(rows, 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+main(open("rows"))
+"""
+    after = converted(text)
+    assert "DataParallel" not in after
+    assert "model = accelerator.prepare(model)" in after
+    assert "if torch.cuda.device_count() > 1:" in after
+    assert once_more(after) == after

@@ -1,0 +1,58 @@
+"""A printed loss is that of the whole batch, where every process comes to the print."""
+
+from __future__ import annotations
+
+import pytest
+from crosstrain_migrate.core.conversion import convert
+
+SCRIPT = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+criterion = nn.MSELoss()
+loader = DataLoader(data, batch_size=4)
+for epoch in range(3):
+    for i, (x, y) in enumerate(loader):
+        optimizer.zero_grad()
+        loss = criterion(model(x), y)
+        both = loss + loss
+        hits = (model(x) > 0).sum()
+        loss.backward()
+        optimizer.step()
+        {shown}
+"""
+MEAN = 'accelerator.reduce(loss, "mean").item()'
+
+
+def _shown(line: str) -> str:
+    return convert(SCRIPT.format(shown=line), "crosstrain", lambda rule, node: True).text
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("print(loss.item())", f"accelerator.print({MEAN})"),
+        ("if i % 10 == 0: print(epoch, loss.item())", f"accelerator.print(epoch, {MEAN})"),
+        ("print(both.item())", 'accelerator.print(accelerator.reduce(both, "mean").item())'),
+    ],
+)
+def test_a_printed_loss_is_the_mean_over_the_processes(line: str, expected: str) -> None:
+    assert expected in _shown(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if loss.item() < best: print(loss.item())",  # processes would part
+        "if y.sum() > 2: print(loss.item())",  # the batch is another one on each
+        "if rank == 0: print(loss.item())",  # one process alone
+        "print(loss.item(), hits.item())",  # a count beside a mean: together or not at all
+        "print(loss.item(), file=log)",
+        "bar.set_postfix(loss=loss.item())",  # a bar's own text may be a share
+    ],
+)
+def test_what_may_differ_between_the_processes_stays(line: str) -> None:
+    assert "reduce" not in _shown(line)

@@ -1,0 +1,126 @@
+"""Variations: each transformation keeps what a script computes, and a seed draws the same cases again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.corpora.variations import __main__ as command
+from tests.corpora.variations.bases import Base, golden, public
+from tests.corpora.variations.catalogue import VARIATIONS
+from tests.corpora.variations.drawing import Case, drawn, shrunk, varied
+from tests.corpora.variations.meaning import Record, recorded
+from tests.corpora.variations.planning import planned
+from tests.corpora.variations.script import Project
+
+EACH = 2  # scripts that every transformation is tried on
+# Short runs in different styles: flat, functions, a class, tabs, two networks.
+FIRST = (
+    *("flat_script", "mnist_functions", "regression_mse", "trainer_class", "schedulers"),
+    *("main_argparse", "imagenet_style", "unseeded_split", "sum_loss", "two_backwards"),
+)
+FAMILIES = sorted({one.family for one in VARIATIONS.values()})
+
+
+def _bases() -> list[Base]:
+    """Plain scripts, and behind them some whose batch is unpacked in the body, as in no golden script."""
+    plain = [base for base in golden() if not base.distributed]
+    plain.sort(key=lambda base: FIRST.index(base.name) if base.name in FIRST else len(FIRST))
+    unpack = VARIATIONS["batch-unpacked-in-body"]
+    made = ((base, unpack.apply(base.project, Random(1))) for base in plain[:3])
+    return plain + [replace(base, project=project) for base, project in made if project is not None]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_transformation_keeps_what_a_script_computes(family: str) -> None:
+    """To the bit: every printed line, and the weights after every step."""
+    tried: list[tuple[str, Base, Project]] = []
+    for name, one in VARIATIONS.items():
+        if one.family != family:
+            continue
+        made = ((base, one.apply(base.project, Random(1))) for base in _bases())
+        found = list(islice(((name, base, project) for base, project in made if project is not None), EACH))
+        assert found, f"{name} applies to no script"
+        tried += found
+    originals = [base for base in golden() if base.name in {base.name for _, base, _ in tried}]
+    records = recorded([(base.project, base.args) for base in originals])
+    expected = dict(zip([base.name for base in originals], records, strict=True))
+    assert all(record.steps and record.lines and not record.error for record in records)
+    found_records = recorded([(project, base.args) for _, base, project in tried])
+    differing = {
+        (name, base.name): record
+        for (name, base, _), record in zip(tried, found_records, strict=True)
+        if record != expected[base.name]
+    }
+    assert differing == {}
+
+
+def test_the_record_sees_another_learning_rate_and_another_word() -> None:
+    base = next(base for base in golden() if base.name == "flat_script")
+    text = base.project.text
+    slower = base.project.with_text(text.replace("LEARNING_RATE = 0.05", "LEARNING_RATE = 0.0500001"))
+    louder = base.project.with_text(text.replace("done with training", "done"))
+    broken = base.project.with_text(text.replace("lr=LEARNING_RATE", "lr=nothing"))
+    first, slow, loud, error = recorded([(one, ()) for one in (base.project, slower, louder, broken)])
+    assert first.steps != slow.steps
+    assert first.steps == loud.steps and first.lines != loud.lines
+    assert "NameError" in error.error
+    assert isinstance(first, Record)
+
+
+def test_thirty_transformations_in_families() -> None:
+    assert len(VARIATIONS) >= 30
+    assert all(one.about and one.about[0] not in " ." for one in VARIATIONS.values())
+
+
+def test_a_seed_draws_the_same_cases() -> None:
+    bases = golden()
+    first = [drawn(bases, 5, number) for number in range(6)]
+    again = [drawn(bases, 5, number) for number in range(6)]
+    assert first == again
+    assert first != [drawn(bases, 6, number) for number in range(6)]
+    assert any(len(case.applied) > 1 for case in first)
+    for case in first:  # what a case names is all that it takes to make it again
+        assert varied(case.base, case.applied, case.seed, case.number).project == case.project
+
+
+def test_a_failing_case_is_shrunk_to_what_it_takes() -> None:
+    base = next(base for base in golden() if base.name == "mnist_functions")
+    names = ["dead-class", "loop-over-islice", "batch-unpacked-in-body", "optimizer-by-name"]
+    case = varied(base, names, 0, 0)
+    assert case.applied == tuple(names)
+
+    def fails(one: Case) -> bool:
+        return "islice" in one.project.text and "getattr(torch.optim" in one.project.text
+
+    assert shrunk(case, fails).applied == ("loop-over-islice", "optimizer-by-name")
+
+
+def test_public_scripts_are_found_by_repository(tmp_path: Path) -> None:
+    assert public(tmp_path) == []
+    folder = tmp_path / "snap-stanford+ogb" / "examples" / "graphproppred" / "mol"
+    folder.mkdir(parents=True)
+    (folder / "main_pyg.py").write_text("import helper\n")
+    (folder / "helper.py").write_text("")
+    found = public(tmp_path)
+    assert [(base.name, base.folder) for base in found] == [("ogb-mol", folder)]
+    assert planned(found[0].project, folder).outcome == "untouched"
+
+
+@pytest.mark.timeout(300)
+def test_a_sample_is_planned_and_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command, briefly: nothing crashes, and its table names what was applied."""
+    few = [base for base in golden() if base.name in FIRST[:5]]
+    monkeypatch.setattr(command, "golden", lambda: few)
+    assert command.main(["--seed", "3", "--count", "12", "--run", "1", "--processes", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "of 12 converted" in said
+    assert "1 of 1 runs right" in said or "0 of 1 runs right" in said
+    assert "| transformation | what it does | alone | in combinations |" in said

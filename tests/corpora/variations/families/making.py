@@ -1,0 +1,244 @@
+"""How models, optimizers and loaders are made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from random import Random
+
+import libcst as cst
+
+from tests.corpora.variations.registry import variation
+from tests.corpora.variations.script import Edits, Script, called, full_name, walk, with_import, with_top
+
+OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop", "Adadelta", "Adagrad", "NAdam", "RAdam", "Adamax")
+FACTORY = """
+def {name}(*args, **kwargs):
+    \"\"\"The one place where {what} is made.\"\"\"
+    return {made}(*args, **kwargs)
+"""
+OPTIMIZER_FACTORY = """
+def {name}(kind, params, **options):
+    if kind == "{kind}":
+        return {made}(params, **options)
+    raise ValueError("unknown optimizer " + kind)
+"""
+REGISTRY = """
+{registry} = {{}}
+
+
+def {register}(name):
+    def add(kind):
+        {registry}[name] = kind
+        return kind
+    return add
+"""
+
+
+def _model_calls(script: Script) -> list[tuple[cst.Call, str]]:
+    """Where an object of the script's own model classes is made, outside of the classes."""
+    names = {one.name.value for one in script.models()}
+    inside = {id(node) for one in script.classes() for node in walk(one)}
+    found = [one for one in script.nodes if isinstance(one, cst.Call) and isinstance(one.func, cst.Name)]
+    return [
+        (one, full_name(one.func)) for one in found if full_name(one.func) in names and id(one) not in inside
+    ]
+
+
+def _optimizer_calls(script: Script) -> list[tuple[cst.Call, str]]:
+    """Optimizers of torch that are made from parameters, and what they are called in the script."""
+    own = {one.name.value for one in script.classes()}
+    found = []
+    for call in script.calls(*OPTIMIZERS):
+        name = full_name(call.func)
+        from_torch = "." not in name or re.match(r"(torch\.)?optim\.", name)
+        if (
+            from_torch
+            and name not in own
+            and call.args
+            and not call.args[0].keyword
+            and not call.args[0].star
+        ):
+            found.append((call, name))
+    return found
+
+
+def _called_by(
+    script: Script, calls: list[tuple[cst.Call, str]], function: Callable[[str], str]
+) -> cst.Module | None:
+    """The calls with another expression for what is called."""
+    edits: Edits = {}
+    for call, name in calls:
+        made = cst.parse_expression(function(name))
+        edits[call] = lambda updated, made=made: updated.with_changes(func=made)
+    return script.edited(edits) if edits else None
+
+
+@variation
+def model_from_factory(script: Script, rng: Random) -> cst.Module | None:
+    """a function makes the model"""
+    calls = _model_calls(script)
+    names = {name: script.fresh(f"build_{name.lower()}") for _, name in calls}
+    made = _called_by(script, calls, names.__getitem__)
+    for name, factory in names.items():
+        made = made and with_top(
+            made, *script.parsed(FACTORY.format(name=factory, what="the model", made=name))
+        )
+    return made
+
+
+@variation
+def model_from_registry(script: Script, rng: Random) -> cst.Module | None:
+    """model classes register themselves, and are looked up by name"""
+    registry, register = script.fresh("MODELS"), script.fresh("register")
+    calls = _model_calls(script)
+    names = {name for _, name in calls}
+    if not names:
+        return None
+    edits: Edits = {}
+    for call, name in calls:
+        found = cst.parse_expression(f'{registry}["{name}"]')
+        edits[call] = lambda updated, found=found: updated.with_changes(func=found)
+    for one in script.models():
+        if one.name.value in names:
+            mark = cst.Decorator(cst.parse_expression(f'{register}("{one.name.value}")'))
+            edits[one] = lambda updated, mark=mark: updated.with_changes(
+                decorators=[*updated.decorators, mark]
+            )
+    return with_top(
+        script.edited(edits), *script.parsed(REGISTRY.format(registry=registry, register=register))
+    )
+
+
+@variation
+def model_by_name(script: Script, rng: Random) -> cst.Module | None:
+    """`getattr(module, name)` finds the model class"""
+    made = _called_by(script, _model_calls(script), lambda name: f'getattr(sys.modules[__name__], "{name}")')
+    return made and with_import(made, "import sys")
+
+
+@variation
+def model_from_dict(script: Script, rng: Random) -> cst.Module | None:
+    """a dictionary of architectures is asked for the model class"""
+    return _called_by(
+        script, _model_calls(script), lambda name: f'{{"{name.lower()}": {name}}}["{name.lower()}"]'
+    )
+
+
+@variation
+def optimizer_from_factory(script: Script, rng: Random) -> cst.Module | None:
+    """a function of a name and parameters makes the optimizer"""
+    calls = _optimizer_calls(script)
+    if any(one.keyword is None for call, _ in calls for one in call.args[1:]) or not calls:
+        return None
+    edits: Edits = {}
+    names = {name: script.fresh(f"make_{called(call).lower()}") for call, name in calls}
+    for call, name in calls:
+        kind = cst.Arg(
+            cst.SimpleString(f'"{called(call).lower()}"'),
+            comma=cst.Comma(cst.SimpleWhitespace(""), cst.SimpleWhitespace(" ")),
+        )
+        edits[call] = lambda updated, name=name, kind=kind: updated.with_changes(
+            func=cst.Name(names[name]), args=[kind, *updated.args]
+        )
+    made = script.edited(edits)
+    for name, factory in names.items():
+        kind_name = name.rpartition(".")[2].lower()
+        made = with_top(
+            made, *script.parsed(OPTIMIZER_FACTORY.format(name=factory, kind=kind_name, made=name))
+        )
+    return made
+
+
+@variation
+def optimizer_by_name(script: Script, rng: Random) -> cst.Module | None:
+    """`getattr(torch.optim, name)` finds the optimizer's class"""
+    calls = _optimizer_calls(script)
+    if not re.search(r"^import torch$", script.text, re.MULTILINE):
+        return None
+    return _called_by(script, calls, lambda name: f'getattr(torch.optim, "{name.rpartition(".")[2]}")')
+
+
+@variation
+def optimizer_from_registry(script: Script, rng: Random) -> cst.Module | None:
+    """a dictionary of classes has the optimizer's"""
+    calls = _optimizer_calls(script)
+    table = script.fresh("OPTIMIZERS")
+    made = _called_by(script, calls, lambda name: f'{table}["{name.rpartition(".")[2].lower()}"]')
+    entries = ", ".join(f'"{n.rpartition(".")[2].lower()}": {n}' for n in sorted({n for _, n in calls}))
+    return made and with_top(made, script.one(f"{table} = {{{entries}}}"))
+
+
+@variation
+def optimizer_partial(script: Script, rng: Random) -> cst.Module | None:
+    """`functools.partial` holds the optimizer's options"""
+    edits: Edits = {}
+    for call, name in _optimizer_calls(script):
+        options = [one for one in call.args[1:] if one.keyword is not None]
+        if options and len(options) == len(call.args) - 1:
+            given = ", ".join(
+                script.code(one.with_changes(comma=cst.MaybeSentinel.DEFAULT)) for one in options
+            )
+            code = f"functools.partial({name}, {given})({script.code(call.args[0].value)})"
+            edits[call] = lambda updated, code=code: cst.parse_expression(code)
+    return with_import(script.edited(edits), "import functools") if edits else None
+
+
+def _options_first(script: Script, calls: list[cst.Call], base: str) -> cst.Module | None:
+    """Keyword arguments move to a dictionary in the line before."""
+    edits: Edits = {}
+    name = script.fresh(base)
+    for call in calls:
+        line = script.parents.get(script.parents[call])
+        options = [one for one in call.args if one.keyword is not None]
+        if not isinstance(line, cst.SimpleStatementLine) or len(line.body) > 1 or not options:
+            continue
+        if not isinstance(script.parents[call], cst.Assign) or any(one.star for one in call.args):
+            continue
+        given = ", ".join(script.code(one.with_changes(comma=cst.MaybeSentinel.DEFAULT)) for one in options)
+        first = script.one(f"{name} = dict({given})")
+        rest = [script.code(one.value) for one in call.args if one.keyword is None]
+        code = f"{script.code(call.func)}({', '.join([*rest, f'**{name}'])})"
+        edits[call] = lambda updated, code=code: cst.parse_expression(code)
+        edits[line] = lambda updated, first=first: cst.FlattenSentinel(
+            [first.with_changes(leading_lines=updated.leading_lines), updated.with_changes(leading_lines=[])]
+        )
+    return script.edited(edits) if edits else None
+
+
+@variation
+def optimizer_options_in_dict(script: Script, rng: Random) -> cst.Module | None:
+    """the optimizer's options come from a dictionary"""
+    return _options_first(script, [call for call, _ in _optimizer_calls(script)], "optimizer_options")
+
+
+@variation
+def loader_options_in_dict(script: Script, rng: Random) -> cst.Module | None:
+    """the loader's options come from a dictionary"""
+    return _options_first(script, script.calls("DataLoader"), "loader_options")
+
+
+def _loader_calls(script: Script) -> list[tuple[cst.Call, str]]:
+    inside = {id(node) for one in script.classes() for node in walk(one)}
+    return [(one, full_name(one.func)) for one in script.calls("DataLoader") if id(one) not in inside]
+
+
+@variation
+def loader_from_factory(script: Script, rng: Random) -> cst.Module | None:
+    """a function makes every loader"""
+    calls = _loader_calls(script)
+    name = script.fresh("make_loader")
+    made = _called_by(script, calls, lambda _: name)
+    return made and with_top(
+        made, *script.parsed(FACTORY.format(name=name, what="a loader", made=calls[0][1]))
+    )
+
+
+@variation
+def loader_subclassed(script: Script, rng: Random) -> cst.Module | None:
+    """the loader is of a subclass of DataLoader"""
+    calls = _loader_calls(script)
+    name = script.fresh("FastLoader")
+    made = _called_by(script, calls, lambda _: name)
+    code = f'class {name}({calls[0][1] if calls else ""}):\n    """As its parent."""\n'
+    return made and with_top(made, *script.parsed(code))

@@ -1,0 +1,233 @@
+"""How functions get what they work with: parameters, globals, keywords."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import libcst as cst
+
+from tests.corpora.variations.registry import variation
+from tests.corpora.variations.script import Edits, Script, text_name, walk
+
+
+def _calls_of(script: Script, function: cst.FunctionDef) -> list[cst.Call] | None:
+    """Every call of a function of the module; None if it is used in another way, or defined twice."""
+    variable = script.globals()[function.name.value]
+    calls = []
+    for node in variable.loads:
+        above = script.parents[node]
+        if not isinstance(above, cst.Call) or above.func is not node or any(one.star for one in above.args):
+            return None
+        calls.append(above)
+    once = len(variable.scope[variable.name]) == 1
+    return calls if once and calls and not function.decorators else None
+
+
+def _plain_parameters(function: cst.FunctionDef) -> bool:
+    p = function.params
+    return (
+        not p.star_kwarg
+        and not p.kwonly_params
+        and not p.posonly_params
+        and not isinstance(p.star_arg, cst.Param)
+    )
+
+
+def _locals(script: Script, function: cst.FunctionDef) -> set[str]:
+    return set(script.variables(script.scope(function)))
+
+
+@variation
+def globals_as_parameters(script: Script, rng: Random) -> cst.Module | None:
+    """functions get the module's variables that they read as parameters"""
+    edits: Edits = {}
+    if script.dynamic:
+        return None
+    variables = {n: v for n, v in script.globals().items() if v.plain and v.stores and n.islower()}
+    renewed = {i.name.value for n in script.nodes if isinstance(n, cst.Global) for i in n.names}
+    for function in script.functions():
+        calls = _calls_of(script, function)
+        if calls is None or not _plain_parameters(function):
+            continue
+        inside = {id(n) for n in walk(function.body)}
+        read = [n for n, v in variables.items() if n not in renewed and any(id(x) in inside for x in v.loads)]
+        callers = [script.function_of(one) for one in calls]
+        read = [
+            n for n in read if not any(c is not script.module and n in _locals(script, c) for c in callers)
+        ]  # type: ignore[arg-type]
+        if not read or any(id(call) in inside for call in calls) or any(c in edits for c in calls):
+            continue
+        if any(id(script.module) == id(c) for c in callers) and not _bound_before(script, read, calls):
+            continue
+        more = [cst.Param(cst.Name(n), default=cst.Name("None")) for n in read]
+        edits[function.params] = lambda updated, more=more: updated.with_changes(
+            params=[*(_with_comma(p) for p in updated.params), *more]
+        )
+        given = [cst.Arg(cst.Name(n), keyword=cst.Name(n), equal=_tight()) for n in read]
+        for call in calls:
+            edits[call] = lambda updated, given=given: updated.with_changes(
+                args=[*(_with_comma(a) for a in updated.args), *given]
+            )
+    return script.edited(edits) if edits else None
+
+
+def _with_comma(node: Any) -> Any:
+    return node.with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
+
+
+def _tight() -> cst.AssignEqual:
+    return cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+
+
+def _bound_before(script: Script, names: list[str], calls: list[cst.Call]) -> bool:
+    first = min(script.line(one) for one in calls)
+    variables = script.globals()
+    return all(min(script.line(s) for s in variables[n].stores) < first for n in names)
+
+
+@variation
+def parameters_as_globals(script: Script, rng: Random) -> cst.Module | None:
+    """functions read the objects that they were given from the module"""
+    if script.dynamic or "spawn(" in script.text:
+        return None
+    functions = {one.name.value: one for one in script.functions()}
+    taken = set(script.globals())
+    for function in functions.values():
+        calls = _calls_of(script, function)
+        if calls is None or not _plain_parameters(function):
+            continue
+        names = [p.name.value for p in function.params.params]
+        for at, parameter in enumerate(function.params.params):
+            name = parameter.name.value
+            given = [_given(call, at, name) for call in calls]
+            callers = [script.function_of(call) for call in calls]
+            if not all(
+                isinstance(g, cst.Arg) and isinstance(g.value, cst.Name) and g.value.value == name
+                for g in given
+            ):
+                continue
+            if not all(_owns(script, caller, name) for caller in callers) or len(names) < 2:
+                continue
+            variable = script.variables(script.scope(function))[name]
+            if variable.stores or (name in taken and any(c is not script.module for c in callers)):
+                continue
+            return _without_parameter(script, function, at, calls, name)
+    return None
+
+
+def _given(call: cst.Call, at: int, name: str) -> cst.Arg | None:
+    """What a call gives for a parameter."""
+    for number, one in enumerate(call.args):
+        if (one.keyword is None and number == at) or (one.keyword is not None and one.keyword.value == name):
+            return one
+    return None
+
+
+def _owns(script: Script, caller: Any, name: str) -> bool:
+    """Whether a function, or the module, binds the name by assignments alone."""
+    variable = script.variables(script.scope(caller)).get(name)
+    if caller is not script.module and script.parents[caller] is not script.module:
+        return False
+    nested = variable is not None and any(
+        script.enclosing(n, cst.FunctionDef, cst.Lambda) not in (caller, None) for n in variable.nodes
+    )
+    return (
+        variable is not None
+        and variable.plain
+        and bool(variable.stores)
+        and (caller is script.module or not nested)
+    )
+
+
+def _without_parameter(
+    script: Script, function: cst.FunctionDef, at: int, calls: list[cst.Call], name: str
+) -> cst.Module:
+    edits: Edits = {
+        function.params: lambda updated: updated.with_changes(
+            params=_joined([p for i, p in enumerate(updated.params) if i != at])
+        )
+    }
+    for call in calls:
+        given = call.args.index(_given(call, at, name))  # type: ignore[arg-type]
+        edits[call] = lambda updated, given=given: updated.with_changes(
+            args=_joined([a for i, a in enumerate(updated.args) if i != given])
+        )
+    for caller in {script.function_of(call) for call in calls}:
+        if isinstance(caller, cst.FunctionDef):
+            line = script.one(f"global {name}")
+            edits[caller.body] = lambda updated, line=line: updated.with_changes(body=[line, *updated.body])
+    return script.edited(edits)
+
+
+def _joined(items: list[Any]) -> list[Any]:
+    return [*items[:-1], items[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)] if items else []
+
+
+@variation
+def calls_by_keyword(script: Script, rng: Random) -> cst.Module | None:
+    """the script's functions are called with keywords"""
+    edits: Edits = {}
+    for function in script.functions():
+        calls = _calls_of(script, function)
+        if calls is None or not _plain_parameters(function):
+            continue
+        names = [p.name.value for p in function.params.params]
+        for call in calls:
+            if len(call.args) > len(names) or not call.args:
+                continue
+
+            def edit(updated: Any, names: list[str] = names) -> Any:
+                args = [
+                    a if a.keyword else a.with_changes(keyword=cst.Name(n), equal=_tight())
+                    for a, n in zip(updated.args, names, strict=False)
+                ]
+                return updated.with_changes(args=[*args, *updated.args[len(args) :]])
+
+            edits[call] = edit
+    return script.edited(edits) if edits else None
+
+
+@variation
+def objects_passed_as_dict(script: Script, rng: Random) -> cst.Module | None:
+    """a function is called with `**` of a dictionary"""
+    for function in script.functions():
+        calls = _calls_of(script, function)
+        names = [p.name.value for p in function.params.params]
+        if calls is None or not _plain_parameters(function) or len(names) < 3:
+            continue
+        edits: Edits = {}
+        for call in calls:
+            if len(call.args) > len(names):
+                return None
+            items = [
+                f'"{a.keyword.value if a.keyword else n}": {script.code(a.value)}'
+                for a, n in zip(call.args, names, strict=False)
+            ]
+            if any('"' in script.code(a.value) for a in call.args):
+                return None
+            code = cst.parse_expression(f"{function.name.value}(**{{{', '.join(items)}}})")
+            edits[call] = lambda updated, code=code: code
+        return script.edited(edits)
+    return None
+
+
+@variation
+def functions_by_variable(script: Script, rng: Random) -> cst.Module | None:
+    """a function that trains is called through a variable that names it"""
+    edits: Edits = {}
+    name = script.fresh("routine")
+    for function in script.functions():
+        calls = _calls_of(script, function)
+        if (
+            calls
+            and any(script.function_of(c) is not script.module for c in calls)
+            and "backward(" in script.code(function)
+        ):
+            line: Any = script.one(f"{name} = {function.name.value}")
+            line = line.with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2)
+            edits[function] = lambda updated, line=line: cst.FlattenSentinel([updated, line])
+            for call in calls:
+                edits[call.func] = text_name(name)
+            return script.edited(edits)
+    return None

@@ -1,0 +1,439 @@
+"""Where the code stands: flat, in a function, in a class, in another module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import libcst as cst
+
+from tests.corpora.variations.extracting import extracted
+from tests.corpora.variations.registry import variation
+from tests.corpora.variations.script import (
+    Edits,
+    Project,
+    Script,
+    is_docstring,
+    is_guard,
+    is_import,
+    leaves_early,
+    own_walk,
+    text_name,
+    top,
+    trains,
+    walk,
+)
+
+GUARD = 'if __name__ == "__main__":\n    {call}'
+
+
+def _shared(script: Script, moved: Sequence[cst.CSTNode]) -> list[str] | None:
+    """Names that moved statements bind and that functions or statements elsewhere use; None if that cannot be told."""
+    if script.dynamic or leaves_early(moved, loops=False):
+        return None
+    inside = {id(node) for one in moved for node in walk(one)}
+    if any(isinstance(n, cst.ImportStar) for one in moved for n in walk(one)):
+        return None
+    found = []
+    for name, variable in script.globals().items():
+        nodes = [one.node for one in variable.scope[name] if hasattr(one, "node")]
+        if not any(id(node) in inside for node in nodes):
+            continue
+        elsewhere = [node for node in [*nodes, *variable.nodes] if id(node) not in inside]
+        redirected = any(
+            isinstance(n, cst.Global) and name in [item.name.value for item in n.names] for n in script.nodes
+        )
+        if elsewhere or redirected:
+            found.append(name)
+    return sorted(found)
+
+
+def _as_function(script: Script, moved: list[Any], name: str) -> Any | None:
+    """A function of statements that stood in the module."""
+    shared = _shared(script, moved)
+    if shared is None:
+        return None
+    head = script.parsed(f"global {', '.join(shared)}") if shared else []
+    function: Any = script.one(f"def {name}():\n    pass")
+    first = moved[0].with_changes(leading_lines=[line for line in moved[0].leading_lines if line.comment])
+    return function.with_changes(
+        body=function.body.with_changes(body=[*head, first, *moved[1:]]),
+        leading_lines=[cst.EmptyLine(indent=False)] * 2,
+    )
+
+
+def _trailing(script: Script) -> list[Any]:
+    """The statements behind the last import or definition."""
+    body = list(script.module.body)
+    start = max(
+        (
+            i + 1
+            for i, one in enumerate(body)
+            if is_import(one) or isinstance(one, cst.FunctionDef | cst.ClassDef)
+        ),
+        default=0,
+    )
+    return body[start:]
+
+
+@variation
+def main_in_function(script: Script, rng: Random) -> cst.Module | None:
+    """flat code moves into `main()` with a guard"""
+    moved = _trailing(script)
+    if len(moved) < 4 or any(is_guard(one) for one in moved) or "spawn(" in script.text:
+        return None
+    name = script.fresh("main")
+    function = _as_function(script, moved, name)
+    if function is None:
+        return None
+    guard: Any = script.one(GUARD.format(call=f"{name}()"))
+    guard = guard.with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2)
+    body = list(script.module.body)
+    return script.module.with_changes(body=[*body[: len(body) - len(moved)], function, guard])
+
+
+@variation
+def main_in_module(script: Script, rng: Random) -> Project | None:
+    """the whole script moves into a module; the entry calls its `run()`"""
+    body = list(script.module.body)
+    if not body or not is_guard(body[-1]) or script.dynamic or "spawn(" in script.text:
+        return None
+    guard: Any = body[-1]
+    if guard.orelse is not None or not isinstance(guard.body, cst.IndentedBlock):
+        return None
+    module, name = script.fresh("training"), script.fresh("run")
+    function = _as_function(script, list(guard.body.body), name)
+    if function is None:
+        return None
+    text = script.module.with_changes(body=[*body[:-1], function]).code
+    entry = f"from {module} import {name}\n\n" + GUARD.format(call=f"{name}()") + "\n"
+    return script.project.with_text(entry, {f"{module}.py": text})
+
+
+def _closed(script: Script, definitions: Sequence[Any]) -> list[Any]:
+    """Of definitions, those that use only imports, builtins and each other."""
+    imported = {
+        name
+        for name, variable in script.globals().items()
+        if not variable.stores and all("Import" in type(one).__name__ for one in variable.scope[name])
+    }
+    bound = set(script.globals())
+    kept = list(definitions)
+    while True:
+        names = {one.name.value for one in kept}
+        open_ones = [
+            one
+            for one in kept
+            if any(
+                isinstance(n, cst.Global)
+                or (isinstance(n, cst.Name) and n.value in bound - imported - names and _is_global(script, n))
+                for n in walk(one)
+            )
+        ]
+        if not open_ones:
+            return kept
+        kept = [one for one in kept if one not in open_ones]
+
+
+def _is_global(script: Script, node: cst.Name) -> bool:
+    variable = script.globals()[node.value]
+    return node in variable.nodes
+
+
+def _in_module(script: Script, definitions: list[Any], base: str) -> Project | None:
+    """The definitions in a module of their own, from which the entry imports them."""
+    if not definitions or script.dynamic or "import *" in script.text or "spawn(" in script.text:
+        return None
+    names = [one.name.value for one in definitions]
+    module = script.fresh(base)
+    imports = [one for one in script.module.body if is_import(one)]
+    moved = [_spaced(one) for one in definitions]
+    text = script.module.with_changes(body=[*imports, *moved], header=[]).code
+    edits: Edits = {one: lambda updated: cst.RemoveFromParent() for one in definitions}
+    line = script.one(f"from {module} import {', '.join(names)}")
+    edited = script.edited(edits)
+    body = list(edited.body)
+    index = top(body)
+    edited = edited.with_changes(body=[*body[:index], line, *body[index:]])
+    return script.project.with_text(edited.code, {f"{module}.py": text})
+
+
+def _spaced(statement: Any) -> Any:
+    comments = [line for line in statement.leading_lines if line.comment]
+    return statement.with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2 + comments)
+
+
+def _movable_imports(script: Script) -> bool:
+    """Whether every import of the module is at its top, where a copy binds the same."""
+    nested = {
+        id(n)
+        for one in script.module.body
+        if not is_import(one)
+        for n in own_walk(one)
+        if isinstance(n, cst.Import | cst.ImportFrom)
+    }
+    return not nested
+
+
+@variation
+def models_in_module(script: Script, rng: Random) -> Project | None:
+    """the model's classes move into a module"""
+    return (
+        _in_module(script, _closed(script, script.models()), "networks") if _movable_imports(script) else None
+    )
+
+
+@variation
+def functions_in_module(script: Script, rng: Random) -> Project | None:
+    """functions that need nothing of the script move into a module"""
+    if not _movable_imports(script):
+        return None
+    functions = [one for one in script.functions() if one.name.value != "main"]
+    return _in_module(script, _closed(script, [*script.models(), *functions]), "common")
+
+
+@variation
+def epoch_in_function(script: Script, rng: Random) -> cst.Module | None:
+    """the loop over the batches becomes a function with the loader as a parameter"""
+    loops = script.training_loops()
+    return extracted(script, [loops[0]], script.fresh("run_epoch")) if loops else None
+
+
+@variation
+def step_in_function(script: Script, rng: Random) -> cst.Module | None:
+    """the body of the loop becomes a function"""
+    loops = script.training_loops()
+    return extracted(script, list(loops[0].body.body), script.fresh("train_step")) if loops else None  # type: ignore[arg-type]
+
+
+@variation
+def evaluation_in_function(script: Script, rng: Random) -> cst.Module | None:
+    """a loop that evaluates becomes a function"""
+    loops = script.evaluation_loops()
+    if not loops:
+        return None
+    above = script.parents[script.parents[loops[0]]]
+    whole = above if isinstance(above, cst.With) else loops[0]
+    return extracted(script, [whole], script.fresh("evaluate_model"))
+
+
+@variation
+def setup_in_function(script: Script, rng: Random) -> cst.Module | None:
+    """a function makes model and optimizer and returns them"""
+    suites = [one.body for one in script.nodes if isinstance(one, cst.Module | cst.IndentedBlock)]
+    for suite in suites:
+        marked = [
+            i
+            for i, one in enumerate(suite)
+            if isinstance(one, cst.SimpleStatementLine)
+            and isinstance(one.body[0], cst.Assign)
+            and any(isinstance(n, cst.Attribute) and n.attr.value == "parameters" for n in own_walk(one))
+        ]
+        if marked:
+            first = max(0, marked[0] - 1)
+            lines = list(suite[first : marked[-1] + 1])
+            if all(isinstance(one, cst.SimpleStatementLine) and not is_import(one) for one in lines):
+                return extracted(script, lines, script.fresh("set_up"))
+    return None
+
+
+def _main(script: Script) -> cst.FunctionDef | None:
+    """The function without parameters that trains, or calls what trains, and is called at the end."""
+    last = script.module.body[-1] if script.module.body else None
+    names = (
+        {n.func.value for n in walk(last) if isinstance(n, cst.Call) and isinstance(n.func, cst.Name)}
+        if last
+        else set()
+    )
+    found = [one for one in script.functions() if one.name.value in names and not one.decorators]
+    empty = [one for one in found if not one.params.params and not one.params.kwonly_params]
+    return empty[-1] if empty else None
+
+
+def _on_self(script: Script, function: cst.FunctionDef) -> Edits:
+    """The edits that make the function's variables attributes."""
+    edits: Edits = {}
+    for variable in script.variables(script.scope(function)).values():
+        assigned = [
+            s for s in variable.stores if isinstance(script.parents[s], cst.AssignTarget | cst.Element)
+        ]
+        nested = any(
+            isinstance(n, cst.Nonlocal | cst.Global) and variable.name in [i.name.value for i in n.names]
+            for n in walk(function)
+        )
+        shown = any(script.in_fstring(n) and _self_documenting(script, n) for n in variable.nodes)
+        if not variable.plain or not assigned or nested or shown or variable.name == "self":
+            continue
+        if any(
+            not isinstance(script.parents[s], cst.AssignTarget | cst.Element | cst.AugAssign | cst.For)
+            for s in variable.stores
+        ):
+            continue
+        for node in variable.nodes:
+            edits[node] = text_name(f"self.{variable.name}")
+    return edits
+
+
+def _self_documenting(script: Script, node: cst.CSTNode) -> bool:
+    found = script.enclosing(node, cst.FormattedStringExpression)
+    return isinstance(found, cst.FormattedStringExpression) and found.equal is not None
+
+
+@variation
+def main_in_class(script: Script, rng: Random) -> cst.Module | None:
+    """what `main()` does is a class with its variables on `self`, and methods `train` and `validate`"""
+    function = _main(script)
+    if function is None or script.dynamic or not isinstance(function.body, cst.IndentedBlock):
+        return None
+    edits = _on_self(script, function)
+    if not edits:
+        return None
+    kind = script.fresh("Trainer")
+
+    def edit(updated: Any) -> Any:
+        outer: Any = script.one(f"class {kind}:\n    def run(self):\n        pass")
+        method = outer.body.body[0].with_changes(body=updated.body)
+        made = outer.with_changes(
+            body=outer.body.with_changes(body=[method]), leading_lines=updated.leading_lines
+        )
+        call: Any = script.one(f"def {updated.name.value}():\n    return {kind}().run()")
+        return cst.FlattenSentinel([made, call.with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2)])
+
+    edits[function] = edit
+    made = script.edited(edits)
+    for name, evaluates in (("train", False), ("validate", True)):
+        made = _method(script.project.with_text(made.code), name, evaluates=evaluates) or made
+    return made
+
+
+def _method(project: Project, name: str, *, evaluates: bool) -> cst.Module | None:
+    """The first loop that trains, or evaluates, as a method of the class that it is in."""
+    script = Script(project)
+    loops = script.evaluation_loops() if evaluates else script.training_loops()
+    loops = [one for one in loops if script.class_of(script.function_of(one)) is not None]
+    if not loops:
+        return None
+    above = script.parents[script.parents[loops[0]]]
+    whole = above if evaluates and isinstance(above, cst.With) else loops[0]
+    return extracted(script, [whole], name, method=True)
+
+
+@variation
+def functions_in_class(script: Script, rng: Random) -> cst.Module | None:
+    """functions that train and evaluate become methods of a class"""
+    wanted = [
+        one
+        for one in script.functions()
+        if isinstance(one.body, cst.IndentedBlock)
+        and not one.decorators
+        and one.params.params
+        and (trains(one) or ".eval()" in script.code(one))
+    ]
+    if not wanted or script.dynamic or "spawn(" in script.text:
+        return None
+    variables = script.globals()
+    kind, object_name = script.fresh("Steps"), script.fresh("steps")
+    edits: Edits = {}
+    for one in wanted:
+        variable = variables[one.name.value]
+        if len(variable.scope[one.name.value]) != 1 or any(
+            not isinstance(script.parents[n], cst.Call) or script.parents[n].func is not n
+            for n in variable.loads  # type: ignore[attr-defined]
+        ):
+            return None
+        if any(isinstance(n, cst.Name) and n.value == "self" for n in walk(one)):
+            return None
+        for node in variable.loads:
+            edits[node] = text_name(f"{object_name}.{one.name.value}")
+    made_class: Any = script.one(f"class {kind}:\n    pass")
+    moved: dict[str, Any] = {}
+
+    def method(updated: Any) -> Any:
+        name = updated.name.value
+        first = cst.Param(cst.Name("self"))
+        moved[name] = updated.with_changes(
+            params=updated.params.with_changes(params=[first, *updated.params.params]),
+            leading_lines=[cst.EmptyLine(indent=False)] if moved else [],
+        )
+        if len(moved) < len(wanted):
+            return cst.RemoveFromParent()
+        whole = made_class.with_changes(
+            body=made_class.body.with_changes(body=list(moved.values())),
+            leading_lines=[cst.EmptyLine(indent=False)] * 2,
+        )
+        ready: Any = script.one(f"{object_name} = {kind}()")
+        return cst.FlattenSentinel(
+            [whole, ready.with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2)]
+        )
+
+    if _used_before(script, wanted):
+        return None
+    for one in wanted:
+        edits[one] = method
+    return script.edited(edits)
+
+
+def _used_before(script: Script, functions: Sequence[cst.FunctionDef]) -> bool:
+    """Whether statements of the module run one of the functions before the last of them is defined."""
+    last = script.line(functions[-1])
+    names = {one.name.value for one in functions}
+    return any(
+        isinstance(n, cst.Name) and n.value in names
+        for one in script.module.body
+        if script.line(one) < last and not isinstance(one, cst.FunctionDef | cst.ClassDef)
+        for n in own_walk(one)
+    )
+
+
+@variation
+def imports_in_function(script: Script, rng: Random) -> cst.Module | None:
+    """the script's `main` imports a library that only it uses"""
+    function = _main(script)
+    if function is None or not isinstance(function.body, cst.IndentedBlock):
+        return None
+    inside = {id(n) for n in walk(function)}
+    for one in script.module.body:
+        if (
+            not is_import(one)
+            or any(isinstance(n, cst.ImportStar) for n in walk(one))
+            or "__future__" in script.code(one)
+        ):
+            continue
+        names = {
+            v.name
+            for v in script.globals().values()
+            if any(getattr(a, "node", None) in one.body for a in v.scope[v.name])
+        }  # type: ignore[attr-defined]
+        uses = [n for name in names for n in script.globals()[name].loads]
+        single = len(names) == 1 and not script.code(one).startswith("import torch.")
+        if single and uses and all(id(n) in inside for n in uses):
+            code = script.code(one.with_changes(leading_lines=[]))  # type: ignore[call-arg]
+            at = 1 if is_docstring(function.body.body[0]) else 0
+            edits: Edits = {one: lambda updated: cst.RemoveFromParent()}
+            line = script.one(code)
+            edits[function.body] = lambda updated, line=line, at=at: updated.with_changes(
+                body=[*updated.body[:at], line, *updated.body[at:]]
+            )
+            return script.edited(edits)
+    return None
+
+
+@variation
+def definitions_behind_main(script: Script, rng: Random) -> cst.Module | None:
+    """functions stand behind `main` instead of before it"""
+    function = _main(script)
+    if function is None or not is_guard(script.module.body[-1]):
+        return None
+    body: list[Any] = list(script.module.body)
+    others = [
+        one
+        for one in script.functions()
+        if one is not function
+        and not one.decorators
+        and all(script.enclosing(n, cst.FunctionDef) for n in script.globals()[one.name.value].loads)
+    ]
+    if not others:
+        return None
+    kept = [one for one in body if one not in others]
+    return script.module.with_changes(body=[*kept[:-1], *others, kept[-1]])

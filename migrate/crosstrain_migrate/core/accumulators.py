@@ -303,18 +303,13 @@ def _only_adds(script: Script, cls: ast.ClassDef, method: str) -> bool:
             if not isinstance(node.op, ast.Add):
                 return False
         elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                text = written(_changed(target))
-                if not text.startswith("self."):
-                    continue
-                if _reads(node.value, text):  # self.sums[k] = self.sums.get(k, 0) + value
-                    if not (isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add)):
-                        return False
-                    added = True
+            changed = {written(_changed(target)) for target in node.targets}
+            if any(text.startswith("self.") and _reads(node.value, text) for text in changed):
+                return False  # self.total = f(self.total)
         elif isinstance(node, ast.Call) and root_of(node.func) == "self":
-            if not (isinstance(node.func, ast.Attribute) and node.func.attr in ("append", "extend", "get")):
+            if not (isinstance(node.func, ast.Attribute) and node.func.attr in ("append", "extend")):
                 return False
-            added |= node.func.attr != "get"
+            added = True
     return added
 
 

@@ -107,7 +107,7 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
     if mapped:  # their own meaning on several processes is the script's reference
         roles.data = [one for one in roles.data if mapping.is_shared_out(script, one)]
     evaluations = None if mapped else Evaluations(script, roles)
-    phases = [one.loop for one in evaluations.dealt if one.phase] if evaluations is not None else []
+    phases = evaluations.phases if evaluations is not None else []
     preparing = Preparing(plan, roles, accelerators, phases)
     preparing.run(models=not (mapped and mapping.has_wrapper(script)))
     dealt = []

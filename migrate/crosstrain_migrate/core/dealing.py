@@ -19,21 +19,28 @@ _NAMED_LIKE_DATA = re.compile(r"load|data|iter|batch|test|val|dev|set\b|dl\b|gen
 
 @dataclass(frozen=True)
 class Dealt:
-    """An evaluation whose batches are dealt. phase: the author's own test for training in this loop, or empty."""
+    """An evaluation whose batches are dealt.
+
+    phase: the author's own test for training in this loop, or empty. again: where the loader is named a second time,
+    `tqdm(loader) if shown else loader`.
+    """
 
     loop: ast.For
     frame: Frame
     source: ast.expr
     left: Left
     phase: str = ""
+    again: tuple[ast.expr, ...] = ()
 
 
 @dataclass(frozen=True)
 class Whole:
-    """An evaluation that every process does whole, and why."""
+    """An evaluation that every process does whole, and why. phase: as of `Dealt`; sources: what the loop reads."""
 
     loop: ast.For
     reason: str
+    phase: str
+    sources: tuple[ast.expr, ...]
 
 
 class Evaluations:
@@ -51,7 +58,12 @@ class Evaluations:
                 try:
                     self.dealt.append(self._deal(loop))
                 except Unsure as why:
-                    self.whole.append(Whole(loop, str(why)))
+                    self.whole.append(self._whole(loop, str(why)))
+
+    @property
+    def phases(self) -> list[ast.For]:
+        """The loops that train and evaluate, by a test of the author's."""
+        return [d.loop for d in self.dealt if d.phase] + [w.loop for w in self.whole if w.phase]
 
     # -- which loops evaluate ----------------------------------------------------------------------------------
 
@@ -155,13 +167,18 @@ class Evaluations:
         calls = self.script.direct_callers(frame)
         return bool(calls) and all(self._without_gradient(call, depth + 1) for call in calls)
 
+    def _whole(self, loop: ast.For, why: str) -> Whole:
+        sources = self.roles.sources(self.script.frame(loop), loop.iter)
+        phase = self.phase(loop) if self._trains(loop) else ""
+        return Whole(loop, why, phase if _is_one(sources) else "", tuple(sources))
+
     # -- whether one can be dealt ------------------------------------------------------------------------------
 
     def _deal(self, loop: ast.For) -> Dealt:
         frame = self.script.frame(loop)
         sources = self.roles.sources(frame, loop.iter)
         phase = self.phase(loop) if self._trains(loop) else ""
-        if len(sources) != 1:
+        if not _is_one(sources):
             raise Unsure("it goes over more than one iterable")
         found = Pass(self.script, frame, loop, phase)
         left = found.left()
@@ -171,7 +188,7 @@ class Evaluations:
         if running and not any(self._shown_behind(frame, loop, text) for text in running):
             raise Unsure("its result is shown inside the loop alone")
         left.sums = [text for text in left.sums if not self._adds_itself(frame, loop, text)]
-        return Dealt(loop, frame, sources[0], left, phase)
+        return Dealt(loop, frame, sources[0], left, phase, tuple(sources[1:]))
 
     def _shown_inside(self, loop: ast.For, names: list[str]) -> list[str]:
         """What calls in the loop show while it grows; a bar's own text may be a share."""
@@ -219,6 +236,13 @@ class Evaluations:
             if c.lineno > end and any(_mentions(a, text) for a in c.args)
         ]
         return any(adds_over_processes(self.script, call) for call in calls)
+
+
+def _is_one(sources: list[ast.expr]) -> bool:
+    """Whether all that a loop reads is one iterable, perhaps on both sides of a choice."""
+    return len({ast.unparse(one) for one in sources}) == 1 and (
+        len(sources) == 1 or not any(isinstance(n, ast.Call) for n in walk(sources[0]))
+    )
 
 
 def _mentions(node: ast.AST, text: str) -> bool:

@@ -13,8 +13,9 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
+from .accumulators import Left
 from .dealing import Dealt, Evaluations
-from .plan import Plan
+from .plan import CORE, Plan
 from .script import Frame, Script
 
 RULE, WHOLE = "CT601", "CT603"
@@ -37,6 +38,10 @@ class Merging:
             self._deal(one)
         for whole in self.found.whole:
             self._stays_whole(whole.loop, whole.reason)
+            if whole.phase:  # its training is dealt all the same
+                frame, (source, *again) = self.script.frame(whole.loop), whole.sources
+                one = Dealt(whole.loop, frame, source, Left(), whole.phase, tuple(again))
+                self._dealt_loader(one, self.accelerators.at(whole.loop), CORE, evaluates=False)
 
     def _stays_whole(self, loop: ast.For, reason: str) -> None:
         remedy = "nothing needs to be done; to share it, see `merge` in the documentation"
@@ -44,7 +49,7 @@ class Merging:
 
     def _deal(self, one: Dealt) -> None:
         trained = self.plan.is_replaced(one.source)
-        if self.accelerators.is_early(one.loop) or (trained and not one.phase):
+        if not one.phase and (trained or self.accelerators.is_early(one.loop)):
             reason = "it runs before the device is chosen" if not trained else "its loader is trained on too"
             self._stays_whole(one.loop, reason)
             return
@@ -69,10 +74,10 @@ class Merging:
                 code = f"{listed} = {accelerator}.merge({name}, {listed}{option})"
                 self.plan.after(one.loop, RULE, REASON, code, group)
 
-    def _dealt_loader(self, one: Dealt, accelerator: str, group: str) -> str:
-        """Plans the loader that the loop goes over; its name."""
+    def _dealt_loader(self, one: Dealt, accelerator: str, group: str, evaluates: bool = True) -> str:
+        """Plans the loader that the loop goes over; its name. evaluates: its evaluation is dealt too."""
         text = self.script.source(one.source)
-        made = f"{accelerator}.prepare_evaluation({text})"
+        made = f"{accelerator}.prepare_evaluation({text})" if evaluates else text
         if one.phase:
             made = f"{accelerator}.prepare({text}) if {one.phase} else {made}"
         anchor = self._anchor(one)
@@ -83,14 +88,15 @@ class Merging:
         is_here = self.script.frame(one.source) is one.frame
         header = self.script.statement(one.source) if is_here else one.loop
         self.plan.before(self._outwards(one, header), RULE, REASON, f"{name} = {made}", group)
-        self.plan.replace(one.source, RULE, "", name, group)
+        for source in (one.source, *one.again):
+            self.plan.replace(source, RULE, "", name, group)
         return name
 
     def _anchor(self, one: Dealt) -> ast.stmt:
         """Above the statement that first reads the loader in the loop's own block, or puts a bar over it."""
         text = written(one.source) if isinstance(one.source, ast.Name | ast.Attribute) else ""
-        place: ast.stmt = one.loop
-        suite = self.script.suite_of(one.loop)
+        place: ast.stmt = self._outwards(one, one.loop)
+        suite = self.script.suite_of(place)
         for store in self.script.stores(one.frame, text) if text else ():
             statement: ast.AST = self.script.statement(store)
             value = getattr(statement, "value", None)
@@ -140,11 +146,13 @@ class Merging:
             return False
         inside = set(map(id, walk(one.loop)))
         for read in self.script.reads(one.frame, name):
-            if id(read) in inside or read is one.source:
+            if id(read) in inside or read in (one.source, *one.again):
                 continue
             parent = self.script.parent(read)
             is_length = isinstance(parent, ast.Call) and last_name(parent.func) == "len"
-            if not is_length and not isinstance(parent, ast.Attribute | ast.Compare):
+            statement = self.script.statement(read)
+            is_bar = isinstance(statement, ast.Assign) and name in map(written, statement.targets)
+            if not is_length and not is_bar and not isinstance(parent, ast.Attribute | ast.Compare):
                 return False
         return True
 

@@ -150,6 +150,9 @@ class Roles:
     def _goes_backward(self, call: ast.Call) -> bool:
         if self.script.dotted(call.func) == "torch.autograd.backward":
             return True
+        if isinstance(call.func, ast.Name):
+            bound = self.script.values(self.script.frame(call), call.func.id)  # `go = loss.backward`
+            return any(isinstance(value, ast.Attribute) and value.attr == "backward" for value in bound)
         if not is_method(call, "backward") or not isinstance(call.func, ast.Attribute):
             return False
         of = call.func.value
@@ -166,7 +169,13 @@ class Roles:
             return True
         if isinstance(frame, ast.Module):
             return False
-        return any(self._steps_in(self.script.frame(call)) for call in self.script.callers(frame))
+        return any(self._steps_behind(call) for call in self.script.callers(frame))
+
+    def _steps_behind(self, call: ast.Call) -> bool:
+        """Whether a call's frame steps something in the same pass: the loops around the step are around the call too."""
+        loops = self.script.loops_around(call)
+        steps = (c for c in self.script.calls_in(self.script.frame(call)) if is_method(c, *STEPS))
+        return any(all(loop in loops for loop in self.script.loops_around(step)) for step in steps)
 
     def _steps_in(self, frame: Frame) -> bool:
         return any(is_method(call, *STEPS) for call in self.script.calls_in(frame))
@@ -399,7 +408,12 @@ class Roles:
             for one in found:
                 self._data.setdefault(one, Data(one, frame))
             return bool(found)
-        return self._behind_text(frame, written(iterator), 0)
+        if self._behind_text(frame, written(iterator), 0):
+            return True
+        if is_function_frame(frame) and written(iterator) in self.script.parameters(frame):
+            self._data.setdefault(iterator, Data(iterator, frame))
+            return True
+        return False
 
     def _behind_text(self, frame: Frame, text: str, depth: int) -> bool:
         """Finds what the iterator `text` of a frame goes over."""
@@ -414,7 +428,9 @@ class Roles:
         if not hit and depth < DEPTH and text in self.script.parameters(frame) and is_function_frame(frame):
             for given in self.script.direct_callers(frame):
                 argument = self.script.argument_for(given, frame, text)
-                if argument is not None:
+                if isinstance(argument, ast.Call):  # train(iter(loader))
+                    hit |= self._behind_iterator(self.script.frame(given), argument)
+                elif argument is not None:
                     hit |= self._behind_text(self.script.frame(given), written(argument), depth + 1)
         return hit
 

@@ -1,0 +1,58 @@
+"""Small scripts, converted in the process that tests: which lines come out, and that a second conversion changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+
+from crosstrain_migrate.core.conversion import Conversion, convert
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.results import Options
+
+PRELUDE = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
+"""
+
+
+@dataclass(frozen=True)
+class Trap:
+    """A script that was once converted wrongly.
+
+    lines: lines of the result, in this order. absent: parts of lines that must not come out. says: part of a note.
+    """
+
+    name: str
+    script: str
+    lines: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    says: str = ""
+
+    @property
+    def text(self) -> str:
+        return PRELUDE.lstrip() + dedent(self.script)
+
+
+def converted(text: str) -> Conversion:
+    return convert(text, "crosstrain", lambda rule, node: True)
+
+
+def check(trap: Trap) -> None:
+    """Asserts all that a trap says of its conversion."""
+    done = converted(trap.text)
+    after = [line.strip() for line in done.text.splitlines()]
+    at = 0
+    for line in trap.lines:
+        assert line in after[at:], f"{line!r} is not in its place:\n{done.text}"
+        at = after.index(line, at) + 1
+    for part in trap.absent:
+        assert part not in done.text, done.text
+    if trap.says:
+        assert any(trap.says in finding.reason for finding in done.findings), done.findings
+    else:
+        assert not [one for one in done.findings if one.severity.value == "refused"], done.findings
+    again = migrate_text(Path("script.py"), done.text, Options(centre="use"))
+    assert again.after == done.text, "a second conversion changes it"

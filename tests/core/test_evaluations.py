@@ -1,0 +1,274 @@
+"""Evaluations: which are dealt and merged, which stay whole, and where the loader is prepared."""
+
+from __future__ import annotations
+
+import pytest
+
+from .support import Trap, check
+
+TRAIN = """
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+train_loader, test_loader = DataLoader(data), DataLoader(test)
+for x, y in train_loader:
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+"""
+PREPARED = "test_loader = accelerator.prepare_evaluation(test_loader)"
+
+
+def after_training(name: str, script: str, *lines: str, absent: tuple[str, ...] = (), says: str = "") -> Trap:
+    return Trap(name, TRAIN + script, lines, absent, says)
+
+
+DEALT = [
+    after_training(
+        "sums, counts and lists",
+        """
+model.eval()
+total, right, answers = 0.0, 0, []
+with torch.no_grad():
+    for x, y in test_loader:
+        out = model(x)
+        total += F.cross_entropy(out, y).item()
+        right += (out.argmax(1) == y).sum().item()
+        answers.append(out)
+print(total / len(test_loader), right, torch.cat(answers).mean())
+""",
+        PREPARED,
+        "with torch.no_grad():",
+        "total, right, answers = accelerator.merge(test_loader, total, right, answers)",
+    ),
+    after_training(
+        "prepared once, outside the loop over epochs",
+        """
+for epoch in range(3):
+    hits = 0
+    with torch.no_grad():
+        for x, y in test_loader:
+            hits += (model(x).argmax(1) == y).sum().item()
+    print(hits)
+""",
+        PREPARED,
+        "for epoch in range(3):",
+        "hits = accelerator.merge(test_loader, hits)",
+    ),
+    after_training(
+        "not before it is made",
+        """
+for fold in folds:
+    test_loader = DataLoader(fold)
+    hits = 0
+    with torch.no_grad():
+        for x, y in test_loader:
+            hits += (model(x).argmax(1) == y).sum().item()
+    print(hits)
+""",
+        "for fold in folds:",
+        PREPARED,
+    ),
+    after_training(
+        "the index counts as in the original, and the last batch stays",
+        """
+@torch.no_grad()
+def evaluate():
+    total = 0.0
+    for i, (x, y) in enumerate(test_loader):
+        total += F.cross_entropy(model(x), y).item()
+        if i % 20 == 0:
+            torch.save(x, f"{i}.pt")
+    return total / i
+
+print(evaluate())
+""",
+        "evaluation_loader = accelerator.prepare_evaluation(test_loader)",
+        "for i, (x, y) in enumerate(evaluation_loader, evaluation_loader.start):",
+        'torch.save(x, f"{i}.pt")',
+        "total = accelerator.merge(evaluation_loader, total)",
+        "i = accelerator.merge(evaluation_loader, i, last=True)",
+    ),
+    after_training(
+        "a bar that one process puts over it",
+        """
+hits = 0
+if is_main_process():
+    test_loader = tqdm(test_loader)
+with torch.no_grad():
+    for x, y in test_loader:
+        hits += (model(x).argmax(1) == y).sum().item()
+print(hits)
+""",
+        PREPARED,
+        "if is_main_process():",
+        "hits = accelerator.merge(test_loader, hits)",
+    ),
+    after_training(
+        "a meter of an own class, by its attributes",
+        """
+class Averager:
+    def __init__(self):
+        self.total, self.n = 0.0, 0
+
+    def add(self, value, n):
+        self.total += value * n
+        self.n += n
+
+meter = Averager()
+with torch.no_grad():
+    for x, y in test_loader:
+        meter.add(F.cross_entropy(model(x), y).item(), len(y))
+print(meter.total / meter.n)
+""",
+        PREPARED,
+        "meter = accelerator.merge(test_loader, meter)",
+    ),
+    after_training(
+        "a feature bank",
+        """
+bank = []
+with torch.no_grad():
+    for x, _ in test_loader:
+        bank.append(model(x))
+bank = torch.cat(bank)
+print(bank.mean())
+""",
+        PREPARED,
+        "bank = accelerator.merge(test_loader, bank)",
+        "bank = torch.cat(bank)",
+    ),
+    after_training(
+        "names of a comprehension are not the loop's",
+        """
+sums = {}
+hits = 0
+with torch.no_grad():
+    for x, y in test_loader:
+        for k, v in losses(x, y).items():
+            hits += v
+print([k for k, v in pairs.items()], hits)
+""",
+        "hits = accelerator.merge(test_loader, hits)",
+        absent=("last=True",),
+    ),
+    Trap(
+        "one loop for both phases, prepared by the author's own test",
+        """
+        def run(model, loader, optimizer=None):
+            train = optimizer is not None
+            total = 0.0
+            with torch.set_grad_enabled(train):
+                for x, y in loader:
+                    loss = F.cross_entropy(model(x), y)
+                    if train:
+                        optimizer.zero_grad()
+                        loss.backward()
+                        optimizer.step()
+                    total += loss.item()
+            return total / len(loader)
+
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        run(model, DataLoader(data), optimizer)
+        print(run(model, DataLoader(test)))
+        """,
+        (
+            "loader = accelerator.prepare(loader) if train else accelerator.prepare_evaluation(loader)",
+            "total = accelerator.merge(loader, total)",
+            "model, optimizer = accelerator.prepare(model, optimizer)",
+        ),
+        ("loader = accelerator.prepare(loader)\n",),
+    ),
+]
+
+WHOLE = [
+    after_training(
+        "shown in the loop alone",
+        """
+model.eval()
+right, total = 0, 0
+for i, (x, y) in enumerate(test_loader):
+    right += (model(x).argmax(1) == y).sum().item()
+    total += len(y)
+    progress_bar(i, len(test_loader), "%.3f" % (100. * right / total))
+""",
+        absent=("prepare_evaluation",),
+        says="shown inside the loop alone",
+    ),
+    after_training(
+        "a list of sums",
+        """
+hits = [0.0] * 10
+with torch.no_grad():
+    for x, y in test_loader:
+        hits[int(y[0])] += (model(x).argmax(1) == y).sum().item()
+print(hits)
+""",
+        absent=("prepare_evaluation",),
+        says="list of sums",
+    ),
+    after_training(
+        "broken off",
+        """
+hits = 0
+with torch.no_grad():
+    for x, y in test_loader:
+        hits += (model(x).argmax(1) == y).sum().item()
+        if hits > 100:
+            break
+print(hits)
+""",
+        absent=("prepare_evaluation",),
+        says="breaks off",
+    ),
+    after_training(
+        "a meter that lives longer than the pass",
+        """
+class Averager:
+    def __init__(self):
+        self.n = 0
+
+    def add(self, n):
+        self.n += n
+
+meter = Averager()
+for epoch in range(3):
+    with torch.no_grad():
+        for x, y in test_loader:
+            meter.add(len(y))
+print(meter.n)
+""",
+        absent=("prepare_evaluation",),
+        says="not made for this pass",
+    ),
+    after_training(
+        "a state that is carried from batch to batch",
+        """
+state, hits = None, 0
+with torch.no_grad():
+    for x, y in test_loader:
+        out, state = model(x, state)
+        hits += (out.argmax(1) == y).sum().item()
+print(hits)
+""",
+        absent=("prepare_evaluation",),
+        says="carried",
+    ),
+    after_training(
+        "samples that are drawn",
+        """
+hits = 0
+with torch.no_grad():
+    for x, y in test_loader:
+        hits += (model(x + torch.randn(4)).argmax(1) == y).sum().item()
+print(hits)
+""",
+        absent=("prepare_evaluation",),
+        says="draws random numbers",
+    ),
+]
+
+
+@pytest.mark.parametrize("trap", [*DEALT, *WHOLE], ids=lambda trap: trap.name)
+def test_evaluations(trap: Trap) -> None:
+    check(trap)

@@ -1,0 +1,108 @@
+"""Numbers of training: added, averaged, merged, or left to the main process; those that meet, together."""
+
+from __future__ import annotations
+
+import pytest
+
+from .support import Trap, check
+
+HEAD = """
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(data)
+total, right, rows, steps, losses = 0.0, 0, 0, 0, []
+for x, y in loader:
+    out = model(x)
+    loss = {loss}
+    loss.backward()
+    optimizer.step()
+"""
+LOCAL = "main process's own"
+
+
+def training(
+    name: str,
+    body: str,
+    behind: str,
+    *lines: str,
+    absent: tuple[str, ...] = (),
+    says: str = "",
+    loss: str = "F.cross_entropy(out, y)",
+) -> Trap:
+    return Trap(name, HEAD.format(loss=loss) + f"    {body}\n{behind}\n", lines, absent, says)
+
+
+TRAPS = [
+    training(
+        "batch means",
+        "total += loss.item()",
+        "print(total / len(loader))",
+        'total = accelerator.reduce(total, "mean")',
+    ),
+    training(
+        "batch means of a loader that is named like a data set",
+        "total += loss.detach()",
+        "print(total / len(loader))",
+        'total = accelerator.reduce(total, "mean")',
+    ),
+    training(
+        "sums over rows and counts",
+        "total += loss.item() * len(y); right += (out.argmax(1) == y).sum().item(); rows += y.size(0)",
+        "print(total / rows, right / rows)",
+        'total, right, rows = accelerator.reduce((total, right, rows), "sum")',
+    ),
+    training(
+        "counts that are shown undivided",
+        "right += (out.argmax(1) == y).sum().item(); rows += len(y)",
+        'print(f"{right} of {rows}")',
+        'right, rows = accelerator.reduce((right, rows), "sum")',
+    ),
+    training(
+        "a count of steps is alike",
+        "total += loss.item(); steps += 1",
+        "print(total / steps)",
+        'total = accelerator.reduce(total, "mean")',
+        absent=("reduce((total, steps)",),
+    ),
+    training(
+        "a loss that is a sum",
+        "total += loss.item()",
+        "print(total / len(loader.dataset))",
+        'accelerator = Accelerator(loss_reduction="sum")',
+        'total = accelerator.reduce(total, "sum")',
+        loss='F.mse_loss(out, y, reduction="sum") + 0.5 * out.pow(2).sum()',
+    ),
+    training(
+        "a list of which the mean is read",
+        "losses.append(loss.item())",
+        "print(sum(losses) / len(losses))",
+        "losses = accelerator.merge(loader, losses)",
+    ),
+    training(
+        "a list that is kept",
+        "losses.append(loss.item())",
+        "plot(losses)",
+        absent=("merge(", "reduce("),
+        says=LOCAL,
+    ),
+    training(
+        "numbers that meet are global together or not at all",
+        "right += lam * hits(out, y); rows += len(y)",
+        "print(100. * right / rows)",
+        absent=("merge(", "reduce("),
+        says=LOCAL,
+    ),
+    training(
+        "batch means that are divided by a number of rows",
+        "total += loss.item()",
+        "print(total / len(loader.dataset))",
+        absent=("merge(", "reduce("),
+        says=LOCAL,
+    ),
+    training("not shown", "total += loss.item()", "done = True", absent=("merge(", "reduce(")),
+]
+
+
+@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
+def test_numbers(trap: Trap) -> None:
+    check(trap)

@@ -1,0 +1,222 @@
+"""Where what trains is prepared: in the scope that binds it, once, jointly where one place can."""
+
+from __future__ import annotations
+
+import pytest
+
+from .support import Trap, check
+
+TRAPS = [
+    Trap(
+        "globals that functions train with",
+        """
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train_loader = DataLoader(data)
+
+        def train(epoch):
+            model.train()
+            for x, y in train_loader:
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+
+        for epoch in range(3):
+            train(epoch)
+        """,
+        (
+            "def train(epoch):",
+            "for x, y in train_loader:",
+            "model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)",
+            "for epoch in range(3):",
+        ),
+    ),
+    Trap(
+        "a function that is given another optimizer at each call",
+        """
+        def train(model, loader, optimizer):
+            for x, y in loader:
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+        head = torch.optim.SGD(model[1].parameters(), lr=0.1)
+        whole = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = DataLoader(data)
+        train(model, loader, head)
+        train(model, loader, whole)
+        """,
+        (
+            "for x, y in loader:",
+            "model, head, whole, loader = accelerator.prepare(model, head, whole, loader)",
+            "train(model, loader, head)",
+        ),
+    ),
+    Trap(
+        "a variable that is bound anew between two calls",
+        """
+        def train(model, loader, optimizer):
+            for x, y in loader:
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+
+        model = nn.Linear(4, 2)
+        loader = DataLoader(data)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(model, loader, optimizer)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        train(model, loader, optimizer)
+        """,
+        (
+            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+            "optimizer = torch.optim.SGD(model.parameters(), lr=0.01)",
+            "optimizer = accelerator.prepare(optimizer)",
+            "train(model, loader, optimizer)",
+        ),
+    ),
+    Trap(
+        "attributes that __init__ binds",
+        """
+        class Trainer:
+            def __init__(self, model, loader):
+                self.model = model
+                self.loader = loader
+                self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+                self.epoch = 0
+
+            def train_one_epoch(self):
+                self.model.train()
+                for x, y in self.loader:
+                    loss = F.cross_entropy(self.model(x), y)
+                    self.optimizer.zero_grad()
+                    loss.backward()
+                    self.optimizer.step()
+
+        trainer = Trainer(nn.Linear(4, 2), DataLoader(data))
+        for epoch in range(3):
+            trainer.train_one_epoch()
+        """,
+        (
+            "self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)",
+            "self.model, self.optimizer, self.loader = accelerator.prepare(",
+            "self.epoch = 0",
+        ),
+    ),
+    Trap(
+        "the optimizer of a closure, in the scope around it",
+        """
+        def make_step(model, optimizer):
+            def step(x, y):
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+            return step
+
+        def main():
+            model = nn.Linear(4, 2)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            step = make_step(model, optimizer)
+            loader = DataLoader(data)
+            for x, y in loader:
+                step(x, y)
+
+        main()
+        """,
+        (
+            "def make_step(model, optimizer):",
+            "model, optimizer = accelerator.prepare(model, optimizer)",
+            "step = make_step(model, optimizer)",
+        ),
+    ),
+    Trap(
+        "a loader that is a parameter, from a factory",
+        """
+        from factory import make
+
+        def train(model, loader, optimizer):
+            for x, y in loader:
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+
+        model, optimizer = make("model")
+        train(model, make("loader"), optimizer)
+        """,
+        (
+            "loader = accelerator.prepare(loader)",
+            "for x, y in loader:",
+            "optimizer = accelerator.prepare(optimizer)",
+        ),
+    ),
+    Trap(
+        "a loader that an evaluation reads too stays as it is",
+        """
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = DataLoader(data)
+        for x, y in loader:
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+        for x, y in loader:
+            show(model(x))
+        """,
+        ("for x, y in accelerator.prepare(loader):", "for x, y in loader:"),
+        ("loader = accelerator",),
+    ),
+    Trap(
+        "parts of a model are prepared with the whole",
+        """
+        body, head = nn.Linear(4, 4), nn.Linear(4, 2)
+        net = nn.Sequential(body, head)
+        optimizer = torch.optim.SGD([{"params": body.parameters()}, {"params": head.parameters()}], lr=0.1)
+        loader = DataLoader(data)
+        net.train()
+        for x, y in loader:
+            loss = F.cross_entropy(net(x), y)
+            loss.backward()
+            optimizer.step()
+        """,
+        ("net, optimizer, loader = accelerator.prepare(net, optimizer, loader)",),
+    ),
+    Trap(
+        "batches of a generator, read by next",
+        """
+        def forever(loader):
+            while True:
+                yield from loader
+
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        batches = forever(DataLoader(data))
+        for step in range(100):
+            x, y = next(batches)
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+        """,
+        ("batches = accelerator.prepare(forever(DataLoader(data)))", "x, y = next(batches)"),
+    ),
+    Trap(
+        "nothing that every process could share",
+        """
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for epoch in range(100):
+            loss = F.mse_loss(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+        """,
+        ("model, optimizer = accelerator.prepare(model, optimizer)", "for epoch in range(100):"),
+        says="every process trains on the same data",
+    ),
+]
+
+
+@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
+def test_prepare(trap: Trap) -> None:
+    check(trap)

@@ -1,0 +1,266 @@
+"""What trains, by use: optimizers, and the data of the training loop, wherever they were made."""
+
+from __future__ import annotations
+
+import pytest
+
+from .support import Trap, check, converted
+
+MODEL = """
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+STEP = """
+            loss = F.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+"""
+
+TRAPS = [
+    Trap(
+        "a loader of each session, in a loop that looks like data",
+        f"""
+        {MODEL.replace(chr(10), chr(10) + " " * 8)}
+        for session in sessions:
+            loader = DataLoader(session, batch_size=8)
+            for x, y in loader:
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+        """,
+        (
+            "model, optimizer = accelerator.prepare(model, optimizer)",
+            "loader = accelerator.prepare(loader)",
+            "for x, y in loader:",
+        ),
+        ("prepare(sessions)",),
+    ),
+    Trap(
+        "chunks of a batch are no data",
+        """
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = DataLoader(data, batch_size=8)
+        for x, y in loader:
+            optimizer.zero_grad()
+            parts = x.chunk(2)
+            targets = y.chunk(2)
+            for a, b in zip(parts, targets):
+                loss = F.cross_entropy(model(a), b)
+                (loss * 0.5).backward()
+            optimizer.step()
+        """,
+        (
+            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+            "accelerator.backward(loss * 0.5)",
+        ),
+        ("prepare(parts", "prepare(targets"),
+    ),
+    Trap(
+        "a bar that is one thing or another",
+        """
+        def run(model, loader, optimizer, is_train):
+            bar = tqdm(enumerate(loader)) if is_train else enumerate(loader)
+            for i, (x, y) in bar:
+                loss = F.cross_entropy(model(x), y)
+                if is_train:
+                    loss.backward()
+                    optimizer.step()
+
+        run(model, train_loader, optimizer, True)
+        run(model, test_loader, optimizer, False)
+        """,
+        (
+            "loader = accelerator.prepare(loader) if is_train else loader",
+            "bar = tqdm(enumerate(loader)) if is_train else enumerate(loader)",
+        ),
+        says="evaluated whole",
+    ),
+    Trap(
+        "a step function that is passed on",
+        """
+        def step(x, y):
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+
+        def fit(batches, step_fn):
+            for x, y in batches:
+                step_fn(x, y)
+
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train_batches = DataLoader(data, batch_size=8)
+        fit(train_batches, step)
+        """,
+        (
+            "model, optimizer = accelerator.prepare(model, optimizer)",
+            "fit(accelerator.prepare(train_batches), step)",
+        ),
+    ),
+    Trap(
+        "an iterator that is a parameter",
+        """
+        def train(model, optimizer, iterator):
+            for step in range(100):
+                x, y = next(iterator)
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = DataLoader(data, batch_size=8)
+        train(model, optimizer, iter(loader))
+        """,
+        ("x, y = next(iterator)", "train(model, optimizer, iter(accelerator.prepare(loader)))"),
+    ),
+    Trap(
+        "a wrapper class that starts its loader again for ever",
+        """
+        class Endless:
+            def __init__(self, loader):
+                self.loader = loader
+                self.batches = iter(self.loader)
+
+            def next(self):
+                try:
+                    return next(self.batches)
+                except StopIteration:
+                    self.batches = iter(self.loader)
+                    return next(self.batches)
+
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        source = Endless(DataLoader(data, batch_size=8))
+        for step in range(100):
+            x, y = source.next()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+        """,
+        (
+            "self.batches = iter(accelerator.prepare(self.loader))",
+            "self.batches = iter(accelerator.prepare(self.loader))",
+        ),
+    ),
+    Trap(
+        "a module that counts epochs is no optimizer",
+        """
+        class Trainer:
+            def __init__(self, model, loss, loader):
+                self.model = model
+                self.loss = loss
+                self.loader = loader
+                self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+            def train(self):
+                self.loss.step()
+                for x, y in self.loader:
+                    loss = self.loss(self.model(x), y)
+                    self.optimizer.zero_grad()
+                    loss.backward()
+                    self.optimizer.step()
+
+        Trainer(nn.Linear(4, 2), Counting(), DataLoader(data)).train()
+        """,
+        (
+            "self.optimizer, self.loader = accelerator.prepare(self.optimizer, self.loader)",
+            "def train(self):",
+        ),
+        ("prepare(self.loss",),
+    ),
+    Trap(
+        "slices of a range are the batches, epochs are not",
+        """
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for epoch in range(0, 10, 1):
+            for start in range(0, len(data), 8):
+                loss = F.mse_loss(model(data[start:start + 8]), target[start:start + 8])
+                loss.backward()
+                optimizer.step()
+        """,
+        ("for epoch in range(0, 10, 1):", "for start in accelerator.prepare(range(0, len(data), 8)):"),
+    ),
+    Trap(
+        "pieces of a batch are not the batches",
+        """
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = DataLoader(data, batch_size=64)
+        for x, y in loader:
+            for start in range(0, x.shape[0], 8):
+                loss = F.mse_loss(model(x[start:start + 8]), y[start:start + 8])
+                loss.backward()
+            optimizer.step()
+        """,
+        (
+            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+            "for start in range(0, x.shape[0], 8):",
+        ),
+    ),
+    Trap(
+        "an attack on the inputs does not train",
+        """
+        def evaluate(model, loader):
+            wrong = 0
+            for x, y in loader:
+                x.requires_grad_()
+                F.cross_entropy(model(x), y).backward()
+                wrong += (model(x + 0.1 * x.grad.sign()).argmax(1) != y).sum().item()
+            return wrong
+
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train_loader, test_loader = DataLoader(data), DataLoader(test)
+        for x, y in train_loader:
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+        print(evaluate(model, test_loader))
+        """,
+        (
+            "model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)",
+            "for x, y in train_loader:",
+        ),
+        ("accelerator.backward(F.cross", "prepare(loader)"),
+    ),
+    Trap(
+        "optimizers of a dictionary, stepped by a scaler",
+        """
+        models = {"g": nn.Linear(4, 2), "d": nn.Linear(2, 1)}
+        optimizers = {k: torch.optim.Adam(m.parameters()) for k, m in models.items()}
+        scaler = torch.amp.GradScaler("cuda")
+        loader = DataLoader(data, batch_size=8)
+        for x in islice(loader, 100):
+            loss = models["d"](models["g"](x)).mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizers["g"])
+            scaler.step(optimizers["d"])
+            scaler.update()
+        """,
+        ("accelerator.prepare(optimizers['g'], optimizers['d'])", "accelerator.backward(scaler.scale(loss))"),
+    ),
+]
+
+
+@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
+def test_roles(trap: Trap) -> None:
+    check(trap)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "for epoch in range(3):\n    env.step(action)\n    logger.step()\n",
+        "x = torch.zeros(3, requires_grad=True)\nx.sum().backward()\nprint(x.grad)\n",
+    ],
+    ids=["no backward", "no step"],
+)
+def test_left_alone(script: str) -> None:
+    """What does not train is not touched."""
+    done = converted(script)
+    assert done.text == script
+    assert not done.trains

@@ -103,7 +103,11 @@ def _by_argument(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.
     if not isinstance(node, ast.Call) or script.dotted(node.func) != "torch.device" or len(node.args) != 1:
         return None
     given = node.args[0]
-    if isinstance(given, ast.IfExp) and _asks_availability(given.test) and side_of(script, given.orelse) == "cpu":
+    if (
+        isinstance(given, ast.IfExp)
+        and _asks_availability(given.test)
+        and side_of(script, given.orelse) == "cpu"
+    ):
         given = given.body
     if isinstance(given, ast.Attribute) and isinstance(given.value, ast.Name):
         return f'str({written(given)}) == "cpu"', node

@@ -148,7 +148,9 @@ class Devices:
         """Whether a test asks for CUDA, by itself or by a variable."""
         if isinstance(test, ast.Name):
             frame = self.script.frame(test)
-            values = self.script.values(frame, test.id) or self.script.values(self.script.module(test), test.id)
+            values = self.script.values(frame, test.id) or self.script.values(
+                self.script.module(test), test.id
+            )
             return bool(values) and all("is_available" in ast.unparse(value) for value in values)
         return _ASKS_FOR_CUDA.search(ast.unparse(test)) is not None
 

@@ -37,13 +37,13 @@ def device_choice(script: Script, roles: Roles, home: Frame) -> Choice | None:
 def _on_the_way(script: Script, roles: Roles) -> list[Frame]:
     """The script's own file and those of its functions that are called once, on the way to the training."""
     found: list[Frame] = [script.entry]
-    work = [one.frame for one in roles.backwards] + [one.frame for one in roles.optimizers]
+    work: list[Frame] = list(roles.frames)
     seen = set(work)
     while work:
         frame = work.pop()
         calls = script.callers(frame) if is_function_frame(frame) else []
-        is_once = len(calls) == 1 and not script.loops_around(calls[0])
-        if is_once and script.is_entry(frame) and script.class_of(frame) is None:
+        once = len(calls) == 1 and script.class_of(frame) is None and not script.loops_around(calls[0])
+        if once and script.is_entry(frame):
             found.append(frame)
         for call in calls:
             caller = script.frame(call)

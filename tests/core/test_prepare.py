@@ -184,6 +184,26 @@ TRAPS = [
         ("net, optimizer, loader = accelerator.prepare(net, optimizer, loader)",),
     ),
     Trap(
+        "a model is prepared once, where DataParallel was",
+        """
+        def main():
+            model = nn.Linear(4, 2)
+            model = nn.DataParallel(model).cuda()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            loader = DataLoader(data)
+            for x, y in loader:
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+
+        main()
+        """,
+        (
+            "model = accelerator.prepare(model).to(accelerator.device)",
+            "optimizer, loader = accelerator.prepare(optimizer, loader)",
+        ),
+    ),
+    Trap(
         "batches of a generator, read by next",
         """
         def forever(loader):

@@ -153,7 +153,8 @@ class Preparing:
     def _is_wrapped(self, frame: Frame, text: str) -> bool:
         """Whether a model is prepared where DataParallel is applied to it."""
         values = self.script.values(frame, text)
-        return any(isinstance(v, ast.Call) and self.script.last(v.func) == "DataParallel" for v in values)
+        calls = [n for value in values for n in walk(value) if isinstance(n, ast.Call)]
+        return any(self.script.last(call.func) == "DataParallel" for call in calls)
 
     # -- upwards through parameters ----------------------------------------------------------------------------
 

@@ -241,20 +241,13 @@ class Accelerators:
         """The functions that run before the script has chosen its device."""
         if self.choice is None:
             return set()
-        last = place_of(self.choice.before)
-        before = [s for s in self.choice.frame.body if place_of(s) < last and not is_main_test(s)]
-        before += [s for s in self.script.suite_of(self.choice.before) if place_of(s) < last]
-        before += [
-            s
-            for module in self.script.modules
-            for s in module.body
-            if not isinstance(s, (*FUNCTIONS, ast.ClassDef)) and not is_main_test(s)
-        ]
-        found = self._functions_called_in(before)
-        found.discard(self.choice.frame)
-        return found
+        home, last = self.choice.frame, place_of(self.choice.before)
+        before = [s for s in (*home.body, *self.script.suite_of(self.choice.before)) if place_of(s) < last]
+        before += [s for module in self.script.modules if module is not home for s in module.body]
+        running = [s for s in before if not isinstance(s, (*FUNCTIONS, ast.ClassDef)) and not is_main_test(s)]
+        return self._functions_called_in(running, without=home)
 
-    def _functions_called_in(self, statements: list[ast.stmt]) -> set[Frame]:
+    def _functions_called_in(self, statements: list[ast.stmt], without: Frame | None = None) -> set[Frame]:
         found: set[Frame] = set()
         work: list[ast.AST] = list(statements)
         while work:
@@ -266,7 +259,7 @@ class Accelerators:
                 for cls in self.script.classes(name):
                     functions += [m for m in self.script.methods(cls) if m.name == "__init__"]
                 for function in functions:
-                    if function not in found:
+                    if function not in found and function is not without:
                         found.add(function)
                         work.append(function)
         return found

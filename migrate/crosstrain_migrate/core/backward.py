@@ -104,7 +104,10 @@ def _makes_mean(script: Script, value: ast.expr) -> bool:
 
 
 def loss_of(call: ast.Call) -> ast.expr:
-    return call.args[0] if call.args and not is_method(call, "backward") else call.func.value  # type: ignore[attr-defined]
+    """What a backward starts from; the function itself where that is a bound method in a variable."""
+    if call.args and not is_method(call, "backward"):
+        return call.args[0]
+    return call.func.value if isinstance(call.func, ast.Attribute) else call.func
 
 
 # Of what the terms of a loss are: a loss function's `reduction="sum"`, a plain `.sum()`, which alone may be one over

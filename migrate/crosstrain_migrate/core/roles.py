@@ -150,6 +150,9 @@ class Roles:
     def _goes_backward(self, call: ast.Call) -> bool:
         if self.script.dotted(call.func) == "torch.autograd.backward":
             return True
+        if isinstance(call.func, ast.Name):
+            bound = self.script.values(self.script.frame(call), call.func.id)  # `go = loss.backward`
+            return any(isinstance(value, ast.Attribute) and value.attr == "backward" for value in bound)
         if not is_method(call, "backward") or not isinstance(call.func, ast.Attribute):
             return False
         of = call.func.value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .support import Trap, check
+from .support import Trap, check, converted
 
 TRAPS = [
     Trap(
@@ -240,3 +240,9 @@ TRAPS = [
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
 def test_prepare(trap: Trap) -> None:
     check(trap)
+
+
+def test_a_model_is_known_where_it_is_held() -> None:
+    """A notebook's launch takes the trained weights home: it must know the model of the cell, not the parameter's name."""
+    done = converted(TRAPS[1].text)
+    assert ("model", "module") in [(fact.name, fact.role) for fact in done.roles]

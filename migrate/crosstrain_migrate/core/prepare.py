@@ -59,6 +59,8 @@ class Preparing:
         by_frame: dict[Frame, list[Held]] = defaultdict(list)
         for one in dict.fromkeys(held):
             by_frame[one.frame].append(one)
+            if one.kind == "model":
+                self.plan.models.append((one.text, one.use))
         for frame, those in by_frame.items():
             self._prepare_in(frame, self._in_init(frame, those))
         for data in self.in_place:

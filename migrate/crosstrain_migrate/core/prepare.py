@@ -59,6 +59,8 @@ class Preparing:
         by_frame: dict[Frame, list[Held]] = defaultdict(list)
         for one in dict.fromkeys(held):
             by_frame[one.frame].append(one)
+            if one.kind == "model":
+                self.plan.models.append((one.text, one.use))
         for frame, those in by_frame.items():
             self._prepare_in(frame, self._in_init(frame, those))
         for data in self.in_place:
@@ -162,7 +164,8 @@ class Preparing:
     def _is_wrapped(self, frame: Frame, text: str) -> bool:
         """Whether a model is prepared where DataParallel is applied to it."""
         values = self.script.values(frame, text)
-        return any(isinstance(v, ast.Call) and self.script.last(v.func) == "DataParallel" for v in values)
+        calls = [n for value in values for n in walk(value) if isinstance(n, ast.Call)]
+        return any(self.script.last(call.func) == "DataParallel" for call in calls)
 
     # -- upwards through parameters ----------------------------------------------------------------------------
 

@@ -148,3 +148,20 @@ if __name__ == "__main__":
     after = converted(text)
     assert "    accelerator = Accelerator(cpu=options.cpu)\n    device = accelerator.device" in after
     assert after.count("Accelerator(") == 1
+
+
+@pytest.mark.parametrize("end", ["", "if __name__ == '__main__':\n    import fire\n    fire.Fire()\n"])
+def test_a_file_whose_functions_are_called_from_outside(end: str) -> None:
+    text = """import torch
+from torch.utils.data import DataLoader
+
+def train(**options):
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader([], 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+"""
+    assert "def train(**options):\n    accelerator = Accelerator()" in converted(text + end)

@@ -280,7 +280,10 @@ class Script:
         """The functions of a script that does nothing by itself: another program, an installed command, calls them."""
         definitions = (*FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
         acts = [s for s in self.entry.body if not isinstance(s, definitions)]
-        if any(isinstance(node, ast.Call) for statement in acts for node in walk(statement)):
+        calls = [node for statement in acts for node in walk(statement) if isinstance(node, ast.Call)]
+        if any(
+            last_name(call.func) != "Fire" or call.args for call in calls
+        ):  # `fire.Fire()` calls any of them
             return []
         return [s for s in self.entry.body if isinstance(s, FUNCTIONS)]
 

@@ -143,3 +143,18 @@ def test_a_choice_of_the_cpu_that_cannot_be_kept_is_said() -> None:
 def test_nothing_is_said_of_what_asks_for_a_gpu_alone() -> None:
     text = script(before='device = torch.device("cuda" if torch.cuda.is_available() else "cpu")')
     assert not [one for one in conversion(text).findings if one.rule == "CT105"]
+
+
+def test_every_arm_of_a_choice_is_the_accelerators() -> None:
+    code = """if torch.cuda.is_available():
+        device = torch.device("cuda")
+    elif torch.backends.mps.is_available():
+        device = torch.device("mps")
+    else:
+        device = torch.device("cpu")"""
+    assert converted(script(before=code)).count("device = accelerator.device") == 3
+
+
+def test_a_variable_that_asks_for_cuda_is_a_guard() -> None:
+    code = "gpu = torch.cuda.is_available()\n    if gpu:\n        torch.cuda.synchronize()"
+    assert code in converted(script(before=code))

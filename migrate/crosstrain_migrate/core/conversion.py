@@ -94,7 +94,7 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
     if not mapped and not options and (loss := unseen_loss(script, roles)) is not None:
         plan.assume("mean", "CT202", loss, "the loss is a mean over the rows of the batch")
     trial = Accelerators(Plan(script, runtime), roles, None, options)
-    choice = device_choice(script, trial.home)
+    choice = device_choice(script, roles, trial.home)
     if choice is not None and (mapped or not choice.code):
         plan.note(
             "CT105",
@@ -112,6 +112,7 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
     preparing.run(models=not (mapped and mapping.has_wrapper(script)))
     dealt = []
     plan_backward(plan, roles, accelerators)
+    mapping.plan_data_parallel(plan, accelerators)
     if evaluations is None:
         steps = mapping.Mapping(plan, accelerators)
         steps.run()
@@ -121,7 +122,6 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
         merging.run()
         dealt = merging.loops
         TrainingNumbers(plan, roles, accelerators).run(dealt)
-        mapping.plan_data_parallel(plan, accelerators)
         Devices(plan, accelerators).run()
     if not mapped:
         plan_clipping(plan, roles, accelerators)

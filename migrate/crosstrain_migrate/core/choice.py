@@ -37,14 +37,14 @@ def device_choice(script: Script, roles: Roles, home: Frame) -> Choice | None:
 def _on_the_way(script: Script, roles: Roles) -> list[Frame]:
     """The script's own file and those of its functions that are called once, on the way to the training."""
     found: list[Frame] = [script.entry]
-    work: list[Frame] = [one.frame for one in (*roles.backwards, *roles.optimizers)]
+    work: list[Frame] = list(roles.frames)
     seen = set(work)
     while work:
         frame = work.pop()
         calls = script.callers(frame) if is_function_frame(frame) else []
-        if len(calls) == 1 and is_function_frame(frame) and script.class_of(frame) is None:
-            if script.is_entry(frame) and not script.loops_around(calls[0]):
-                found.append(frame)
+        once = len(calls) == 1 and script.class_of(frame) is None and not script.loops_around(calls[0])
+        if once and script.is_entry(frame):
+            found.append(frame)
         for call in calls:
             caller = script.frame(call)
             if caller not in seen:

@@ -54,6 +54,7 @@ def script(before: str = "pass", inside: str = "pass") -> str:
         ("ones = torch.cuda.FloatTensor(3)", "ones = torch.FloatTensor(3).to(accelerator.device)"),
         ("torch.cuda.empty_cache()", "if torch.cuda.is_available():\n        torch.cuda.empty_cache()"),
         ("torch.cuda.set_device(0)", "torch.cuda.set_device(accelerator.device)"),
+        ("torch.cuda.set_device(args.gpu)", "torch.cuda.set_device(accelerator.device)"),
     ],
 )
 def test_what_chooses_a_gpu(code: str, becomes: str) -> None:

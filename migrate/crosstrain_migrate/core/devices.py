@@ -48,6 +48,7 @@ class Devices:
         self.script: Script = plan.script
         self.accelerators = accelerators
         self.ordinals = ordinals or set()
+        self._is_mapped = ordinals is not None
         self._whole: set[ast.AST] = set()  # expressions that are replaced with all that is in them
 
     def run(self) -> None:
@@ -127,7 +128,7 @@ class Devices:
         """`torch.cuda.synchronize()` and the like, where there is CUDA."""
         statement = self.script.statement(call)
         for number in call.args[:1] if last_name(call.func) == "set_device" else ():
-            if self._is_ordinal(number) or isinstance(number, ast.Constant):
+            if not self._is_mapped or self._is_ordinal(number) or isinstance(number, ast.Constant):
                 self._place(number)
         tests = [one.test for one in self.script.around(statement) if isinstance(one, ast.If)]
         if any(self._holds_with_cuda(test) for test in tests):

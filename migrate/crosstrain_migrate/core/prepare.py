@@ -88,6 +88,7 @@ class Preparing:
                 Held("model", text, optimizer.frame, optimizer.use)
                 for text in models
                 if self._may_name(optimizer.frame, text)
+                and self._is_there(optimizer, text)
                 and not self._is_wrapped(optimizer.frame, text)
                 and not self._is_part(optimizer.frame, text, models)
             ]
@@ -140,6 +141,14 @@ class Preparing:
     def _may_name(self, frame: Frame, text: str) -> bool:
         """Whether a model's variable can be bound anew in a frame."""
         return text.startswith("self.") or (self.script.binds(frame, text) and text != "self")
+
+    def _is_there(self, optimizer: Held, text: str) -> bool:
+        """Whether a file's variable is bound above the use of its optimizer: one that is bound below belongs to a later
+        optimizer of the same name."""
+        stores = self.script.stores(optimizer.frame, text)
+        if not isinstance(optimizer.frame, ast.Module) or not stores:
+            return True
+        return any(place_of(store) < place_of(optimizer.use) for store in stores)
 
     def _is_part(self, frame: Frame, text: str, models: list[str]) -> bool:
         """Whether a model is a part of another one, which was made of it."""

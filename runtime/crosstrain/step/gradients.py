@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -366,8 +366,7 @@ class GradientSync:
         again[-1] = self._nested or any(again)
         if self._by_host or not all(touched) or again[-1] or self._fault is not None:
             frozen = any(not slot.param.requires_grad for slot in self._slots)
-            position = self._compared
-            bits = position.bits(self) if position else [False] * BITS
+            bits = position.bits(self) if (position := self._compared) else [False] * BITS
             self._raised = [*touched, frozen, self._fault is not None, *bits, *again]
         if self._by_host:
             return
@@ -397,7 +396,7 @@ class GradientSync:
         together = self._reading is not False or not self._waits_for_flags()
         if not (together or needed or self._nested or self._looking):
             return []
-        shares: list[float] = self._flags.tolist()
+        shares = self._shares_by_device()
         self._nested = self._looking = False
         if self._reading is None:
             self._reading = shares[-1] > 0
@@ -410,6 +409,9 @@ class GradientSync:
                 "torch.utils.checkpoint.checkpoint."
             )
         return shares
+
+    def _shares_by_device(self) -> list[float]:
+        return cast("list[float]", self._flags.tolist())
 
     def _shares_by_host(self) -> list[float]:
         mine = torch.tensor(self._raised, dtype=torch.uint8, device=HOST)

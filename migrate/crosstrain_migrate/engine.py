@@ -95,13 +95,15 @@ def _migrate_text(path: Path, text: str, options: Options) -> FileResult:
     if remaining := remaining_todo(text):
         return FileResult(path, text, text, findings=remaining, trains=True)
     policy = Policy(comments, options.select, options.ignore)
-    if (by_use := _by_use(path, text, tree, options, policy)) is not None:
-        return by_use
-    facts = understand(tree, _seen(path, text, options))
-    # Before the conversion, which reports the comments that kept nothing away.
     selected = any(code.startswith(XLA_ADVICE) for code in options.select)
-    advice = _advice(facts, policy) if selected or options.advice or comments.regions else []
-    result = _Script(path, text, facts, options, policy).converted()
+    # Before the conversion, which reports the comments that kept nothing away.
+    wanted = selected or options.advice or comments.regions
+    facts = understand(tree, _seen(path, text, options)) if wanted else None
+    advice = _advice(facts, policy) if facts is not None else []
+    result = _by_use(path, text, tree, options, policy)
+    if result is None:
+        facts = facts or understand(tree, _seen(path, text, options))
+        result = _Script(path, text, facts, options, policy).converted()
     if not selected:
         # Advice comes with a conversion only: its author may be on the way to a TPU.
         advice = one_of_each(advice) if options.advice and result.changed else []

@@ -299,8 +299,8 @@ class Accelerator(
                 compile_prepared(model, self.dynamo_plugin)
             if RUN.sharded:  # optimizers that were prepared before
                 self._adopt_sharded(*self._prepared.optimizers)
-        if sync is not None and sync not in self._prepared.syncs:
-            self._prepared.syncs.append(sync)
+        if sync is not None:
+            self._prepared.keep_sync(sync)
         return model
 
     def prepare_optimizer(self, optimizer: Optimizer, device_placement: bool | None = None) -> Optimizer:

@@ -28,6 +28,7 @@ from crosstrain.step.prepared import PreparedObjects
 from crosstrain.step.replica_consistency import ReplicaConsistency
 from crosstrain.step.same_data import SameData
 from crosstrain.step.sharding import Sharding
+from crosstrain.step.step_position import StepPosition
 from crosstrain.step.training_mode import TrainingModeWatch
 from crosstrain.tracking.members import Trackers
 from crosstrain.utils.dataclasses import (
@@ -86,6 +87,7 @@ class Parts:
         self._comm = comm
         self._gradients = gradients = RUN.gradients
         self._prepared = prepared = PreparedObjects()
+        prepared.position = StepPosition(comm, gradients, prepared)
         self._accumulation = Accumulation(gradients, prepared)
         self._clipping = Clipping(prepared, gradients, self._precision)
         self._consistency = ReplicaConsistency(comm, prepared)

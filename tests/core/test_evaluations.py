@@ -124,6 +124,20 @@ print(meter.total / meter.n)
         "meter = accelerator.merge(test_loader, meter)",
     ),
     after_training(
+        "a metric that adds up over the processes by itself",
+        """
+import torchmetrics
+metric = torchmetrics.ConfusionMatrix(task="multiclass", num_classes=10).to("cpu")
+with torch.no_grad():
+    for x, y in test_loader:
+        metric.update(model(x), y)
+print(metric.compute())
+""",
+        PREPARED,
+        "metric.update(model(x), y)",
+        absent=("merge(", "gather"),
+    ),
+    after_training(
         "a feature bank",
         """
 bank = []

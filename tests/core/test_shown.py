@@ -45,6 +45,8 @@ def _shown(line: str) -> str:
             "print(right / seen)",
             'accelerator.print(accelerator.reduce(right, "sum") / accelerator.reduce(seen, "sum"))',
         ),
+        ("print(i * len(x), loss.item())", f'i * accelerator.reduce(len(x), "sum"), {MEAN}'),
+        ("print((i + 1) * x.size(0))", 'accelerator.print((i + 1) * accelerator.reduce(x.size(0), "sum"))'),
         ("print(both.item())", 'accelerator.print(accelerator.reduce(both, "mean").item())'),
     ],
 )
@@ -59,6 +61,8 @@ def test_a_printed_loss_is_the_mean_over_the_processes(line: str, expected: str)
         "if y.sum() > 2: print(loss.item())",  # the batch is another one on each
         "if rank == 0: print(loss.item())",  # one process alone
         "print(loss.item(), hits.item())",  # a count beside a mean: together or not at all
+        "if i % 10 == 0 and rank == 0: print(i * len(x))",
+        "print(i * len(model))",  # no rows of the batch
         "print(loss.item(), file=log)",
         "bar.set_postfix(loss=loss.item())",  # a bar's own text may be a share
     ],

@@ -217,7 +217,7 @@ class Evaluations:
             raise Unsure("it goes over more than one iterable")
         found = Pass(self.script, frame, loop, phase)
         left = found.left()
-        if not left.sums and not left.joins:
+        if not left.sums and not left.joins and not left.themselves:
             raise Unsure("it adds nothing up")
         running = self._shown_inside(loop, [*left.sums, *left.joins])
         if running and not any(self._shown_behind(frame, loop, text) for text in running):

@@ -40,6 +40,11 @@ def plan_shown_losses(plan: Plan, roles: Roles, accelerators: Accelerators) -> N
             means = _means(script, data.frame, call, names - {""})
             if totals is not None and means is not None:
                 _reduce(plan, accelerators.name, totals, means)
+                for rows in _rows(call, data.loop):
+                    template = f'{accelerators.name}.reduce({{rows}}, "sum")'
+                    plan.replace(
+                        rows, RULE, "the rows of the whole batch are counted", template, GROUP, rows=rows
+                    )
 
 
 def _reduce(plan: Plan, accelerator: str, totals: dict[ast.Name, str], means: list[ast.Call]) -> None:
@@ -64,6 +69,23 @@ def _totals(
             if kind in (SUM, MEAN):
                 found[node] = kind
     return found
+
+
+def _rows(call: ast.Call, loop: ast.For) -> list[ast.expr]:
+    """How far a pass is, in rows: `len(x)` of `i * len(x)`, where `x` is of the batch and `i` counts the batches."""
+    batch, counters = names_in(loop.target), _counters(loop)
+    found: list[ast.expr] = []
+    for node in walk(call):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            for rows, times in ((node.left, node.right), (node.right, node.left)):
+                if names_in(times) & counters and _counts_rows(rows, batch - counters):
+                    found.append(rows)
+    return found
+
+
+def _counts_rows(node: ast.expr, batch: set[str]) -> bool:
+    counts = ("len({})", "{}.size(0)", "{}.shape[0]")
+    return ast.unparse(node) in {one.format(name) for one in counts for name in batch}
 
 
 def _loss(one: Backward) -> str:

@@ -63,7 +63,7 @@ def test_the_processes_the_group_and_the_wrapper_become_the_runtimes() -> None:
 def test_the_sampler_asks_the_group_and_the_loader_is_prepared() -> None:
     after = converted(NODE)
     assert "sampler = DistributedSampler(args.rows)" in after
-    assert "optimizer, loader = accelerator.prepare(optimizer, loader)" in after
+    assert "optimizer = accelerator.prepare(optimizer)" in after
 
 
 def test_what_the_author_decides_by_rank_stays() -> None:

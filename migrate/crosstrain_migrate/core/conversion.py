@@ -109,7 +109,8 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
     evaluations = None if mapped else Evaluations(script, roles)
     phases = evaluations.phases if evaluations is not None else []
     preparing = Preparing(plan, roles, accelerators, phases)
-    preparing.run(models=not (mapped and mapping.has_wrapper(script)))
+    wraps = mapped and mapping.has_wrapper(script)
+    preparing.run(models=not wraps, loaders=not wraps)
     dealt = []
     plan_backward(plan, roles, accelerators)
     mapping.plan_data_parallel(plan, accelerators)

@@ -50,10 +50,10 @@ class Preparing:
         self.in_place: list[Data] = []  # loaders that are prepared where they are iterated
         self._trained = {id(one.node) for one in roles.data}
 
-    def run(self, models: bool = True) -> None:
-        """models: the models too, where the script does not wrap them by itself."""
+    def run(self, models: bool = True, loaders: bool = True) -> None:
+        """models, loaders: these too, where the script does not wrap, or deal, them by itself."""
         held = [one for one in self._optimizers() if models or one.kind != "model"]
-        held += self._loaders()
+        held += self._loaders() if loaders else []
         for s in self.roles.schedulers:
             held += self._lifted(Held("scheduler", s.text, s.frame, s.call))
         by_frame: dict[Frame, list[Held]] = defaultdict(list)

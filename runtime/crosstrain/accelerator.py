@@ -299,8 +299,8 @@ class Accelerator(
                 compile_prepared(model, self.dynamo_plugin)
             if RUN.sharded:  # optimizers that were prepared before
                 self._adopt_sharded(*self._prepared.optimizers)
-        if sync is not None and sync not in self._prepared.syncs:
-            self._prepared.syncs.append(sync)
+        if sync is not None:
+            self._prepared.keep_sync(sync)
         return model
 
     def prepare_optimizer(self, optimizer: Optimizer, device_placement: bool | None = None) -> Optimizer:
@@ -412,8 +412,8 @@ class Accelerator(
                     "processes are meant to differ."
                 )
             loss = self._batch_rows.apply(loss, given, self.loss_reduction)
-            if self._first_step.wants_loss:
-                self._first_step.loss(given, gradients.active.current is not None)
+            if self._same_data.looks:
+                self._same_data.loss(given)
             if checks.first_use("mean"):
                 self._check_loss(given)
         loss_scale = self._precision.loss_scale
@@ -440,7 +440,7 @@ class Accelerator(
     def _before_step(self, optimizer: Optimizer) -> None:
         self._loose.adopt_new(optimizer)
         models.average_local(self._prepared.syncs)
-        self._first_step.before()
+        self._same_data.before(optimizer)
         self._first_steps.before(optimizer)
 
     def _after_step(self) -> None:
@@ -484,7 +484,7 @@ class Accelerator(
         self._prepared.forget()
         self._evaluations.forget()
         self.step = 0
-        self._first_step.forget()
+        self._same_data.forget()
         self._gradients.sync_gradients = True
         release_copies()
         return release_memory(*objects)

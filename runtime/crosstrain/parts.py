@@ -26,9 +26,10 @@ from crosstrain.step.own_draws import TrainingOutside
 from crosstrain.step.precision import Precision
 from crosstrain.step.prepared import PreparedObjects
 from crosstrain.step.replica_consistency import ReplicaConsistency
+from crosstrain.step.same_data import SameData
 from crosstrain.step.sharding import Sharding
+from crosstrain.step.step_position import StepPosition
 from crosstrain.step.training_mode import TrainingModeWatch
-from crosstrain.step.unprepared import FirstStep
 from crosstrain.tracking.members import Trackers
 from crosstrain.utils.dataclasses import (
     DataLoaderConfiguration,
@@ -38,7 +39,7 @@ from crosstrain.utils.dataclasses import (
 )
 
 # Attributes that are not pickled, because `_compose` makes them.
-_PARTS = {"_comm", "_gradients", "_prepared", "_accumulation", "_clipping", "_consistency", "_first_step"}
+_PARTS = {"_comm", "_gradients", "_prepared", "_accumulation", "_clipping", "_consistency", "_same_data"}
 _PARTS |= {
     "_others",
     "_outside",
@@ -86,11 +87,12 @@ class Parts:
         self._comm = comm
         self._gradients = gradients = RUN.gradients
         self._prepared = prepared = PreparedObjects()
+        prepared.position = StepPosition(comm, gradients, prepared)
         self._accumulation = Accumulation(gradients, prepared)
         self._clipping = Clipping(prepared, gradients, self._precision)
         self._consistency = ReplicaConsistency(comm, prepared)
         self._training_mode = TrainingModeWatch(prepared)
-        self._first_step = FirstStep(comm)
+        self._same_data = SameData(comm, prepared, gradients)
         self._outside = TrainingOutside(comm, gradients)
         self._first_steps = FirstSteps(comm, prepared, self._consistency)
         self._loose = LooseParameters(comm, prepared, self.handlers.ddp, self._plain_backward)

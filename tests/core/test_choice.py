@@ -48,6 +48,14 @@ def accelerator_of(choice: str, inside: str = "pass") -> str:
             'if args.cuda:\n    device = torch.device("cuda")\nelse:\n    device = torch.device("cpu")',
             "Accelerator(cpu=not args.cuda)",
         ),
+        (
+            'device = "cpu" if args.cpu or not torch.cuda.is_available() else "cuda"',
+            "Accelerator(cpu=args.cpu)",
+        ),
+        (
+            'device = torch.device(args.device if torch.cuda.is_available() else "cpu")',
+            'Accelerator(cpu=str(args.device) == "cpu")',
+        ),
         ('device = torch.device("cuda" if torch.cuda.device_count() > 0 else "cpu")', "Accelerator()"),
     ],
 )
@@ -115,3 +123,28 @@ START
     assert "x, y = x.to(accelerator.device), y.to(accelerator.device)" in after
     assert 'accelerator.print("trained")' in after
     assert '    print("asked before")' in after
+
+
+def test_a_choice_in_a_function_that_the_script_calls() -> None:
+    text = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+def main(options):
+    device = torch.device("cuda" if torch.cuda.is_available() and not options.cpu else "cpu")
+    model = torch.nn.Linear(4, 2).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader([], 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cpu", action="store_true")
+    main(parser.parse_args())
+    print("done")
+"""
+    after = converted(text)
+    assert "    accelerator = Accelerator(cpu=options.cpu)\n    device = accelerator.device" in after
+    assert after.count("Accelerator(") == 1

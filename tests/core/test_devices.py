@@ -54,6 +54,7 @@ def script(before: str = "pass", inside: str = "pass") -> str:
         ("ones = torch.cuda.FloatTensor(3)", "ones = torch.FloatTensor(3).to(accelerator.device)"),
         ("torch.cuda.empty_cache()", "if torch.cuda.is_available():\n        torch.cuda.empty_cache()"),
         ("torch.cuda.set_device(0)", "torch.cuda.set_device(accelerator.device)"),
+        ("torch.cuda.set_device(args.gpu)", "torch.cuda.set_device(accelerator.device)"),
     ],
 )
 def test_what_chooses_a_gpu(code: str, becomes: str) -> None:
@@ -143,3 +144,18 @@ def test_a_choice_of_the_cpu_that_cannot_be_kept_is_said() -> None:
 def test_nothing_is_said_of_what_asks_for_a_gpu_alone() -> None:
     text = script(before='device = torch.device("cuda" if torch.cuda.is_available() else "cpu")')
     assert not [one for one in conversion(text).findings if one.rule == "CT105"]
+
+
+def test_every_arm_of_a_choice_is_the_accelerators() -> None:
+    code = """if torch.cuda.is_available():
+        device = torch.device("cuda")
+    elif torch.backends.mps.is_available():
+        device = torch.device("mps")
+    else:
+        device = torch.device("cpu")"""
+    assert converted(script(before=code)).count("device = accelerator.device") == 3
+
+
+def test_a_variable_that_asks_for_cuda_is_a_guard() -> None:
+    code = "gpu = torch.cuda.is_available()\n    if gpu:\n        torch.cuda.synchronize()"
+    assert code in converted(script(before=code))

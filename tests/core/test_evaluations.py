@@ -124,6 +124,20 @@ print(meter.total / meter.n)
         "meter = accelerator.merge(test_loader, meter)",
     ),
     after_training(
+        "a metric that adds up over the processes by itself",
+        """
+import torchmetrics
+metric = torchmetrics.ConfusionMatrix(task="multiclass", num_classes=10).to("cpu")
+with torch.no_grad():
+    for x, y in test_loader:
+        metric.update(model(x), y)
+print(metric.compute())
+""",
+        PREPARED,
+        "metric.update(model(x), y)",
+        absent=("merge(", "gather"),
+    ),
+    after_training(
         "a feature bank",
         """
 bank = []
@@ -150,6 +164,51 @@ print([k for k, v in pairs.items()], hits)
 """,
         "hits = accelerator.merge(test_loader, hits)",
         absent=("last=True",),
+    ),
+    Trap(
+        "a loader that no name tells of, on which the trained model is called",
+        """
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        one, two = DataLoader(data), DataLoader(test)
+        for x, y in one:
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+        hits = {k: 0.0 for k in names}
+        model.eval()
+        for x, y in two:
+            for k in names:
+                hits[k] += metric[k](model(x), y).item()
+        print(hits)
+        """,
+        ("two = accelerator.prepare_evaluation(two)", "hits = accelerator.merge(two, hits)"),
+    ),
+    Trap(
+        "two phases, a dictionary of loaders",
+        """
+        loaders = {k: DataLoader(sets[k]) for k in ["train", "test"]}
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for epoch in range(3):
+            for phase in ["train", "test"]:
+                model.train(phase == "train")
+                hits = 0
+                for x, y in loaders[phase]:
+                    with torch.set_grad_enabled(phase == "train"):
+                        out = model(x)
+                        if phase == "train":
+                            F.cross_entropy(out, y).backward()
+                            optimizer.step()
+                    hits += (out.argmax(1) == y).sum()
+                print(phase, hits / sizes[phase])
+        """,
+        (
+            "model, optimizer = accelerator.prepare(model, optimizer)",
+            "for epoch in range(3):",
+            "for x, y in loader:",
+            "hits = accelerator.merge(loader, hits)",
+        ),
     ),
     Trap(
         "one loop for both phases, prepared by the author's own test",

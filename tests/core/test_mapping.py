@@ -189,3 +189,12 @@ main(open("rows"))
     assert "model = accelerator.prepare(model)" in after
     assert "if torch.cuda.device_count() > 1:" in after
     assert once_more(after) == after
+
+
+def test_data_parallel_goes_in_a_script_that_distributes_itself_too() -> None:
+    """It would take the devices of the other processes."""
+    text = NODE.replace(
+        "    model = DDP(model, device_ids=[gpu])",
+        "    if args.one:\n        model = torch.nn.DataParallel(model)\n    else:\n        model = DDP(model, device_ids=[gpu])",
+    )
+    assert converted(text).count("model = accelerator.prepare(model)") == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .support import Trap, check
+from .support import Trap, check, converted
 
 TRAPS = [
     Trap(
@@ -184,6 +184,26 @@ TRAPS = [
         ("net, optimizer, loader = accelerator.prepare(net, optimizer, loader)",),
     ),
     Trap(
+        "a model is prepared once, where DataParallel was",
+        """
+        def main():
+            model = nn.Linear(4, 2)
+            model = nn.DataParallel(model).cuda()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            loader = DataLoader(data)
+            for x, y in loader:
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+
+        main()
+        """,
+        (
+            "model = accelerator.prepare(model).to(accelerator.device)",
+            "optimizer, loader = accelerator.prepare(optimizer, loader)",
+        ),
+    ),
+    Trap(
         "batches of a generator, read by next",
         """
         def forever(loader):
@@ -220,3 +240,9 @@ TRAPS = [
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
 def test_prepare(trap: Trap) -> None:
     check(trap)
+
+
+def test_a_model_is_known_where_it_is_held() -> None:
+    """A notebook's launch takes the trained weights home: it must know the model of the cell, not the parameter's name."""
+    done = converted(TRAPS[1].text)
+    assert ("model", "module") in [(fact.name, fact.role) for fact in done.roles]

@@ -15,6 +15,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 criterion = nn.MSELoss()
 loader = DataLoader(data, batch_size=4)
 for epoch in range(3):
+    running, right, seen = 0.0, 0, 0
     for i, (x, y) in enumerate(loader):
         optimizer.zero_grad()
         loss = criterion(model(x), y)
@@ -22,6 +23,9 @@ for epoch in range(3):
         hits = (model(x) > 0).sum()
         loss.backward()
         optimizer.step()
+        running += loss.item()
+        right += (model(x) > 0).eq(y).sum().item()
+        seen += y.size(0)
         {shown}
 """
 MEAN = 'accelerator.reduce(loss, "mean").item()'
@@ -36,6 +40,11 @@ def _shown(line: str) -> str:
     [
         ("print(loss.item())", f"accelerator.print({MEAN})"),
         ("if i % 10 == 0: print(epoch, loss.item())", f"accelerator.print(epoch, {MEAN})"),
+        ("print(running / (i + 1))", 'accelerator.print(accelerator.reduce(running, "mean") / (i + 1))'),
+        (
+            "print(right / seen)",
+            'accelerator.print(accelerator.reduce(right, "sum") / accelerator.reduce(seen, "sum"))',
+        ),
         ("print(both.item())", 'accelerator.print(accelerator.reduce(both, "mean").item())'),
     ],
 )

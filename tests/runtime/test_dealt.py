@@ -171,6 +171,8 @@ def _loops() -> dict[str, Any]:
     stream = accelerator.prepare(_endless())
     found["endless"] = [int(next(stream)) for _ in range(3)]
     found["goes on"] = [int(next(iter(stream))), int(next(stream))]
+    refilled = _one_buffer([torch.tensor([float(i)]) for i in range(4 * world)])
+    found["refilled"] = [int(x) for x in accelerator.prepare(refilled)]
     found["range"] = list(accelerator.prepare(range(0, 10, 2)))
     batches = Epochs([torch.ones(3) * i for i in range(5)])
     dealt = accelerator.prepare(batches)
@@ -211,6 +213,7 @@ def test_loops_over_what_is_dealt(world: int) -> None:
         assert found["endless"] == [rank, rank + world, rank + 2 * world]
         assert found["goes on"] == [rank + 3 * world, rank + 4 * world]
         whole = [0, 2, 4, 6, 8, 0, 2, 4][: -(-5 // world) * world]
+        assert found["refilled"] == list(range(rank, 4 * world, world))
         assert found["range"] == whole[rank::world]
         assert found["original"] == [1, 3, 4, -(-5 // world)]
         assert found["own"] == [10 * rank, 10 * rank + 1, 10 * rank + 2]

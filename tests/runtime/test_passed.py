@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import warnings
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from crosstrain import Accelerator
 from crosstrain.state import AcceleratorState
 from crosstrain.step.held_objects import gives_batches
 from torch import nn
+from torch.nn.modules.module import _global_forward_pre_hooks
 from torch.optim import SGD
 from torch.optim.lr_scheduler import LRScheduler, StepLR
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler
@@ -114,3 +116,40 @@ def test_a_model_on_several_devices(world: int) -> None:
     for said in run_ranks(_spread, world, True):
         assert "the Sequential is spread over several devices (cpu, meta)" in said
     assert run_ranks(_spread, world, False) == ["no error"] * world
+
+
+def _train_unfed(kind: str) -> tuple[list[str], int]:
+    """What is said on the screen in three steps of a training whose batches `prepare` has not seen, and the hooks left."""
+    accelerator = Accelerator(cpu=True)
+    rank, said = accelerator.process_index, io.StringIO()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.Linear(3, 1))
+    optimizer = SGD(model.parameters(), 0.1)
+    if kind == "loose":
+        accelerator.prepare(optimizer)
+    else:
+        accelerator.prepare(model, optimizer)
+    batches: Any = [x + rank * (kind == "own") for x in _loader()]
+    if kind == "prepared":
+        batches = accelerator.prepare(_loader())
+    elif kind == "dealt":
+        batches = accelerator.prepare(list(_loader()))
+    with contextlib.redirect_stderr(said):
+        for x in batches:
+            data = torch.randn(2, 3) if kind == "random" else x
+            loss = model[::2](data) if kind == "loose" else model(data)
+            accelerator.backward(loss.square().mean())
+            optimizer.step()
+            optimizer.zero_grad()
+    return said.getvalue().splitlines(), len(_global_forward_pre_hooks)
+
+
+def test_a_training_on_the_same_data_everywhere_is_said_in_its_second_step() -> None:
+    for kind in ("same", "loose"):
+        (zero, hooks), (one, _) = run_ranks(_train_unfed, 2, kind)
+        assert [line for line in zero if f"every process trains on the same data: {__file__}:" in line], zero
+        assert (one, hooks) == ([], 0)
+    for kind in ("own", "random", "prepared", "dealt"):
+        (zero, hooks), (one, _) = run_ranks(_train_unfed, 2, kind)
+        assert not [line for line in zero + one if "same data" in line], (kind, zero)
+        assert hooks == 0

@@ -61,11 +61,12 @@ class Change(Enum):
 
 @dataclass
 class Left:
-    """Variables, and attributes, by how `merge` is to treat them."""
+    """Variables, and attributes, by how `merge` is to treat them; themselves: metrics add up over processes by themselves."""
 
     sums: list[str] = field(default_factory=list)
     joins: list[str] = field(default_factory=list)
     lasts: list[str] = field(default_factory=list)
+    themselves: bool = False
 
 
 @dataclass
@@ -82,7 +83,7 @@ class Pass:
         self._check_ways_out()
         changes = self.changes()
         self._calls_that_keep(changes)
-        found = Left()
+        found = Left(themselves=self._has_metric())
         targets = names_in(self.loop.target)
         for text, made in changes.items():
             if not self._is_clock(made):
@@ -167,6 +168,8 @@ class Pass:
             return
         if func.attr in ("append", "extend"):
             found[changed].append((Change.LIST, call))
+        elif self._is_metric(text):
+            return
         elif func.attr in METERS and self.is_meter(text, func.attr):
             found[text].append((Change.METER, call))
         elif not QUIET_ROOTS.search(written(func)) and not QUIET_METHODS.search(written(func)):
@@ -283,6 +286,19 @@ class Pass:
             if isinstance(node, ast.Call) and written(node.func) == f"{text}.reset":
                 return True
         return False
+
+    def _has_metric(self) -> bool:
+        """Whether the body gives its batches to a metric, `metric.update(...)` or `metric(...)`."""
+        calls = [n.func for n in self._body() if isinstance(n, ast.Call)]
+        return any(
+            self._is_metric(written(f.value) if isinstance(f, ast.Attribute) else written(f)) for f in calls
+        )
+
+    def _is_metric(self, text: str) -> bool:
+        """Whether `text` is a metric of torchmetrics, which adds up over the processes when it computes."""
+        values = [v for frame in self.script.frames for v in self.script.values(frame, text)]
+        calls = [n for value in values for n in walk(value) if isinstance(n, ast.Call)]
+        return any(self.script.dotted(call.func).startswith("torchmetrics.") for call in calls)
 
     def is_meter(self, text: str, method: str) -> bool:
         """Whether `text` is an object of a class of this project whose `method` only adds to its attributes."""

@@ -14,29 +14,43 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Choice
+from .roles import Roles
 from .script import Frame, Script, is_function_frame, is_method, names_in
 
 _GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
 _ABOUT_GPU = re.compile(r"cuda|gpu|mps|accel", re.I)
 
 
-def device_choice(script: Script, home: Frame) -> Choice | None:
+def device_choice(script: Script, roles: Roles, home: Frame) -> Choice | None:
     """How the script's own file chooses between the CPU and a GPU in the function that begins its training, where a flag
     has a say in it."""
-    nodes = script.within(home)
-    if is_function_frame(home):
-        nodes = [*nodes, *script.within(script.entry)]
+    frames = [home, *(f for f in _on_the_way(script, roles) if f is not home)]
     for finder in (_by_expression, _by_branches, _by_argument, _by_moves):
-        for node in nodes:
-            frame = script.frame(node)
-            if _is_main(script, node, home) and (found := finder(script, frame, node)):
-                code, at = found
-                return _placed(script, frame, code, at)
+        for frame in frames:
+            for node in script.within(frame):
+                if script.is_entry(node) and (found := finder(script, frame, node)):
+                    code, at = found
+                    return _placed(script, frame, code, at)
     return None
 
 
-def _is_main(script: Script, node: ast.AST, home: Frame) -> bool:
-    return script.is_entry(node)
+def _on_the_way(script: Script, roles: Roles) -> list[Frame]:
+    """The script's own file and those of its functions that are called once, on the way to the training."""
+    found: list[Frame] = [script.entry]
+    work: list[Frame] = list(roles.frames)
+    seen = set(work)
+    while work:
+        frame = work.pop()
+        calls = script.callers(frame) if is_function_frame(frame) else []
+        once = len(calls) == 1 and script.class_of(frame) is None and not script.loops_around(calls[0])
+        if once and script.is_entry(frame):
+            found.append(frame)
+        for call in calls:
+            caller = script.frame(call)
+            if caller not in seen:
+                seen.add(caller)
+                work.append(caller)
+    return found
 
 
 def _by_expression(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:
@@ -49,8 +63,16 @@ def _by_expression(script: Script, frame: Frame, node: ast.AST) -> tuple[str, as
         return (_negated(flag), node) if flag else None
     if (gpu, cpu) == ("cpu", "gpu"):
         flag = flag_of(script, frame, node.test)
-        return (flag, node) if flag and not _asks_availability(node.test) else None
+        return (flag, node) if flag and not _asks_availability(node.test) else _or_none_there(script, node)
     return None
+
+
+def _or_none_there(script: Script, node: ast.IfExp) -> tuple[str, ast.AST] | None:
+    """`"cpu" if args.cpu or not torch.cuda.is_available() else "cuda"`"""
+    if not isinstance(node.test, ast.BoolOp) or not isinstance(node.test.op, ast.Or):
+        return None
+    flags = [script.source(value) for value in node.test.values if not _asks_availability(value)]
+    return (" or ".join(flags), node) if flags else None
 
 
 def _by_branches(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:
@@ -81,6 +103,12 @@ def _by_argument(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.
     if not isinstance(node, ast.Call) or script.dotted(node.func) != "torch.device" or len(node.args) != 1:
         return None
     given = node.args[0]
+    if (
+        isinstance(given, ast.IfExp)
+        and _asks_availability(given.test)
+        and side_of(script, given.orelse) == "cpu"
+    ):
+        given = given.body
     if isinstance(given, ast.Attribute) and isinstance(given.value, ast.Name):
         return f'str({written(given)}) == "cpu"', node
     return None
@@ -94,6 +122,24 @@ def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST
     moves = [call for call in moves if not script.dotted(call.func).startswith("torch.")]  # type: ignore[attr-defined]
     flag = flag_of(script, frame, node.test)
     return (_negated(flag), node) if moves and flag else None
+
+
+def arms_of(script: Script, node: ast.If) -> list[ast.expr]:
+    """The devices that the arms of an `if` bind, where all but the last are GPUs and the last is the CPU."""
+    found: list[ast.expr] = []
+    arm: ast.If | None = node
+    while arm is not None:
+        found += _device_in(script, arm.body, "gpu")
+        more = arm.orelse[0] if len(arm.orelse) == 1 else None
+        if not isinstance(more, ast.If):
+            last = _device_in(script, arm.orelse, "cpu")
+            return [*found, *last] if last else []
+        arm = more
+    return []
+
+
+def _device_in(script: Script, body: list[ast.stmt], kind: str) -> list[ast.expr]:
+    return [s.value for s in body if isinstance(s, ast.Assign) and side_of(script, s.value) == kind]
 
 
 def flag_of(script: Script, frame: Frame, test: ast.expr, depth: int = 0) -> str:
@@ -169,7 +215,7 @@ def side_of(script: Script, node: ast.expr) -> str:
 
 def _assigns(script: Script, body: list[ast.stmt], kind: str) -> bool:
     """Whether a suite binds a device of a kind."""
-    return any(isinstance(s, ast.Assign) and side_of(script, s.value) == kind for s in body)
+    return bool(_device_in(script, body, kind))
 
 
 def _placed(script: Script, frame: Frame, code: str, at: ast.AST) -> Choice:

@@ -83,7 +83,7 @@ def convert(text: str, runtime: str, allows: Allows, kept_away: KeptAway = nothi
     changes = {Change(one.rule, one.line, one.reason, one.confidence) for one in made}
     findings = (*(f for f in plan.notes() if allows(f.rule, script.entry)), *left)
     ordered = tuple(sorted(changes, key=lambda c: (c.line, c.rule, c.reason)))
-    return Conversion(after, ordered, findings, _roles(roles), trains=True)
+    return Conversion(after, ordered, findings, _all_roles(roles, plan), trains=True)
 
 
 def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
@@ -94,7 +94,7 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
     if not mapped and not options and (loss := unseen_loss(script, roles)) is not None:
         plan.assume("mean", "CT202", loss, "the loss is a mean over the rows of the batch")
     trial = Accelerators(Plan(script, runtime), roles, None, options)
-    choice = device_choice(script, trial.home)
+    choice = device_choice(script, roles, trial.home)
     if choice is not None and (mapped or not choice.code):
         plan.note(
             "CT105",
@@ -112,6 +112,7 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
     preparing.run(models=not (mapped and mapping.has_wrapper(script)))
     dealt = []
     plan_backward(plan, roles, accelerators)
+    mapping.plan_data_parallel(plan, accelerators)
     if evaluations is None:
         steps = mapping.Mapping(plan, accelerators)
         steps.run()
@@ -121,7 +122,6 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
         merging.run()
         dealt = merging.loops
         TrainingNumbers(plan, roles, accelerators).run(dealt)
-        mapping.plan_data_parallel(plan, accelerators)
         Devices(plan, accelerators).run()
     if not mapped:
         plan_clipping(plan, roles, accelerators)
@@ -197,6 +197,18 @@ def _roles(roles: Roles) -> tuple[RoleFact, ...]:
         for one in roles.schedulers
     ]
     return tuple(dict.fromkeys(found))
+
+
+def _all_roles(roles: Roles, plan: Plan) -> tuple[RoleFact, ...]:
+    """The same, with the models that are prepared where the function that trains them is called."""
+    found = _roles(roles)
+    known = {fact.name for fact in found if fact.role == "module"}
+    prepared = [
+        RoleFact(text, "module", line_of(use), f"line {line_of(use)} trains with it")
+        for text, use in plan.models
+        if text not in known
+    ]
+    return tuple(dict.fromkeys((*found, *prepared)))
 
 
 def _module(roles: Roles, optimizer: Stepped, text: str) -> RoleFact:

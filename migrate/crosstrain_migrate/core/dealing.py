@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
@@ -92,7 +93,41 @@ class Evaluations:
         if len(sources) == 1 and calls and _NOT_DATA.search(written(calls[0].func)):
             return False
         names = [written(one.func) if isinstance(one, ast.Call) else ast.unparse(one) for one in sources]
-        return _NAMED_LIKE_DATA.search(names[0]) is not None or self._moves_batch(loop)
+        return (
+            _NAMED_LIKE_DATA.search(names[0]) is not None or self._moves_batch(loop) or self._asks_model(loop)
+        )
+
+    def _asks_model(self, loop: ast.For) -> bool:
+        """Whether the body calls, on what the loop gives it, an object that the training calls too: a model, a loss."""
+        targets = names_in(loop.target)
+        return any(
+            isinstance(n, ast.Call) and written(n.func) in self._trained and targets & names_in(n)
+            for statement in loop.body
+            for n in walk(statement)
+        )
+
+    @cached_property
+    def _trained(self) -> set[str]:
+        """The variables and attributes that training loops call: no functions of the script, of modules, of Python."""
+        loops = [one for b in self.roles.backwards for one in self.script.loops_around(b.call)[:1]]
+        frames = [b.frame for b in self.roles.backwards]
+        calls = [n for loop in loops for n in walk(loop) if isinstance(n, ast.Call)]
+        calls += [
+            call
+            for frame in frames
+            if not isinstance(frame, ast.Module)
+            for call in self.script.calls_in(frame)
+        ]
+        named = (c for c in calls if isinstance(c.func, ast.Name) or written(c.func).startswith("self."))
+        return {
+            written(c.func)
+            for c in named
+            if not self.script.functions(last_name(c.func))
+            and (
+                written(c.func).startswith("self.")
+                or self.script.table.scopes[self.script.frame(c)].resolve(written(c.func)) is not None
+            )
+        }
 
     def _moves_batch(self, loop: ast.For) -> bool:
         """Whether the body moves what the loop gives it to a device."""
@@ -182,7 +217,7 @@ class Evaluations:
             raise Unsure("it goes over more than one iterable")
         found = Pass(self.script, frame, loop, phase)
         left = found.left()
-        if not left.sums and not left.joins:
+        if not left.sums and not left.joins and not left.themselves:
             raise Unsure("it adds nothing up")
         running = self._shown_inside(loop, [*left.sums, *left.joins])
         if running and not any(self._shown_behind(frame, loop, text) for text in running):

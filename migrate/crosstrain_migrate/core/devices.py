@@ -14,7 +14,7 @@ from crosstrain_migrate.syntax.nodes import defaults, last_name, place_of, writt
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
-from .choice import flag_of, side_of
+from .choice import arms_of, flag_of, side_of
 from .plan import Plan
 from .script import FUNCTIONS, Frame, Script, is_statement_call
 
@@ -48,6 +48,7 @@ class Devices:
         self.script: Script = plan.script
         self.accelerators = accelerators
         self.ordinals = ordinals or set()
+        self._is_mapped = ordinals is not None
         self._whole: set[ast.AST] = set()  # expressions that are replaced with all that is in them
 
     def run(self) -> None:
@@ -66,6 +67,8 @@ class Devices:
                 isinstance(node, ast.If) and self._stops_without_gpu(node)
             ):
                 self._remove(node, "the script runs on any device")
+            elif isinstance(node, ast.If):
+                self._arms(node)
 
     # -- calls -------------------------------------------------------------------------------------------------
 
@@ -125,10 +128,10 @@ class Devices:
         """`torch.cuda.synchronize()` and the like, where there is CUDA."""
         statement = self.script.statement(call)
         for number in call.args[:1] if last_name(call.func) == "set_device" else ():
-            if self._is_ordinal(number) or isinstance(number, ast.Constant):
+            if not self._is_mapped or self._is_ordinal(number) or isinstance(number, ast.Constant):
                 self._place(number)
         tests = [one.test for one in self.script.around(statement) if isinstance(one, ast.If)]
-        if any(_ASKS_FOR_CUDA.search(ast.unparse(test)) for test in tests):
+        if any(self._holds_with_cuda(test) for test in tests):
             return
         reason = "a CPU or a TPU has no CUDA to ask"
         self.plan.add(
@@ -141,6 +144,16 @@ class Devices:
                 test="torch.cuda.is_available()",
             )
         )
+
+    def _holds_with_cuda(self, test: ast.expr) -> bool:
+        """Whether a test asks for CUDA, by itself or by a variable."""
+        if isinstance(test, ast.Name):
+            frame = self.script.frame(test)
+            values = self.script.values(frame, test.id) or self.script.values(
+                self.script.module(test), test.id
+            )
+            return bool(values) and all("is_available" in ast.unparse(value) for value in values)
+        return _ASKS_FOR_CUDA.search(ast.unparse(test)) is not None
 
     # -- texts -------------------------------------------------------------------------------------------------
 
@@ -205,6 +218,12 @@ class Devices:
             or (isinstance(parent, ast.Assign) and self._is_compared(parent))
             or (isinstance(parent, ast.keyword) and parent.arg == "default"),
         )
+
+    def _arms(self, node: ast.If) -> None:
+        """`if torch.cuda.is_available(): device = "cuda" else: device = "cpu"`: the accelerator's in every arm."""
+        for value in arms_of(self.script, node):
+            if self._makes_device(value):
+                self._place(value)
 
     def _say_choice(self, node: ast.IfExp) -> None:
         """A flag that chooses the CPU elsewhere than where the accelerator is made is not kept."""

@@ -84,7 +84,7 @@ class Merging:
         if self._may_bind(one):
             self.plan.before(anchor, RULE, REASON, f"{text} = {made}", group)
             return text
-        name = self._fresh_name(one.frame, text)
+        name = self._fresh_name(one.frame, text, "loader" if one.phase else "evaluation_loader")
         is_here = self.script.frame(one.source) is one.frame
         header = self.script.statement(one.source) if is_here else one.loop
         self.plan.before(self._outwards(one, header), RULE, REASON, f"{name} = {made}", group)
@@ -163,12 +163,11 @@ class Merging:
         others = [f for f in self.script.frames if f is not module and self.script.module(f) is module]
         return any(self.script.reads(f, name) and not self.script.binds(f, name) for f in others)
 
-    def _fresh_name(self, frame: Frame, text: str) -> str:
+    def _fresh_name(self, frame: Frame, text: str, base: str) -> str:
         """A name that the frame does not use; the same for loops over the same loader."""
         taken = {n.id for n in self.script.table.parents if isinstance(n, ast.Name)}
         taken |= {name for (other, _), name in self._names.items() if other is frame}
-        base, number = "evaluation_loader", 2
-        name = base
+        name, number = base, 2
         while name in taken:
             name, number = f"{base}_{number}", number + 1
         return self._names.setdefault((frame, text), name)

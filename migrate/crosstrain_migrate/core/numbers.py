@@ -78,6 +78,15 @@ class TrainingNumbers:
             remedy = "reduce them by `accelerator.reduce` where they are shown, if they must be exact"
             self.plan.note(RULE, loop, "numbers of this training loop are the main process's own", remedy)
 
+    def kind_in_loop(self, data: Data, loop: ast.For, text: str) -> str:
+        """What a variable is that a loop adds to and begins anew: SUM, MEAN, STEPS or UNSURE; empty where it is neither."""
+        made = Pass(self.script, data.frame, loop).changes().get(text, [])
+        kinds = {self._kind_of_added(data.frame, node) for change, node in made if change is Change.SUM}
+        others = [node for change, node in made if change is not Change.SUM]
+        if kinds and not all(isinstance(getattr(node, "value", None), ast.Constant) for node in others):
+            return UNSURE
+        return "" if not kinds else kinds.pop() if len(kinds) == 1 else UNSURE
+
     # -- of what kind ------------------------------------------------------------------------------------------
 
     def _kinds(self, data: Data, found: Pass) -> dict[str, str]:

@@ -41,19 +41,25 @@ class Output:
 
     def run(self) -> None:
         for node in self.script.table.each(ast.With):
-            if self.script.is_reached(node) and not self.accelerators.is_early(node):
+            stays = self.accelerators.is_early(node) or self._is_shared(node)
+            if self.script.is_reached(node) and not stays:
                 self._written_block(node)
         saves = [call for call in self.script.calls if self.script.dotted(call.func) == "torch.save"]
         for call in dict.fromkeys(
             (*saves, *self.script.calls)
         ):  # those make an accelerator, which others then use
-            if self.accelerators.is_early(call) or self.script.in_lambda(call):
+            if self.accelerators.is_early(call) or self.script.in_lambda(call) or self._is_shared(call):
                 continue
             if is_statement_call(self.script, call):
                 self._statement(call)
             self._bar(call)
             self._tracker(call)
             self._download(call)
+
+    def _is_shared(self, node: ast.AST) -> bool:
+        """Whether a node stands in a file that other scripts import, and saves no weights: such a file speaks as before."""
+        saves = isinstance(node, ast.Call) and self.script.dotted(node.func) == "torch.save"
+        return self.script.is_shared(node) and not saves
 
     def state(self, node: ast.AST, group: str) -> str:
         """What knows whether this is the main process: the accelerator at hand, else the state of the processes."""

@@ -25,6 +25,9 @@ class Plan:
     runtime: str = "crosstrain"
     edits: list[e.Edit] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    models: list[tuple[str, ast.AST]] = field(
+        default_factory=list
+    )  # what is prepared: its name, and where it is used
     _notes: dict[tuple[str, str, str], list[ast.AST]] = field(default_factory=lambda: defaultdict(list))
     _wrapped: set[ast.AST] = field(default_factory=set)
     _inserted: set[tuple[ast.AST, str]] = field(default_factory=set)

@@ -59,6 +59,8 @@ class Preparing:
         by_frame: dict[Frame, list[Held]] = defaultdict(list)
         for one in dict.fromkeys(held):
             by_frame[one.frame].append(one)
+            if one.kind == "model":
+                self.plan.models.append((one.text, one.use))
         for frame, those in by_frame.items():
             self._prepare_in(frame, self._in_init(frame, those))
         for data in self.in_place:
@@ -86,6 +88,7 @@ class Preparing:
                 Held("model", text, optimizer.frame, optimizer.use)
                 for text in models
                 if self._may_name(optimizer.frame, text)
+                and self._is_there(optimizer, text)
                 and not self._is_wrapped(optimizer.frame, text)
                 and not self._is_part(optimizer.frame, text, models)
             ]
@@ -139,6 +142,14 @@ class Preparing:
         """Whether a model's variable can be bound anew in a frame."""
         return text.startswith("self.") or (self.script.binds(frame, text) and text != "self")
 
+    def _is_there(self, optimizer: Held, text: str) -> bool:
+        """Whether a file's variable is bound above the use of its optimizer: one that is bound below belongs to a later
+        optimizer of the same name."""
+        stores = self.script.stores(optimizer.frame, text)
+        if not isinstance(optimizer.frame, ast.Module) or not stores:
+            return True
+        return any(place_of(store) < place_of(optimizer.use) for store in stores)
+
     def _is_part(self, frame: Frame, text: str, models: list[str]) -> bool:
         """Whether a model is a part of another one, which was made of it."""
         return any(
@@ -153,7 +164,8 @@ class Preparing:
     def _is_wrapped(self, frame: Frame, text: str) -> bool:
         """Whether a model is prepared where DataParallel is applied to it."""
         values = self.script.values(frame, text)
-        return any(isinstance(v, ast.Call) and self.script.last(v.func) == "DataParallel" for v in values)
+        calls = [n for value in values for n in walk(value) if isinstance(n, ast.Call)]
+        return any(self.script.last(call.func) == "DataParallel" for call in calls)
 
     # -- upwards through parameters ----------------------------------------------------------------------------
 

@@ -93,11 +93,17 @@ class Roles:
 
     @cached_property
     def optimizers(self) -> list[Stepped]:
-        found: dict[tuple[Frame, str], Stepped] = {}
+        found: dict[object, Stepped] = {}
         for backward in self.backwards:
             for one in self._optimizers_near(backward.frame):
-                found.setdefault((one.frame, one.text), one)
+                found.setdefault((one.frame, one.text, self._bound_at(one)), one)
         return list(found.values())
+
+    def _bound_at(self, one: Stepped) -> tuple[int, int] | None:
+        """Where a file binds an optimizer, the last time above its step: a name may stand for several, one after another."""
+        stores = self.script.stores(one.frame, one.text) if isinstance(one.frame, ast.Module) else []
+        above = [place_of(store) for store in stores if place_of(store) < place_of(one.call)]
+        return max(above, default=None)
 
     @cached_property
     def schedulers(self) -> list[Stepped]:
@@ -195,7 +201,7 @@ class Roles:
         for ring in rings:
             found = [Stepped(text, call, one) for one in ring for text, call in self._stepped_in(one)]
             if found:
-                return list({(one.frame, one.text): one for one in found}.values())
+                return list({(one.frame, one.text, self._bound_at(one)): one for one in found}.values())
         return []
 
     def _stepped_in(self, frame: Frame) -> list[tuple[str, ast.Call]]:

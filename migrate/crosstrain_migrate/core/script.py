@@ -116,7 +116,11 @@ class Script:
         return sorted(found, key=place_of)
 
     def calls_in(self, frame: Frame) -> list[ast.Call]:
-        return [node for node in self.within(frame) if isinstance(node, ast.Call)]
+        return self._calls_in[frame]
+
+    @cached_property
+    def _calls_in(self) -> dict[Frame, list[ast.Call]]:
+        return {f: [n for n in nodes if isinstance(n, ast.Call)] for f, nodes in self._within.items()}
 
     def parameters(self, frame: Frame) -> list[str]:
         return [] if isinstance(frame, ast.Module) else [one.arg for one in all_arguments(frame)]
@@ -128,43 +132,36 @@ class Script:
 
     def stores(self, frame: Frame, text: str) -> list[ast.expr]:
         """Where a frame binds the variable or the attribute `text`."""
-        return [
-            node
-            for node in self.within(frame)
-            if isinstance(node, ast.Name | ast.Attribute)
-            and not isinstance(node.ctx, ast.Load)
-            and written(node) == text
-        ]
+        return [node for node in self._names_in(frame, text) if not isinstance(node.ctx, ast.Load)]
 
     def reads(self, frame: Frame, text: str) -> list[ast.expr]:
         """Where a frame reads the variable or the attribute `text`."""
-        return [
-            node
-            for node in self.within(frame)
-            if isinstance(node, ast.Name | ast.Attribute)
-            and isinstance(node.ctx, ast.Load)
-            and written(node) == text
-        ]
+        return [node for node in self._names_in(frame, text) if isinstance(node.ctx, ast.Load)]
 
     def values(self, frame: Frame, text: str) -> list[ast.expr]:
         """What a frame's plain assignments and `with` blocks bind the variable or the attribute `text` to."""
-        found: list[ast.expr] = []
-        for node in self.within(frame):
-            if isinstance(node, ast.Assign):
-                found += [
-                    value
-                    for target in node.targets
-                    for t, value in pairs(target, node.value)
-                    if written(t) == text
-                ]
-            elif isinstance(node, ast.AnnAssign) and node.value is not None and written(node.target) == text:
-                found.append(node.value)
-            elif (
-                isinstance(node, ast.withitem)
-                and node.optional_vars is not None
-                and written(node.optional_vars) == text
-            ):
-                found.append(node.context_expr)
+        return self._values[frame].get(text, [])
+
+    def _names_in(self, frame: Frame, text: str) -> list[ast.Name | ast.Attribute]:
+        return self._names[frame].get(text, [])
+
+    @cached_property
+    def _names(self) -> dict[Frame, dict[str, list[ast.Name | ast.Attribute]]]:
+        found: dict[Frame, dict[str, list[ast.Name | ast.Attribute]]] = {}
+        for frame, nodes in self._within.items():
+            own = found[frame] = defaultdict(list)
+            for node in nodes:
+                if isinstance(node, ast.Name | ast.Attribute):
+                    own[written(node)].append(node)
+        return found
+
+    @cached_property
+    def _values(self) -> dict[Frame, dict[str, list[ast.expr]]]:
+        found: dict[Frame, dict[str, list[ast.expr]]] = {}
+        for frame, nodes in self._within.items():
+            own = found[frame] = defaultdict(list)
+            for target, value in (bound for node in nodes for bound in _bound(node)):
+                own[written(target)].append(value)
         return found
 
     def first_statement(self, frame: Frame) -> ast.stmt:
@@ -324,6 +321,17 @@ class Script:
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 found |= {f"{node.module}.{alias.name}" for alias in node.names}
         return found
+
+
+def _bound(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What a plain assignment, or one part of a `with`, binds to what."""
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            yield from pairs(target, node.value)
+    elif isinstance(node, ast.AnnAssign) and node.value is not None:
+        yield node.target, node.value
+    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+        yield node.optional_vars, node.context_expr
 
 
 def pairs(target: ast.expr, value: ast.expr) -> Iterable[tuple[ast.expr, ast.expr]]:

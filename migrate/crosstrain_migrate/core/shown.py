@@ -13,8 +13,9 @@ from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
+from .numbers import MEAN, SUM, UNSURE, TrainingNumbers
 from .plan import Plan
-from .roles import Backward, Roles
+from .roles import Backward, Data, Roles
 from .script import Frame, Loop, Script, is_method, is_statement_call, names_in
 
 RULE = "CT602"
@@ -23,20 +24,46 @@ REASON = "the loss of the whole batch is shown"
 
 
 def plan_shown_losses(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
-    """Plans the means of the losses that are printed in the training loops."""
+    """Plans the reductions of the losses, and of the running totals, that are printed in the training loops."""
     script = plan.script
-    losses: dict[tuple[Frame, Loop], set[str]] = defaultdict(set)
-    loops = {data.loop for data in roles.data if isinstance(data.loop, ast.For)}
+    losses: dict[Data, set[str]] = defaultdict(set)
+    loops = {data.loop: data for data in roles.data if isinstance(data.loop, ast.For)}
     for one in roles.backwards:
         loop = next((around for around in script.loops_around(one.call) if around in loops), None)
-        if loop is not None and accelerators.at_hand(one.call):
-            losses[one.frame, loop].add(_loss(one))
-    for (frame, around), names in losses.items():
-        for call in _prints(script, frame, around):
-            for read in _means(script, frame, call, names - {""}):
-                mean = f'{accelerators.name}.reduce({{loss}}, "mean").item()'
-                assert isinstance(read.func, ast.Attribute)
-                plan.replace(read, RULE, REASON, mean, GROUP, loss=read.func.value)
+        if isinstance(loop, ast.For) and accelerators.at_hand(one.call):
+            losses[loops[loop]].add(_loss(one))
+    numbers = TrainingNumbers(plan, roles, accelerators)
+    for data, names in losses.items():
+        assert isinstance(data.loop, ast.For)
+        for call in _prints(script, data.frame, data.loop):
+            totals = _totals(numbers, data, data.loop, call)
+            means = _means(script, data.frame, call, names - {""})
+            if totals is not None and means is not None:
+                _reduce(plan, accelerators.name, totals, means)
+
+
+def _reduce(plan: Plan, accelerator: str, totals: dict[ast.Name, str], means: list[ast.Call]) -> None:
+    for read in means:
+        assert isinstance(read.func, ast.Attribute)
+        template = f'{accelerator}.reduce({{loss}}, "mean").item()'
+        plan.replace(read, RULE, REASON, template, GROUP, loss=read.func.value)
+    for name, kind in totals.items():
+        plan.replace(name, RULE, REASON, f'{accelerator}.reduce({name.id}, "{kind}")', GROUP)
+
+
+def _totals(
+    numbers: TrainingNumbers, data: Data, loop: ast.For, call: ast.Call
+) -> dict[ast.Name, str] | None:
+    """The running totals of a print, each with how it is reduced; None where one may be something else."""
+    found: dict[ast.Name, str] = {}
+    for node in walk(call):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            kind = numbers.kind_in_loop(data, loop, node.id)
+            if kind == UNSURE:
+                return None
+            if kind in (SUM, MEAN):
+                found[node] = kind
+    return found
 
 
 def _loss(one: Backward) -> str:
@@ -56,11 +83,11 @@ def _prints(script: Script, frame: Frame, loop: Loop) -> list[ast.Call]:
     return [call for call in found if script.table.is_inside(call, loop) and _is_alike(script, call, loop)]
 
 
-def _means(script: Script, frame: Frame, call: ast.Call, losses: set[str]) -> list[ast.Call]:
-    """Every `x.item()` of a print, where each is a mean over the batch; none where one may be something else."""
+def _means(script: Script, frame: Frame, call: ast.Call, losses: set[str]) -> list[ast.Call] | None:
+    """Every `x.item()` of a print, where each is a mean over the batch; None where one may be something else."""
     reads = [n for n in walk(call) if isinstance(n, ast.Call) and is_method(n, "item")]
     of = [read.func.value for read in reads if isinstance(read.func, ast.Attribute)]
-    return reads if all(_is_mean(script, frame, one, losses, 0) for one in of) else []
+    return reads if all(_is_mean(script, frame, one, losses, 0) for one in of) else None
 
 
 def _is_mean(script: Script, frame: Frame, node: ast.expr, losses: set[str], depth: int) -> bool:

@@ -22,6 +22,11 @@ from crosstrain.utils.script_frames import caller
 FRAME = 6144  # bytes; enough for the state of a random generator, which every shuffled pass sends
 HEADER = 32  # `_HEAD`, and padding that keeps the payload aligned
 CAPACITY = FRAME - HEADER
+AVERAGES = "averages the gradients"  # the beginning of the operation of a rank that is about to
+TOGETHER = (
+    "Every rank must make the same backward passes and steps, with the same batches of the loop. If a random number decides "
+    "about them (a coin within the step), draw it in `with accelerator.common_draws():`, so that it is the same on all ranks."
+)
 _REFUSAL = "refused:"  # the operation of a rank that found an error and takes part in no collective
 _HEAD = struct.Struct("3q")  # operation, signature, length
 
@@ -112,6 +117,8 @@ class Frames:
             if said.startswith(_REFUSAL):
                 raise Refused(said.removeprefix(_REFUSAL).strip())
         lines = "\n".join(f"  rank {rank}: {line}" for rank, line in enumerate(texts))
+        if any(said.startswith(AVERAGES) for said in texts):
+            raise DistributedOperationException(f"the ranks have parted:\n{lines}\n{TOGETHER}")
         raise DistributedOperationException(
             f"the ranks disagree about the next collective:\n{lines}\nEvery rank must reach the same "
             f"collective calls in the same order, with equal shapes: look for one under `if is_main_process`, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -47,6 +48,7 @@ class ActiveLoaders:
 
     def enter(self, run: Pass) -> None:
         self._passes.append(run)
+        run.thread = threading.get_ident()
         if run.draws_own:
             self.draws.enter(resumed=run.done > 0)
         for watcher in self._watchers:
@@ -84,6 +86,11 @@ class ActiveLoaders:
     def current(self) -> PreparedLoader | None:
         """The innermost prepared loader that is being iterated, None outside every loop."""
         return self._passes[-1].loader if self._passes else None
+
+    @property
+    def innermost(self) -> Pass | None:
+        """The pass of the `current` loader."""
+        return self._passes[-1] if self._passes else None
 
     @property
     def foreign(self) -> bool:

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any, NamedTuple, cast
 
 import numpy
+import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -267,6 +268,7 @@ class DealtPass(Pass):
         self._alone = alone
         self._reading = 0.0  # seconds for the others' batches
         self._group: list[Any] = []  # the batches of the step that was read last
+        self._refilled = False  # whether the script fills the same memory again for each batch
 
     def first_asked(self) -> None:
         """Do nothing: the state is that in which the iterable was asked for its iterator."""
@@ -289,19 +291,24 @@ class DealtPass(Pass):
         with self._feed.common_draws():
             return next(self._source, END)
 
-    def _read_group(self, item: Any, copied: bool) -> list[Any]:
-        """The batches of the step that begins with ``item``; fewer where the sequence ends.
+    def _read_group(self, group: list[Any]) -> list[Any]:
+        """The batches of a step that begins with ``group``; fewer, or none, where the sequence ends.
 
-        copied: whether to copy them, because the script may fill the same memory again for the next one.
+        A script may fill the same memory again for each batch: then they are copied, and so are those of the first step.
         """
-        keep = _copied if copied else lambda batch: batch
-        group = [keep(item)]
         before = time.perf_counter()
+        last: Any = group[-1] if group else END
+        group = [self._kept(batch) for batch in group]
         with self._feed.common_draws():
             while len(group) < self._feed.how.parts and (more := next(self._source, END)) is not END:
-                group.append(keep(more))
+                self._refilled = self._refilled or (last is not END and _same_memory(last, more))
+                group.append(self._kept(more))
+                last = more
         self._reading += time.perf_counter() - before
         return group
+
+    def _kept(self, batch: Any) -> Any:
+        return _copied(batch) if self._refilled or not self._firsts else batch
 
     def _deal(self) -> Iterator[tuple[Any, Counts | None]]:
         feed = self._feed
@@ -315,17 +322,16 @@ class DealtPass(Pass):
                 yield item, None
                 item = next(self._source, END)
             return
-        begun, copied = time.perf_counter(), self._firsts == []
-        while item is not END:
-            group = self._read_group(item, copied)
-            self._firsts = self._firsts or group
-            copied, self._group = False, group
+        begun = time.perf_counter()
+        group = self._read_group([item])
+        while group:
+            self._firsts, self._group = self._firsts or group, group
             mine, counts = self._share(group)
             if mine is END:
                 break
             yield mine, counts
             self._tell_cost(begun)
-            item = END if len(group) < how.parts else self._read()
+            group = [] if len(group) < how.parts else self._read_group([])
         comm.agree(f"the end of a pass over {feed.given}")
 
     def _share(self, group: list[Any]) -> tuple[Any, Counts | None]:
@@ -407,9 +413,34 @@ class DealtPass(Pass):
 
 
 def _copied(item: Any) -> Any:
+    """The item with copies of its tensors, arrays and containers."""
+
     def copy(leaf: Any) -> Any:
         if isinstance(leaf, Tensor):
             return leaf.clone()
         return leaf.copy() if isinstance(leaf, numpy.ndarray) else leaf
 
-    return map_leaves(copy, item)
+    copied = map_leaves(copy, item)
+    return item.copy() if copied is item and type(item) in (list, dict) else copied
+
+
+def _same_memory(one: Any, other: Any) -> bool:
+    """Whether two items that both exist are in the same memory: the second was filled in in place of the first."""
+    if isinstance(other, (list, dict)) and one is other:
+        return True
+    places = [_addresses(item) for item in (one, other)]
+    return not places[0].isdisjoint(places[1])
+
+
+def _addresses(item: Any) -> set[int]:
+    found: set[int] = set()
+
+    def note(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor) and leaf.layout is torch.strided and leaf.numel():
+            found.add(leaf.data_ptr())
+        elif isinstance(leaf, numpy.ndarray) and leaf.size:
+            found.add(leaf.__array_interface__["data"][0])
+        return leaf
+
+    map_leaves(note, item)
+    return found

@@ -58,13 +58,13 @@ class Pass:
     start: the random state in which the pass began.
     first: whether no pass over the loader began before it.
     snapshots: the states of the data set, see `dataset_state.Snapshots`.
-    draws_own: whether each process draws its own random numbers meanwhile. Where the script itself shards the loader, it
-        also decides about the streams.
-    entered, loops: when its first batch was asked for, and by which `for` statements.
+    draws_own: whether each process draws its own random numbers meanwhile, as long as the script does not shard it.
+    entered, thread, loops: when its first batch was asked for, and by which `for` statements.
     """
 
     first = True
     entered = 0
+    thread = 0
     loops: tuple[unprepared_loops.Loop, ...] = ()
     snapshots: Any = None
 

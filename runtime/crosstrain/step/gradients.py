@@ -13,23 +13,22 @@ some rank added to them after they were started.
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import Variable
-from torch.autograd.function import BackwardCFunction
 
 from crosstrain.comm.collectives import broadcast_tensors
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.types import HOST
 from crosstrain.step.buckets import BUCKET_BYTES, CommHook, GradientSlot, lay_out
+from crosstrain.step.custom_backward import inside_custom_backward
+from crosstrain.step.step_position import BITS, StepPosition
 from crosstrain.step.watched_parameters import WatchedParameters
 
 logger = logging.getLogger(__name__)
@@ -47,6 +46,10 @@ class GradientSync:
     While ``averaging`` is False, backward passes only mark the parameters that they touched; the next averaging
     includes them all. ``watched``: what it averages.
     """
+
+    position: StepPosition | None = (
+        None  # compared over the ranks in every averaging, where the flags are on the host
+    )
 
     def __init__(
         self,
@@ -115,7 +118,7 @@ class GradientSync:
         for slot in self._slots:
             before = seen.get(slot.name)
             slot.touched = before.touched if before else slot.param.grad is not None
-        count = len(self._slots) + 2
+        count = len(self._slots) + 2 + BITS
         self._buckets, riding = lay_out(
             self._slots,
             self.watched.sparse(),
@@ -228,14 +231,23 @@ class GradientSync:
         Variable._execution_engine.queue_callback(self._graph_done)
 
     def _graph_done(self) -> None:
-        if not _inside_custom_backward():  # otherwise this is the inner pass of a reentrant checkpoint
+        if not inside_custom_backward():  # otherwise this is the inner pass of a reentrant checkpoint
             self.finish()
 
     def _start_next(self) -> None:
+        if self._next == 0 and (position := self._compared):
+            position.agree(self)
         if self._next == len(self._buckets) - 1 and self._flags_ride:
             self._raise_flags()
         self._buckets[self._next].start(self._comm, self._hook)
         self._next += 1
+
+    def touched_names(self) -> list[str]:
+        return [slot.name for slot in reversed(self._slots) if slot.touched]
+
+    @property
+    def _compared(self) -> StepPosition | None:
+        return self.position if self._flags.device == HOST and self.joining is None else None
 
     # -- after a backward pass --------------------------------------------------------------------
 
@@ -328,6 +340,8 @@ class GradientSync:
             alone.wait()
         missing = [slot for slot in self._slots if not slot.touched]
         shares = self._read_flags(bool(missing))
+        if shares and (position := self._compared):
+            position.check(self, shares[len(self._slots) + 2 :][:BITS])
         self._average_again(shares)
         self._divide_among_active(True)
         used = {slot.name for slot, share in zip(self._slots, shares, strict=False) if share > 0}
@@ -352,12 +366,15 @@ class GradientSync:
         again[-1] = self._nested or any(again)
         if self._by_host or not all(touched) or again[-1] or self._fault is not None:
             frozen = any(not slot.param.requires_grad for slot in self._slots)
-            self._raised = [*touched, frozen, self._fault is not None, *again]
+            bits = position.bits(self) if (position := self._compared) else [False] * BITS
+            self._raised = [*touched, frozen, self._fault is not None, *bits, *again]
         if self._by_host:
             return
         if all(touched) and not again[-1] and self._fault is None:
             self._flags.zero_()
             self._flags[: len(touched)].fill_(1)
+            if position := self._compared:
+                position.write(self, self._flags[len(touched) + 2 :][:BITS])
             return
         self._flags.copy_(torch.tensor(self._raised, dtype=self._flags.dtype), non_blocking=True)
 
@@ -385,7 +402,7 @@ class GradientSync:
             self._reading = shares[-1] > 0
             least = min(shares[: len(self._slots)], default=1.0)
             self._by_host = self._waits_for_flags() and least < 1 - 0.5 / self._comm.world
-        if not together and any(share > 0 for share in shares[len(self._slots) + 2 : -1]):
+        if not together and any(share > 0 for share in shares[len(self._slots) + 2 + BITS : -1]):
             raise RuntimeError(
                 "a reentrant checkpoint used parameters whose gradients were already being averaged, and the first "
                 "step used none, so that the other ranks do not know. Pass use_reentrant=False to "
@@ -394,8 +411,7 @@ class GradientSync:
         return shares
 
     def _shares_by_device(self) -> list[float]:
-        shares: list[float] = self._flags.tolist()
-        return shares
+        return cast("list[float]", self._flags.tolist())
 
     def _shares_by_host(self) -> list[float]:
         mine = torch.tensor(self._raised, dtype=torch.uint8, device=HOST)
@@ -404,7 +420,7 @@ class GradientSync:
 
     def _average_again(self, shares: list[float], empty: bool = False) -> None:
         """Average the buckets again that were incomplete on some rank when they were started there."""
-        flags = shares[len(self._slots) + 2 : -1]  # empty where the flags were not read
+        flags = shares[len(self._slots) + 2 + BITS : -1]  # empty where the flags were not read
         again = [bucket for bucket, share in zip(self._buckets, flags, strict=False) if share > 0]
         for bucket in again:
             bucket.start(self._comm, self._hook, empty)
@@ -482,13 +498,3 @@ class GradientSync:
         if self._held is not None:
             self._held.remove()
             self._held = None
-
-
-def _inside_custom_backward() -> bool:
-    """Whether the autograd engine is running on behalf of a Python autograd function's backward."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        if frame.f_code is BackwardCFunction.apply.__code__:
-            return True
-        frame = frame.f_back
-    return False

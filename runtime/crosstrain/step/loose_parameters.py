@@ -82,7 +82,7 @@ class LooseParameters:
             if isinstance(sync, GradientSync) and any(id(param) in mine for param in sync.parameters()):
                 return sync
         sync = models.loose_sync(self._comm, self._ddp, self._plain_backward)
-        self._prepared.syncs.append(sync)
+        self._prepared.keep_sync(sync)
         return sync
 
 

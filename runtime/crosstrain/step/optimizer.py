@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import MethodType
@@ -45,6 +46,7 @@ class Gate:
         self._after_step = after_step
         self._after_growth = after_growth
         self._inside = False
+        self._last: tuple[str, int] | None = None  # file and line of the last step
         self._made = False  # whether the scaler made the last step
         self._raw_step = optimizer.step
         self._raw_zero_grad = optimizer.zero_grad
@@ -85,6 +87,12 @@ class Gate:
             self.pending = True
             return None
         if self._before_step is not None:
+            frame = sys._getframe(2)
+            if (
+                frame.f_code.co_name == "wrapper" and frame.f_back is not None
+            ):  # a scheduler's, which counts steps
+                frame = frame.f_back
+            self._last = frame.f_code.co_filename, frame.f_lineno
             self._before_step(self.optimizer)
         if self._loss_scale is not None:
             result = self._scaled_step(self._loss_scale, *args, **kwargs)
@@ -95,6 +103,11 @@ class Gate:
         if self._after_step is not None:
             self._after_step()
         return result
+
+    @property
+    def last_place(self) -> str:
+        """The line of the last step, as " (file:line)"; "" before the first one."""
+        return "" if self._last is None else f" ({self._last[0]}:{self._last[1]})"
 
     def _scaled_step(self, loss_scale: LossScale, *args: Any, **kwargs: Any) -> Any:
         optimizer: Any = self.optimizer

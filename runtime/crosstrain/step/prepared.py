@@ -14,6 +14,7 @@ from crosstrain.data.remembered import Remembered
 from crosstrain.step import model as models
 from crosstrain.step.gradients import GradientSync
 from crosstrain.step.optimizer import Gate
+from crosstrain.step.step_position import StepPosition
 
 
 class PreparedObjects:
@@ -31,9 +32,17 @@ class PreparedObjects:
         self.schedulers: list[LRScheduler] = []
         self.loaders: list[DataLoader[Any]] = []
         self.remembered = Remembered()
+        self.position: StepPosition | None = None
         self.held: dict[int, int] = {}
         # Loaded positions of dealt iterables that the script has yet to prepare, by their place in `loaders`.
         self.positions: dict[int, Any] = {}
+
+    def keep_sync(self, sync: models.ModelSync) -> None:
+        """Keep what averages gradients, and let it compare the ranks' positions."""
+        if sync not in self.syncs:
+            self.syncs.append(sync)
+        if isinstance(sync, GradientSync):
+            sync.position = self.position
 
     def forget(self) -> None:
         """Undo the preparation of the models and of loose parameters, and empty every list."""

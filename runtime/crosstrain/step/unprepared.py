@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
-from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from crosstrain.comm.protocol import Comm
 from crosstrain.state import RUN
 from crosstrain.step import model as models
 from crosstrain.step.optimizer import gate_of
@@ -66,61 +63,3 @@ def refuse_plain_backward(loss_reduction: str, loose: bool) -> None:
     message = f"{place}: loss.backward() trains {trained} {why}. Use accelerator.backward(loss)."
     checks.failed("mean", message, place)
     raise RuntimeError(message)
-
-
-class FirstStep:
-    """Compares the ranks' first losses, which must not be equal, before the first step."""
-
-    def __init__(self, comm: Comm) -> None:
-        self._comm = comm
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin anew, with nothing compared."""
-        self._loss: Tensor | None = None
-        self._place = checks.UNKNOWN
-        self.wants_loss = True
-        self.fed_at: checks.Place | None = None  # the `prepare` that returned an iterable of batches as it is
-
-    def loss(self, loss: Tensor, from_prepared: bool) -> None:
-        """Record the first loss of the training.
-
-        ``from_prepared``: whether it was made in a loop over a prepared loader.
-        """
-        self.wants_loss = False
-        self._loss = None if from_prepared or loss.dim() else loss.detach()
-        self._place = checks.here()
-
-    def before(self) -> None:
-        """Called before each step; collective where there is something to compare.
-
-        Raises RuntimeError on all ranks where all have the same first loss on batches of an iterable that `prepare`
-        returned as it is. Warns about the same first loss on other batches.
-        """
-        loss, self._loss = self._loss, None
-        if loss is None:
-            return
-        mine = repr(loss.item())
-        everybody = self._comm.all_gather_object(mine)
-        self._check_first(loss.item(), all(first == mine for first in everybody))
-
-    def _check_first(self, loss: float, alike: bool) -> None:
-        """Compare the first loss, which comes from no prepared loader's batch."""
-        if not alike:
-            checks.held("loader", self.fed_at or self._place)
-            return
-        same = f"the first loss is {loss:.6g} on all {self._comm.world} processes, and comes from no prepared loader"
-        if self.fed_at is not None:
-            message = (
-                f"{self._place}: {same}: what passed through `prepare` at {self.fed_at} feeds the same batches to all "
-                f"of them, so that together they do the work of one. Make a torch.utils.data.DataLoader of it and "
-                f"use what `prepare` returns for that."
-            )
-            checks.failed("loader", message, self.fed_at)
-            raise RuntimeError(message)
-        if self._comm.rank == 0:
-            warnings.warn(
-                f"{same}: they seem to train on the same batches, so that all together do the work of one. Use "
-                f"what `prepare` returns for the DataLoader.",
-                stacklevel=6,
-            )

@@ -138,8 +138,8 @@ def module_with_own_main(script: Script, rng: Random) -> Project | None:
         return None
     path = _new_module(script, made)
     code = made.files[path].rstrip("\n") + "\n" + OWN_MAIN.format(name=script.fresh("try_out"))
-    head = "" if "import torch\n" in code else "import torch\n"
-    return made.with_text(made.text, {path: head + code.replace("\n\nimport torch\n", "\nimport torch\n", 1)})
+    with_torch = with_import(cst.parse_module(code), "import torch").code
+    return made.with_text(made.text, {path: with_torch})
 
 
 @variation

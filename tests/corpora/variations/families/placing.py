@@ -25,6 +25,7 @@ from tests.corpora.variations.script import (
     walk,
 )
 
+OWN_NAMES = ("self", "run", "train", "validate")  # of the class that `main_in_class` makes
 GUARD = 'if __name__ == "__main__":\n    {call}'
 
 
@@ -263,7 +264,7 @@ def _on_self(script: Script, function: cst.FunctionDef) -> Edits:
             for n in walk(function)
         )
         shown = any(script.in_fstring(n) and _self_documenting(script, n) for n in variable.nodes)
-        if not variable.plain or not assigned or nested or shown or variable.name == "self":
+        if not variable.plain or not assigned or nested or shown or variable.name in OWN_NAMES:
             continue
         if any(
             not isinstance(script.parents[s], cst.AssignTarget | cst.Element | cst.AugAssign | cst.For)

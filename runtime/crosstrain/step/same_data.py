@@ -1,0 +1,101 @@
+"""The look, in a training that no prepared loader feeds, whether all processes train on the same data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from crosstrain.comm.protocol import Comm
+from crosstrain.data.first_items import Fingerprint
+from crosstrain.step.prepared import PreparedObjects
+from crosstrain.step.window import Gradients
+from crosstrain.utils import checks
+from crosstrain.utils.messages import warn
+from crosstrain.utils.nested import leaves
+
+
+class SameData:
+    """Compares what the first optimizer's second step reads on all processes.
+
+    From the first step on, each process draws its own random numbers, so that batches that are drawn at random differ then.
+    Losses tell nothing: they differ by dropout alone. So the tensors are compared that reach a prepared model first, or the
+    losses where no model is prepared. Nothing is left in place after that step.
+    """
+
+    def __init__(self, comm: Comm, prepared: PreparedObjects, gradients: Gradients) -> None:
+        self._comm = comm
+        self._prepared = prepared
+        self._gradients = gradients
+        self._hook: RemovableHandle | None = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, with nothing compared."""
+        self._remove_hook()
+        self.looks = self._comm.world > 1  # whether the comparison is still to come
+        self._first: int | None = None  # the id of the optimizer that stepped first
+        self._fed = False
+        self._read: str | None = None
+        self._place = checks.UNKNOWN
+
+    def loss(self, loss: Tensor) -> None:
+        """Called for each loss until the comparison."""
+        self._fed = self._fed or self._gradients.active.current is not None
+        if self._prepared.models:
+            return
+        self._place = checks.here()
+        self._read = repr(loss.detach().double().sum().item())
+
+    def before(self, optimizer: Optimizer) -> None:
+        """Called before each step; collective before the second one of the optimizer that stepped first."""
+        if not self.looks:
+            return
+        self._fed = self._fed or self._gradients.active.current is not None
+        if self._fed:
+            self._end()
+        elif self._first is None:
+            self._first, self._read = id(optimizer), None
+            self._hook = register_module_forward_pre_hook(self._look)
+        elif id(optimizer) == self._first:
+            self._compare()
+            self._end()
+        else:
+            self._read = None  # the next forward is that of another optimizer's step
+
+    def _look(self, module: Any, inputs: tuple[Any, ...]) -> None:
+        """Note the tensors that reach a prepared model first since the last step."""
+        if self._gradients.active.current is not None:
+            self._fed = True
+        if self._read is not None or not torch.is_grad_enabled() or not leaves(list(inputs)):
+            return
+        if any(module is model for model in self._prepared.models):
+            self._read, self._place = Fingerprint(leaves(list(inputs))).content, checks.here()
+
+    def _compare(self) -> None:
+        everybody = self._comm.all_gather_object(self._read)
+        if self._read is None or any(read != everybody[0] for read in everybody):
+            if self._place != checks.UNKNOWN:
+                checks.held("loader", self._place)
+            return
+        checks.doubt("loader", self._place)
+        if self._comm.rank == 0:
+            what = "batch that reaches the model" if self._prepared.models else "loss"
+            warn(
+                f"every process trains on the same data: {self._place}: the {what} is the same on all "
+                f"{self._comm.world}, so that together they do the work of one, and it comes from nothing that "
+                f"`prepare` returned. Use what it returns for the DataLoader, or for the iterable that gives the batches."
+            )
+
+    def _end(self) -> None:
+        self.looks = False
+        self._remove_hook()
+
+    def _remove_hook(self) -> None:
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None

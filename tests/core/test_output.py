@@ -1,0 +1,134 @@
+"""What one process does: prints, bars, files, folders, downloads; and what the author guards stays guarded."""
+
+from __future__ import annotations
+
+import pytest
+
+from .support import Trap, check
+
+HEAD = """
+def main():
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(data)
+    for x, y in loader:
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+"""
+TAIL = """
+main()
+"""
+
+
+def output(name: str, script: str, *lines: str, absent: tuple[str, ...] = (), before: str = "") -> Trap:
+    indented = "".join(f"    {line}\n" for line in script.strip().splitlines())
+    return Trap(name, before + HEAD + indented + TAIL, lines, absent)
+
+
+TRAPS = [
+    output("a print", 'print("done")', 'accelerator.print("done")'),
+    output("a print into a file", 'print("done", file=log)', 'print("done", file=log)'),
+    output(
+        "the author's own print",
+        'print("done")',
+        'print("done")',
+        before="\ndef print(*what):\n    log(what)\n",
+    ),
+    output(
+        "a bar",
+        "for i in tqdm(range(3)):\n    log(i)",
+        absent=("prepare(range",),
+        before="from tqdm import tqdm\n",
+    ),
+    output(
+        "a block that only writes is guarded as a whole",
+        'with open("options.json", "w") as file:\n    json.dump(options, file)',
+        "if accelerator.is_main_process:",
+        'with open("options.json", "w") as file:',
+        "json.dump(options, file)",
+        absent=("accelerator.is_main_process:\n            if",),
+        before="import json\n",
+    ),
+    output(
+        "a helper that only computes does not keep a block from being guarded",
+        'with open("rows.txt", "w") as file:\n    file.write(drawn(data))',
+        "if accelerator.is_main_process:",
+        'with open("rows.txt", "w") as file:',
+        before="\ndef drawn(rows):\n    return str(rows)\n",
+    ),
+    output(
+        "a file that is read again in the block's own way stays",
+        'with open("rows.txt", "w") as file:\n    count = file.write("x")\nprint(count)',
+        'with open("rows.txt", "w") as file:',
+        absent=("is_main_process",),
+    ),
+    output(
+        "a folder",
+        'if not os.path.exists("out"):\n    os.makedirs("out")',
+        'os.makedirs("out", exist_ok=True)',
+        before="import os\n",
+    ),
+    output(
+        "a folder that must be new",
+        'try:\n    os.mkdir("out")\nexcept FileExistsError:\n    print("it is there")',
+        'os.mkdir("out")',
+        absent=("exist_ok",),
+        before="import os\n",
+    ),
+    output(
+        "a folder about which the author warns",
+        'if not os.path.exists("out"):\n    os.makedirs("out")\nelse:\n    print("overwritten")',
+        'os.makedirs("out")',
+        absent=("exist_ok",),
+        before="import os\n",
+    ),
+    output(
+        "what is saved is there for all",
+        'torch.save(model.state_dict(), "model.pt")\nmodel.load_state_dict(torch.load("model.pt"))',
+        'accelerator.save(model.state_dict(), "model.pt")',
+        'model.load_state_dict(torch.load("model.pt"))',
+    ),
+    output(
+        "a copy of a file",
+        'if best:\n    shutil.copyfile("a", "b")',
+        "if best and accelerator.is_main_process:",
+        'shutil.copyfile("a", "b")',
+        before="import shutil\n",
+    ),
+    output(
+        "what the author guards",
+        'if rank == 0:\n    print("done")\n    writer.add_scalar("a", 1)',
+        "if rank == 0:",
+        'print("done")',
+        'writer.add_scalar("a", 1)',
+    ),
+    output(
+        "a writer's numbers and pictures",
+        'writer.add_image("a", picture)\nplt.savefig("a.png")',
+        "if accelerator.is_main_process:",
+        'writer.add_image("a", picture)',
+        "if accelerator.is_main_process:",
+        'plt.savefig("a.png")',
+    ),
+    output(
+        "a download",
+        'test = MNIST("data", download=True)',
+        "with accelerator.main_process_first():",
+        'test = MNIST("data", download=True)',
+        before="from torchvision.datasets import MNIST\n",
+    ),
+    output(
+        "in an evaluation that is dealt one process has the batch",
+        "hits = 0\nwith torch.no_grad():\n    for i, (x, y) in enumerate(test_loader):\n"
+        '        hits += (model(x).argmax(1) == y).sum().item()\n        torch.save(x, f"{i}.pt")\nprint(hits)',
+        'torch.save(x, f"{i}.pt")',
+        "accelerator.print(hits)",
+        absent=("accelerator.save", "is_main_process"),
+    ),
+]
+
+
+@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
+def test_output(trap: Trap) -> None:
+    check(trap)

@@ -1,0 +1,93 @@
+"""Ranks that part ways on a draw of their own: an error on all of them, with both lines, the parameters and the remedy."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from crosstrain import Accelerator
+from crosstrain.utils import set_seed
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from tests.support.ranks import run_ranks
+
+ROWS = 300  # batches of one epoch on each of two ranks: 150
+
+
+def _train(how: str, chance: float, common: bool = False) -> str:
+    accelerator = Accelerator(cpu=True)
+    set_seed(1)
+    models: list[Any] = [nn.Linear(2, 3), nn.Linear(2, 1)]
+    if how == "two optimizers of one model":
+        models = [nn.Sequential(*models[:1], nn.Linear(3, 1))] * 2
+        parts = list(models[0])
+    else:
+        parts = models
+    optimizers = [torch.optim.SGD(part.parameters(), lr=0.01) for part in parts]
+    loader = DataLoader(TensorDataset(torch.randn(ROWS, 2)), batch_size=1)
+    ready = accelerator.prepare(*dict.fromkeys(models), *optimizers, loader)
+    loader = ready[-1]
+    first, second = optimizers
+
+    def learn(number: int, x: torch.Tensor) -> None:
+        accelerator.backward(models[number](x).square().mean())
+
+    def coin() -> bool:
+        if common:
+            with accelerator.common_draws():
+                return random.random() < chance
+        return random.random() < chance
+
+    try:
+        for _ in range(4):
+            for (x,) in loader:
+                if how == "two models":
+                    if coin():
+                        learn(1, x)
+                        second.step()
+                    else:
+                        learn(0, x)
+                        first.step()
+                elif how == "two optimizers of one model":
+                    learn(0, x)
+                    if coin():
+                        second.step()
+                    else:
+                        first.step()
+                elif how == "a skipped step":
+                    if coin():
+                        continue
+                    learn(0, x)
+                    first.step()
+                elif how == "two backwards":
+                    learn(0, x)
+                    if coin():
+                        learn(0, x)
+                    first.step()
+                first.zero_grad()
+                second.zero_grad()
+    except RuntimeError as error:
+        return str(error)
+    return "trained"
+
+
+HOWS = ["two models", "two optimizers of one model", "a skipped step", "two backwards"]
+
+
+@pytest.mark.parametrize("chance", [0.5, 0.02])
+@pytest.mark.parametrize("how", HOWS)
+def test_parted_ranks_are_an_error_on_all_of_them(how: str, chance: float) -> None:
+    for world in (2, 3):
+        for message in run_ranks(_train, world, how, chance, timeout=60):
+            assert "the ranks have parted" in message, message
+            assert "with accelerator.common_draws():" in message
+            assert message.count("test_parted.py:") >= world
+            assert "weight" in message
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_with_common_draws_they_stay_together(how: str) -> None:
+    assert run_ranks(_train, 2, how, 0.5, True) == ["trained"] * 2

@@ -127,7 +127,7 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
     if not mapped:
         plan_clipping(plan, roles, accelerators)
         plan_shown_losses(plan, roles, accelerators)
-        Output(plan, accelerators, dealt).run()
+        Output(plan, accelerators, roles.frames, dealt).run()
     if not mapped and not roles.data and not roles.draws_batches:
         first = roles.backwards[0].call
         reason = "every process trains on the same data: no loop over batches was found"

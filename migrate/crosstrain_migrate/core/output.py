@@ -15,7 +15,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
 from .plan import Plan
-from .script import Script, is_method, is_statement_call
+from .script import Frame, Script, is_method, is_statement_call
 
 PRINT, FOLDER, FILE, DOWNLOAD, SAVE = "CT401", "CT402", "CT403", "CT404", "CT502"
 _WRITERS = re.compile(r"writer|board|\btb\b|summary|vis\b|viz\b|logger", re.I)
@@ -31,13 +31,18 @@ _MAIN_TEST = re.compile(r"rank|is_main|is_master|master_process|local_rank|main_
 class Output:
     """Plans what one process does."""
 
-    def __init__(self, plan: Plan, accelerators: Accelerators, dealt: list[ast.For]) -> None:
+    def __init__(
+        self, plan: Plan, accelerators: Accelerators, training: list[Frame], dealt: list[ast.For]
+    ) -> None:
+        """training: the code that trains. dealt: the loops of evaluations that are dealt."""
         self.plan = plan
         self.script: Script = plan.script
         self.accelerators = accelerators
         self.dealt = {id(node) for loop in dealt for node in walk(loop)}
         self._guarded: set[int] = set()  # what stands in blocks that one process comes to
         self._own_print = any(self.script.functions("print"))
+        # The files that speak of the training: the script's own, and those that train or evaluate.
+        self._speaking = {self.script.entry, *map(self.script.module, (*training, *dealt))}
 
     def run(self) -> None:
         for node in self.script.table.each(ast.With):
@@ -61,6 +66,14 @@ class Output:
         saves = isinstance(node, ast.Call) and self.script.dotted(node.func) == "torch.save"
         return self.script.is_shared(node) and not saves
 
+    def _speaks(self, call: ast.Call) -> bool:
+        """Whether a print is one of the training's; what a library of the project says, every process says."""
+        if self.script.module(call) in self._speaking:
+            return True
+        reason = "files that neither train nor evaluate print on every process"
+        self.plan.note(PRINT, call, reason, "nothing needs to be done")
+        return False
+
     def state(self, node: ast.AST, group: str) -> str:
         """What knows whether this is the main process: the accelerator at hand, else the state of the processes."""
         if self.accelerators.at_hand(node):
@@ -74,6 +87,7 @@ class Output:
         if name == "print":
             if (
                 not self._own_print
+                and self._speaks(call)
                 and not any(k.arg == "file" for k in call.keywords)
                 and not self._is_guarded(call)
             ):

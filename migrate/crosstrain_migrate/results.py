@@ -28,7 +28,8 @@ class Options:
         False  # where a script is refused: what stands alone, and a line for each thing left to a person
     )
     observed: Observed | None = None
-    # "use": roles by use (`core`), what the command line takes; "facts": the rules that know everything first (`rules`).
+    # "facts": the rules, which know everything first (`rules`); "use": roles by use (`core`), on request until its first
+    # looks are right.
     centre: str = "facts"
     advice: bool = False  # with a conversion, one note of each rule of XLA_ADVICE that is not ignored
 

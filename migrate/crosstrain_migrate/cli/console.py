@@ -187,7 +187,7 @@ def configured(
         follow=asked.follow if asked.follow is not None else config.follow is not False,
         strict=config.strict if asked.strict is None else asked.strict,
         todo=asked.todo,
-        centre=config.centre or "use",
+        centre=config.centre or "facts",
         advice=asked.tpu,
     )
     _check_codes((*chosen, *extended, *options.ignore))

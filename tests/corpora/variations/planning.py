@@ -45,7 +45,7 @@ def planned(project: Project, around: Path | None = None) -> Planned:
         signal.signal(signal.SIGPROF, _too_long)
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
         try:
-            request = Request((folder / project.entry,), Options(centre="use"), Mode.WRITE, cache=False)
+            request = Request((folder / project.entry,), Options(), Mode.WRITE, cache=False)
             outcome = run(request, migrate_text)
         except Exception as error:  # a crash is one of the results
             return Planned("crashed", about=f"{type(error).__name__}: {error}")

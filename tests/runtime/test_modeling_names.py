@@ -181,6 +181,7 @@ def test_a_stateful_loader_goes_on_where_the_checkpoint_was_saved(name: str, tmp
         if index == 1:
             accelerator.save_state(str(tmp_path / "state"))
             break
+    accelerator.free_memory()  # as a new run begins: without what this one has prepared
     accelerator, loader = fresh()
     accelerator.load_state(str(tmp_path / "state"))
     seen += [batch.tolist() for batch in loader]

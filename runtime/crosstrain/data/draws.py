@@ -323,7 +323,7 @@ def _plain(states: States) -> States:
             inner = state.state
             state = (inner["bit_generator"], inner["state"]["key"], inner["state"]["pos"], 0, 0.0)
         kind, words, *rest = state
-        plain["numpy"] = [kind, words.tolist(), *rest]
+        plain["numpy"] = [kind, [int(word) for word in words], *rest]
     return plain
 
 

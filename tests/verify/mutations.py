@@ -74,13 +74,6 @@ MUTATIONS = {
         TRAIN_SMALL,
         short=True,
     ),
-    "model_not_prepared": Mutation(
-        "regression_mse",
-        {r"model, (optimizer, train_loader, val_loader, test_loader( =|\n))": r"\1"},
-        TWO,
-        "not-averaged",
-        short=True,
-    ),
     "optimizer_not_prepared": Mutation(
         "amp_gradscaler",
         {r"model, optimizer, (train_loader, test_loader( =|\)))": r"model, \1"},
@@ -161,16 +154,6 @@ MUTATIONS = {
         TWO,
         "unguarded-save",
         SAVING,
-        short=True,
-    ),
-    "split_drawn_before_the_accelerator": Mutation(
-        "unseeded_split",
-        {
-            r"accelerator = Accelerator\(\)\n": "",
-            r"train_dl = DataLoader": "accelerator = Accelerator()\ntrain_dl = DataLoader",
-        },
-        TWO,
-        "unseeded-split",
         short=True,
     ),
     "seeded_by_rank": Mutation(

@@ -110,9 +110,9 @@ print("done")
 """
 
 
-@pytest.mark.parametrize(("kind", "status"), [("loader", "proven"), ("batches", "failed")])
-def test_assumptions_are_proven_by_what_the_runtime_checked(tmp_path: Path, kind: str, status: str) -> None:
-    """Nothing in the script says what the library returns. The same batches on all processes stop the training."""
+@pytest.mark.parametrize("kind", ["loader", "batches"])
+def test_assumptions_are_proven_by_what_the_runtime_checked(tmp_path: Path, kind: str) -> None:
+    """Nothing in the script says what the library returns: a DataLoader, or a list of batches, which is dealt."""
     library, project = tmp_path / "library", tmp_path / "project"
     for folder in (library, project):
         folder.mkdir()
@@ -122,11 +122,11 @@ def test_assumptions_are_proven_by_what_the_runtime_checked(tmp_path: Path, kind
     done = migrate(project, *options, env={"PYTHONPATH": str(library)})
     report = json.loads(done.stdout)
     first = report["files"][0]["assumptions"][0]
-    assert (first["kind"], first["line"], first["status"]) == ("loader", 8, status), done.stderr
+    assert (first["kind"], first["line"], first["status"]) == ("loader", 8, "proven"), done.stderr
     checks = {check["status"] for check in report["verify"]["checks"] if check["kind"] == "loader"}
-    assert checks == ({"held"} if kind == "loader" else {"failed", "not reached"})
-    assert done.returncode == (0 if kind == "loader" else 1), done.stderr
-    assert f" {status}" in done.stderr.splitlines()[-1]
+    assert "held" in checks and "failed" not in checks
+    assert done.returncode == 0, done.stderr
+    assert " proven" in done.stderr.splitlines()[-1]
 
 
 def test_arguments_after_the_dashes_are_paths_without_verify(tmp_path: Path) -> None:

@@ -125,7 +125,8 @@ def test_assumptions_are_proven_by_what_the_runtime_checked(tmp_path: Path, kind
     assert (first["kind"], first["line"], first["status"]) == ("loader", 8, "proven"), done.stderr
     checks = {check["status"] for check in report["verify"]["checks"] if check["kind"] == "loader"}
     assert "held" in checks and "failed" not in checks
-    assert done.returncode == 0, done.stderr
+    # Whole batches for each process are another training than one process's, of which the proof is.
+    assert done.returncode == (0 if kind == "loader" else 1), done.stderr
     assert " proven" in done.stderr.splitlines()[-1]
 
 

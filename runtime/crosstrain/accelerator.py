@@ -17,6 +17,7 @@ from crosstrain import options
 from crosstrain.checkpoint.background import release_copies
 from crosstrain.checkpoint.members import CheckpointMembers
 from crosstrain.comm.protocol import Comm
+from crosstrain.comm.random_streams import COMMON
 from crosstrain.comm.startup_seeds import start_streams_alike
 from crosstrain.compat.further_members import FurtherMembers
 from crosstrain.compat.loader_option_members import LoaderOptionMembers
@@ -33,7 +34,7 @@ from crosstrain.step.batch_rows import BatchRowMembers
 from crosstrain.step.clipping import ClippingMembers
 from crosstrain.step.compilation import compile_prepared
 from crosstrain.step.optimizer import Gate, gate_of
-from crosstrain.step.own_draws import DrawMembers, choose_draws, start_draws
+from crosstrain.step.own_draws import DrawMembers, choose_draws, distributes_itself, start_draws
 from crosstrain.step.precision import Precision
 from crosstrain.step.prepared import PreparedMembers
 from crosstrain.step.profiling import profile
@@ -60,9 +61,11 @@ from crosstrain.utils.memory import release_memory
 
 def _join_run(cpu: bool | None, group: InitProcessGroupKwargs | None) -> Comm:
     """Join the run, or start it; the first Accelerator of a process copies rank 0's random states to every rank."""
+    # A script that distributes itself, in a group that is there, keeps its streams: the others may wait for this process.
+    keeps_streams = RUN.started and distributes_itself()
     comm = RUN.start(cpu, **({} if group is None else group.to_kwargs()))
     if not RUN.streams_alike:
-        start_draws(RUN, start_streams_alike(comm))
+        start_draws(RUN, set(COMMON) if keeps_streams else start_streams_alike(comm))
         RUN.streams_alike = True
     return comm
 

@@ -56,7 +56,7 @@ class SameData:
         if not self.looks:
             return
         self._fed = self._fed or self._gradients.active.current is not None
-        if self._fed or any(sync.joining is not None for sync in self._prepared.syncs):
+        if self._fed or any(sync.may_differ for sync in self._prepared.syncs):
             self._end()  # within `join` a process may have made its last step
         elif self._first is None:
             self._first, self._read = id(optimizer), None

@@ -69,3 +69,21 @@ def test_a_printed_loss_is_the_mean_over_the_processes(line: str, expected: str)
 )
 def test_what_may_differ_between_the_processes_stays(line: str) -> None:
     assert "reduce" not in _shown(line)
+
+
+@pytest.mark.parametrize(
+    ("behind", "is_reduced"),
+    [
+        ("    print(epoch, loss.item())", True),
+        ("    if loss.item() < best: print(loss.item())", False),
+        (
+            "    loss = criterion(model(test), wanted)\n    print(loss.item())",
+            False,
+        ),  # alike on every process
+    ],
+)
+def test_a_loss_that_is_printed_behind_the_loop_is_that_of_the_whole_batch(
+    behind: str, is_reduced: bool
+) -> None:
+    text = SCRIPT.format(shown="pass") + behind + "\n"
+    assert (MEAN in convert(text, "crosstrain", lambda rule, node: True).text) is is_reduced

@@ -45,6 +45,11 @@ def plan_shown_losses(plan: Plan, roles: Roles, accelerators: Accelerators) -> N
                     plan.replace(
                         rows, RULE, "the rows of the whole batch are counted", template, GROUP, rows=rows
                     )
+        for call in _prints_behind(script, data.frame, data.loop):
+            # What the loop added up is reduced behind it already.
+            means = _means(script, data.frame, call, names - {""})
+            if means and _totals(numbers, data, data.loop, call) is not None:
+                _reduce(plan, accelerators.name, {}, means)
 
 
 def _reduce(plan: Plan, accelerator: str, totals: dict[ast.Name, str], means: list[ast.Call]) -> None:
@@ -96,13 +101,35 @@ def _loss(one: Backward) -> str:
 
 def _prints(script: Script, frame: Frame, loop: Loop) -> list[ast.Call]:
     """The prints in a loop to which every process comes alike."""
+    return [
+        call
+        for call in _all_prints(script, frame)
+        if script.table.is_inside(call, loop) and _is_alike(script, call, loop)
+    ]
+
+
+def _prints_behind(script: Script, frame: Frame, loop: ast.For) -> list[ast.Call]:
+    """The prints behind a loop, in its own block, of what the loop left: nothing that they read is bound anew."""
+    block = script.parent(loop)
+    stored = [n for n in script.within(frame) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    end = loop.end_lineno or 0
+    return [
+        call
+        for call in _all_prints(script, frame)
+        if script.parent(script.statement(call)) is block
+        and call.lineno > end
+        and not {n.id for n in stored if end < n.lineno < call.lineno} & names_in(call)
+    ]
+
+
+def _all_prints(script: Script, frame: Frame) -> list[ast.Call]:
+    """The prints of a function to the terminal."""
     found = [
         call
         for call in script.calls_in(frame)
         if script.dotted(call.func) == "print" and is_statement_call(script, call)
     ]
-    found = [call for call in found if not any(keyword.arg == "file" for keyword in call.keywords)]
-    return [call for call in found if script.table.is_inside(call, loop) and _is_alike(script, call, loop)]
+    return [call for call in found if not any(keyword.arg == "file" for keyword in call.keywords)]
 
 
 def _means(script: Script, frame: Frame, call: ast.Call, losses: set[str]) -> list[ast.Call] | None:

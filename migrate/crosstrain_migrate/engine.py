@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crosstrain_migrate.assumptions import CONTRADICTED, contradicted, refused_instead
-from crosstrain_migrate.core.conversion import Conversion, convert
 from crosstrain_migrate.facts.facts import Facts, understand
 from crosstrain_migrate.facts.launching import launch_facts
 from crosstrain_migrate.facts.may_train import may_train
@@ -33,14 +32,12 @@ from crosstrain_migrate.syntax.program import parse, parts
 from crosstrain_migrate.syntax.suppress import TODO, remaining_todo, skips_file, suppressions
 
 if TYPE_CHECKING:
+    from crosstrain_migrate.core.conversion import Conversion
     from crosstrain_migrate.rules.distribution.plain import Plain
 
 XLA_ADVICE = "CT7"
-UNSURE = (
-    "CT602",
-    "CT603",
-    "CT902",
-)  # what the conversion by use leaves local, whole, or the same on every process
+# What the conversion by use leaves local, whole, or the same on every process.
+UNSURE = ("CT602", "CT603", "CT902")
 
 
 def migrate_text(path: Path, text: str, options: Options) -> FileResult:
@@ -120,6 +117,8 @@ def _by_use(path: Path, text: str, tree: ast.Module, options: Options, policy: P
         or already_migrated(tree)
     ):
         return None
+    from crosstrain_migrate.core.conversion import convert
+
     done = convert(text, options.runtime, policy.allows_at, policy.refusals)
     if not done.trains:
         return None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from .support import Trap, check
+from .converting import converted
+from .support import PRELUDE, Trap, check
 
 TRAIN = """
 model = nn.Linear(4, 2)
@@ -20,6 +21,43 @@ PREPARED = "test_loader = accelerator.prepare_evaluation(test_loader)"
 
 def after_training(name: str, script: str, *lines: str, absent: tuple[str, ...] = (), says: str = "") -> Trap:
     return Trap(name, TRAIN + script, lines, absent, says)
+
+
+IN_TRAINING = """
+def evaluate():
+    hits = 0
+    with torch.no_grad():
+        for x, y in test_loader:
+            hits += (model(x).argmax(1) == y).sum().item()
+    return hits
+
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+train_loader, test_loader = DataLoader(data), DataLoader(test)
+steps = 0
+for x, y in train_loader:
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    steps += 1
+    if {test}:
+        print(evaluate())
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "is_dealt"),
+    [
+        ("steps % 10 == 0", True),
+        ("loss.item() < best", False),
+        ("random.random() < 0.1", False),
+        ("time.time() > end", False),
+    ],
+)
+def test_an_evaluation_to_which_some_processes_may_come_alone_stays_whole(test: str, is_dealt: bool) -> None:
+    """The merge behind it would wait for the others for ever."""
+    after = converted(PRELUDE + IN_TRAINING.format(test=test))
+    assert ("merge(" in after) is is_dealt and ("prepare_evaluation(" in after) is is_dealt
 
 
 DEALT = [

@@ -60,6 +60,11 @@ def test_a_printed_loss_is_the_mean_over_the_processes(line: str, expected: str)
         "if loss.item() < best: print(loss.item())",  # processes would part
         "if y.sum() > 2: print(loss.item())",  # the batch is another one on each
         "if rank == 0: print(loss.item())",  # one process alone
+        "if random.random() < 0.1: print(loss.item())",  # a draw of the process's own
+        "if time.time() - start > 60: print(loss.item())",  # a clock
+        "if self.full: print(loss.item())\n        self.full = y.sum() > 2",  # bound in the loop, by the batch
+        "if y.sum() > 2: n += 1\n        if n % 10 == 0: print(loss.item())",  # counted on some processes
+        "if y.sum() > 2: continue\n        print(loss.item())",  # some processes are past it
         "print(loss.item(), hits.item())",  # a count beside a mean: together or not at all
         "if i % 10 == 0 and rank == 0: print(i * len(x))",
         "print(i * len(model))",  # no rows of the batch

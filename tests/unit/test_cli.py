@@ -83,7 +83,7 @@ def test_write_changes_the_files_and_undo_takes_it_back(migrate: Migrate, repo: 
     assert ran.err == (
         "changed a.py (CT101)\n1 file changed, 1 untouched\nnext: crosstrain launch a.py\n"
         "Each process takes batches of the script's size: N processes, N times the rows a step. --split-batches shares "
-        "each batch instead, which is the same training.\n"
+        "each batch instead, which is the same training; add --common-draws where steps draw random numbers.\n"
     )
     assert (repo / "a.py").read_text() == "torch_new\n"
     assert migrate("--write", ".").err == "0 files changed, 2 untouched\n"

@@ -16,7 +16,7 @@ from enum import Enum, auto
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .script import LOOPS, Frame, Loop, Script, is_statement_call, names_in, pairs, root_of
+from .script import LOOPS, Frame, Script, is_statement_call, names_in, pairs, root_of
 
 # Calls that stand alone and keep nothing that is read behind the loop.
 QUIET_ROOTS = re.compile(
@@ -409,6 +409,3 @@ def adds_over_processes(script: Script, call: ast.Call) -> bool:
     """Whether a call is of a function of the project that adds up over the processes."""
     found = script.functions(last_name(call.func))
     return any("all_reduce" in ast.unparse(one) for one in found)
-
-
-__all__ = ["Change", "Left", "Loop", "Pass", "Unsure", "adds_over_processes", "is_empty"]

@@ -170,8 +170,3 @@ def _asks_for_sum(call: ast.Call) -> bool:
             if keyword.arg == "size_average" and keyword.value.value is False:
                 return not any(k.arg == "reduce" for k in call.keywords)
     return False
-
-
-def closures_of_line_search(script: Script) -> list[ast.Call]:
-    """Where an LBFGS is made: a line search on one process's loss takes another number of evaluations on each."""
-    return [call for call in script.calls if last_name(call.func) == "LBFGS"]

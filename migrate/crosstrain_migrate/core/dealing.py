@@ -11,6 +11,7 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .accumulators import Left, Pass, Unsure, adds_over_processes
+from .alike import comes_alike, what_may_differ
 from .roles import STEPS, Roles
 from .script import FUNCTIONS, Frame, Script, is_method, is_statement_call, names_in, root_of
 
@@ -207,6 +208,25 @@ class Evaluations:
         phase = self.phase(loop) if self._trains(loop) else ""
         return Whole(loop, why, phase if _is_one(sources) else "", tuple(sources))
 
+    def _reached_alike(self, node: ast.AST, depth: int) -> bool:
+        """Whether no training loop around a node, or around the calls of its function, comes to it by the batch."""
+        script = self.script
+        frame = script.frame(node)
+        for data in self.roles.data:
+            loop = data.loop
+            if (
+                loop is None
+                or loop is node
+                or data.frame is not frame
+                or not script.table.is_inside(node, loop)
+            ):
+                continue
+            if not comes_alike(script, node, loop, what_may_differ(script, loop)):
+                return False
+        if isinstance(frame, ast.Module) or depth > 2:
+            return True
+        return all(self._reached_alike(call, depth + 1) for call in script.direct_callers(frame))
+
     # -- whether one can be dealt ------------------------------------------------------------------------------
 
     def _deal(self, loop: ast.For) -> Dealt:
@@ -215,6 +235,8 @@ class Evaluations:
         phase = self.phase(loop) if self._trains(loop) else ""
         if not _is_one(sources):
             raise Unsure("it goes over more than one iterable")
+        if not phase and not self._reached_alike(loop, 0):
+            raise Unsure("not every process may come to it")
         found = Pass(self.script, frame, loop, phase)
         left = found.left()
         if not left.sums and not left.joins and not left.themselves:

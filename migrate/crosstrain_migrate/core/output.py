@@ -173,16 +173,7 @@ class Output:
         if exist is not None and isinstance(exist.value, ast.Constant) and exist.value.value is False:
             self.plan.replace(exist.value, FOLDER, "several processes make the folder", "True", "folders")
         elif exist is None and not call.args:
-            self.plan.add(
-                e.InsertArgument(
-                    call,
-                    FOLDER,
-                    "several processes make the folder",
-                    transaction="folders",
-                    position=-1,
-                    code="exist_ok=True",
-                )
-            )
+            self._give(call, FOLDER, "several processes make the folder", "folders", "exist_ok=True")
 
     def _warns_if_there(self, call: ast.Call) -> bool:
         """Whether the author's `if` does something else where the folder is there already."""
@@ -203,11 +194,7 @@ class Output:
         if self._is_guarded(call):
             return
         code = f"disable=not {self.state(call, 'bars')}.is_main_process"
-        self.plan.add(
-            e.InsertArgument(
-                call, PRINT, "one process shows the progress", transaction="bars", position=-1, code=code
-            )
-        )
+        self._give(call, PRINT, "one process shows the progress", "bars", code)
 
     def _tracker(self, call: ast.Call) -> None:
         """`wandb.init` of the other processes records nothing."""
@@ -218,11 +205,11 @@ class Output:
         if self._is_guarded(call):
             return
         code = f'mode=None if {self.state(call, "trackers")}.is_main_process else "disabled"'
-        self.plan.add(
-            e.InsertArgument(
-                call, FILE, "one process records the run", transaction="trackers", position=-1, code=code
-            )
-        )
+        self._give(call, FILE, "one process records the run", "trackers", code)
+
+    def _give(self, call: ast.Call, rule: str, reason: str, group: str, code: str) -> None:
+        """Plans another keyword of a call."""
+        self.plan.add(e.InsertArgument(call, rule, reason, transaction=group, position=-1, code=code))
 
     def _download(self, call: ast.Call) -> None:
         """`download=True`: the main process goes first."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 
-from crosstrain_migrate.facts.frameworks import FRAMEWORKS, TRAINERS
+from crosstrain_migrate.facts.frameworks import FRAMEWORKS
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.syntax.nodes import last_name, line_of
 
@@ -17,7 +17,7 @@ from .mapping import shards_layers
 from .roles import Roles
 from .script import Script, is_method
 
-BUILT_ON, LINE_SEARCH, BY_HAND = "CT901", "CT903", "CT303"
+BUILT_ON, LINE_SEARCH = "CT901", "CT903"
 _NOT_OURS = {
     "torch.distributed.rpc": "RPC",
     "torch.distributed.fsdp": "FSDP",
@@ -67,28 +67,6 @@ def _foreign(script: Script) -> list[Finding]:
             ),
         )
     return list(found.values())
-
-
-def trains_elsewhere(script: Script) -> list[Finding]:
-    """A trainer of another framework that the script calls: it trains by itself."""
-    found = []
-    for path, node in _imports(script):
-        what = FRAMEWORKS.get(path.split(".")[0]) or next(
-            (w for name, w in TRAINERS.items() if path.startswith(name)), None
-        )
-        if what is not None:
-            reason = f"the script is built on {what}, which distributes training itself"
-            found.append(
-                Finding(
-                    BUILT_ON,
-                    line_of(node),
-                    1,
-                    reason,
-                    "leave it as it is, or write the loop in plain PyTorch first",
-                    Severity.NOTE,
-                )
-            )
-    return found[:1]
 
 
 def _imports(script: Script) -> list[tuple[str, ast.stmt]]:

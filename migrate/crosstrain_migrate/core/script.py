@@ -19,7 +19,6 @@ Frame = ast.Module | Function  # code that runs as one: a file's top level, or t
 Loop = ast.For | ast.AsyncFor | ast.While
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-BLOCKS = (*LOOPS, ast.If, ast.With, ast.AsyncWith, ast.Try, *FUNCTIONS, ast.ClassDef)
 
 
 class Script:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
-from crosstrain_migrate.syntax.nodes import written
+from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
+from .alike import comes_alike, counters_of, what_may_differ
 from .numbers import MEAN, SUM, UNSURE, TrainingNumbers
 from .plan import Plan
 from .roles import Backward, Data, Roles
@@ -78,7 +79,7 @@ def _totals(
 
 def _rows(call: ast.Call, loop: ast.For) -> list[ast.expr]:
     """How far a pass is, in rows: `len(x)` of `i * len(x)`, where `x` is of the batch and `i` counts the batches."""
-    batch, counters = names_in(loop.target), _counters(loop)
+    batch, counters = names_in(loop.target), counters_of(loop)
     found: list[ast.expr] = []
     for node in walk(call):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
@@ -157,46 +158,8 @@ def _is_mean(script: Script, frame: Frame, node: ast.expr, losses: set[str], dep
 
 
 def _is_alike(script: Script, call: ast.Call, loop: Loop) -> bool:
-    """Whether the conditions around a print say the same on every process: they ask counters and options alone."""
-    counters = _counters(loop)
-    own = {n.id for n in walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    own -= counters | _counted(loop)
-    below: ast.AST = call
-    for one in script.around(call):
-        if one is loop:
-            return True
-        if isinstance(one, ast.Try | ast.While | ast.For | ast.IfExp):
-            return False
-        if isinstance(one, ast.If) and (
-            below in one.orelse or names_in(one.test) & own or _asks_rank(one.test)
-        ):
-            return False
-        below = one
-    return False
-
-
-def _asks_rank(test: ast.expr) -> bool:
-    return any(word in ast.unparse(test) for word in ("rank", "main", "master"))
-
-
-def _counters(loop: Loop) -> set[str]:
-    """`i` of `for i, batch in enumerate(loader)`."""
-    if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Tuple):
-        return set()
-    first = loop.target.elts[0]
-    enumerates = any(isinstance(n, ast.Call) and written(n.func) == "enumerate" for n in walk(loop.iter))
-    return {first.id} if enumerates and isinstance(first, ast.Name) else set()
-
-
-def _counted(loop: Loop) -> set[str]:
-    """`step` of `step += 1`: variables that a loop changes by constants alone."""
-    changes: dict[str, bool] = {}
-    for node in walk(loop):
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            constant = isinstance(node.value, ast.Constant)
-            changes[node.target.id] = changes.get(node.target.id, True) and constant
-        elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                if isinstance(target, ast.Name):
-                    changes[target.id] = changes.get(target.id, True) and isinstance(node.value, ast.Constant)
-    return {name for name, constant in changes.items() if constant}
+    """Whether every process comes to a print in a loop when one does, also past each `continue` and `break` above it."""
+    ways_out = [n for n in walk(loop) if isinstance(n, ast.Continue | ast.Break | ast.Return)]
+    before = [n for n in ways_out if place_of(n) < place_of(call)]
+    own = what_may_differ(script, loop)
+    return all(comes_alike(script, node, loop, own) for node in (call, *before))

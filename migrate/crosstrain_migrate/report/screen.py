@@ -149,8 +149,10 @@ def _next(outcome: Outcome, screen: Screen) -> Iterator[str]:
 
 
 def _batches(runtime: str) -> str:
-    option = "--split-batches" if runtime == "crosstrain" else "DataLoaderConfiguration(split_batches=True)"
+    own = runtime == "crosstrain"
+    option = "--split-batches" if own else "DataLoaderConfiguration(split_batches=True)"
+    draws = "; add --common-draws where steps draw random numbers" if own else ""
     return (
         "Each process takes batches of the script's size: N processes, N times the rows a step. "
-        f"{option} shares each batch instead, which is the same training."
+        f"{option} shares each batch instead, which is the same training{draws}."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +20,7 @@ class Store:
         self.waited: list[timedelta] = []
         self.connecting: list[timedelta] = []
         self.others: list[Store] = []
+        self.said: list[str] = []
 
     def check(self, keys: list[str]) -> bool:
         return False
@@ -37,6 +39,9 @@ class Store:
     def get(self, key: str) -> str:
         return "null"
 
+    def set(self, key: str, value: str) -> None:
+        self.said.append(value)
+
 
 def test_a_store_that_has_just_ended_is_not_tried_for_the_runs_time_out(
     monkeypatch: pytest.MonkeyPatch,
@@ -47,3 +52,16 @@ def test_a_store_that_has_just_ended_is_not_tried_for_the_runs_time_out(
     assert store.connecting == [write_once.CONNECT]
     assert store.timeout == store.others[0].timeout == RUN
     assert store.others[0].waited == [RUN]
+
+
+def test_a_write_that_is_interrupted_is_not_announced_as_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that wait for the file would read one that is not there."""
+    store: Any = Store()
+    monkeypatch.setattr(write_once, "_store", lambda: store)
+
+    def write() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_once._write(write_once._Call("a.pt", "begun", "done"), write)
+    assert json.loads(store.said[-1])[0] == "KeyboardInterrupt"

@@ -114,10 +114,10 @@ def _store() -> Any:
 def _write(call: _Call, write: Callable[[], object]) -> None:
     store = _store()
     store.set(call.begun, json.dumps([call.path, call.done]))
-    problem: Exception | None = None
+    problem: BaseException | None = None
     try:
         write()
-    except Exception as error:
+    except BaseException as error:  # Ctrl+C too: the file is not there
         problem = error
         raise
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .converting import converted
+from .converting import converted, notes
 
 TRAINING = """import argparse
 import torch
@@ -165,3 +165,41 @@ def train(**options):
 
 """
     assert "def train(**options):\n    accelerator = Accelerator()" in converted(text + end)
+
+
+IN_FUNCTION = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+args = argparse.ArgumentParser().parse_args()
+
+def train():
+    {own}
+    net = model = torch.nn.Linear(4, 2)
+    net = torch.nn.DataParallel(model)
+    if {flag}:
+        net = net.cuda()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in DataLoader([], 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(net(x), y).backward()
+        optimizer.step()
+
+train()
+"""
+
+
+def test_a_wrapper_above_the_choice_has_the_accelerator_where_the_flag_is_known_before() -> None:
+    after = converted(IN_FUNCTION.format(own="pass", flag="args.cuda"))
+    made, wrapped = after.index("Accelerator(cpu=not args.cuda)"), after.index("accelerator.prepare(model)")
+    assert made < wrapped
+
+
+def test_a_wrapper_above_a_choice_that_the_function_makes_is_left_and_said() -> None:
+    text = IN_FUNCTION.format(own="options = load()", flag="options.cuda")
+    after = converted(text)
+    assert "torch.nn.DataParallel(model)" in after and notes(text, "CT301")
+    made = after.index("Accelerator(cpu=not options.cuda)")
+    assert all(
+        place > made for place in (after.index("accelerator.prepare("), after.index("accelerator.device"))
+    )

@@ -40,6 +40,8 @@ for x, y in train_loader:
     loss.backward()
     optimizer.step()
     steps += 1
+    place = steps + len(train_loader)
+    width = steps + x.size(1)
     if {test}:
         print(evaluate())
 """
@@ -49,6 +51,8 @@ for x, y in train_loader:
     ("test", "is_dealt"),
     [
         ("steps % 10 == 0", True),
+        ("place % 10 == 0", True),  # computed from the counter
+        ("width % 10 == 0", False),  # computed from the batch
         ("loss.item() < best", False),
         ("random.random() < 0.1", False),
         ("time.time() > end", False),

@@ -81,6 +81,8 @@ class Accelerators:
         frame = self.script.frame(node)
         if frame in self._in_step or frame in self._early or not is_function_frame(frame):
             return None
+        if frame in self._made:
+            return None  # below the node
         self._make(frame)
         return self.name
 

@@ -6,6 +6,7 @@ Batches, losses, clocks and random numbers differ by process; counters and optio
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 
 from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.walks import walk
@@ -16,13 +17,42 @@ _PLAIN = {"len", "int", "min", "max"}  # calls that tell the same on every proce
 
 
 def what_may_differ(script: Script, loop: Loop) -> set[str]:
-    """The variables and attributes that a loop binds and that may differ by process: all but its counters."""
+    """The variables and attributes that a loop binds and that may differ by process: all but its counters, and what is
+    computed from these in every batch."""
     stored = {
         written(n)
         for n in walk(loop)
         if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
     }
-    return stored - counters_of(loop) - _counted(script, loop)
+    own = stored - counters_of(loop)
+    bindings = _bindings(loop)
+    while True:
+        alike = {
+            text
+            for text in own & bindings.keys()
+            if all(
+                script.parent(node) is loop and not _may_differ(node.value, own - {text})
+                for node in bindings[text]
+            )
+        }
+        if not alike:
+            return own
+        own -= alike
+
+
+def _bindings(loop: Loop) -> dict[str, list[ast.Assign | ast.AugAssign]]:
+    """The assignments of a loop's body that bind one variable or attribute each."""
+    found: dict[str, list[ast.Assign | ast.AugAssign]] = defaultdict(list)
+    for node in walk(loop):
+        if isinstance(node, ast.AugAssign):
+            found[written(node.target)].append(node)
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                parts = walk(target) if isinstance(target, ast.Tuple | ast.List) else [target]
+                for part in parts:
+                    if isinstance(part, ast.Name | ast.Attribute):
+                        found[written(part)].append(node)
+    return found
 
 
 def comes_alike(script: Script, node: ast.AST, loop: Loop, own: set[str]) -> bool:
@@ -58,20 +88,3 @@ def counters_of(loop: Loop) -> set[str]:
     first = loop.target.elts[0]
     enumerates = any(isinstance(n, ast.Call) and written(n.func) == "enumerate" for n in walk(loop.iter))
     return {first.id} if enumerates and isinstance(first, ast.Name) else set()
-
-
-def _counted(script: Script, loop: Loop) -> set[str]:
-    """`step` of `step += 1`: variables that a loop changes by constants alone, once in each batch."""
-    changes: dict[str, bool] = {}
-    for node in walk(loop):
-        if isinstance(node, ast.AugAssign):
-            targets: list[ast.expr] = [node.target]
-        elif isinstance(node, ast.Assign):
-            targets = list(node.targets)
-        else:
-            continue
-        constant = isinstance(node.value, ast.Constant) and script.parent(node) is loop
-        for target in targets:
-            text = written(target)
-            changes[text] = changes.get(text, True) and constant
-    return {name for name, constant in changes.items() if constant}

@@ -30,7 +30,8 @@ def device_choice(script: Script, roles: Roles, home: Frame) -> Choice | None:
             for node in script.within(frame):
                 if script.is_entry(node) and (found := finder(script, frame, node)):
                     code, at = found
-                    return _placed(script, frame, code, at)
+                    # A device's definition is where a reader looks for the accelerator; a move may come late.
+                    return _placed(script, frame, code, at, at_head=finder is _by_moves)
     return None
 
 
@@ -218,8 +219,11 @@ def _assigns(script: Script, body: list[ast.stmt], kind: str) -> bool:
     return bool(_device_in(script, body, kind))
 
 
-def _placed(script: Script, frame: Frame, code: str, at: ast.AST) -> Choice:
-    """Above the statement of the frame's own block in which the choice is made."""
+def _placed(script: Script, frame: Frame, code: str, at: ast.AST, *, at_head: bool) -> Choice:
+    """Above the statement of the frame's own block in which the choice is made.
+
+    at_head: at the head of the function, where what the choice asks is known there.
+    """
     statement: ast.stmt = script.statement(at)
     top: list[ast.stmt] = frame.body
     while statement not in top:
@@ -236,4 +240,6 @@ def _placed(script: Script, frame: Frame, code: str, at: ast.AST) -> Choice:
     later = [s for s in stores if place_of(s) >= place_of(statement)]
     if later:
         code = ""
+    elif at_head and not stores and is_function_frame(frame):
+        statement = script.first_statement(frame)
     return Choice(code, frame, statement)

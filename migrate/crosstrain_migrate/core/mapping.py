@@ -308,6 +308,8 @@ def plan_data_parallel(plan: Plan, accelerators: Accelerators) -> None:
             continue
         accelerator = accelerators.may_be_at(call)
         if accelerator is None or any(isinstance(one, ast.Starred) for one in call.args):
+            reason = "DataParallel stays here, and would take all GPUs in every process"
+            plan.note(PARALLEL, call, reason, "take it out, or give each process one GPU by `--gpu-ids`")
             continue
         plan.replace(
             call,

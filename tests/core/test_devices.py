@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from crosstrain_migrate.syntax.program import link
 
 from .converting import conversion, converted, notes, once_more
 
@@ -159,3 +160,20 @@ def test_every_arm_of_a_choice_is_the_accelerators() -> None:
 def test_a_variable_that_asks_for_cuda_is_a_guard() -> None:
     code = "gpu = torch.cuda.is_available()\n    if gpu:\n        torch.cuda.synchronize()"
     assert code in converted(script(before=code))
+
+
+def test_a_name_that_a_star_brings_from_a_file_of_the_project_is_what_that_file_imported() -> None:
+    """`torch.device` of `from tools import *`, where tools imports torch, is torch's."""
+    tools = "import torch\nfrom torch.utils.data import DataLoader\n"
+    script = (
+        "from tools import *\n"
+        'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n'
+        "model = torch.nn.Linear(4, 2).to(device)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for x, y in DataLoader([], 8):\n"
+        "    torch.nn.functional.mse_loss(model(x), y).backward()\n"
+        "    optimizer.step()\n"
+        'torch.save(model.state_dict(), "a.pt")\n'
+    )
+    after = converted(link([("tools.py", tools), ("train.py", script)], ("",)))
+    assert "device = accelerator.device\n" in after and "accelerator.save(model.state_dict()" in after

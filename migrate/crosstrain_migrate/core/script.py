@@ -10,7 +10,7 @@ from typing import TypeGuard
 
 from crosstrain_migrate.syntax.nodes import Function, all_arguments, last_name, place_of, written
 from crosstrain_migrate.syntax.places import Places
-from crosstrain_migrate.syntax.program import modules_of, parse, path_of
+from crosstrain_migrate.syntax.program import Region, links_of, modules_of, parse, path_of
 from crosstrain_migrate.syntax.program import parts as files_of
 from crosstrain_migrate.syntax.scopes import ScopeTable, suites
 from crosstrain_migrate.syntax.walks import children, walk
@@ -32,6 +32,7 @@ class Script:
         self.entry = self.modules[-1]
         self.shared = {part.path for part in files_of(text) if part.shared}
         self._places = Places(text)
+        self._links = links_of(self.tree)
 
     # -- one node ----------------------------------------------------------------------------------------------
 
@@ -311,18 +312,21 @@ class Script:
             elif isinstance(node, ast.ImportFrom):
                 names = found[self.module(node)]
                 prefix = f"{node.module}." if node.module and not node.level else ""
-                names |= {alias.asname or alias.name: prefix + alias.name for alias in node.names}
+                # `from utils import *` may bring what that file has imported: `torch` is torch.
+                passed_on = self._imported_by(node, found)
+                names |= {
+                    alias.asname or alias.name: passed_on.get(alias.name, prefix + alias.name)
+                    for alias in node.names
+                }
         return found
 
-    def imported(self) -> set[str]:
-        """The dotted names that the import statements mention."""
-        found: set[str] = set()
-        for node in self.table.parents:
-            if isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                found |= {f"{node.module}.{alias.name}" for alias in node.names}
-        return found
+    def _imported_by(self, node: ast.ImportFrom, found: dict[ast.Module, dict[str, str]]) -> dict[str, str]:
+        """What the file of the project that an import statement names has imported itself."""
+        module = self.module(node)
+        if not isinstance(module, Region):
+            return {}
+        source = self._links.region(self._links.find(module, node.level, node.module or ""))
+        return found.get(source, {}) if source is not None else {}
 
 
 def _bound(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:

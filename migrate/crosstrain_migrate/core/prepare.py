@@ -16,8 +16,9 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
+from .data import Data
 from .plan import Plan
-from .roles import Data, Roles
+from .roles import Roles
 from .script import FUNCTIONS, Frame, Script, is_function_frame
 
 RULE = "CT201"

@@ -60,10 +60,14 @@ from crosstrain.utils.memory import release_memory
 
 
 def _join_run(cpu: bool | None, group: InitProcessGroupKwargs | None) -> Comm:
-    """Join the run, or start it; the first Accelerator of a process copies rank 0's random states to every rank."""
-    # A script that distributes itself, in a group that is there, keeps its streams: the others may wait for this process.
+    """Join the run, or start it; the first Accelerator of a process copies rank 0's random states to every rank.
+
+    A script that distributes itself, in a group that is there, keeps its streams: this process may be the only one to come
+    here, in a function that is called `if rank == 0`.
+    """
     keeps_streams = RUN.started and distributes_itself()
     comm = RUN.start(cpu, **({} if group is None else group.to_kwargs()))
+    keeps_streams = keeps_streams or comm.is_scripts_own
     if not RUN.streams_alike:
         start_draws(RUN, set(COMMON) if keeps_streams else start_streams_alike(comm))
         RUN.streams_alike = True

@@ -138,6 +138,7 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
             reason,
             "iterate a DataLoader, or share the rows yourself by `accelerator.process_index`",
         )
+    plan.drop_unused_imports()
     return plan
 
 

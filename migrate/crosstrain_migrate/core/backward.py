@@ -11,11 +11,13 @@ import ast
 from crosstrain_migrate.syntax.nodes import last_name, written
 
 from .accelerator import Accelerators
+from .observed import Seen
 from .plan import CORE, Plan
 from .roles import Roles
 from .script import Frame, Script, is_method
 
 BACKWARD, CLIPPING = "CT202", "CT203"
+SUMMED = 'loss_reduction="sum"'
 _DEPTH = 4
 
 
@@ -36,6 +38,23 @@ def plan_backward(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
         )  # a plain one averages too, unless losses are summed
         reason = "the gradients are averaged over the processes"
         plan.replace(call, BACKWARD, reason, template, group, loss=loss, **holes)
+
+
+def plan_reduction(plan: Plan, roles: Roles, seen: Seen | None) -> list[str]:
+    """The Accelerator's arguments where losses are sums over rows; says what is assumed, or what a run has shown.
+
+    seen: what a run of the script has shown, which counts for more than what the code says.
+    """
+    shown = {kind: one.call for one in roles.backwards if seen and (kind := seen.kind(loss_of(one.call)))}
+    if seen is not None and len(shown) == 1:
+        (kind, call), *_ = shown.items()
+        plan.observed(BACKWARD, call, f"the loss is a {kind} over the rows of the batch", seen.run)
+        return [SUMMED] if kind == "sum" else []
+    if sums_over_rows(plan.script, roles):
+        return [SUMMED]
+    if (loss := unseen_loss(plan.script, roles)) is not None:
+        plan.assume("mean", BACKWARD, loss, "the loss is a mean over the rows of the batch")
+    return []
 
 
 def plan_clipping(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:

@@ -29,7 +29,7 @@ class InStep:
         self.roles = Roles(self.script)
         self.table = self.script.table
         self.nodes = list(self.table.parents)
-        self.calls = [node for node in self.script.calls if self.script.is_reached(node)]
+        self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]
 
     @property
     def trains(self) -> bool:

@@ -13,8 +13,8 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
 
 from .accelerator import Accelerators
+from .data import Data
 from .plan import Plan
-from .roles import Data
 from .script import FUNCTIONS, Frame, Script, is_function_frame
 
 GROUP, WRAPPER, PARALLEL, SAMPLER, SPAWN, RANKS = "CT303", "CT302", "CT301", "CT304", "CT305", "CT309"

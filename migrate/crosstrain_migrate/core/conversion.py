@@ -36,6 +36,7 @@ from .roles import Roles, Stepped
 from .script import Script
 from .shown import plan_shown_losses
 from .unseen import already_migrated, unseen_training, written_for_accelerate
+from .wrappers import has_wrapper, plan_data_parallel
 
 SAME_DATA = "CT902"
 CHECKS = "CT001"
@@ -120,11 +121,11 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
     evaluations = None if mapped else Evaluations(script, roles)
     phases = evaluations.phases if evaluations is not None else []
     preparing = Preparing(plan, roles, accelerators, phases)
-    wraps = mapped and mapping.has_wrapper(script)
+    wraps = mapped and has_wrapper(script)
     preparing.run(models=not wraps, loaders=not wraps)
     dealt = []
     plan_backward(plan, roles, accelerators)
-    mapping.plan_data_parallel(plan, accelerators)
+    plan_data_parallel(plan, accelerators)
     if evaluations is None:
         steps = mapping.Mapping(plan, accelerators)
         steps.run()

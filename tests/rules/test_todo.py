@@ -66,9 +66,7 @@ def test_each_place_has_a_line_above_its_statement() -> None:
 
 @pytest.mark.parametrize(("world", "code"), [("1", 0), ("2", 1)])
 def test_it_trains_in_one_process_and_stops_in_several(tmp_path: Path, world: str, code: int) -> None:
-    (tmp_path / "train.py").write_text(
-        _todo(script({**SLOTS, **SEARCH})).after
-    )
+    (tmp_path / "train.py").write_text(_todo(script({**SLOTS, **SEARCH})).after)
     ran = subprocess.run(
         [sys.executable, "train.py"],
         cwd=tmp_path,
@@ -113,7 +111,12 @@ def test_a_script_that_converts_has_nothing_left_to_do() -> None:
 def test_the_lines_stand_in_the_files_they_are_about() -> None:
     helper = "import torch\n\n\ndef searches(model):\n    return torch.optim.LBFGS(model.parameters())\n"
     main = script(
-        {**SLOTS, **SEARCH, "imports": "from helper import searches", "optimizer": "optimizer = searches(model)"}
+        {
+            **SLOTS,
+            **SEARCH,
+            "imports": "from helper import searches",
+            "optimizer": "optimizer = searches(model)",
+        }
     )
     result = _todo(link([("helper.py", helper), ("train.py", main)], (".",)))
     first, second = (part.text for part in parts(result.after))

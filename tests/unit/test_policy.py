@@ -55,7 +55,12 @@ def test_without_a_word_everything_is_converted() -> None:
     result = _migrated()
     assert result.changed
     assert not result.findings
-    for made in ("accelerator.backward(loss)", "accelerator.print(epoch)", "exist_ok=True", "accelerator.save("):
+    for made in (
+        "accelerator.backward(loss)",
+        "accelerator.print(epoch)",
+        "exist_ok=True",
+        "accelerator.save(",
+    ):
         assert made in result.after
 
 

@@ -219,7 +219,9 @@ def test_a_device_chosen_in_a_module(tmp_path: Path) -> None:
 
 def test_scripts_that_need_different_changes_of_one_file(tmp_path: Path) -> None:
     """The first one's is made, and the second is left as it is, with the reason."""
-    summed = HELPER.replace("F.mse_loss(model(x), y)", "loss_fn(model(x), y)").replace("optimizer, device", "optimizer, device, loss_fn")
+    summed = HELPER.replace("F.mse_loss(model(x), y)", "loss_fn(model(x), y)").replace(
+        "optimizer, device", "optimizer, device, loss_fn"
+    )
     total = TRAIN.replace("optimizer, device)", 'optimizer, device, torch.nn.MSELoss(reduction="sum"))')
     mean = TRAIN.replace("optimizer, device)", "optimizer, device, torch.nn.MSELoss())")
     write(tmp_path, {"a.py": mean, "b.py": total, "loop.py": summed})
@@ -243,5 +245,3 @@ def test_a_library_around_the_script_is_not_its_project(tmp_path: Path) -> None:
     )
     outcome = migrate(tmp_path / "examples" / "train.py")
     assert changed(outcome, tmp_path) == {"examples/train.py", "examples/loop.py"}
-
-

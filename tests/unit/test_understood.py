@@ -76,5 +76,3 @@ def test_what_cannot_be_read_is_an_input_error(tmp_path: Path) -> None:
         code, text = explain(str(path))
         assert code == 2
         assert path.name in text
-
-

@@ -7,13 +7,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.files import may_train
-from crosstrain_migrate.files import import_graph
+from crosstrain_migrate.files import import_graph, may_train
 from crosstrain_migrate.files.progress import Progress
 from crosstrain_migrate.files.project import MOST_FILES, units
 from crosstrain_migrate.files.reading import read
 
-from tests.unit.test_project import HELPER, SCRIPT, migrate, write
+from tests.unit.test_project import SCRIPT, write
 
 MODULES = 2 * MOST_FILES
 

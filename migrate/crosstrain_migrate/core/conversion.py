@@ -25,6 +25,7 @@ from .backward import loss_of, plan_backward, plan_clipping, plan_reduction
 from .choice import device_choice
 from .dealing import Evaluations
 from .devices import NOT_KEPT, Devices
+from .draws import draws_batches
 from .merging import Merging
 from .numbers import TrainingNumbers
 from .observed import Seen
@@ -122,7 +123,7 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
     phases = evaluations.phases if evaluations is not None else []
     preparing = Preparing(plan, roles, accelerators, phases)
     wraps = mapped and has_wrapper(script)
-    preparing.run(models=not wraps, loaders=not wraps)
+    preparing.run(models=not wraps, loaders=not wraps, schedulers=not mapped)
     dealt = []
     plan_backward(plan, roles, accelerators)
     plan_data_parallel(plan, accelerators)
@@ -140,7 +141,7 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
         plan_clipping(plan, roles, accelerators)
         plan_shown_losses(plan, roles, accelerators)
         Output(plan, accelerators, roles.frames, dealt).run()
-    if not mapped and not roles.data and not roles.draws_batches:
+    if not mapped and not roles.data and not draws_batches(script, roles):
         first = roles.backwards[0].call
         reason = "every process trains on the same data: no loop over batches was found"
         plan.note(

@@ -57,7 +57,7 @@ def boxes(root, folder, n_train, n_val, size):
 
 def retinanet_weights(root, path):
     (root / path).parent.mkdir(parents=True, exist_ok=True)
-    code = "import torch, retinanet; torch.manual_seed(0); torch.save(retinanet.RetinaNet().state_dict(), %r)" % path
+    code = f"import torch, retinanet; torch.manual_seed(0); torch.save(retinanet.RetinaNet().state_dict(), {path!r})"
     subprocess.run([sys.executable, "-c", code], cwd=root, check=True)
 
 

@@ -11,7 +11,7 @@ def value_of(text):
         return text
 
 
-def Fire():  # noqa: N802
+def Fire():
     name, *options = sys.argv[1:]
     keywords = dict(option.lstrip("-").split("=", 1) for option in options)
     getattr(sys.modules["__main__"], name)(**{k: value_of(v) for k, v in keywords.items()})

@@ -50,7 +50,13 @@ def boxes(root, folder, n_train, n_val, size):
             line = [f"{i:03d}.png"]
             for _ in range(1 + i % 2):
                 x, y = draw.randint(2, size // 3, 2)
-                line += [x, y, x + draw.randint(size // 3, size // 2), y + draw.randint(size // 3, size // 2), i % 4]
+                line += [
+                    x,
+                    y,
+                    x + draw.randint(size // 3, size // 2),
+                    y + draw.randint(size // 3, size // 2),
+                    i % 4,
+                ]
             lines.append(" ".join(map(str, line)))
         (root / f"data/voc12_{part}.txt").write_text("\n".join(lines) + "\n")
 
@@ -75,7 +81,9 @@ def molecules(root, folder, *sizes):
         kinds = torch.zeros(n, 9, dtype=torch.long)
         kinds[:, 0] = torch.tensor([draw.randint(0, 3 + 3 * (i % 2)) for _ in range(n)])
         bonds = torch.zeros(2 * n, 3, dtype=torch.long)
-        graphs.append(Data(x=kinds, edge_index=edges, edge_attr=bonds, y=torch.tensor([[i % 2]]), num_nodes=n))
+        graphs.append(
+            Data(x=kinds, edge_index=edges, edge_attr=bonds, y=torch.tensor([[i % 2]]), num_nodes=n)
+        )
     for place in ("processed", "raw", "split/scaffold"):
         (base / place).mkdir(parents=True, exist_ok=True)
     torch.save(InMemoryDataset.collate(graphs), base / "processed/geometric_data_processed.pt")
@@ -95,14 +103,20 @@ def shards(root, folder, n):
     """Two files of tokens to train with and one to evaluate, for build-nanogpt."""
     (root / folder).mkdir(parents=True, exist_ok=True)
     for i, name in enumerate(("train_000001", "train_000002", "val_000000")):
-        np.save(root / folder / f"made_{name}.npy", np.random.RandomState(i).randint(0, 250, n).astype(np.uint16))
+        np.save(
+            root / folder / f"made_{name}.npy", np.random.RandomState(i).randint(0, 250, n).astype(np.uint16)
+        )
 
 
 def hellaswag(root, path, n):
     draw = random.Random(path)
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     lines = [
-        {"ctx": "a man sits", "label": i % 4, "endings": ["".join(draw.choices("abcdef ", k=6 + j)) for j in range(4)]}
+        {
+            "ctx": "a man sits",
+            "label": i % 4,
+            "endings": ["".join(draw.choices("abcdef ", k=6 + j)) for j in range(4)],
+        }
         for i in range(n)
     ]
     (root / path).write_text("\n".join(map(json.dumps, lines)) + "\n")

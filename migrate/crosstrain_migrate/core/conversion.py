@@ -21,9 +21,10 @@ from crosstrain_migrate.syntax.rewrite import rewrite
 from . import mapping
 from .accelerator import Accelerators
 from .backward import plan_backward, plan_clipping, sums_over_rows, unseen_loss
-from .choice import device_choice
+from .choice import device_choice, frames_to_training
 from .dealing import Evaluations
 from .devices import NOT_KEPT, Devices
+from .group import late_start
 from .merging import Merging
 from .numbers import TrainingNumbers
 from .output import Output
@@ -93,9 +94,9 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
     options = ['loss_reduction="sum"'] if not mapped and sums_over_rows(script, roles) else []
     if not mapped and not options and (loss := unseen_loss(script, roles)) is not None:
         plan.assume("mean", "CT202", loss, "the loss is a mean over the rows of the batch")
-    trial = Accelerators(Plan(script, runtime), roles, None, options)
+    trial = Accelerators(Plan(script, runtime), roles, None, options, mapped=mapped)
     choice = device_choice(script, roles, trial.home)
-    if choice is not None and (mapped or not choice.code):
+    if choice is not None and not choice.code:
         plan.note(
             "CT105",
             choice.before,
@@ -103,7 +104,9 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
             "use `crosstrain launch --cpu`",
         )
         choice = None
-    accelerators = Accelerators(plan, roles, choice, options)
+    if mapped and choice is None:
+        choice = late_start(script, frames_to_training(script, roles, trial.home))
+    accelerators = Accelerators(plan, roles, choice, options, mapped=mapped)
     if mapped:  # their own meaning on several processes is the script's reference
         roles.data = [one for one in roles.data if mapping.is_shared_out(script, one)]
     evaluations = None if mapped else Evaluations(script, roles)

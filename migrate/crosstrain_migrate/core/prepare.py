@@ -55,7 +55,7 @@ class Preparing:
         """models, loaders: these too, where the script does not wrap, or deal, them by itself."""
         held = [one for one in self._optimizers() if models or one.kind != "model"]
         held += self._loaders() if loaders else []
-        for s in self.roles.schedulers:
+        for s in self.roles.schedulers if loaders else ():
             held += self._lifted(Held("scheduler", s.text, s.frame, s.call))
         by_frame: dict[Frame, list[Held]] = defaultdict(list)
         for one in dict.fromkeys(held):

@@ -132,6 +132,7 @@ if __name__ == "__main__":
 )
 
 
+@pytest.mark.slow
 def test_what_the_group_is_given_is_its_own_number(tmp_path: Path) -> None:
     after = converted(NUMBERED)
     assert 'default=int(os.environ.get("RANK", 0))' in after
@@ -172,6 +173,7 @@ if __name__ == "__main__":
 )
 
 
+@pytest.mark.slow
 def test_processes_of_nodes_by_hand(tmp_path: Path) -> None:
     after = converted(SPAWNED)
     assert "args.world_size = PartialState().num_processes" in after
@@ -226,6 +228,7 @@ if __name__ == "__main__":
 )
 
 
+@pytest.mark.slow
 def test_a_launched_run_is_the_branch_of_several_processes(tmp_path: Path) -> None:
     after = converted(SWITCHED)
     assert 'action="store_true", default="RANK" in os.environ)' in after

@@ -71,7 +71,11 @@ def _spawned_with(call: ast.Call, parameters: list[str], name: str) -> ast.expr 
     """What `mp.spawn(worker, args=(...))` gives for a parameter behind the first, which is the process's number."""
     given = next((k.value for k in call.keywords if k.arg == "args"), None)
     index = parameters.index(name) - 1
-    if last_name(call.func) != "spawn" or not isinstance(given, ast.Tuple) or not 0 <= index < len(given.elts):
+    if (
+        last_name(call.func) != "spawn"
+        or not isinstance(given, ast.Tuple)
+        or not 0 <= index < len(given.elts)
+    ):
         return None
     return given.elts[index]
 

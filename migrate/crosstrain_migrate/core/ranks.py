@@ -46,7 +46,7 @@ class Ranks:
         self._node_ranks()
         for spawn in self._spawns:
             self._spawned(spawn)
-        for option in self._local_ranks():
+        for option in self.local_ranks():
             self._default(option, "LOCAL_RANK")
         for call in self.script.calls:
             is_inside = any(self.plan.is_replaced(one) for one in self.script.around(call))
@@ -91,7 +91,9 @@ class Ranks:
             self.script.frames if isinstance(node, ast.Attribute) else [self.script.frame(node)]
         )
         text = written(node)
-        found = [one for frame in frames for one in self.script.within(frame) if isinstance(one, ast.AugAssign)]
+        found = [
+            one for frame in frames for one in self.script.within(frame) if isinstance(one, ast.AugAssign)
+        ]
         return [one for one in found if written(one.target) == text]
 
     def _is_computed(self, value: ast.expr) -> bool:
@@ -145,13 +147,11 @@ class Ranks:
         self._import_os(option.call)
         reason = "the launcher starts the processes"
         code = 'default="RANK" in os.environ'
-        self.plan.add(
-            e.InsertArgument(option.call, RULE, reason, transaction=CORE, position=-1, code=code)
-        )
+        self.plan.add(e.InsertArgument(option.call, RULE, reason, transaction=CORE, position=-1, code=code))
 
     # -- options -----------------------------------------------------------------------------------------------
 
-    def _local_ranks(self) -> list[Option]:
+    def local_ranks(self) -> list[Option]:
         """What `torch.distributed.launch` gave: named so, or what a wrapper's `device_ids` are."""
         found = [one for one in self.options.by_name.values() if _LOCAL_RANK.search(one.name)]
         for call in self.script.calls if not self._spawns else ():
@@ -182,7 +182,7 @@ class Ranks:
         if required is not None:
             self.plan.add(e.RemoveArgument(call, RULE, KNOWN, transaction=CORE, argument=required))
         if default is None or (isinstance(default, ast.Constant) and default.value is None):
-            code = self._variable(call, variable, alone or ("" if self._asks_for_none(option) else "0"))
+            code = self._variable(call, variable, alone or ("" if self.asks_for_none(option) else "0"))
         elif "environ" in ast.unparse(default) or "getenv" in ast.unparse(default):
             return
         else:
@@ -194,7 +194,7 @@ class Ranks:
             e.InsertArgument(call, RULE, KNOWN, transaction=CORE, position=-1, code=f"default={code}")
         )
 
-    def _asks_for_none(self, option: Option) -> bool:
+    def asks_for_none(self, option: Option) -> bool:
         """Whether the script has a branch for an option that was not given."""
         asked = [
             node.left
@@ -221,11 +221,11 @@ class Ranks:
 def without_launcher(script: Script) -> bool:
     """Whether a script has a rank of its own for a run that nothing launched: a default of -1, or None that it asks for."""
     ranks = Ranks(Plan(script))
-    for option in ranks._local_ranks():
+    for option in ranks.local_ranks():
         default = option.default
         if default is not None and ast.unparse(default) == "-1":
             return True
-        if ranks._asks_for_none(option) and (default is None or ast.unparse(default) == "None"):
+        if ranks.asks_for_none(option) and (default is None or ast.unparse(default) == "None"):
             return True
     return False
 

@@ -14,8 +14,9 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators, Choice
 from .plan import Plan
-from .ranks import WRAPPERS, without_launcher
+from .ranks import without_launcher
 from .script import FUNCTIONS, Frame, Script, is_function_frame
+from .wrappers import is_wrapper
 
 RULE = "CT303"
 REASON = "the launcher's processes, or plain python's one, are the group"
@@ -25,7 +26,7 @@ _CHOOSES_DEVICE = re.compile(r"init_process_group|cuda\.set_device|torch\.device
 
 def has_branch_without_group(script: Script) -> bool:
     """Whether the author's script trains without a group where nothing has launched it, with nothing wrapped."""
-    wrappers = [call for call in script.calls if WRAPPERS.search(script.dotted(call.func))]
+    wrappers = [call for call in script.calls if is_wrapper(script, call)]
     if not all(any(isinstance(one, ast.If | ast.IfExp) for one in script.around(call)) for call in wrappers):
         return False
     return without_launcher(script) or any(_asks_launcher(node) for node in script.table.parents)

@@ -17,10 +17,11 @@ from .data import Data
 from .group import RULE as GROUP
 from .group import plan_start
 from .plan import Plan
-from .ranks import WRAPPERS, Ranks
+from .ranks import Ranks
 from .script import Frame, Script, is_function_frame
+from .wrappers import WRAPPER, has_wrapper, is_wrapper, plan_wrapper
 
-WRAPPER, PARALLEL, SAMPLER, SPAWN = "CT302", "CT301", "CT304", "CT305"
+SAMPLER, SPAWN = "CT304", "CT305"
 DEVICE = "CT105"
 _COLLECTIVE = re.compile(
     r"distributed(\.nn)?(\.functional)?\.(all_reduce|all_gather|reduce_scatter|broadcast)\w*$"
@@ -35,11 +36,6 @@ Ordinals = set[
 
 def distributes_itself(script: Script) -> bool:
     return any(script.dotted(call.func).endswith("init_process_group") for call in script.calls)
-
-
-def has_wrapper(script: Script) -> bool:
-    """Whether a DistributedDataParallel averages the gradients; without one the script does it by itself."""
-    return any(WRAPPERS.search(script.dotted(call.func)) for call in script.calls)
 
 
 def is_shared_out(script: Script, data: Data) -> bool:
@@ -86,8 +82,8 @@ class Mapping:
             name = self.script.dotted(call.func)
             if name.endswith("init_process_group"):
                 self._group(call)
-            elif WRAPPERS.search(name):
-                self._wrapper(call, WRAPPER)
+            elif is_wrapper(self.script, call):
+                plan_wrapper(self.plan, self.accelerators, call)
             elif name.endswith("convert_sync_batchnorm") and call.args:
                 self._synchronised(call)
             elif name.endswith("multiprocessing.spawn") and call.args:
@@ -112,7 +108,9 @@ class Mapping:
         name = self.script.dotted(call.func)
         if name == "torch.cuda.set_device":
             return call.args[:1]
-        lists = [k.value for k in call.keywords if k.arg == "device_ids"] if WRAPPERS.search(name) else []
+        lists = (
+            [k.value for k in call.keywords if k.arg == "device_ids"] if is_wrapper(self.script, call) else []
+        )
         return [one for given in lists if isinstance(given, ast.List) for one in given.elts]
 
     def _is_device(self, frame: Frame, text: str) -> bool:
@@ -176,25 +174,6 @@ class Mapping:
             call, GROUP, "the group of the launcher's processes", "PartialState(group_of_one=True)"
         )
 
-    def _wrapper(self, call: ast.Call, rule: str) -> None:
-        model = (
-            call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "module"), None)
-        )
-        if model is None:
-            return
-        if self.accelerators.at_hand(call):
-            accelerator = self.accelerators.name
-        else:
-            self.plan.imports(call, "Accelerator")
-            accelerator = "Accelerator()"
-        self.plan.replace(
-            call,
-            rule,
-            "the accelerator averages the gradients",
-            f"{accelerator}.prepare({{model}})",
-            model=model,
-        )
-
     def _spawn(self, call: ast.Call) -> None:
         """`mp.spawn(worker, args=(...))`: the launcher starts the processes, each calls the worker."""
         given = next(
@@ -235,26 +214,3 @@ class Mapping:
             values = self.script.values(self.script.frame(node), node.id)
             return bool(values) and all(isinstance(v, ast.Call) and self._is_group_number(v) for v in values)
         return isinstance(node, ast.Call) and last_name(node.func) in _GROUP_NUMBERS
-
-
-def plan_data_parallel(plan: Plan, accelerators: Accelerators) -> None:
-    """DataParallel goes where it is applied: each process has one device."""
-    script = plan.script
-    for call in script.calls:
-        if (
-            not re.search(r"(^|\.)(DataParallel|DataParallelCriterion)$", script.dotted(call.func))
-            or not call.args
-        ):
-            continue
-        accelerator = accelerators.may_be_at(call)
-        if accelerator is None or any(isinstance(one, ast.Starred) for one in call.args):
-            reason = "DataParallel stays here, and would take all GPUs in every process"
-            plan.note(PARALLEL, call, reason, "take it out, or give each process one GPU by `--gpu-ids`")
-            continue
-        plan.replace(
-            call,
-            PARALLEL,
-            "each process has a device of its own",
-            f"{accelerator}.prepare({{model}})",
-            model=call.args[0],
-        )

@@ -18,10 +18,10 @@ from crosstrain_migrate.syntax.walks import walk
 from .options import Option, Options
 from .plan import CORE, IMPORT, Plan
 from .script import Frame, Script
+from .wrappers import is_wrapper
 
 RULE = "CT309"
 KNOWN = "the launcher knows the number"
-WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")
 _LOCAL_RANK = re.compile(r"(local|proc)_?rank$")
 # The state's attribute, for what is given to the group.
 _OF_GROUP = {"rank": "process_index", "world_size": "num_processes", "num_replicas": "num_processes"}
@@ -155,7 +155,7 @@ class Ranks:
         """What `torch.distributed.launch` gave: named so, or what a wrapper's `device_ids` are."""
         found = [one for one in self.options.by_name.values() if _LOCAL_RANK.search(one.name)]
         for call in self.script.calls if not self._spawns else ():
-            for keyword in call.keywords if WRAPPERS.search(self._dotted(call)) else ():
+            for keyword in call.keywords if is_wrapper(self.script, call) else ():
                 if keyword.arg == "device_ids" and isinstance(keyword.value, ast.List):
                     read = [self.options.read_by(one) for one in keyword.value.elts]
                     found += [one for one in read if one is not None and not self._stores_of(one)]

@@ -24,6 +24,7 @@ from .backward import plan_backward, plan_clipping, sums_over_rows, unseen_loss
 from .choice import device_choice, frames_to_training
 from .dealing import Evaluations
 from .devices import NOT_KEPT, Devices
+from .draws import draws_batches
 from .group import late_start
 from .merging import Merging
 from .numbers import TrainingNumbers
@@ -114,7 +115,7 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
     phases = evaluations.phases if evaluations is not None else []
     preparing = Preparing(plan, roles, accelerators, phases)
     wraps = mapped and has_wrapper(script)
-    preparing.run(models=not wraps, loaders=not wraps)
+    preparing.run(models=not wraps, loaders=not wraps, schedulers=not mapped)
     dealt = []
     plan_backward(plan, roles, accelerators)
     plan_data_parallel(plan, accelerators)
@@ -132,7 +133,7 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
         plan_clipping(plan, roles, accelerators)
         plan_shown_losses(plan, roles, accelerators)
         Output(plan, accelerators, roles.frames, dealt).run()
-    if not mapped and not roles.data and not roles.draws_batches:
+    if not mapped and not roles.data and not draws_batches(script, roles):
         first = roles.backwards[0].call
         reason = "every process trains on the same data: no loop over batches was found"
         plan.note(

@@ -26,6 +26,7 @@ from .dealing import Evaluations
 from .devices import NOT_KEPT, Devices
 from .draws import draws_batches
 from .merging import Merging
+from .mpi import plan_mpi
 from .numbers import TrainingNumbers
 from .output import Output
 from .plan import CORE, Plan
@@ -126,6 +127,7 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
         dealt = merging.loops
         TrainingNumbers(plan, roles, accelerators).run(dealt)
         Devices(plan, accelerators).run()
+    plan_mpi(plan)
     if not mapped:
         plan_clipping(plan, roles, accelerators)
         plan_shown_losses(plan, roles, accelerators)

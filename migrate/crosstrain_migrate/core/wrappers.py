@@ -17,7 +17,7 @@ from .plan import Plan
 from .script import Frame, Script, is_function_frame, pairs
 
 WRAPPER, PARALLEL = "CT302", "CT301"
-WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")
+_WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")
 _PARALLEL = re.compile(r"(^|\.)(DataParallel|DataParallelCriterion)$")
 _KEEPS_NAMES = "the wrapper stays: the names that it gives to weights, with `module.`, are used"
 _OPTIONS_OF_DEVICES = ("device_ids", "output_device")
@@ -39,7 +39,7 @@ _PASSES_ON = {"torch.compile", "copy.deepcopy", "copy.copy"}
 
 
 def is_wrapper(script: Script, call: ast.Call) -> bool:
-    return WRAPPERS.search(script.dotted(call.func)) is not None
+    return _WRAPPERS.search(script.dotted(call.func)) is not None
 
 
 def is_parallel(script: Script, call: ast.Call) -> bool:

@@ -220,6 +220,42 @@ RUN = [
 
 LEFT = [
     Trap(
+        "a schedule of epochs, beside the function of one",
+        """
+        def one_epoch(loader):
+            for x, y in loader:
+                loss = F.mse_loss(model(x), y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        for epoch in range(3):
+            one_epoch(loader)
+            scheduler.step()
+        """,
+        ("model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",),
+    ),
+    Trap(
+        "an epoch to go on from, by the steps of a pass",
+        """
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        total = len(loader) * 3
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=total)
+        first = max(0, int(8 / len(loader)))
+        for epoch in range(first, 3):
+            for x, y in loader:
+                learn(model, optimizer, x, y)
+                scheduler.step()
+        """,
+        (
+            "scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=total)",
+            "model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)",
+            "first = max(0, int(8 / len(loader)))",
+        ),
+    ),
+    Trap(
         "a loop over epochs, in which each step draws its rows",
         """
         losses = []

@@ -20,7 +20,6 @@ CHECKS = {
     "group": "the run's process group exists under every launch",
     "alike": "learning rates and weights are compared at the end of each training pass",
 }
-CONTRADICTED = "contradicted"
 UNCHECKED = "not checked at run time with --runtime accelerate; run `migrate --verify` once"
 
 
@@ -32,14 +31,6 @@ def how_checked(kind: str, runtime: str) -> str:
 def refused_instead(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """``--strict``: turns assumptions into refusals."""
     return tuple(_refused(one) if one.severity is Severity.ASSUMED else one for one in findings)
-
-
-def contradicted(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Refuses what an observed run has contradicted; reason and remedy tell both sides."""
-    return tuple(
-        replace(one, severity=Severity.REFUSED, kind="", status="") if one.status == CONTRADICTED else one
-        for one in findings
-    )
 
 
 def _refused(assumption: Finding) -> Finding:

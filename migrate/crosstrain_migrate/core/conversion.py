@@ -23,7 +23,9 @@ from .accelerator import Accelerators
 from .backward import plan_backward, plan_clipping, sums_over_rows, unseen_loss
 from .choice import device_choice
 from .dealing import Evaluations
+from .deciding import Decisions
 from .devices import NOT_KEPT, Devices
+from .differing import Differing
 from .merging import Merging
 from .numbers import TrainingNumbers
 from .output import Output
@@ -122,7 +124,10 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
         merging = Merging(plan, evaluations, accelerators)
         merging.run()
         dealt = merging.loops
-        TrainingNumbers(plan, roles, accelerators).run(dealt)
+        numbers = TrainingNumbers(plan, roles, accelerators)
+        numbers.run(dealt)
+        differing = Differing(script, roles, evaluations, merging.alike | numbers.alike)
+        Decisions(plan, roles, accelerators, differing).run()
         Devices(plan, accelerators).run()
     if not mapped:
         plan_clipping(plan, roles, accelerators)

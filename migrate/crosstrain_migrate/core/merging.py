@@ -16,7 +16,7 @@ from .accelerator import Accelerators
 from .accumulators import Left
 from .dealing import Dealt, Evaluations
 from .plan import CORE, Plan
-from .script import Frame, Script
+from .script import Frame, Loop, Script
 
 RULE, WHOLE = "CT601", "CT603"
 REASON = "each process evaluates its own batches, and the results are merged"
@@ -31,6 +31,7 @@ class Merging:
         self.found = found
         self.accelerators = accelerators
         self.loops: list[ast.For] = []  # the loops that are dealt
+        self.alike: dict[tuple[Frame, str], Loop] = {}  # what is merged behind which loop
         self._names: dict[tuple[Frame, str], str] = {}
 
     def run(self) -> None:
@@ -70,6 +71,7 @@ class Merging:
             (one.left.lasts, ", last=True"),
         ):
             if texts:
+                self.alike |= {(one.frame, text): one.loop for text in texts}
                 listed = ", ".join(texts)
                 code = f"{listed} = {accelerator}.merge({name}, {listed}{option})"
                 self.plan.after(one.loop, RULE, REASON, code, group)

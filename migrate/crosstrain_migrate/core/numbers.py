@@ -19,7 +19,7 @@ from .backward import loss_of, sums_over_rows
 from .data import Data
 from .plan import Plan
 from .roles import Roles
-from .script import Frame, Script, is_method, names_in
+from .script import Frame, Loop, Script, is_method, names_in
 
 RULE = "CT602"
 GROUP = "numbers of training"
@@ -42,6 +42,7 @@ class TrainingNumbers:
         self.script: Script = plan.script
         self.roles = roles
         self.accelerators = accelerators
+        self.alike: dict[tuple[Frame, str], Loop] = {}  # what is made global behind which loop
         self._loss_is_sum = sums_over_rows(self.script, roles)
 
     def run(self, dealt: list[ast.For]) -> None:
@@ -67,11 +68,13 @@ class TrainingNumbers:
         for kind, way in ((SUM, "added"), (MEAN, "averaged")):
             names = [text for text, its in kinds.items() if its == kind]
             if names and accelerator is not None:
+                self.alike |= {(data.frame, text): loop for text in names}
                 listed = ", ".join(names)
                 given = f"({listed})" if len(names) > 1 else listed
                 code = f'{listed} = {accelerator}.reduce({given}, "{kind}")'
                 self.plan.after(loop, RULE, f"what the processes have is {way}", code, GROUP)
         if merged and accelerator is not None and source is not None:
+            self.alike |= {(data.frame, text): loop for text in merged}
             listed = ", ".join(merged)
             code = f"{listed} = {accelerator}.merge({written(source)}, {listed})"
             self.plan.after(loop, RULE, "what the processes have is merged", code, GROUP)

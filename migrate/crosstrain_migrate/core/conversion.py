@@ -26,6 +26,7 @@ from .dealing import Evaluations
 from .deciding import Decisions
 from .devices import NOT_KEPT, Devices
 from .differing import Differing
+from .draws import draws_batches
 from .merging import Merging
 from .numbers import TrainingNumbers
 from .output import Output
@@ -35,6 +36,7 @@ from .refusals import known_wrong
 from .roles import Roles, Stepped
 from .script import Script
 from .shown import plan_shown_losses
+from .wrappers import has_wrapper, plan_data_parallel
 
 SAME_DATA = "CT902"
 CHECKS = "CT001"
@@ -111,11 +113,11 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
     evaluations = None if mapped else Evaluations(script, roles)
     phases = evaluations.phases if evaluations is not None else []
     preparing = Preparing(plan, roles, accelerators, phases)
-    wraps = mapped and mapping.has_wrapper(script)
-    preparing.run(models=not wraps, loaders=not wraps)
+    wraps = mapped and has_wrapper(script)
+    preparing.run(models=not wraps, loaders=not wraps, schedulers=not mapped)
     dealt = []
     plan_backward(plan, roles, accelerators)
-    mapping.plan_data_parallel(plan, accelerators)
+    plan_data_parallel(plan, accelerators)
     if evaluations is None:
         steps = mapping.Mapping(plan, accelerators)
         steps.run()
@@ -133,7 +135,7 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
         plan_clipping(plan, roles, accelerators)
         plan_shown_losses(plan, roles, accelerators)
         Output(plan, accelerators, roles.frames, dealt).run()
-    if not mapped and not roles.data and not roles.draws_batches:
+    if not mapped and not roles.data and not draws_batches(script, roles):
         first = roles.backwards[0].call
         reason = "every process trains on the same data: no loop over batches was found"
         plan.note(

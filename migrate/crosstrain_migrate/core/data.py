@@ -11,10 +11,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .script import Frame, Loop, Script, is_function_frame, is_method, names_in, root_of
+from .iterators import DEPTH, Iterators
+from .ranges import Ranges
+from .script import Frame, Loop, Script, is_function_frame, names_in, root_of
 
 BARS = re.compile(r"tqdm|trange|progress|track\b|ProgBar", re.I)
 SEEN_THROUGH = {"enumerate", "islice", "iter", "cycle", "reversed", "list", "tuple"}
@@ -32,7 +34,6 @@ NO_DATA = {
     "chunk",
 }
 NO_DATA |= {"sorted", "listdir", "glob", "named_modules", "state_dict", "unbind"}
-DEPTH = 4  # how many calls, or names, are followed
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ class TrainingData:
     def __init__(self, script: Script) -> None:
         self.script = script
         self._data: dict[ast.expr, Data] = {}
+        self._iterators = Iterators(script, self.sources)
+        self._ranges = Ranges(script)
 
     def around(self, places: Iterable[tuple[ast.AST, Frame]]) -> list[Data]:
         """What the loops around the backward passes iterate, each place once, in the order of the text."""
@@ -70,22 +73,28 @@ class TrainingData:
                     self._data.setdefault(one, Data(one, frame, loop))
                 if found:
                     return True
-            if self._taken_by_next(frame, loop):
+            inside = [c for c in self.script.calls_in(frame) if self.script.table.is_inside(c, loop)]
+            if self._taken_by_next(frame, inside):
                 return True
         if depth > DEPTH or isinstance(frame, ast.Module) or frame in asked:
             return False
         asked.add(frame)
-        own = [call for call in self.script.calls_in(frame) if _is_next(call)] if depth == 0 else []
-        hit = False
-        for call in own:
-            hit |= self._behind_next(frame, call)
-        if hit:
+        if depth == 0 and self._taken_by_next(frame, self.script.calls_in(frame)):
             return True
+        hit = False
         for call in self.script.callers(frame):
             hit |= self._behind_parameter(call, frame) or self._look_around(
                 call, self.script.frame(call), asked, depth + 1
             )
         return hit
+
+    def _taken_by_next(self, frame: Frame, calls: list[ast.Call]) -> bool:
+        """Finds what `next` takes the batches from, among the calls of a frame."""
+        found = self._iterators.behind(frame, calls)
+        for one in found:
+            held = one in self._iterators.held
+            self._data.setdefault(one, Data(one, self.script.frame(one), held=held))
+        return bool(found)
 
     def _behind_parameter(self, call: ast.Call, step: Function) -> bool:
         """Finds the data where a step function is given to a function that calls it: `over(loader, step)`."""
@@ -132,7 +141,9 @@ class TrainingData:
     ) -> list[ast.expr] | None:
         """What a variable that is bound to `value` stands for: the iterables behind a bar, an iterator or a choice."""
         if isinstance(value, ast.IfExp):
-            return self.sources(frame, value, depth + 1)
+            found = self.sources(frame, value, depth + 1)
+            one_of_two = len({ast.unparse(one) for one in found}) > 1 and not _has_call(value)
+            return [name] if one_of_two else found  # `loader = a if training else b`
         if isinstance(value, ast.Call):
             called = self.script.last(value.func)
             is_other_name = called in SEEN_THROUGH - {"list", "tuple"} or called == "zip"
@@ -146,11 +157,11 @@ class TrainingData:
 
     def _sources_of_call(self, frame: Frame, call: ast.Call, depth: int) -> list[ast.expr]:
         name, last = written(call.func), self.script.last(call.func)
-        if last == "trange" or last in NO_DATA:
+        if last in NO_DATA:
             return []
-        if last == "range":
+        if last in ("range", "trange"):
             stepped = len(call.args) == 3 and not re.search(r"\.shape|\.size\(", ast.unparse(call))
-            return [call] if stepped else []
+            return [call] if stepped or self._ranges.cut(call) else []
         if last == "zip":
             return [one for argument in call.args for one in self.sources(frame, argument, depth)]
         logs = (
@@ -161,10 +172,39 @@ class TrainingData:
             return [one for argument in given for one in self.sources(frame, argument, depth)]
         return [call]
 
+    def _comes_from_batch(self, frame: Frame, name: str, node: ast.AST, depth: int) -> bool:
+        """Whether the variable `name` at a node holds what `next` or a loop over data has given, there or to all callers."""
+        if name in self._iterators.taken_in(frame):
+            return True
+        stores = self.script.stores(frame, name)
+        for outer in self.script.loops_around(node):
+            if isinstance(outer, ast.For) and outer.iter is not node and self.sources(frame, outer.iter):
+                inside = set(map(id, walk(outer)))
+                if any(id(store) in inside for store in stores):
+                    return True
+        if depth > 2 or not is_function_frame(frame) or name not in self.script.parameters(frame) or stores:
+            return False
+        calls = self.script.callers(frame)
+        given = [(call, self.script.argument_for(call, frame, name)) for call in calls]
+        return bool(given) and all(
+            argument is not None
+            and any(
+                self._comes_from_batch(self.script.frame(call), one, call, depth + 1)
+                for one in names_in(argument)
+            )
+            for call, argument in given
+        )
+
+    def _bound_from_no_data(self, frame: Frame, outer: Loop) -> set[int]:
+        """The variables that loops over a dictionary of loaders bind: `for phase, loader in loaders.items()`."""
+        loops = [n for n in walk(outer) if isinstance(n, ast.For) and not self.sources(frame, n.iter)]
+        return {id(n) for loop in loops for n in walk(loop.target)}
+
     def _is_part(self, frame: Frame, node: ast.expr, loop: Loop) -> bool:
         """Whether an iterable is made from the batch of a loop further out: its chunks, its rows."""
         if isinstance(node, ast.Call):
-            return bool(names_in(node) & self._taken_in(frame))
+            read = [*self._ranges.cut(node), *(n for n in walk(node) if isinstance(n, ast.Name))]
+            return any(self._comes_from_batch(frame, root_of(one), node, 0) for one in read)
         if not isinstance(node, ast.Name):
             root = root_of(node)
             around = [one for one in self.script.loops_around(loop) if isinstance(one, ast.For)]
@@ -174,7 +214,7 @@ class TrainingData:
         for outer in self.script.loops_around(loop):
             if isinstance(outer, ast.For | ast.AsyncFor) and not self.sources(frame, outer.iter):
                 continue
-            inside = set(map(id, walk(outer)))
+            inside = set(map(id, walk(outer))) - self._bound_from_no_data(frame, outer)
             if not any(id(store) in inside for store in self.script.stores(frame, node.id)):
                 continue
             made = [v for v in self.script.values(frame, node.id) if id(v) in inside]
@@ -183,97 +223,7 @@ class TrainingData:
                 return True
         return False
 
-    def _taken_in(self, frame: Frame) -> set[str]:
-        """The variables of a frame that hold what `next` has given: `batch, labels = next(batches)`."""
-        assigns = [n for n in self.script.within(frame) if isinstance(n, ast.Assign)]
-        taken = [n for n in assigns if isinstance(n.value, ast.Call) and _is_next(n.value)]
-        return {
-            n.id for one in taken for target in one.targets for n in walk(target) if isinstance(n, ast.Name)
-        }
 
-    def _taken_by_next(self, frame: Frame, loop: Loop) -> bool:
-        """Finds what `next` takes the batches of a loop from, in its body or in a function that gives it a batch."""
-        places = [(frame, call) for call in self.script.calls_in(frame) if self._is_inside(call, loop)]
-        given = [
-            function
-            for _, call in places
-            if not isinstance(self.script.parent(call), ast.Expr)
-            for function in self.script.functions(self.script.last(call.func))
-        ]
-        nexts = [(one, call) for one, call in places if _is_next(call)]
-        nexts += [
-            (f, call)
-            for f in given
-            for call in self.script.calls_in(f)
-            if _is_next(call) and not self._loops_on(f, call)
-        ]
-        found = [self._behind_next(one, call) for one, call in nexts]
-        return any(found)  # every one is looked at
-
-    def _loops_on(self, function: Function, call: ast.Call) -> bool:
-        return any(isinstance(loop, ast.For) for loop in self.script.loops_around(call))
-
-    def _is_inside(self, node: ast.AST, loop: Loop) -> bool:
-        return self.script.table.is_inside(node, loop)
-
-    def _behind_next(self, frame: Frame, call: ast.Call) -> bool:
-        iterator = call.args[0] if isinstance(call.func, ast.Name) else call.func.value  # type: ignore[attr-defined]
-        if isinstance(iterator, ast.Call):  # next(iter(loader))
-            found = self.sources(frame, iterator)
-            for one in found:
-                self._data.setdefault(one, Data(one, frame))
-            return bool(found)
-        if self._behind_text(frame, written(iterator), 0):
-            return True
-        if is_function_frame(frame) and written(iterator) in self.script.parameters(frame):
-            self._data.setdefault(iterator, Data(iterator, frame))
-            return True
-        return False
-
-    def _behind_text(self, frame: Frame, text: str, depth: int) -> bool:
-        """Finds what the iterator `text` of a frame goes over."""
-        hit = False
-        module = self.script.module(frame)
-        for other in self.script.frames:
-            if self.script.module(other) is not module:
-                continue
-            for value in self.script.values(other, text):
-                if isinstance(value, ast.Call):
-                    hit |= self._behind_iterator(other, value)
-        if not hit and depth < DEPTH and text in self.script.parameters(frame) and is_function_frame(frame):
-            for given in self.script.direct_callers(frame):
-                argument = self.script.argument_for(given, frame, text)
-                if isinstance(argument, ast.Call):  # train(iter(loader))
-                    hit |= self._behind_iterator(self.script.frame(given), argument)
-                elif argument is not None:
-                    hit |= self._behind_text(self.script.frame(given), written(argument), depth + 1)
-        return hit
-
-    def _behind_iterator(self, frame: Frame, value: ast.Call) -> bool:
-        inside = self._held_by(value)
-        if inside:
-            for one in inside:
-                self._data.setdefault(one, Data(one, self.script.frame(one), held=True))
-            return True
-        found = self.sources(frame, value)
-        for one in found:
-            self._data.setdefault(one, Data(one, frame))
-        return bool(found)
-
-    def _held_by(self, value: ast.Call) -> list[ast.expr]:
-        """What the class of an object goes over with `iter`, where the class is the project's own."""
-        cls = self.script.class_made(value)
-        if cls is None:
-            return []
-        calls = (node for node in walk(cls) if isinstance(node, ast.Call) and node.args)
-        return [
-            call.args[0]
-            for call in calls
-            if last_name(call.func) == "iter" and isinstance(call.func, ast.Name)
-        ]
-
-
-def _is_next(call: ast.Call) -> bool:
-    if isinstance(call.func, ast.Name):
-        return call.func.id == "next" and bool(call.args)
-    return is_method(call, "next", "__next__")
+def _has_call(choice: ast.IfExp) -> bool:
+    """Whether one side of a choice is a call."""
+    return isinstance(choice.body, ast.Call) or isinstance(choice.orelse, ast.Call)

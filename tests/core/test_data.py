@@ -1,0 +1,329 @@
+"""What a training loop reads, however it comes to its batches: two processes train on one process's batches, each once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.ranks import run_ranks
+
+from .support import Trap, check, converted
+
+# Rows are numbered: `seen` holds the numbers of each batch that was trained on.
+ROWS = """
+from torch.utils.data import TensorDataset
+
+torch.manual_seed(0)
+rows = torch.arange(32.0).reshape(32, 1)
+targets = torch.zeros(32, 1)
+seen = []
+
+
+def learn(model, optimizer, x, y):
+    seen.append(sorted(x.flatten().tolist()))
+    loss = F.mse_loss(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+MADE = """
+model = nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+"""
+
+SO_MANY_STEPS = "while step < 8"
+RUN = [
+    Trap(
+        "a class that keeps iterators of its loaders in a list",
+        """
+        class Mixed:
+            def __init__(self):
+                self.loaders = []
+                self.iters = []
+                for part in (slice(0, 16), slice(16, 32)):
+                    loader = DataLoader(TensorDataset(rows[part], targets[part]), batch_size=2, shuffle=True)
+                    self.loaders.append(loader)
+                    self.iters.append(iter(loader))
+
+            def draw(self):
+                parts = []
+                for i, it in enumerate(self.iters):
+                    try:
+                        parts.append(next(it))
+                    except StopIteration:
+                        self.iters[i] = iter(self.loaders[i])
+                        parts.append(next(self.iters[i]))
+                xs, ys = zip(*parts)
+                return torch.cat(xs), torch.cat(ys)
+
+        source = Mixed()
+        step = 0
+        while step < 8:
+            x, y = source.draw()
+            learn(model, optimizer, x, y)
+            step += 1
+        """,
+        (
+            "loader = accelerator.prepare(loader)",
+            "self.loaders.append(loader)",
+            "self.iters.append(iter(loader))",
+        ),
+        ("prepare(self.loaders[i])",),
+    ),
+    Trap(
+        "a module whose forward trains",
+        """
+        class Learner(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = nn.Linear(1, 1)
+                self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.001)
+
+            def forward(self, x, y):
+                seen.append(sorted(x.flatten().tolist()))
+                loss = F.mse_loss(self.net(x), y)
+                self.optimizer.zero_grad()
+                loss.backward()
+                self.optimizer.step()
+                return loss.item()
+
+        learner = Learner().to("cpu")
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        for number, (x, y) in enumerate(loader):
+            loss = learner(x, y)
+        """,
+        ("loader = accelerator.prepare(loader)", "for number, (x, y) in enumerate(loader):"),
+    ),
+    Trap(
+        "a loader that is one of two, by the author's flag",
+        """
+        class Runner:
+            def __init__(self, first, second):
+                self.first, self.second = first, second
+                self.model = nn.Linear(1, 1)
+                self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.001)
+
+            def one_pass(self, checks=False):
+                loader = self.first if not checks else self.second
+                total = 0.0
+                for x, y in loader:
+                    loss = F.mse_loss(self.model(x), y)
+                    if not checks:
+                        seen.append(sorted(x.flatten().tolist()))
+                        self.optimizer.zero_grad()
+                        loss.backward()
+                        self.optimizer.step()
+                    total += loss.item()
+                return total
+
+        runner = Runner(DataLoader(TensorDataset(rows, targets), batch_size=4), DataLoader(TensorDataset(rows, targets)))
+        runner.one_pass()
+        runner.one_pass(checks=True)
+        """,
+        (
+            "loader = self.first if not checks else self.second",
+            "loader = accelerator.prepare(loader) if not checks else accelerator.prepare_evaluation(loader)",
+        ),
+        ("prepare(self.second", "self.second)"),
+    ),
+    Trap(
+        "loaders of a dictionary, by a phase that the step asks for",
+        """
+        def step(phase, x, y):
+            training = phase == "fit"
+            loss = F.mse_loss(model(x), y)
+            if training:
+                seen.append(sorted(x.flatten().tolist()))
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            return loss.item()
+
+        loaders = {
+            "fit": DataLoader(TensorDataset(rows, targets), batch_size=4),
+            "check": DataLoader(TensorDataset(rows, targets), batch_size=4),
+        }
+        epoch = 0
+        while epoch < 2:
+            for phase, loader in loaders.items():
+                shown = 0.0
+                for i, (x, y) in enumerate(loader):
+                    shown += step(phase, x, y)
+                print(phase, shown / len(loader))
+            epoch += 1
+        """,
+        ("for i, (x, y) in enumerate(loader):",),
+        ("prepare(loaders",),
+    ),
+    Trap(
+        "slices by the number of the batch, of which the last may be empty",
+        """
+        size = 4
+        count = len(rows) // size + 1
+        for epoch in range(2):
+            order = torch.randperm(len(rows))
+            for number in range(count):
+                start = number * size
+                end = min(start + size, len(rows))
+                chosen = order[start:end]
+                if not len(chosen):
+                    continue
+                learn(model, optimizer, rows[chosen], targets[chosen])
+        """,
+        ("for number in accelerator.prepare(range(-(-len(rows) // size))):",),
+        ("prepare(range(2", "for epoch in accelerator"),
+    ),
+    Trap(
+        "a function that cuts the batch of a number",
+        """
+        def batch_of(table, number, size=4):
+            at = number * size
+            return table[at : at + size]
+
+        steps = len(rows) // 4
+        for epoch in range(2):
+            for number in range(steps):
+                learn(model, optimizer, batch_of(rows, number), batch_of(targets, number))
+        """,
+        ("for number in accelerator.prepare(range(steps)):",),
+        ("for epoch in accelerator",),
+    ),
+    Trap(
+        "examples one by one",
+        """
+        examples = [(rows[i : i + 1], targets[i : i + 1]) for i in range(32)]
+        for i in range(len(examples)):
+            x, y = examples[i]
+            learn(model, optimizer, x, y)
+        """,
+        ("for i in accelerator.prepare(range(len(examples))):",),
+    ),
+    Trap(
+        "a length and an iterator of the same loader",
+        """
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        for epoch in range(2):
+            batches = iter(loader)
+            i = 0
+            while i < len(loader):
+                for _ in range(2):
+                    if i < len(loader):
+                        x, y = next(batches)
+                        i += 1
+                        learn(model, optimizer, x, y)
+        """,
+        ("model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",),
+    ),
+]
+
+
+LEFT = [
+    Trap(
+        "a loop over epochs, in which each step draws its rows",
+        """
+        losses = []
+        for epoch in range(100):
+            chosen = torch.randint(0, 32, (4,))
+            learn(model, optimizer, rows[chosen], targets[chosen])
+            losses.append(float(epoch))
+            if epoch > 10:
+                print(sum(losses[epoch - 10 : epoch]))
+        """,
+        ("for epoch in range(100):", "chosen = torch.randint(0, 32, (4,))"),
+        ("prepare(range", "same data"),
+    ),
+    Trap(
+        "micro-batches of a batch",
+        """
+        def train_on(x, y):
+            for i in range(0, len(x), 2):
+                loss = F.mse_loss(model(x[i : i + 2]), y[i : i + 2])
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        for x, y in loader:
+            train_on(x, y)
+        """,
+        (
+            "for i in range(0, len(x), 2):",
+            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+        ),
+    ),
+    Trap(
+        "a list of models",
+        """
+        models = [nn.Linear(1, 1) for _ in range(3)]
+        optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in models]
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        for x, y in loader:
+            for i in range(len(models)):
+                loss = F.mse_loss(models[i](x), y)
+                optimizers[i].zero_grad()
+                loss.backward()
+                optimizers[i].step()
+        """,
+        ("accelerator.prepare(*optimizers)", "for x, y in loader:", "for i in range(len(models)):"),
+    ),
+    Trap(
+        "the whole table in each step, with a coin and noise",
+        """
+        for epoch in range(100):
+            noise = torch.randn_like(rows)
+            if torch.rand(1) < 0.5:
+                print("heads")
+            learn(model, optimizer, rows + noise, targets)
+        """,
+        ("for epoch in range(100):",),
+        says="every process trains on the same data",
+    ),
+    Trap(
+        "a schedule over a number of steps that stays",
+        """
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=1000)
+        batches = iter(loader)
+        for step in range(1000):
+            try:
+                x, y = next(batches)
+            except StopIteration:
+                batches = iter(loader)
+                x, y = next(batches)
+            learn(model, optimizer, x, y)
+            scheduler.step()
+        """,
+        ("model, optimizer, loader = accelerator.prepare(model, optimizer, loader)", "scheduler.step()"),
+    ),
+]
+
+
+def _script(trap: Trap) -> str:
+    return trap.text.replace("DataLoader\n", "DataLoader\n" + ROWS + MADE, 1)
+
+
+def _with_rows(trap: Trap) -> Trap:
+    return Trap(trap.name, _script(trap), trap.lines, trap.absent, trap.says)
+
+
+def _trained_on(text: str) -> Any:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(text, "script.py", "exec"), names)
+    return names["seen"]
+
+
+@pytest.mark.parametrize("trap", [*RUN, *LEFT], ids=lambda trap: trap.name)
+def test_lines(trap: Trap) -> None:
+    check(_with_rows(trap))
+
+
+@pytest.mark.parametrize("trap", RUN, ids=lambda trap: trap.name)
+def test_two_processes_train_on_the_batches_of_one(trap: Trap) -> None:
+    text = _script(trap)
+    before = _trained_on(text)
+    first, second = run_ranks(_trained_on, 2, converted(text).text)
+    assert len(first) == len(second)
+    if SO_MANY_STEPS in text:  # each process makes as many
+        first, second = first[: len(before) // 2], second[: len(before) // 2]
+    assert sorted(first + second) == sorted(before)

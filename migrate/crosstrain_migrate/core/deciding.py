@@ -19,7 +19,7 @@ from .backward import loss_of
 from .differing import Differing
 from .plan import Plan
 from .roles import Roles
-from .script import FUNCTIONS, LOOPS, Frame, Script, is_function_frame, is_method
+from .script import FUNCTIONS, LOOPS, Frame, Script, is_function_frame, is_method, is_statement_call
 
 RULE = "CT605"
 GROUP = "decisions"
@@ -116,7 +116,10 @@ class Decisions:
             targets = {written(target) for target in node.targets}
             is_flag = isinstance(node.value, ast.Constant) and isinstance(node.value.value, bool)
             is_rate = any("'lr'" in ast.unparse(target) for target in node.targets)
-            return bool(targets & read) or is_flag or is_rate
+            keeps = ast.unparse(node.value) in {
+                ast.unparse(n) for n in walk(test.test) if isinstance(n, ast.expr)
+            }
+            return bool(targets & read and keeps) or is_flag or is_rate
         return isinstance(node, ast.Call) and self._call_must_agree(node, 0)
 
     def _call_must_agree(self, call: ast.Call, depth: int) -> bool:
@@ -200,6 +203,9 @@ class Decisions:
         statement, value = bound
         if self._is_of_step(statement):
             return False
+        if isinstance(statement, ast.AugAssign):
+            self._repair_all([(one, statement) for one in self._atoms(statement.value)], depth + 1)
+            return not self.differing.level(node)
         if value is not None and self._repair_parts(node, value, statement, depth):
             return True
         if (value is not None and not self._is_number(value)) or not self._all_come(statement, 0):
@@ -255,21 +261,19 @@ class Decisions:
         return self._repair_all(atoms, depth + 1) and not self.differing.level(root)
 
     def _where_collected(self, node: ast.expr, depth: int) -> bool:
-        """A list of numbers, one of each epoch: what is appended to it."""
+        """A list of numbers, one of each epoch, or an object that is told them: what it is given."""
         frame = self.script.frame(node)
-        lists = {
-            ast.unparse(one)
-            for one in walk(node)
-            if isinstance(one, ast.Name | ast.Attribute | ast.Subscript)
+        holders = {
+            ast.unparse(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute | ast.Subscript)
         }
         calls = [
             call
             for call in self.script.calls_in(frame)
-            if is_method(call, "append") and ast.unparse(call.func.value) in lists and call.args  # type: ignore[attr-defined]
+            if is_statement_call(self.script, call) and call.args and holders & {*_callee(call)}
         ]
         if depth > _DEPTH or not calls or any(self._is_in_pass(call) for call in calls):
             return False
-        atoms = [(one, call) for call in calls for one in self._atoms(call.args[0])]
+        atoms = [(one, call) for call in calls for given in call.args for one in self._atoms(given)]
         return self._repair_all(atoms, depth + 1) and not self.differing.level(node)
 
     def _where_read(self, node: ast.expr, at: ast.AST) -> bool:
@@ -332,10 +336,10 @@ class Decisions:
         found: tuple[ast.stmt, ast.expr | None] | None = None
         for store in stores:
             statement = self.script.statement(store)
-            if isinstance(statement, ast.Assign) and self._is_around(statement, root):
-                is_all = len(statement.targets) == 1 and statement.targets[0] is store
-                found = (statement, statement.value if is_all else None)
-        if found is None:
+            if isinstance(statement, ast.Assign | ast.AugAssign) and self._is_around(statement, root):
+                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                found = (statement, statement.value if targets == [store] else None)
+        if found is None or self._is_carried(frame, text, found[0], root):
             return None
         suite = self.script.suite_of(found[0])
         later = [
@@ -345,6 +349,14 @@ class Decisions:
             and any(self.script.table.is_inside(store, one) for store in stores)
         ]
         return (later[-1], None) if later else found
+
+    def _is_carried(self, frame: Frame, text: str, bound: ast.stmt, root: ast.AST) -> bool:
+        """Whether a loop around a read, but not around an assignment above it, assigns the variable anew."""
+        loops = [
+            loop for loop in self.script.loops_around(root) if loop not in self.script.loops_around(bound)
+        ]
+        stores = self.script.stores(frame, text)
+        return any(self.script.table.is_inside(store, loop) for loop in loops for store in stores)
 
     def _is_around(self, statement: ast.stmt, node: ast.AST) -> bool:
         """Whether a statement stands in a block that a node stands in, too."""
@@ -417,3 +429,9 @@ class Decisions:
         if not is_function_frame(frame) or depth > _DEPTH:
             return True
         return all(self._all_come(call, depth + 1) for call in self.script.direct_callers(frame))
+
+
+def _callee(call: ast.Call) -> tuple[str, ...]:
+    """What a call calls, and the object whose method that is."""
+    func = call.func
+    return (ast.unparse(func), *([ast.unparse(func.value)] if isinstance(func, ast.Attribute) else []))

@@ -19,7 +19,8 @@ from crosstrain_migrate.syntax.walks import children
 from .accumulators import CLOCK, QUIET_ROOTS
 from .alike import counters_of
 from .dealing import Evaluations
-from .roles import RANDOM, Roles
+from .draws import RANDOM
+from .roles import Roles
 from .script import Frame, Loop, Script, is_function_frame, is_method, pairs
 
 Key = tuple[ast.AST, str]  # the scope that binds a variable, or the class of an attribute of `self`; its name

@@ -137,7 +137,7 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
         merging = Merging(plan, evaluations, accelerators)
         merging.run()
         dealt = merging.loops
-        numbers = TrainingNumbers(plan, roles, accelerators)
+        numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
         numbers.run(dealt)
         differing = Differing(script, roles, evaluations, merging.alike | numbers.alike)
         Decisions(plan, roles, accelerators, differing).run()

@@ -33,6 +33,7 @@ class Merging:
         self.accelerators = accelerators
         self.loops: list[ast.For] = []  # the loops that are dealt
         self.alike: dict[tuple[Frame, str], Loop] = {}  # what is merged behind which loop
+        self.of_phases: dict[ast.AST, str] = {}  # the loaders of loops whose training alone is dealt
         self._names: dict[tuple[Frame, str], str] = {}
 
     def run(self) -> None:
@@ -46,7 +47,8 @@ class Merging:
             if whole.phase:  # its training is dealt all the same
                 frame, (source, *again) = self.script.frame(whole.loop), whole.sources
                 one = Dealt(whole.loop, frame, source, Left(), whole.phase, tuple(again))
-                self._dealt_loader(one, self.accelerators.at(whole.loop), CORE, evaluates=False)
+                name = self._dealt_loader(one, self.accelerators.at(whole.loop), CORE, evaluates=False)
+                self.of_phases[whole.loop] = name
 
     def _stays_whole(self, loop: ast.For, reason: str) -> None:
         remedy = "nothing needs to be done; to share it, see `merge` in the documentation"

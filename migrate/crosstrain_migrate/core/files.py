@@ -48,6 +48,8 @@ class Files:
         for call in self.script.calls:
             if writers.opens_to_write(self.script, call) and self.audience.is_all(call):
                 self._opened(call)
+            elif writers.writes_file(self.script, call) and self._is_used(call):
+                self.leave(call)
 
     # -- guards ------------------------------------------------------------------------------------------------
 
@@ -62,6 +64,10 @@ class Files:
             writers.opens_to_write(self.script, one) for one in call.args
         )
         return not is_handled  # the file that it is given was opened for one process
+
+    def _is_used(self, call: ast.Call) -> bool:
+        """Whether every process makes something of what a call returns."""
+        return self.audience.is_all(call) and not is_statement_call(self.script, call)
 
     def guard(self, statement: ast.stmt, call: ast.Call | None = None) -> bool:
         """Plans that one process comes to a statement; False, with a note, where that is not sure to be right."""

@@ -157,6 +157,49 @@ RUN = [
         ("prepare(loaders",),
     ),
     Trap(
+        "slices by the number of the batch, of which the last may be empty",
+        """
+        size = 4
+        count = len(rows) // size + 1
+        for epoch in range(2):
+            order = torch.randperm(len(rows))
+            for number in range(count):
+                start = number * size
+                end = min(start + size, len(rows))
+                chosen = order[start:end]
+                if not len(chosen):
+                    continue
+                learn(model, optimizer, rows[chosen], targets[chosen])
+        """,
+        ("for number in accelerator.prepare(range(-(-len(rows) // size))):",),
+        ("prepare(range(2", "for epoch in accelerator"),
+    ),
+    Trap(
+        "a function that cuts the batch of a number",
+        """
+        def batch_of(table, number, size=4):
+            at = number * size
+            return table[at : at + size]
+
+        steps = len(rows) // 4
+        for epoch in range(2):
+            for number in range(steps):
+                learn(model, optimizer, batch_of(rows, number), batch_of(targets, number))
+        """,
+        ("for number in accelerator.prepare(range(steps)):",),
+        ("for epoch in accelerator",),
+    ),
+    Trap(
+        "examples one by one",
+        """
+        examples = [(rows[i : i + 1], targets[i : i + 1]) for i in range(32)]
+        for i in range(len(examples)):
+            x, y = examples[i]
+            learn(model, optimizer, x, y)
+        """,
+        ("for i in accelerator.prepare(range(len(examples))):",),
+    ),
+    Trap(
         "a length and an iterator of the same loader",
         """
         loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
@@ -175,6 +218,87 @@ RUN = [
 ]
 
 
+LEFT = [
+    Trap(
+        "a loop over epochs, in which each step draws its rows",
+        """
+        losses = []
+        for epoch in range(100):
+            chosen = torch.randint(0, 32, (4,))
+            learn(model, optimizer, rows[chosen], targets[chosen])
+            losses.append(float(epoch))
+            if epoch > 10:
+                print(sum(losses[epoch - 10 : epoch]))
+        """,
+        ("for epoch in range(100):", "chosen = torch.randint(0, 32, (4,))"),
+        ("prepare(range", "same data"),
+    ),
+    Trap(
+        "micro-batches of a batch",
+        """
+        def train_on(x, y):
+            for i in range(0, len(x), 2):
+                loss = F.mse_loss(model(x[i : i + 2]), y[i : i + 2])
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        for x, y in loader:
+            train_on(x, y)
+        """,
+        (
+            "for i in range(0, len(x), 2):",
+            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+        ),
+    ),
+    Trap(
+        "a list of models",
+        """
+        models = [nn.Linear(1, 1) for _ in range(3)]
+        optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in models]
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        for x, y in loader:
+            for i in range(len(models)):
+                loss = F.mse_loss(models[i](x), y)
+                optimizers[i].zero_grad()
+                loss.backward()
+                optimizers[i].step()
+        """,
+        ("accelerator.prepare(*optimizers)", "for x, y in loader:", "for i in range(len(models)):"),
+    ),
+    Trap(
+        "the whole table in each step, with a coin and noise",
+        """
+        for epoch in range(100):
+            noise = torch.randn_like(rows)
+            if torch.rand(1) < 0.5:
+                print("heads")
+            learn(model, optimizer, rows + noise, targets)
+        """,
+        ("for epoch in range(100):",),
+        says="every process trains on the same data",
+    ),
+    Trap(
+        "a schedule over a number of steps that stays",
+        """
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=1000)
+        batches = iter(loader)
+        for step in range(1000):
+            try:
+                x, y = next(batches)
+            except StopIteration:
+                batches = iter(loader)
+                x, y = next(batches)
+            learn(model, optimizer, x, y)
+            scheduler.step()
+        """,
+        ("model, optimizer, loader = accelerator.prepare(model, optimizer, loader)", "scheduler.step()"),
+    ),
+]
+
+
 def _script(trap: Trap) -> str:
     return trap.text.replace("DataLoader\n", "DataLoader\n" + ROWS + MADE, 1)
 
@@ -189,7 +313,7 @@ def _trained_on(text: str) -> Any:
     return names["seen"]
 
 
-@pytest.mark.parametrize("trap", RUN, ids=lambda trap: trap.name)
+@pytest.mark.parametrize("trap", [*RUN, *LEFT], ids=lambda trap: trap.name)
 def test_lines(trap: Trap) -> None:
     check(_with_rows(trap))
 

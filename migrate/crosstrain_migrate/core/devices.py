@@ -16,7 +16,7 @@ from crosstrain_migrate.syntax.walks import walk
 from .accelerator import Accelerators
 from .choice import arms_of, flag_of, side_of
 from .plan import Plan
-from .script import FUNCTIONS, Frame, Script, is_statement_call
+from .script import FUNCTIONS, Frame, Script, is_method, is_statement_call
 
 RULE = "CT105"
 REASON = "each process has a device of its own"
@@ -53,7 +53,7 @@ class Devices:
 
     def run(self) -> None:
         for node in sorted((n for n in self.script.table.parents if hasattr(n, "lineno")), key=place_of):
-            if not self.script.is_reached(node) or self.accelerators.is_early(node):
+            if not self.script.is_reached(node) or self._is_too_early(node):
                 continue
             if any(one in self._whole for one in self.script.around(node)):
                 continue
@@ -69,6 +69,13 @@ class Devices:
                 self._remove(node, "the script runs on any device")
             elif isinstance(node, ast.If):
                 self._arms(node)
+
+    def _is_too_early(self, node: ast.AST) -> bool:
+        """Whether the script's own choice is still to come. The group of one that distributes itself may be there before,
+        but an option's default stays its author's."""
+        if not self.accelerators.is_early(node):
+            return False
+        return not self._is_mapped or any(is_method(one, "add_argument") for one in self.script.around(node))
 
     # -- calls -------------------------------------------------------------------------------------------------
 

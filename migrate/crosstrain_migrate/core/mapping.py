@@ -14,16 +14,18 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 
 from .accelerator import Accelerators
 from .data import Data
+from .group import RULE as GROUP
+from .group import plan_start
 from .plan import Plan
-from .script import FUNCTIONS, Frame, Script, is_function_frame
+from .ranks import Ranks
+from .script import Frame, Script, is_function_frame
+from .wrappers import WRAPPER, has_wrapper, is_wrapper, plan_wrapper
 
-GROUP, WRAPPER, PARALLEL, SAMPLER, SPAWN, RANKS = "CT303", "CT302", "CT301", "CT304", "CT305", "CT309"
+SAMPLER, SPAWN = "CT304", "CT305"
 DEVICE = "CT105"
-_WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")
 _COLLECTIVE = re.compile(
     r"distributed(\.nn)?(\.functional)?\.(all_reduce|all_gather|reduce_scatter|broadcast)\w*$"
 )
-_RANK_VARIABLES = ("RANK", "LOCAL_RANK")
 _SAMPLERS = re.compile(r"Distributed\w*Sampler$|^RASampler$")
 _GROUP_NUMBERS = ("get_world_size", "get_rank")
 
@@ -34,11 +36,6 @@ Ordinals = set[
 
 def distributes_itself(script: Script) -> bool:
     return any(script.dotted(call.func).endswith("init_process_group") for call in script.calls)
-
-
-def has_wrapper(script: Script) -> bool:
-    """Whether a DistributedDataParallel averages the gradients; without one the script does it by itself."""
-    return any(_WRAPPERS.search(script.dotted(call.func)) for call in script.calls)
 
 
 def is_shared_out(script: Script, data: Data) -> bool:
@@ -66,28 +63,6 @@ def shards_layers(script: Script) -> ast.Call | None:
     return None
 
 
-def group_options(script: Script) -> str:
-    """How the group of one is made under plain python: with the launcher's variables, unless the script has a branch
-    without a group, in which nothing is wrapped."""
-    wrappers = [call for call in script.calls if _WRAPPERS.search(script.dotted(call.func))]
-    has_branch = all(any(isinstance(one, ast.If | ast.IfExp) for one in script.around(c)) for c in wrappers)
-    asks = has_branch and any(_asks_launcher(node) for node in script.table.parents)
-    return "group_of_one=True" if asks else "group_of_one=True, environment=True"
-
-
-def _asks_launcher(node: ast.AST) -> bool:
-    """`os.environ.get("RANK", -1)`, `os.getenv("RANK")`, `"RANK" in os.environ`"""
-    if isinstance(node, ast.Call) and node.args:
-        given = node.args[0]
-        is_asked = written(node.func).endswith(("environ.get", "getenv"))
-    elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
-        given = node.left
-        is_asked = written(node.comparators[0]).endswith("environ")
-    else:
-        return False
-    return is_asked and isinstance(given, ast.Constant) and given.value in _RANK_VARIABLES
-
-
 class Mapping:
     """Plans what becomes of a script's own distribution."""
 
@@ -98,31 +73,23 @@ class Mapping:
         self.ordinals = self._ordinals()
 
     def run(self) -> None:
-        self._start()
+        plan_start(self.plan, self.accelerators)
         self._numbered_devices()
+        Ranks(self.plan).run()
         for call in self.script.calls:
             if any(self.plan.is_replaced(one) for one in self.script.around(call)):
                 continue
             name = self.script.dotted(call.func)
             if name.endswith("init_process_group"):
                 self._group(call)
-            elif _WRAPPERS.search(name):
-                self._wrapper(call, WRAPPER)
+            elif is_wrapper(self.script, call):
+                plan_wrapper(self.plan, self.accelerators, call)
             elif name.endswith("convert_sync_batchnorm") and call.args:
                 self._synchronised(call)
             elif name.endswith("multiprocessing.spawn") and call.args:
                 self._spawn(call)
             elif name.endswith("DistributedSampler"):
                 self._sampler(call)
-            elif name == "torch.cuda.device_count":
-                self.plan.replace(
-                    call,
-                    RANKS,
-                    "the launcher says how many processes there are",
-                    f"{self._state(call)}.num_processes",
-                )
-            elif name.endswith("add_argument"):
-                self._local_rank(call)
 
     def _ordinals(self) -> Ordinals:
         """What names a device by its number, in `device_ids` and in `set_device`: attributes, and the variables of a
@@ -141,7 +108,9 @@ class Mapping:
         name = self.script.dotted(call.func)
         if name == "torch.cuda.set_device":
             return call.args[:1]
-        lists = [k.value for k in call.keywords if k.arg == "device_ids"] if _WRAPPERS.search(name) else []
+        lists = (
+            [k.value for k in call.keywords if k.arg == "device_ids"] if is_wrapper(self.script, call) else []
+        )
         return [one for given in lists if isinstance(given, ast.List) for one in given.elts]
 
     def _is_device(self, frame: Frame, text: str) -> bool:
@@ -185,24 +154,6 @@ class Mapping:
     def _state(self, node: ast.AST) -> str:
         return self.plan.state(node)
 
-    def _start(self) -> None:
-        """The group is there before the script's own code asks for it."""
-        place = self._last_import()
-        self.plan.imports(place, "PartialState")
-        reason = "the launcher's processes, or plain python's one, are the group"
-        self.plan.after(place, GROUP, reason, f"PartialState({group_options(self.script)})")
-
-    def _last_import(self) -> ast.stmt:
-        """The last of the imports at the head of the script's own file."""
-        body = self.script.entry.body
-        found = body[0]
-        for statement in body:
-            if isinstance(statement, ast.Import | ast.ImportFrom):
-                found = statement
-            elif isinstance(statement, (*FUNCTIONS, ast.ClassDef, ast.If, ast.For)):
-                break
-        return found
-
     def _synchronised(self, call: ast.Call) -> None:
         """SyncBatchNorm needs a GPU."""
         statement = self.script.statement(call)
@@ -221,25 +172,6 @@ class Mapping:
         self.plan.imports(call, "PartialState")
         self.plan.replace(
             call, GROUP, "the group of the launcher's processes", "PartialState(group_of_one=True)"
-        )
-
-    def _wrapper(self, call: ast.Call, rule: str) -> None:
-        model = (
-            call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "module"), None)
-        )
-        if model is None:
-            return
-        if self.accelerators.at_hand(call):
-            accelerator = self.accelerators.name
-        else:
-            self.plan.imports(call, "Accelerator")
-            accelerator = "Accelerator()"
-        self.plan.replace(
-            call,
-            rule,
-            "the accelerator averages the gradients",
-            f"{accelerator}.prepare({{model}})",
-            model=model,
         )
 
     def _spawn(self, call: ast.Call) -> None:
@@ -282,39 +214,3 @@ class Mapping:
             values = self.script.values(self.script.frame(node), node.id)
             return bool(values) and all(isinstance(v, ast.Call) and self._is_group_number(v) for v in values)
         return isinstance(node, ast.Call) and last_name(node.func) in _GROUP_NUMBERS
-
-    def _local_rank(self, call: ast.Call) -> None:
-        named = any(
-            isinstance(a, ast.Constant) and re.fullmatch(r"--local[_-]rank", str(a.value)) for a in call.args
-        )
-        for keyword in call.keywords if named else ():
-            if keyword.arg == "default":
-                self.plan.replace(
-                    keyword.value,
-                    RANKS,
-                    "the launcher knows the rank",
-                    f"{self._state(call)}.local_process_index",
-                )
-
-
-def plan_data_parallel(plan: Plan, accelerators: Accelerators) -> None:
-    """DataParallel goes where it is applied: each process has one device."""
-    script = plan.script
-    for call in script.calls:
-        if (
-            not re.search(r"(^|\.)(DataParallel|DataParallelCriterion)$", script.dotted(call.func))
-            or not call.args
-        ):
-            continue
-        accelerator = accelerators.may_be_at(call)
-        if accelerator is None or any(isinstance(one, ast.Starred) for one in call.args):
-            reason = "DataParallel stays here, and would take all GPUs in every process"
-            plan.note(PARALLEL, call, reason, "take it out, or give each process one GPU by `--gpu-ids`")
-            continue
-        plan.replace(
-            call,
-            PARALLEL,
-            "each process has a device of its own",
-            f"{accelerator}.prepare({{model}})",
-            model=call.args[0],
-        )

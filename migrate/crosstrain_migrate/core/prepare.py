@@ -18,8 +18,8 @@ from crosstrain_migrate.syntax.walks import walk
 from .accelerator import Accelerators
 from .data import Data
 from .plan import Plan
-from .roles import Roles
-from .script import FUNCTIONS, Frame, Script, is_function_frame
+from .roles import Roles, Stepped
+from .script import FUNCTIONS, Frame, Loop, Script, is_function_frame, names_in
 
 RULE = "CT201"
 REASON = "every process trains on its own share, and the gradients are averaged"
@@ -51,11 +51,11 @@ class Preparing:
         self.in_place: list[Data] = []  # loaders that are prepared where they are iterated
         self._trained = {id(one.node) for one in roles.data}
 
-    def run(self, models: bool = True, loaders: bool = True) -> None:
-        """models, loaders: these too, where the script does not wrap, or deal, them by itself."""
+    def run(self, models: bool = True, loaders: bool = True, schedulers: bool = True) -> None:
+        """models, loaders, schedulers: these too, where the script does not wrap, deal or count them by itself."""
         held = [one for one in self._optimizers() if models or one.kind != "model"]
         held += self._loaders() if loaders else []
-        for s in self.roles.schedulers:
+        for s in self._schedulers() if schedulers else ():
             held += self._lifted(Held("scheduler", s.text, s.frame, s.call))
         by_frame: dict[Frame, list[Held]] = defaultdict(list)
         for one in dict.fromkeys(held):
@@ -65,8 +65,35 @@ class Preparing:
         for frame, those in by_frame.items():
             self._prepare_in(frame, self._in_init(frame, those))
         for data in self.in_place:
-            accelerator = self.accelerators.at(data.node)
+            self._prepare_in_place(data)
+
+    def _prepare_in_place(self, data: Data) -> None:
+        accelerator = self.accelerators.at(data.node)
+        batches = self._without_empty_batch(data)
+        if batches:
+            self.plan.replace(data.node, RULE, REASON, f"{accelerator}.prepare(range({batches}))")
+        else:
             self.plan.replace(data.node, RULE, REASON, f"{accelerator}.prepare({{it}})", it=data.node)
+
+    def _without_empty_batch(self, data: Data) -> str:
+        """The number of batches of `range(n // size + 1)`, whose body skips one that is empty: a process that skipped it
+        would keep the others waiting. Empty for another loop."""
+        call, loop = data.node, data.loop
+        if not isinstance(call, ast.Call) or len(call.args) != 1 or not isinstance(loop, ast.For):
+            return ""
+        if not any(isinstance(n, ast.Continue) for n in walk(loop)):
+            return ""
+        values = [call.args[0], *self.script.values(data.frame, written(call.args[0]))]
+        for value in values[-1:]:
+            if (
+                isinstance(value, ast.BinOp)
+                and isinstance(value.op, ast.Add)
+                and ast.unparse(value.right) == "1"
+            ):
+                count = value.left
+                if isinstance(count, ast.BinOp) and isinstance(count.op, ast.FloorDiv):
+                    return f"-(-{ast.unparse(count.left)} // {ast.unparse(count.right)})"
+        return ""
 
     # -- which -------------------------------------------------------------------------------------------------
 
@@ -113,6 +140,34 @@ class Preparing:
             if (node.attr == "module" or trains) and text != "self" and (text.isidentifier() or of_self):
                 found.setdefault(text)
         return list(found)
+
+    def _schedulers(self) -> list[Stepped]:
+        """The schedulers of loops that become shorter: one that makes its own number of steps leaves its own as they are."""
+        divided = [one.loop for one in self.roles.data if one.loop is not None]
+        taken = [one for one in self.roles.data if one.loop is None]
+        return [
+            one
+            for one in self.roles.schedulers
+            if (divided and not taken)
+            or any(
+                loop in divided or self._counts_batches(loop) for loop in self.script.loops_around(one.call)
+            )
+        ]
+
+    def _counts_batches(self, loop: Loop) -> bool:
+        """Whether a loop that takes its batches by `next` makes as many steps as a loader has batches."""
+        head = loop.test if isinstance(loop, ast.While) else loop.iter
+        frame = self.script.frame(loop)
+        behind = [head, *(value for name in names_in(head) for value in self.script.values(frame, name))]
+        if any(isinstance(n, ast.Call) and last_name(n.func) == "len" for one in behind for n in walk(one)):
+            return True
+        ends = [n for n in walk(loop) if isinstance(n, ast.ExceptHandler) and n.type is not None]
+        return any(
+            last_name(handler.type) == "StopIteration"
+            and any(isinstance(n, ast.Break) for n in walk(handler))
+            for handler in ends
+            if handler.type is not None
+        )
 
     def _loaders(self) -> list[Held]:
         """The loaders whose variables are bound anew; the others are prepared in place."""
@@ -379,7 +434,7 @@ class Preparing:
         ordered = sorted(dict.fromkeys(those), key=lambda one: _ORDER[one.kind])
         texts = list(dict.fromkeys(one.text for one in ordered))
         named = [text for text in texts if self._is_variable(frame, text)]
-        others = [text for text in texts if text not in named]
+        others = [self._all_of(frame, text) for text in texts if text not in named]
         accelerator = self.accelerators.at(anchor)
         insert = self.plan.after if behind else self.plan.before
         if named:
@@ -387,6 +442,17 @@ class Preparing:
             insert(anchor, RULE, REASON, f"{listed} = {accelerator}.prepare({listed})")
         if others:
             insert(anchor, RULE, REASON, f"{accelerator}.prepare({', '.join(others)})")
+
+    def _all_of(self, frame: Frame, text: str) -> str:
+        """`*optimizers` for `optimizers[i]`, where a list or a dictionary is written out."""
+        node = ast.parse(text, mode="eval").body
+        if not isinstance(node, ast.Subscript) or isinstance(node.slice, ast.Constant):
+            return text
+        container = written(node.value)
+        made = self.script.values(frame, container)
+        if any(isinstance(value, ast.List | ast.ListComp) for value in made):
+            return f"*{container}"
+        return f"*{container}.values()" if any(isinstance(v, ast.Dict | ast.DictComp) for v in made) else text
 
     def _is_variable(self, frame: Frame, text: str) -> bool:
         if text.isidentifier():
@@ -397,6 +463,8 @@ class Preparing:
     def _anchor(self, one: Held) -> ast.stmt:
         """The statement above which an object is prepared: the outermost loop around its use that does not bind it."""
         root = one.text.partition(".")[0].partition("[")[0]
+        is_element = self._all_of(one.frame, one.text) == one.text
+        index = names_in(ast.parse(one.text)) - {root} if is_element else set()
         loops = self.script.loops_around(one.use)
         if isinstance(one.use, ast.For | ast.AsyncFor | ast.While):
             loops = [one.use, *loops]
@@ -405,6 +473,7 @@ class Preparing:
             stores = [
                 *self.script.stores(one.frame, one.text),
                 *(self.script.stores(one.frame, root) if root != "self" else ()),
+                *(store for name in index for store in self.script.stores(one.frame, name)),
             ]
             if not any(id(store) in inside for store in stores):
                 return loop

@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 import re
 
-from crosstrain_migrate.facts.frameworks import FRAMEWORKS
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.syntax.nodes import last_name, line_of
 
+from .frameworks import FRAMEWORKS
 from .mapping import shards_layers
 from .roles import Roles
 from .script import Script, is_method

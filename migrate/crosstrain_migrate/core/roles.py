@@ -24,9 +24,6 @@ STEPS = ("step", "step_and_update_lr")
 OTHER_STEPS = re.compile(
     r"sched|lr_|env\b|envs\b|writer|pbar|bar$|prof|meter|timer|logger|warm|loss|ema\b", re.I
 )
-RANDOM = re.compile(
-    r"^(torch|numpy|np|random|numpy\.random)\.(.*\.)?(rand\w*|multinomial|choice\w*|sample|shuffle|permutation|normal|integers|uniform|bernoulli)$"
-)
 
 
 @dataclass(frozen=True)
@@ -109,22 +106,6 @@ class Roles:
         """Where the script steps and goes backward."""
         steps, passes = (one.frame for one in self.optimizers), (one.frame for one in self.backwards)
         return list(dict.fromkeys([*steps, *passes]))
-
-    @cached_property
-    def draws_batches(self) -> bool:
-        """Whether the steps draw their batch at random, so that each process draws its own."""
-        frames = {one.frame for one in self.backwards} | {one.frame for one in self.optimizers}
-        called = {
-            function
-            for frame in frames
-            for call in self.script.calls_in(frame)
-            for function in self.script.functions(self.script.last(call.func))
-        }
-        return any(
-            RANDOM.match(self.script.dotted(call.func)) or is_method(call, "sample")
-            for frame in (*frames, *called)
-            for call in self.script.calls_in(frame)
-        )
 
     # -- backward and step -------------------------------------------------------------------------------------
 

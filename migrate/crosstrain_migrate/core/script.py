@@ -325,6 +325,10 @@ class Script:
         head, dot, rest = text.partition(".")
         return self._imports[self.module(node)].get(head, head) + dot + rest if text else ""
 
+    def is_imported(self, node: ast.AST) -> bool:
+        """Whether a dotted name begins with a name that its file imports."""
+        return root_of(node) in self._imports[self.module(node)]
+
     def last(self, node: ast.AST) -> str:
         """The last part of a dotted name, as it is called where it is defined."""
         return self.dotted(node).rpartition(".")[2] or last_name(node)

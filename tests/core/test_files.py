@@ -105,6 +105,14 @@ HELPERS = [
         before="import matplotlib.pyplot as plt\n\ndef draw(path):\n    plt.savefig(path)\n",
     ),
     output(
+        "a method of a model that nothing calls stays",
+        "print(Net()(rows))",
+        'np.save("weights.npy", self.rows)',
+        absent=("is_main_process",),
+        before="import numpy as np\n\nclass Net(nn.Module):\n    def forward(self, rows):\n        return rows\n"
+        '    def export(self):\n        np.save("weights.npy", self.rows)\n',
+    ),
+    output(
         "a method that writes and returns",
         'done = Painter("out").paint(3)',
         "if PartialState().is_main_process:",
@@ -153,6 +161,13 @@ OPENED = [
         "pickle.dump([1], file)",
         absent=(GUARD,),
         before="import pickle\n",
+    ),
+    output(
+        "numbers into a file that stays open",
+        'file = open("rows.bin", "wb")\nrows.tofile(file)',
+        'file = open("rows.bin" if accelerator.is_main_process else os.devnull, "wb")',
+        "rows.tofile(file)",
+        absent=(GUARD,),
     ),
     output(
         "a file that is read stays",
@@ -267,6 +282,15 @@ READ_AGAIN = [
         'torch.save(model.state_dict(), name + "/model.pt")',
         absent=("exist_ok",),
         before="import os\n",
+    ),
+    output(
+        "what was read before it is written is not waited for",
+        'rows = np.load("rows.npy")\nnp.save("rows.npy", rows)',
+        'rows = np.load("rows.npy")',
+        GUARD,
+        'np.save("rows.npy", rows)',
+        absent=("wait_for_everyone",),
+        before="import numpy as np\n",
     ),
     output(
         "another file is not waited for",

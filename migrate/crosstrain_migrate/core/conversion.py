@@ -28,6 +28,7 @@ from .devices import NOT_KEPT, Devices
 from .draws import draws_batches
 from .group import late_start
 from .merging import Merging
+from .mpi import plan_mpi
 from .numbers import TrainingNumbers
 from .observed import Seen
 from .output import Output
@@ -140,6 +141,7 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
         dealt = merging.loops
         TrainingNumbers(plan, roles, accelerators).run(dealt)
         Devices(plan, accelerators).run()
+    plan_mpi(plan)
     if not mapped:
         plan_clipping(plan, roles, accelerators)
         plan_shown_losses(plan, roles, accelerators)

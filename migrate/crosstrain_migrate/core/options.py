@@ -31,6 +31,17 @@ class Option:
         given = action if action is not None else is_flag
         return isinstance(given, ast.Constant) and given.value in ("store_true", True)
 
+    @property
+    def is_number(self) -> bool:
+        """Whether the value is a number, or some: `--gpu 1`, `--gpu_ids 0,1`."""
+        given, default = self.keyword("type"), getattr(self.default, "value", None)
+        is_text = isinstance(default, str) and default.replace(",", "").isdigit()
+        return (
+            last_name(given) == "int"
+            if given is not None and not is_text
+            else is_text or type(default) is int
+        )
+
 
 class Options:
     """The options of a script, by the name of the attribute or parameter that holds them."""

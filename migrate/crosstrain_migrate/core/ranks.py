@@ -153,7 +153,7 @@ class Ranks:
 
     def local_ranks(self) -> list[Option]:
         """What `torch.distributed.launch` gave: named so, or what a wrapper's `device_ids` are."""
-        found = [one for one in self.options.by_name.values() if _LOCAL_RANK.search(one.name)]
+        found = [one for one in self.options.by_name.values() if is_local_rank(one)]
         for call in self.script.calls if not self._spawns else ():
             for keyword in call.keywords if is_wrapper(self.script, call) else ():
                 if keyword.arg == "device_ids" and isinstance(keyword.value, ast.List):
@@ -216,6 +216,10 @@ class Ranks:
 
     def _replace(self, node: ast.expr, code: str) -> None:
         self.plan.replace(node, RULE, KNOWN, code)
+
+
+def is_local_rank(option: Option) -> bool:
+    return _LOCAL_RANK.search(option.name) is not None
 
 
 def without_launcher(script: Script) -> bool:

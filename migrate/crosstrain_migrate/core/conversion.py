@@ -30,6 +30,7 @@ from .differing import Differing
 from .draws import draws_batches
 from .group import late_start
 from .merging import Merging
+from .mpi import plan_mpi
 from .numbers import TrainingNumbers
 from .observed import Seen
 from .output import Output
@@ -145,6 +146,7 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
         differing = Differing(script, roles, evaluations, merging.alike | numbers.alike)
         Decisions(plan, roles, accelerators, differing).run()
         Devices(plan, accelerators).run()
+    plan_mpi(plan)
     if not mapped:
         plan_clipping(plan, roles, accelerators)
         plan_shown_losses(plan, roles, accelerators)

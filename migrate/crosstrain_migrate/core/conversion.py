@@ -22,11 +22,15 @@ from . import mapping
 from .accelerate import OWN, not_in_accelerate
 from .accelerator import Accelerators
 from .backward import loss_of, plan_backward, plan_clipping, plan_reduction
-from .choice import device_choice
+from .choice import device_choice, frames_to_training
 from .dealing import Evaluations
+from .deciding import Decisions
 from .devices import NOT_KEPT, Devices
+from .differing import Differing
 from .draws import draws_batches
+from .group import late_start
 from .merging import Merging
+from .mpi import plan_mpi
 from .numbers import TrainingNumbers
 from .observed import Seen
 from .output import Output
@@ -106,9 +110,9 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
     plan = Plan(script, runtime)
     mapped = mapping.distributes_itself(script)
     options = [] if mapped else plan_reduction(plan, roles, seen)
-    trial = Accelerators(Plan(script, runtime), roles, None, options)
+    trial = Accelerators(Plan(script, runtime), roles, None, options, mapped=mapped)
     choice = device_choice(script, roles, trial.home)
-    if choice is not None and (mapped or not choice.code):
+    if choice is not None and not choice.code:
         plan.note(
             "CT105",
             choice.before,
@@ -116,7 +120,9 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
             "use `crosstrain launch --cpu`",
         )
         choice = None
-    accelerators = Accelerators(plan, roles, choice, options)
+    if mapped and choice is None:
+        choice = late_start(script, frames_to_training(script, roles, trial.home))
+    accelerators = Accelerators(plan, roles, choice, options, mapped=mapped)
     if mapped:  # their own meaning on several processes is the script's reference
         roles.data = [one for one in roles.data if mapping.is_shared_out(script, one)]
     evaluations = None if mapped else Evaluations(script, roles)
@@ -135,8 +141,12 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
         merging = Merging(plan, evaluations, accelerators)
         merging.run()
         dealt = merging.loops
-        TrainingNumbers(plan, roles, accelerators).run(dealt)
+        numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
+        numbers.run(dealt)
+        differing = Differing(script, roles, evaluations, merging.alike | numbers.alike)
+        Decisions(plan, roles, accelerators, differing).run()
         Devices(plan, accelerators).run()
+    plan_mpi(plan)
     if not mapped:
         plan_clipping(plan, roles, accelerators)
         plan_shown_losses(plan, roles, accelerators)

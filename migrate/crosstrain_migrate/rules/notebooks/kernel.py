@@ -23,6 +23,7 @@ from .statement_forms import (
     first_of,
     guarded_by,
     is_construct,
+    is_merge,
     is_own,
     is_prepare,
     names_in,
@@ -53,7 +54,7 @@ class Kernel:
         self.before, self.now = before, now
         self.statements = [s for s in now.running if s not in bodies]
         self._origin = Lines(before.text, now.text)
-        inside = {self._origin(line) for s in bodies for line in range(s.lineno, end_of(s) + 1)}
+        inside = {self._origin(line) for s in bodies for line in _lines_of(s) - _inserted_lines(s)}
         self._originals = [s for s in before.running if s.lineno not in inside]
         self.prepared = {n for s in now.running if is_prepare(s) for n in stored([s])}
         self._changed = self._changed_definitions(bodies)
@@ -237,6 +238,16 @@ class Kernel:
 
     def _calls_changed(self, notebook: Statements, statement: ast.stmt) -> bool:
         return bool(notebook.reach([statement]) & self._changed)
+
+
+def _lines_of(statement: ast.stmt) -> set[int]:
+    return set(range(statement.lineno, end_of(statement) + 1))
+
+
+def _inserted_lines(statement: ast.stmt) -> set[int]:
+    """The lines of statements within it that the original does not have: a prepare, a merge."""
+    inner = [n for n in ast.walk(statement) if isinstance(n, ast.Assign)]
+    return {line for s in inner if is_prepare(s) or is_merge(s) for line in _lines_of(s)}
 
 
 def _is_moved(statement: ast.stmt) -> bool:

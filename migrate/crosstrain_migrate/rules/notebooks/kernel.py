@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -103,7 +104,7 @@ class Kernel:
                 self.gone.append(statement)
             elif not _is_moved(statement) and self._may_come_back(statement):
                 originals = self._guarded(statement, taken)
-                if not originals and (original := self._original(statement)) is not None:
+                if not originals and (original := self._original(statement, taken)) is not None:
                     originals = [original] if original not in taken else []
                 taken |= set(originals)
                 if originals and [ast.dump(o) for o in originals] != [ast.dump(statement)]:
@@ -200,9 +201,12 @@ class Kernel:
             found.append(original)
         return found
 
-    def _original(self, statement: ast.stmt) -> ast.stmt | None:
+    def _original(self, statement: ast.stmt, taken: Collection[ast.stmt] = ()) -> ast.stmt | None:
         """The original of a statement, if it binds the same names and needs nothing that has changed."""
-        cell = self.now.cell(statement)
+        cell, said = self.now.cell(statement), ast.dump(_with_plain_print(statement))
+        for original in self._originals:
+            if original not in taken and self.before.cell(original) == cell and ast.dump(original) == said:
+                return None if self._calls_changed(self.before, original) else original
         first, last = self._origin(statement.lineno), self._origin(end_of(statement))
         for original in self._originals:
             overlaps = original.lineno <= last and first <= end_of(original)
@@ -238,6 +242,20 @@ class Kernel:
 
     def _calls_changed(self, notebook: Statements, statement: ast.stmt) -> bool:
         return bool(notebook.reach([statement]) & self._changed)
+
+
+class _PlainPrint(ast.NodeTransformer):
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        if is_own(node, "print"):
+            return ast.Name("print", ast.Load())
+        self.generic_visit(node)
+        return node
+
+
+def _with_plain_print(statement: ast.stmt) -> ast.stmt:
+    """A copy of the statement with `print` for `accelerator.print`."""
+    copy: ast.stmt = _PlainPrint().visit(deepcopy(statement))
+    return copy
 
 
 def _lines_of(statement: ast.stmt) -> set[int]:

@@ -272,6 +272,8 @@ class _LaunchPlanner:
                 continue
             # Set by the training, and not by its own prepare alone.
             anew = any(name in stored([s]) for s in work.body if not is_prepare(s))
+            if is_loader(name, self.roles) and name in outer and not anew:
+                continue  # later cells iterate the author's own
             if roles and roles <= _STATEFUL and name in outer and not anew:
                 if name in reach:
                     (work.models if roles == {"module"} else work.states).append(name)

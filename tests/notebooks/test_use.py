@@ -39,7 +39,7 @@ COUNTED = (
 
 
 def converted(text: str) -> dict[int, str]:
-    result = migrate(text, Options(centre="use"))
+    result = migrate(text, Options())
     assert not result.refused and not result.error
     return after(result)
 

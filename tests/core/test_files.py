@@ -409,6 +409,15 @@ DOWNLOADS = [
         before="from torchvision.datasets import MNIST\n",
     ),
     output(
+        "a library's own way to print",
+        'say(Loss=0.5)\nprint("done")\nrows = say("kept")',
+        "if accelerator.is_main_process:",
+        "say(Loss=0.5)",
+        'accelerator.print("done")',
+        'rows = say("kept")',
+        before="from torch_geometric.logging import log as say\n",
+    ),
+    output(
         "a layer of a library that also has data sets",
         "net = AtomEncoder(3)",
         "net = AtomEncoder(3)",

@@ -27,6 +27,13 @@ _SILENT = {
     "wandb.init": ("mode", 'mode=None if {0}.is_main_process else "disabled"'),
     "visdom.Visdom": ("send", "send={0}.is_main_process"),
 }
+# Functions of libraries that only say something.
+_SAYS = frozenset(
+    {
+        *("torch_geometric.logging.log", "torch_geometric.logging.init_wandb"),
+        *("pprint.pprint", "click.echo", "typer.echo", "rich.print"),
+    }
+)
 
 
 class Recorders:
@@ -49,6 +56,8 @@ class Recorders:
                 continue
             if name.startswith("tqdm.") and name.endswith(("tqdm", "trange")):
                 self._give(call, PRINT, "bars", "disable", "disable=not {0}.is_main_process")
+            elif name in _SAYS and isinstance(self.script.statement(call), ast.Expr):
+                self.files.guard(self.script.statement(call))
             elif name in _SILENT:
                 self._give(call, FILE, "trackers", *_SILENT[name])
             elif name == "logging.basicConfig" or last_name(call.func) == "setLevel":

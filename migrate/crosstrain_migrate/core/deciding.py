@@ -54,11 +54,11 @@ class Decisions:
         decisions = [one for one in self._decisions() if self.differing.level(one[1])]
         for node, by in decisions:
             self._repair_all([(one, node) for one in self._atoms(by)], 0)
-        for node in (node for node, by in decisions if self.differing.level(by) and self._compares(by)):
-            if self._skips_batch(node):
-                continue
-            remedy = 'decide by its mean, `accelerator.reduce(x, "mean")`'
-            self.plan.note(RULE, node, "processes may part here: each decides by a number of its own", remedy)
+        remedy = 'decide by its mean, `accelerator.reduce(x, "mean")`'
+        for node, by in decisions:
+            if self.differing.level(by) and not self._skips_batch(node) and self._compares(by):
+                reason = "processes may part here: each decides by a number of its own"
+                self.plan.note(RULE, node, reason, remedy)
 
     # -- what decides ------------------------------------------------------------------------------------------
 
@@ -108,7 +108,8 @@ class Decisions:
         if isinstance(node, ast.Return):
             return frame in self._drivers
         if isinstance(node, ast.AugAssign):
-            return isinstance(node.value, ast.Constant) and self._is_asked(frame, written(node.target))
+            is_counter = isinstance(node.value, ast.Constant) and self._is_asked(frame, written(node.target))
+            return is_counter or "'lr'" in ast.unparse(node.target)
         if isinstance(node, ast.Assign):
             is_flag = isinstance(node.value, ast.Constant) and isinstance(node.value.value, bool)
             is_rate = any("'lr'" in ast.unparse(target) for target in node.targets)

@@ -15,7 +15,8 @@ from crosstrain.data.evaluation import EvaluationLoaders
 from crosstrain.data.options import DataPlan
 from crosstrain.options import Handlers
 from crosstrain.other_objects import OtherObjects
-from crosstrain.state import RUN, AcceleratorState
+from crosstrain.run import RUN
+from crosstrain.state import AcceleratorState
 from crosstrain.step.accumulation import Accumulation
 from crosstrain.step.announcement import Announcement
 from crosstrain.step.batch_rows import BatchRows

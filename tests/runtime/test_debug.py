@@ -9,7 +9,7 @@ import torch
 from crosstrain import Accelerator, PartialState
 from crosstrain.comm.frames import DistributedOperationException, Frames
 from crosstrain.comm.torch_backend import TorchComm
-from crosstrain.state import RUN
+from crosstrain.run import RUN
 from torch import Tensor, nn
 
 from tests.support.ranks import run_ranks

@@ -62,9 +62,10 @@ from crosstrain.utils.memory import release_memory
 
 def _join_run(cpu: bool | None, group: InitProcessGroupKwargs | None) -> Comm:
     """Join the run, or start it; the first Accelerator of a process copies rank 0's random states to every rank."""
-    # A script that distributes itself, in a group that is there, keeps its streams: the others may wait for this process.
+    # A script that distributes itself keeps its streams: this process may have come here alone, `if rank == 0`.
     keeps_streams = RUN.started and distributes_itself()
     comm = RUN.start(cpu, **({} if group is None else group.to_kwargs()))
+    keeps_streams = keeps_streams or comm.is_scripts_own
     if not RUN.streams_alike:
         start_draws(RUN, set(COMMON) if keeps_streams else start_streams_alike(comm))
         RUN.streams_alike = True
@@ -278,7 +279,8 @@ class Accelerator(
         Its gradients are averaged over the ranks, unless ``evaluation_mode``. Where a first forward pass sets weights
         (of lazy layers, or from a first batch), all ranks have rank 0's from the first step on. The model gets those
         members of DistributedDataParallel's that it does not have: `module`, which is the model itself, `no_sync`,
-        `require_backward_grad_sync`, `join`, `register_comm_hook` and `static_graph`. Raises RuntimeError where the
+        `require_backward_grad_sync`, `join`, `register_comm_hook` and `static_graph`. A wrapper of torch's keeps its
+        names with ``module.``; a DataParallel computes on the process's own device. Raises RuntimeError where the
         ranks' models differ in the name, shape or dtype of a parameter or buffer.
         """
         if model not in self._prepared.models:

@@ -58,10 +58,10 @@ TRAPS = [
         before="\ndef drawn(rows):\n    return str(rows)\n",
     ),
     output(
-        "a file that is read again in the block's own way stays",
+        "a block that binds what is read behind it writes nowhere on the others",
         'with open("rows.txt", "w") as file:\n    count = file.write("x")\nprint(count)',
-        'with open("rows.txt", "w") as file:',
-        absent=("is_main_process",),
+        'with open("rows.txt" if accelerator.is_main_process else os.devnull, "w") as file:',
+        'count = file.write("x")',
     ),
     output(
         "a folder",
@@ -108,7 +108,6 @@ TRAPS = [
         'writer.add_image("a", picture)\nplt.savefig("a.png")',
         "if accelerator.is_main_process:",
         'writer.add_image("a", picture)',
-        "if accelerator.is_main_process:",
         'plt.savefig("a.png")',
     ),
     output(

@@ -95,8 +95,8 @@ TRAPS = [
         fit(train_batches, step)
         """,
         (
-            "model, optimizer = accelerator.prepare(model, optimizer)",
-            "fit(accelerator.prepare(train_batches), step)",
+            "model, optimizer, train_batches = accelerator.prepare(model, optimizer, train_batches)",
+            "fit(train_batches, step)",
         ),
     ),
     Trap(
@@ -114,7 +114,11 @@ TRAPS = [
         loader = DataLoader(data, batch_size=8)
         train(model, optimizer, iter(loader))
         """,
-        ("x, y = next(iterator)", "train(model, optimizer, iter(accelerator.prepare(loader)))"),
+        (
+            "x, y = next(iterator)",
+            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+            "train(model, optimizer, iter(loader))",
+        ),
     ),
     Trap(
         "a wrapper class that starts its loader again for ever",

@@ -164,3 +164,33 @@ def test_a_first_accelerator_on_one_rank_alone_is_an_error_with_both_places() ->
         assert f"rank 1: wait_for_everyone at {__file__}:" in said
     zero, one = run_ranks(_one_alone, 2, "alike")
     assert zero == one  # a PartialState before it does not keep Accelerator() from making the streams alike
+
+
+def _saved_by_rank_0(path: Path, started_by: str) -> tuple[float, float, float]:
+    """A script that distributes itself saves by a helper, which makes an Accelerator, on rank 0 alone, and trains on."""
+    if started_by == "a shared module":
+        PartialState(cpu=True)  # that asks for the device where it is imported
+    torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=20))
+    rank = torch.distributed.get_rank()
+    torch.manual_seed(0)
+    model = nn.parallel.DistributedDataParallel(nn.Linear(1, 1))
+    torch.manual_seed(100 + rank)
+    if rank == 0:
+        Accelerator().save(model.module.state_dict(), path)
+    drawn = torch.rand(1).item()
+    model(torch.full((1, 1), float(rank))).sum().backward()
+    loose = nn.Parameter(torch.ones(1))
+    optimizer = Accelerator().prepare(torch.optim.SGD([loose], 1.0))
+    Accelerator().backward(loose.sum() * rank)
+    optimizer.step()
+    return drawn, model.module.weight.grad.item(), loose.item()
+
+
+@pytest.mark.parametrize("started_by", ["nobody", "a shared module"])
+def test_an_accelerator_in_a_helper_that_one_rank_calls_waits_for_nobody(
+    tmp_path: Path, started_by: str
+) -> None:
+    zero, one = run_ranks(_saved_by_rank_0, 2, tmp_path / "weights.pt", started_by)
+    assert zero[0] != one[0]  # the script's own seeds
+    assert zero[1:] == one[1:] == (0.5, 0.5)
+    assert list(torch.load(tmp_path / "weights.pt")) == ["weight", "bias"]

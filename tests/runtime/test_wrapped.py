@@ -1,4 +1,4 @@
-"""A model that the script has wrapped into DistributedDataParallel is adopted: it averages, the rest is ours."""
+"""A model that the script has wrapped is adopted: DistributedDataParallel averages, DataParallel has one device."""
 
 from __future__ import annotations
 
@@ -133,3 +133,28 @@ def _compiled() -> list[str]:
 
 def test_a_compiled_one_keeps_its_names() -> None:
     assert run_ranks(_compiled, 2) == [["bias", "weight"]] * 2
+
+
+def _data_parallel(inner: bool) -> tuple[State, str]:
+    accelerator = Accelerator(cpu=True)
+    wrapper: Any = nn.DataParallel(Net())
+    wrapper.device_ids = [0, 1]  # as where there are two GPUs
+    model = nn.Sequential(wrapper) if inner else wrapper
+    optimizer = SGD(model.parameters(), 0.05)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, data(30))
+    for (x,) in loader:
+        accelerator.backward((model(x) - x).square().mean())
+        optimizer.step()
+        optimizer.zero_grad()
+    names = next(iter(model.state_dict()))
+    model.load_state_dict(model.state_dict())
+    return {name: value.clone() for name, value in wrapper.module.state_dict().items()}, names
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("inner", [False, True])
+def test_data_parallel_computes_on_one_device_and_keeps_its_names(world: int, inner: bool) -> None:
+    plain = run_ranks(_train, world, False, 1, {})
+    for expected, (state, name) in zip(plain, run_ranks(_data_parallel, world, inner), strict=True):
+        assert all(torch.equal(expected[key], state[key]) for key in expected)
+        assert name == ("0.module.encoder.weight" if inner else "module.encoder.weight")

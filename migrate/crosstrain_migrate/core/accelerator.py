@@ -116,6 +116,15 @@ class Accelerators:
             return place_of(node) < place_of(self.choice.before)
         return frame in self._early
 
+    def is_too_soon(self, node: ast.AST) -> bool:
+        """Whether code may run before the script has said which GPUs there are."""
+        frame = self.script.frame(node)
+        says = [s for s in self.script.table.parents if isinstance(s, ast.stmt) and _chooses_visible(s)]
+        runs_early = isinstance(frame, ast.Module) or self.is_early(node)
+        return runs_early and any(
+            self.script.frame(s) is not frame or place_of(s) > place_of(node) for s in says
+        )
+
     def statement(self, frame: Frame) -> ast.stmt:
         """The statement above which a frame's accelerator is made."""
         return self._made[frame]

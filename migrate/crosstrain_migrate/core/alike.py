@@ -31,7 +31,7 @@ def what_may_differ(script: Script, loop: Loop) -> set[str]:
             text
             for text in own & bindings.keys()
             if all(
-                script.parent(node) is loop and not _may_differ(node.value, own - {text})
+                script.parent(node) is loop and not may_differ(node.value, own - {text})
                 for node in bindings[text]
             )
         }
@@ -63,13 +63,13 @@ def comes_alike(script: Script, node: ast.AST, loop: Loop, own: set[str]) -> boo
             return True
         if isinstance(one, ast.Try | ast.While | ast.For | ast.IfExp):
             return False
-        if isinstance(one, ast.If) and (below in one.orelse or _may_differ(one.test, own)):
+        if isinstance(one, ast.If) and (below in one.orelse or may_differ(one.test, own)):
             return False
         below = one
     return False
 
 
-def _may_differ(test: ast.expr, own: set[str]) -> bool:
+def may_differ(test: ast.expr, own: set[str]) -> bool:
     """Whether a test asks for the batch, the rank, or what only a call tells: a clock, a random number."""
     nodes = walk(test)
     if any(isinstance(n, ast.Call) and written(n.func) not in _PLAIN for n in nodes) or _asks_rank(test):

@@ -33,6 +33,7 @@ from .refusals import known_wrong
 from .roles import Roles, Stepped
 from .script import Script
 from .shown import plan_shown_losses
+from .wrappers import has_wrapper, plan_data_parallel
 
 SAME_DATA = "CT902"
 CHECKS = "CT001"
@@ -109,11 +110,11 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
     evaluations = None if mapped else Evaluations(script, roles)
     phases = evaluations.phases if evaluations is not None else []
     preparing = Preparing(plan, roles, accelerators, phases)
-    wraps = mapped and mapping.has_wrapper(script)
+    wraps = mapped and has_wrapper(script)
     preparing.run(models=not wraps, loaders=not wraps)
     dealt = []
     plan_backward(plan, roles, accelerators)
-    mapping.plan_data_parallel(plan, accelerators)
+    plan_data_parallel(plan, accelerators)
     if evaluations is None:
         steps = mapping.Mapping(plan, accelerators)
         steps.run()

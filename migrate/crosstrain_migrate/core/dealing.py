@@ -12,7 +12,8 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .accumulators import Left, Pass, Unsure, adds_over_processes
 from .alike import comes_alike, what_may_differ
-from .roles import STEPS, Roles
+from .phases import Phases
+from .roles import Roles
 from .script import FUNCTIONS, Frame, Script, is_method, is_statement_call, names_in, root_of
 
 _NOT_DATA = re.compile(r"(glob|listdir|children|modules|sorted|split|keys|items|values|zip_longest)\b")
@@ -51,6 +52,7 @@ class Evaluations:
     def __init__(self, script: Script, roles: Roles) -> None:
         self.script = script
         self.roles = roles
+        self.phases_of = Phases(script, roles)
         self.dealt: list[Dealt] = []
         self.whole: list[Whole] = []
         self._seen: set[ast.AST] = set()
@@ -70,9 +72,8 @@ class Evaluations:
     # -- which loops evaluate ----------------------------------------------------------------------------------
 
     def _evaluates(self, loop: ast.For) -> bool:
-        phase = self.phase(loop)
-        if self._trains(loop):
-            if not phase:
+        if self.phases_of.trains(loop):
+            if not self.phases_of.test(loop):
                 return False
         elif not self._without_gradient(loop, 0):
             return False
@@ -143,41 +144,6 @@ class Evaluations:
         """Whether a loop goes over the rows of an evaluation's batch."""
         return any(one in self._seen for one in self.script.loops_around(loop))
 
-    def _trains(self, node: ast.AST) -> bool:
-        return any(is_method(one, "backward", *STEPS) and self._is_training_call(one) for one in walk(node))
-
-    def _is_training_call(self, call: ast.AST) -> bool:
-        assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
-        return not re.search(r"bar|prof", written(call.func.value))
-
-    def phase(self, loop: ast.For) -> str:
-        """The author's own test for training in a loop that also evaluates; empty where there is none."""
-        bound = {n.id for n in walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        found: set[str] = set()
-        for call in walk(loop):
-            if not is_method(call, "backward", *STEPS) or self.script.frame(call) is not self.script.frame(
-                loop
-            ):
-                continue
-            assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
-            tests = self._tests_around(call, loop, bound)
-            if call.func.attr == "backward" or tests:
-                found.add(tests[-1] if tests else "")
-            elif self._is_training_call(call):
-                return ""
-        return found.pop() if len(found) == 1 else ""
-
-    def _tests_around(self, node: ast.AST, loop: ast.For, bound: set[str]) -> list[str]:
-        """The tests inside a loop under which a node stands and that do not change from batch to batch."""
-        tests, below = [], node
-        for one in self.script.around(node):
-            if one is loop:
-                break
-            if isinstance(one, ast.If) and below not in one.orelse and not names_in(one.test) & bound:
-                tests.append(ast.unparse(one.test))
-            below = one
-        return tests
-
     def _without_gradient(self, node: ast.AST, depth: int) -> bool:
         """Whether code runs without gradients or in eval mode: by a block, a decorator, `.eval()` before it, or its calls."""
         frame = self.script.frame(node)
@@ -205,7 +171,7 @@ class Evaluations:
 
     def _whole(self, loop: ast.For, why: str) -> Whole:
         sources = self.roles.sources(self.script.frame(loop), loop.iter)
-        phase = self.phase(loop) if self._trains(loop) else ""
+        phase = self.phases_of.test(loop) if self.phases_of.trains(loop) else ""
         return Whole(loop, why, phase if _is_one(sources) else "", tuple(sources))
 
     def _reached_alike(self, node: ast.AST, depth: int) -> bool:
@@ -232,7 +198,7 @@ class Evaluations:
     def _deal(self, loop: ast.For) -> Dealt:
         frame = self.script.frame(loop)
         sources = self.roles.sources(frame, loop.iter)
-        phase = self.phase(loop) if self._trains(loop) else ""
+        phase = self.phases_of.test(loop) if self.phases_of.trains(loop) else ""
         if not _is_one(sources):
             raise Unsure("it goes over more than one iterable")
         if not phase and not self._reached_alike(loop, 0):

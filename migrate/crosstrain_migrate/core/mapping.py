@@ -13,13 +13,13 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
 
 from .accelerator import Accelerators
+from .data import Data
 from .plan import Plan
-from .roles import Data
 from .script import FUNCTIONS, Frame, Script, is_function_frame
+from .wrappers import WRAPPER, has_wrapper, is_wrapper, plan_wrapper
 
-GROUP, WRAPPER, PARALLEL, SAMPLER, SPAWN, RANKS = "CT303", "CT302", "CT301", "CT304", "CT305", "CT309"
+GROUP, SAMPLER, SPAWN, RANKS = "CT303", "CT304", "CT305", "CT309"
 DEVICE = "CT105"
-_WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")
 _COLLECTIVE = re.compile(
     r"distributed(\.nn)?(\.functional)?\.(all_reduce|all_gather|reduce_scatter|broadcast)\w*$"
 )
@@ -34,11 +34,6 @@ Ordinals = set[
 
 def distributes_itself(script: Script) -> bool:
     return any(script.dotted(call.func).endswith("init_process_group") for call in script.calls)
-
-
-def has_wrapper(script: Script) -> bool:
-    """Whether a DistributedDataParallel averages the gradients; without one the script does it by itself."""
-    return any(_WRAPPERS.search(script.dotted(call.func)) for call in script.calls)
 
 
 def is_shared_out(script: Script, data: Data) -> bool:
@@ -69,7 +64,7 @@ def shards_layers(script: Script) -> ast.Call | None:
 def group_options(script: Script) -> str:
     """How the group of one is made under plain python: with the launcher's variables, unless the script has a branch
     without a group, in which nothing is wrapped."""
-    wrappers = [call for call in script.calls if _WRAPPERS.search(script.dotted(call.func))]
+    wrappers = [call for call in script.calls if is_wrapper(script, call)]
     has_branch = all(any(isinstance(one, ast.If | ast.IfExp) for one in script.around(c)) for c in wrappers)
     asks = has_branch and any(_asks_launcher(node) for node in script.table.parents)
     return "group_of_one=True" if asks else "group_of_one=True, environment=True"
@@ -106,8 +101,8 @@ class Mapping:
             name = self.script.dotted(call.func)
             if name.endswith("init_process_group"):
                 self._group(call)
-            elif _WRAPPERS.search(name):
-                self._wrapper(call, WRAPPER)
+            elif is_wrapper(self.script, call):
+                plan_wrapper(self.plan, self.accelerators, call)
             elif name.endswith("convert_sync_batchnorm") and call.args:
                 self._synchronised(call)
             elif name.endswith("multiprocessing.spawn") and call.args:
@@ -141,7 +136,9 @@ class Mapping:
         name = self.script.dotted(call.func)
         if name == "torch.cuda.set_device":
             return call.args[:1]
-        lists = [k.value for k in call.keywords if k.arg == "device_ids"] if _WRAPPERS.search(name) else []
+        lists = (
+            [k.value for k in call.keywords if k.arg == "device_ids"] if is_wrapper(self.script, call) else []
+        )
         return [one for given in lists if isinstance(given, ast.List) for one in given.elts]
 
     def _is_device(self, frame: Frame, text: str) -> bool:
@@ -223,25 +220,6 @@ class Mapping:
             call, GROUP, "the group of the launcher's processes", "PartialState(group_of_one=True)"
         )
 
-    def _wrapper(self, call: ast.Call, rule: str) -> None:
-        model = (
-            call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "module"), None)
-        )
-        if model is None:
-            return
-        if self.accelerators.at_hand(call):
-            accelerator = self.accelerators.name
-        else:
-            self.plan.imports(call, "Accelerator")
-            accelerator = "Accelerator()"
-        self.plan.replace(
-            call,
-            rule,
-            "the accelerator averages the gradients",
-            f"{accelerator}.prepare({{model}})",
-            model=model,
-        )
-
     def _spawn(self, call: ast.Call) -> None:
         """`mp.spawn(worker, args=(...))`: the launcher starts the processes, each calls the worker."""
         given = next(
@@ -295,26 +273,3 @@ class Mapping:
                     "the launcher knows the rank",
                     f"{self._state(call)}.local_process_index",
                 )
-
-
-def plan_data_parallel(plan: Plan, accelerators: Accelerators) -> None:
-    """DataParallel goes where it is applied: each process has one device."""
-    script = plan.script
-    for call in script.calls:
-        if (
-            not re.search(r"(^|\.)(DataParallel|DataParallelCriterion)$", script.dotted(call.func))
-            or not call.args
-        ):
-            continue
-        accelerator = accelerators.may_be_at(call)
-        if accelerator is None or any(isinstance(one, ast.Starred) for one in call.args):
-            reason = "DataParallel stays here, and would take all GPUs in every process"
-            plan.note(PARALLEL, call, reason, "take it out, or give each process one GPU by `--gpu-ids`")
-            continue
-        plan.replace(
-            call,
-            PARALLEL,
-            "each process has a device of its own",
-            f"{accelerator}.prepare({{model}})",
-            model=call.args[0],
-        )

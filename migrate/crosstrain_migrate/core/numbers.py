@@ -16,8 +16,9 @@ from crosstrain_migrate.syntax.walks import walk
 from .accelerator import Accelerators
 from .accumulators import Change, Pass
 from .backward import loss_of, sums_over_rows
+from .data import Data
 from .plan import Plan
-from .roles import Data, Roles
+from .roles import Roles
 from .script import Frame, Script, is_method, names_in
 
 RULE = "CT602"

@@ -16,8 +16,9 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
+from .data import Data
 from .plan import Plan
-from .roles import Data, Roles
+from .roles import Roles
 from .script import FUNCTIONS, Frame, Script, is_function_frame
 
 RULE = "CT201"
@@ -261,10 +262,10 @@ class Preparing:
 
     def _lifted_loader(self, data: Data) -> Held | None:
         """The variable that holds a loader and that nothing else iterates; None where there is none such."""
-        if data.held or data.loop is None or not isinstance(data.node, ast.Name | ast.Attribute):
+        if data.held or not isinstance(data.node, ast.Name | ast.Attribute):
             return None
         text, frame = written(data.node), data.frame
-        use: ast.AST = data.loop if self._is_header(data) else data.node
+        use: ast.AST = data.loop if data.loop is not None and self._is_header(data) else data.node
         if isinstance(data.node, ast.Attribute) and written(data.node.value) != "self":
             return None
         place: Held | None = None

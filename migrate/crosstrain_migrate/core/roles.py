@@ -2,8 +2,7 @@
 
 - A backward trains where its function, its class or a caller steps an optimizer.
 - What is stepped there is an optimizer, unless it is a scheduler, a scaler or a bar.
-- What the loop around the backward iterates is the data: from the innermost loop outwards, then around the calls of the
-  function. It is seen through `enumerate`, `zip`, progress bars and iterators.
+- What the loop around the backward iterates is the data (`data`).
 - What gives its parameters to an optimizer is a model.
 """
 
@@ -11,39 +10,23 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
-from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .script import Frame, Loop, Script, is_function_frame, is_method, names_in, root_of
+from .data import Data, TrainingData
+from .script import Frame, Script, is_method
 
 STEPS = ("step", "step_and_update_lr")
 # `x.step()` where x is no optimizer, by the names that people give to such things.
 OTHER_STEPS = re.compile(
     r"sched|lr_|env\b|envs\b|writer|pbar|bar$|prof|meter|timer|logger|warm|loss|ema\b", re.I
 )
-BARS = re.compile(r"tqdm|trange|progress|track\b|ProgBar", re.I)
-SEEN_THROUGH = {"enumerate", "islice", "iter", "cycle", "reversed", "list", "tuple"}
-# Methods whose result is not data: parts of containers, of modules, of text.
-NO_DATA = {
-    "count",
-    "items",
-    "keys",
-    "values",
-    "parameters",
-    "named_parameters",
-    "modules",
-    "children",
-    "split",
-    "chunk",
-}
-NO_DATA |= {"sorted", "listdir", "glob", "named_modules", "state_dict", "unbind"}
 RANDOM = re.compile(
     r"^(torch|numpy|np|random|numpy\.random)\.(.*\.)?(rand\w*|multinomial|choice\w*|sample|shuffle|permutation|normal|integers|uniform|bernoulli)$"
 )
-DEPTH = 4  # how many calls, or names, are followed
 
 
 @dataclass(frozen=True)
@@ -63,25 +46,11 @@ class Stepped:
     frame: Frame
 
 
-@dataclass(frozen=True)
-class Data:
-    """What a training loop reads its batches from, as the code names it there.
-
-    loop: the loop that iterates it; None where `next` takes its batches. held: it stands inside a class that wraps it.
-    """
-
-    node: ast.expr
-    frame: Frame
-    loop: Loop | None = None
-    held: bool = False
-
-
 @dataclass
 class Roles:
     """What trains in a script."""
 
     script: Script
-    _data: dict[ast.expr, Data] = field(default_factory=dict)
 
     @cached_property
     def backwards(self) -> list[Backward]:
@@ -121,9 +90,15 @@ class Roles:
     @cached_property
     def data(self) -> list[Data]:
         """What the training loops iterate, each place once, in the order of the text."""
-        for backward in self.backwards:
-            self._look_around(backward.call, backward.frame, set(), 0)
-        return sorted(self._data.values(), key=lambda one: place_of(one.node))
+        return self._training_data.around((one.call, one.frame) for one in self.backwards)
+
+    def sources(self, frame: Frame, node: ast.expr) -> list[ast.expr]:
+        """The iterables that a loop over `node` reads; empty where it goes over no data."""
+        return self._training_data.sources(frame, node)
+
+    @cached_property
+    def _training_data(self) -> TrainingData:
+        return TrainingData(self.script)
 
     @property
     def trains(self) -> bool:
@@ -250,219 +225,6 @@ class Roles:
         own, other = self.script.loops_around(call), self.script.loops_around(optimizer.call)
         return own[:1] == other[:1] and bool(own)
 
-    # -- the data ----------------------------------------------------------------------------------------------
-
-    def _look_around(self, node: ast.AST, frame: Frame, asked: set[Frame], depth: int) -> bool:
-        """Finds what the loops around a node iterate: in its frame, else around the calls of its function."""
-        for loop in self.script.loops_around(node):
-            if isinstance(loop, ast.For | ast.AsyncFor):
-                found = [one for one in self.sources(frame, loop.iter) if not self._is_part(frame, one, loop)]
-                for one in found:
-                    self._data.setdefault(one, Data(one, frame, loop))
-                if found:
-                    return True
-            if self._taken_by_next(frame, loop):
-                return True
-        if depth > DEPTH or isinstance(frame, ast.Module) or frame in asked:
-            return False
-        asked.add(frame)
-        own = [call for call in self.script.calls_in(frame) if _is_next(call)] if depth == 0 else []
-        hit = False
-        for call in own:
-            hit |= self._behind_next(frame, call)
-        if hit:
-            return True
-        for call in self.script.callers(frame):
-            hit |= self._behind_parameter(call, frame) or self._look_around(
-                call, self.script.frame(call), asked, depth + 1
-            )
-        return hit
-
-    def _behind_parameter(self, call: ast.Call, step: Function) -> bool:
-        """Finds the data where a step function is given to a function that calls it: `over(loader, step)`."""
-        hit = False
-        for function in self.script.functions(self.script.last(call.func)):
-            for name in self.script.parameters(function):
-                given = self.script.argument_for(call, function, name)
-                if given is None or written(given) != step.name:
-                    continue
-                for inner in self.script.calls_in(function):
-                    if written(inner.func) != name:
-                        continue
-                    for source in self._iterated_around(function, inner):
-                        outer = self.script.argument_for(call, function, written(source)) or source
-                        self._data.setdefault(outer, Data(outer, self.script.frame(outer)))
-                        hit = True
-        return hit
-
-    def _iterated_around(self, function: Function, node: ast.AST) -> list[ast.expr]:
-        """What the comprehensions and loops around a node of a function go over."""
-        found = [
-            one.generators[0].iter for one in self.script.around(node) if isinstance(one, COMPREHENSIONS)
-        ]
-        found += [one.iter for one in self.script.loops_around(node) if isinstance(one, ast.For)]
-        return [source for one in found for source in self.sources(function, one)]
-
-    def sources(self, frame: Frame, node: ast.expr, depth: int = 0) -> list[ast.expr]:
-        """The iterables that a loop over `node` reads, as the code names them; empty where it goes over no data."""
-        if isinstance(node, ast.Call):
-            return self._sources_of_call(frame, node, depth)
-        if isinstance(node, ast.IfExp):
-            return [*self.sources(frame, node.body, depth + 1), *self.sources(frame, node.orelse, depth + 1)]
-        if isinstance(node, ast.Name) and node.id not in self.script.parameters(frame) and depth < DEPTH:
-            behind = [
-                self._behind_name(frame, node, value, depth) for value in self.script.values(frame, node.id)
-            ]
-            found = [inner for inner in behind if inner is not None]
-            if found:  # a bar in one branch, another one in the other
-                return list(dict.fromkeys(one for inner in found for one in inner))
-        return [node] if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) else []
-
-    def _behind_name(
-        self, frame: Frame, name: ast.Name, value: ast.expr, depth: int
-    ) -> list[ast.expr] | None:
-        """What a variable that is bound to `value` stands for: the iterables behind a bar, an iterator or a choice."""
-        if isinstance(value, ast.IfExp):
-            return self.sources(frame, value, depth + 1)
-        if isinstance(value, ast.Call):
-            called = self.script.last(value.func)
-            is_other_name = called in SEEN_THROUGH - {"list", "tuple"} or called == "zip"
-            if is_other_name or BARS.search(written(value.func)):
-                if any(root_of(one) == name.id for one in value.args):
-                    return [name]  # `loader = tqdm(loader)`: the variable is what there is
-                return self.sources(frame, value, depth + 1)
-            if called == "range":
-                return [name] if self.sources(frame, value, depth + 1) else []
-        return None
-
-    def _sources_of_call(self, frame: Frame, call: ast.Call, depth: int) -> list[ast.expr]:
-        name, last = written(call.func), self.script.last(call.func)
-        if last == "trange" or last in NO_DATA:
-            return []
-        if last == "range":
-            stepped = len(call.args) == 3 and not re.search(r"\.shape|\.size\(", ast.unparse(call))
-            return [call] if stepped else []
-        if last == "zip":
-            return [one for argument in call.args for one in self.sources(frame, argument, depth)]
-        logs = (
-            isinstance(call.func, ast.Attribute) and call.args and (last == "log_every" or "metric" in name)
-        )
-        if last in SEEN_THROUGH or BARS.search(name) or logs:
-            given = call.args[:1] or [k.value for k in call.keywords if k.arg == "iterable"]
-            return [one for argument in given for one in self.sources(frame, argument, depth)]
-        return [call]
-
-    def _is_part(self, frame: Frame, node: ast.expr, loop: Loop) -> bool:
-        """Whether an iterable is made from the batch of a loop further out: its chunks, its rows."""
-        if isinstance(node, ast.Call):
-            return bool(names_in(node) & self._taken_in(frame))
-        if not isinstance(node, ast.Name):
-            root = root_of(node)
-            around = [one for one in self.script.loops_around(loop) if isinstance(one, ast.For)]
-            targets = {n.id for one in around for n in walk(one.target) if isinstance(n, ast.Name)}
-            data = [one for one in around if self.sources(frame, one.iter)]
-            return isinstance(node, ast.Subscript | ast.Attribute) and root in targets and bool(data)
-        for outer in self.script.loops_around(loop):
-            if isinstance(outer, ast.For | ast.AsyncFor) and not self.sources(frame, outer.iter):
-                continue
-            inside = set(map(id, walk(outer)))
-            if not any(id(store) in inside for store in self.script.stores(frame, node.id)):
-                continue
-            made = [v for v in self.script.values(frame, node.id) if id(v) in inside]
-            calls = [v for v in made if isinstance(v, ast.Call)]
-            if not any(re.search(r"loader|iter", ast.unparse(v), re.I) for v in calls):
-                return True
-        return False
-
-    def _taken_in(self, frame: Frame) -> set[str]:
-        """The variables of a frame that hold what `next` has given: `batch, labels = next(batches)`."""
-        assigns = [n for n in self.script.within(frame) if isinstance(n, ast.Assign)]
-        taken = [n for n in assigns if isinstance(n.value, ast.Call) and _is_next(n.value)]
-        return {
-            n.id for one in taken for target in one.targets for n in walk(target) if isinstance(n, ast.Name)
-        }
-
-    def _taken_by_next(self, frame: Frame, loop: Loop) -> bool:
-        """Finds what `next` takes the batches of a loop from, in its body or in a function that gives it a batch."""
-        places = [(frame, call) for call in self.script.calls_in(frame) if self._is_inside(call, loop)]
-        given = [
-            function
-            for _, call in places
-            if not isinstance(self.script.parent(call), ast.Expr)
-            for function in self.script.functions(self.script.last(call.func))
-        ]
-        nexts = [(one, call) for one, call in places if _is_next(call)]
-        nexts += [
-            (f, call)
-            for f in given
-            for call in self.script.calls_in(f)
-            if _is_next(call) and not self._loops_on(f, call)
-        ]
-        found = [self._behind_next(one, call) for one, call in nexts]
-        return any(found)  # every one is looked at
-
-    def _loops_on(self, function: Function, call: ast.Call) -> bool:
-        return any(isinstance(loop, ast.For) for loop in self.script.loops_around(call))
-
-    def _is_inside(self, node: ast.AST, loop: Loop) -> bool:
-        return self.script.table.is_inside(node, loop)
-
-    def _behind_next(self, frame: Frame, call: ast.Call) -> bool:
-        iterator = call.args[0] if isinstance(call.func, ast.Name) else call.func.value  # type: ignore[attr-defined]
-        if isinstance(iterator, ast.Call):  # next(iter(loader))
-            found = self.sources(frame, iterator)
-            for one in found:
-                self._data.setdefault(one, Data(one, frame))
-            return bool(found)
-        if self._behind_text(frame, written(iterator), 0):
-            return True
-        if is_function_frame(frame) and written(iterator) in self.script.parameters(frame):
-            self._data.setdefault(iterator, Data(iterator, frame))
-            return True
-        return False
-
-    def _behind_text(self, frame: Frame, text: str, depth: int) -> bool:
-        """Finds what the iterator `text` of a frame goes over."""
-        hit = False
-        module = self.script.module(frame)
-        for other in self.script.frames:
-            if self.script.module(other) is not module:
-                continue
-            for value in self.script.values(other, text):
-                if isinstance(value, ast.Call):
-                    hit |= self._behind_iterator(other, value)
-        if not hit and depth < DEPTH and text in self.script.parameters(frame) and is_function_frame(frame):
-            for given in self.script.direct_callers(frame):
-                argument = self.script.argument_for(given, frame, text)
-                if isinstance(argument, ast.Call):  # train(iter(loader))
-                    hit |= self._behind_iterator(self.script.frame(given), argument)
-                elif argument is not None:
-                    hit |= self._behind_text(self.script.frame(given), written(argument), depth + 1)
-        return hit
-
-    def _behind_iterator(self, frame: Frame, value: ast.Call) -> bool:
-        inside = self._held_by(value)
-        if inside:
-            for one in inside:
-                self._data.setdefault(one, Data(one, self.script.frame(one), held=True))
-            return True
-        found = self.sources(frame, value)
-        for one in found:
-            self._data.setdefault(one, Data(one, frame))
-        return bool(found)
-
-    def _held_by(self, value: ast.Call) -> list[ast.expr]:
-        """What the class of an object goes over with `iter`, where the class is the project's own."""
-        cls = self.script.class_made(value)
-        if cls is None:
-            return []
-        calls = (node for node in walk(cls) if isinstance(node, ast.Call) and node.args)
-        return [
-            call.args[0]
-            for call in calls
-            if last_name(call.func) == "iter" and isinstance(call.func, ast.Name)
-        ]
-
     # -- models ------------------------------------------------------------------------------------------------
 
     def models_of(self, frame: Frame, text: str) -> list[str]:
@@ -485,9 +247,3 @@ def _whole(node: ast.expr) -> str:
     if not parts or not all(part.isidentifier() for part in parts):
         return ""
     return ".".join(parts[:2] if parts[0] == "self" else parts[:1])
-
-
-def _is_next(call: ast.Call) -> bool:
-    if isinstance(call.func, ast.Name):
-        return call.func.id == "next" and bool(call.args)
-    return is_method(call, "next", "__next__")

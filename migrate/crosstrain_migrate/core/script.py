@@ -19,6 +19,8 @@ Frame = ast.Module | Function  # code that runs as one: a file's top level, or t
 Loop = ast.For | ast.AsyncFor | ast.While
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_WRAPPERS = ("DataParallel", "DistributedDataParallel", "DDP", "compile")
+_GIVE_SELF = ("to", "cuda", "cpu", "train", "eval", "float", "half", "double", "requires_grad_")
 
 
 class Script:
@@ -192,10 +194,17 @@ class Script:
         return [one for one in self._defined.get(name, ()) if isinstance(one, FUNCTIONS)]
 
     def class_made(self, value: ast.expr) -> ast.ClassDef | None:
-        """The class of this project that a call makes an object of."""
-        if not isinstance(value, ast.Call):
-            return None
-        return next(iter(self.classes(self.last(value.func))), None)
+        """The class of this project that a call makes an object of, also where the object is moved or wrapped at once."""
+        while isinstance(value, ast.Call):
+            if made := self.classes(self.last(value.func)):
+                return made[0]
+            if last_name(value.func) in _WRAPPERS and value.args:
+                value = value.args[0]
+            elif is_method(value, *_GIVE_SELF) and isinstance(value.func, ast.Attribute):
+                value = value.func.value
+            else:
+                break
+        return None
 
     def callers(self, function: Function) -> list[ast.Call]:
         """Where a function of this name is called, or given to a call; a class's call calls `__call__` and `forward`."""
@@ -215,12 +224,33 @@ class Script:
         return [call for name in names for call in self._mentions.get(name, ()) if id(call) not in inside]
 
     def _variables_of(self, cls: ast.ClassDef) -> set[str]:
-        """The names of the variables, and attributes, that are bound to objects of a class."""
+        """The names of the variables, attributes and parameters that are bound to objects of a class."""
         found: set[str] = set()
         for node in self.table.each(ast.Assign):
             if self.class_made(node.value) is cls:
                 found |= {last_name(target) for target in node.targets}
+        for _ in range(2):
+            found |= self._given_as(found)
         return found - {""}
+
+    def _given_as(self, names: set[str]) -> set[str]:
+        """The parameters for which calls give one of the variables `names`, and the attributes that hold one."""
+        found: set[str] = set()
+        for call in self.calls:
+            given = [*call.args, *(keyword.value for keyword in call.keywords)]
+            if names.isdisjoint(map(last_name, given)):
+                continue
+            name = self.last(call.func)
+            inits = [m for cls in self.classes(name) for m in self.methods(cls) if m.name == "__init__"]
+            for function in (*self.functions(name), *inits):
+                for parameter in self.parameters(function):
+                    argument = self.argument_for(call, function, parameter)
+                    if argument is not None and last_name(argument) in names:
+                        found.add(parameter)
+        for node in self.table.each(ast.Assign):
+            if last_name(node.value) in names:
+                found |= {last_name(target) for target in node.targets}
+        return found
 
     def direct_callers(self, function: Function) -> list[ast.Call]:
         """The calls of a function by its name."""
@@ -294,6 +324,10 @@ class Script:
         text = written(node) if _is_plain(node) else ""
         head, dot, rest = text.partition(".")
         return self._imports[self.module(node)].get(head, head) + dot + rest if text else ""
+
+    def is_imported(self, node: ast.AST) -> bool:
+        """Whether a dotted name begins with a name that its file imports."""
+        return root_of(node) in self._imports[self.module(node)]
 
     def last(self, node: ast.AST) -> str:
         """The last part of a dotted name, as it is called where it is defined."""

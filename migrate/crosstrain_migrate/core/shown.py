@@ -14,9 +14,10 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
 from .alike import comes_alike, counters_of, what_may_differ
+from .data import Data
 from .numbers import MEAN, SUM, UNSURE, TrainingNumbers
 from .plan import Plan
-from .roles import Backward, Data, Roles
+from .roles import Backward, Roles
 from .script import Frame, Loop, Script, is_method, is_statement_call, names_in
 
 RULE = "CT602"

@@ -158,12 +158,15 @@ class SecondStart:
     module that has imported it.
     """
 
+    asked = False  # whether there was such a call
+
     def __init__(self) -> None:
         self._plain: Callable[..., None] = distributed_c10d.init_process_group
 
         @wraps(self._plain)
         def init_process_group(*args: Any, **kwargs: Any) -> None:
             if dist.is_initialized():
+                self.asked = True
                 _answer_second_start(signature(self._plain).bind(*args, **kwargs).arguments)
             else:
                 self._plain(*args, **kwargs)

@@ -30,11 +30,20 @@ class Comm(Protocol):
     replicas: int
     distributed_type: DistributedType
     backend: str | None
-    gradient_group: Any  # the process group in which gradients are averaged
     averages: bool  # each process computes on its own rows; False: there is one process, or one program for all of them
     fixed_shapes: bool  # the device compiles for every shape of a batch
     debug: bool  # compare what the ranks are about to do before every collective and every averaging of gradients
     landing: torch.device  # the device on which tensors from other processes arrive
+
+    @property
+    def gradient_group(self) -> Any:
+        """The process group in which gradients are averaged."""
+        ...
+
+    @property
+    def is_scripts_own(self) -> bool:
+        """Whether the script has made the process group, or has asked for one, by itself."""
+        ...
 
     def all_gather(self, tensor: Tensor) -> Tensor:
         """All ranks' tensors as (world, *shape), in rank order. Every rank must bring the same shape and dtype."""

@@ -89,7 +89,7 @@ class TorchComm:
         self._owns_group = owns_group
         self._timeout = timeout
         self._device_types = group_device_types() if grouped else {device.type}
-        self.gradient_group: dist.ProcessGroup | None = None
+        self._gradient_group: dist.ProcessGroup | None = None
         self._frames = Frames(self.rank, self.world, self._gather_bytes)
         self.debug = False
         self._compared: set[tuple[Any, ...]] = set()
@@ -101,9 +101,8 @@ class TorchComm:
             atexit.register(self._exit)
         if self.world > 1:
             self._watch = HangWatch(self.rank, self.world, self._activity)
-        if self.world > 1 and device.type == "cpu":
-            shared = self.backend is not None and ":" in self.backend  # it also has a device's backend
-            self.gradient_group = dist.new_group(backend="gloo" if shared else self.backend, timeout=timeout)
+        if owns_group:
+            _ = self.gradient_group  # every process is here
 
     @classmethod
     def start(
@@ -360,6 +359,23 @@ class TorchComm:
         pass
 
     @property
+    def gradient_group(self) -> dist.ProcessGroup | None:
+        """The group in which gradients are averaged (collective at first). In a group that the script has made it waits
+        until it is needed: one process alone may have come to an Accelerator there."""
+        if self._gradient_group is None and self.world > 1 and self.device.type == "cpu":
+            shared = self.backend is not None and ":" in self.backend  # it also has a device's backend
+            backend = "gloo" if shared else self.backend
+            self._gradient_group = dist.new_group(backend=backend, timeout=self._timeout)
+        return self._gradient_group
+
+    @property
+    def is_scripts_own(self) -> bool:
+        """Whether the script has made the group, or asked for it, by itself: it knows its processes."""
+        return self.backend is not None and (
+            not self._owns_group or (self._second_start is not None and self._second_start.asked)
+        )
+
+    @property
     def in_group(self) -> bool:
         return self.world == 1 or dist.is_initialized()
 
@@ -377,7 +393,7 @@ class TorchComm:
             self._outbox = None
         if self._watch is not None:
             self._watch.close()
-        self.gradient_group = None  # or its threads would outlive it
+        self._gradient_group = None  # or its threads would outlive it
         if self._second_start is not None:
             self._second_start.stop()
             self._second_start = None

@@ -25,6 +25,7 @@ from crosstrain.utils.dataclasses import (
     DistributedDataParallelKwargs,
     FullyShardedDataParallelPlugin,
 )
+from crosstrain.utils.messages import say
 
 
 class ModelSync(Protocol):
@@ -188,6 +189,7 @@ def prepare(
     """
     if fsdp is not None and comm.averages:
         device = None  # sharding moves the model in parts
+    _keep_to_one_device(model, comm)
     wrapped = _wrapper_of(model)
     if comm.world > 1 and not comm.averages and wrapped is None:
         start_alike(model, comm)  # on the host, because on the device all processes share one model
@@ -224,6 +226,15 @@ def _wrapper_of(model: nn.Module) -> nn.parallel.DistributedDataParallel | None:
     """The model as a DistributedDataParallel, if it is one, compiled or not; the script has then placed it already."""
     inner = compiled_inner(model)
     return inner if isinstance(inner, nn.parallel.DistributedDataParallel) else None
+
+
+def _keep_to_one_device(model: nn.Module, comm: Comm) -> None:
+    """Let torch's DataParallel compute on this process's device alone; the model keeps its names with ``module.``."""
+    wrappers = [part for part in model.modules() if isinstance(part, nn.DataParallel)]
+    if comm.rank == 0 and any(len(one.device_ids) > 1 for one in wrappers):
+        say("DataParallel computes on one device in each process: start one process for each device.")
+    for one in wrappers:
+        one.device_ids = []  # it then calls its module
 
 
 def _sharded_parameters(model: nn.Module, fsdp: FullyShardedDataParallelPlugin) -> list[nn.Parameter]:

@@ -198,6 +198,10 @@ class XlaComm:
         self._hosts.debug = value
 
     @property
+    def is_scripts_own(self) -> bool:
+        return self._hosts.is_scripts_own
+
+    @property
     def in_group(self) -> bool:
         return self._hosts.in_group
 

@@ -1,0 +1,203 @@
+"""What a training loop reads its batches from, by use.
+
+The loops around the backward are asked, from the innermost outwards, then those around the calls of its function. They are
+seen through `enumerate`, `zip`, progress bars and iterators.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, place_of, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .iterators import DEPTH, Iterators
+from .script import Frame, Loop, Script, names_in, root_of
+
+BARS = re.compile(r"tqdm|trange|progress|track\b|ProgBar", re.I)
+SEEN_THROUGH = {"enumerate", "islice", "iter", "cycle", "reversed", "list", "tuple"}
+# Methods whose result is not data: parts of containers, of modules, of text.
+NO_DATA = {
+    "count",
+    "items",
+    "keys",
+    "values",
+    "parameters",
+    "named_parameters",
+    "modules",
+    "children",
+    "split",
+    "chunk",
+}
+NO_DATA |= {"sorted", "listdir", "glob", "named_modules", "state_dict", "unbind"}
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a training loop reads its batches from, as the code names it there.
+
+    loop: the loop that iterates it; None where `next` takes its batches. held: it stands inside a class that wraps it.
+    """
+
+    node: ast.expr
+    frame: Frame
+    loop: Loop | None = None
+    held: bool = False
+
+
+class TrainingData:
+    """Finds the data of a script's training loops."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self._data: dict[ast.expr, Data] = {}
+        self._iterators = Iterators(script, self.sources)
+
+    def around(self, places: Iterable[tuple[ast.AST, Frame]]) -> list[Data]:
+        """What the loops around the backward passes iterate, each place once, in the order of the text."""
+        for node, frame in places:
+            self._look_around(node, frame, set(), 0)
+        return sorted(self._data.values(), key=lambda one: place_of(one.node))
+
+    def _look_around(self, node: ast.AST, frame: Frame, asked: set[Frame], depth: int) -> bool:
+        """Finds what the loops around a node iterate: in its frame, else around the calls of its function."""
+        for loop in self.script.loops_around(node):
+            if isinstance(loop, ast.For | ast.AsyncFor):
+                found = [one for one in self.sources(frame, loop.iter) if not self._is_part(frame, one, loop)]
+                for one in found:
+                    self._data.setdefault(one, Data(one, frame, loop))
+                if found:
+                    return True
+            inside = [c for c in self.script.calls_in(frame) if self.script.table.is_inside(c, loop)]
+            if self._taken_by_next(frame, inside):
+                return True
+        if depth > DEPTH or isinstance(frame, ast.Module) or frame in asked:
+            return False
+        asked.add(frame)
+        if depth == 0 and self._taken_by_next(frame, self.script.calls_in(frame)):
+            return True
+        hit = False
+        for call in self.script.callers(frame):
+            hit |= self._behind_parameter(call, frame) or self._look_around(
+                call, self.script.frame(call), asked, depth + 1
+            )
+        return hit
+
+    def _taken_by_next(self, frame: Frame, calls: list[ast.Call]) -> bool:
+        """Finds what `next` takes the batches from, among the calls of a frame."""
+        found = self._iterators.behind(frame, calls)
+        for one in found:
+            held = one in self._iterators.held
+            self._data.setdefault(one, Data(one, self.script.frame(one), held=held))
+        return bool(found)
+
+    def _behind_parameter(self, call: ast.Call, step: Function) -> bool:
+        """Finds the data where a step function is given to a function that calls it: `over(loader, step)`."""
+        hit = False
+        for function in self.script.functions(self.script.last(call.func)):
+            for name in self.script.parameters(function):
+                given = self.script.argument_for(call, function, name)
+                if given is None or written(given) != step.name:
+                    continue
+                for inner in self.script.calls_in(function):
+                    if written(inner.func) != name:
+                        continue
+                    for source in self._iterated_around(function, inner):
+                        outer = self.script.argument_for(call, function, written(source)) or source
+                        self._data.setdefault(outer, Data(outer, self.script.frame(outer)))
+                        hit = True
+        return hit
+
+    def _iterated_around(self, function: Function, node: ast.AST) -> list[ast.expr]:
+        """What the comprehensions and loops around a node of a function go over."""
+        found = [
+            one.generators[0].iter for one in self.script.around(node) if isinstance(one, COMPREHENSIONS)
+        ]
+        found += [one.iter for one in self.script.loops_around(node) if isinstance(one, ast.For)]
+        return [source for one in found for source in self.sources(function, one)]
+
+    def sources(self, frame: Frame, node: ast.expr, depth: int = 0) -> list[ast.expr]:
+        """The iterables that a loop over `node` reads, as the code names them; empty where it goes over no data."""
+        if isinstance(node, ast.Call):
+            return self._sources_of_call(frame, node, depth)
+        if isinstance(node, ast.IfExp):
+            return [*self.sources(frame, node.body, depth + 1), *self.sources(frame, node.orelse, depth + 1)]
+        if isinstance(node, ast.Name) and node.id not in self.script.parameters(frame) and depth < DEPTH:
+            behind = [
+                self._behind_name(frame, node, value, depth) for value in self.script.values(frame, node.id)
+            ]
+            found = [inner for inner in behind if inner is not None]
+            if found:  # a bar in one branch, another one in the other
+                return list(dict.fromkeys(one for inner in found for one in inner))
+        return [node] if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) else []
+
+    def _behind_name(
+        self, frame: Frame, name: ast.Name, value: ast.expr, depth: int
+    ) -> list[ast.expr] | None:
+        """What a variable that is bound to `value` stands for: the iterables behind a bar, an iterator or a choice."""
+        if isinstance(value, ast.IfExp):
+            found = self.sources(frame, value, depth + 1)
+            one_of_two = len({ast.unparse(one) for one in found}) > 1 and not _has_call(value)
+            return [name] if one_of_two else found  # `loader = a if training else b`
+        if isinstance(value, ast.Call):
+            called = self.script.last(value.func)
+            is_other_name = called in SEEN_THROUGH - {"list", "tuple"} or called == "zip"
+            if is_other_name or BARS.search(written(value.func)):
+                if any(root_of(one) == name.id for one in value.args):
+                    return [name]  # `loader = tqdm(loader)`: the variable is what there is
+                return self.sources(frame, value, depth + 1)
+            if called == "range":
+                return [name] if self.sources(frame, value, depth + 1) else []
+        return None
+
+    def _sources_of_call(self, frame: Frame, call: ast.Call, depth: int) -> list[ast.expr]:
+        name, last = written(call.func), self.script.last(call.func)
+        if last == "trange" or last in NO_DATA:
+            return []
+        if last == "range":
+            stepped = len(call.args) == 3 and not re.search(r"\.shape|\.size\(", ast.unparse(call))
+            return [call] if stepped else []
+        if last == "zip":
+            return [one for argument in call.args for one in self.sources(frame, argument, depth)]
+        logs = (
+            isinstance(call.func, ast.Attribute) and call.args and (last == "log_every" or "metric" in name)
+        )
+        if last in SEEN_THROUGH or BARS.search(name) or logs:
+            given = call.args[:1] or [k.value for k in call.keywords if k.arg == "iterable"]
+            return [one for argument in given for one in self.sources(frame, argument, depth)]
+        return [call]
+
+    def _bound_from_no_data(self, frame: Frame, outer: Loop) -> set[int]:
+        """The variables that loops over a dictionary of loaders bind: `for phase, loader in loaders.items()`."""
+        loops = [n for n in walk(outer) if isinstance(n, ast.For) and not self.sources(frame, n.iter)]
+        return {id(n) for loop in loops for n in walk(loop.target)}
+
+    def _is_part(self, frame: Frame, node: ast.expr, loop: Loop) -> bool:
+        """Whether an iterable is made from the batch of a loop further out: its chunks, its rows."""
+        if isinstance(node, ast.Call):
+            return bool(names_in(node) & self._iterators.taken_in(frame))
+        if not isinstance(node, ast.Name):
+            root = root_of(node)
+            around = [one for one in self.script.loops_around(loop) if isinstance(one, ast.For)]
+            targets = {n.id for one in around for n in walk(one.target) if isinstance(n, ast.Name)}
+            data = [one for one in around if self.sources(frame, one.iter)]
+            return isinstance(node, ast.Subscript | ast.Attribute) and root in targets and bool(data)
+        for outer in self.script.loops_around(loop):
+            if isinstance(outer, ast.For | ast.AsyncFor) and not self.sources(frame, outer.iter):
+                continue
+            inside = set(map(id, walk(outer))) - self._bound_from_no_data(frame, outer)
+            if not any(id(store) in inside for store in self.script.stores(frame, node.id)):
+                continue
+            made = [v for v in self.script.values(frame, node.id) if id(v) in inside]
+            calls = [v for v in made if isinstance(v, ast.Call)]
+            if not any(re.search(r"loader|iter", ast.unparse(v), re.I) for v in calls):
+                return True
+        return False
+
+
+def _has_call(choice: ast.IfExp) -> bool:
+    """Whether one side of a choice is a call."""
+    return isinstance(choice.body, ast.Call) or isinstance(choice.orelse, ast.Call)

@@ -1,0 +1,277 @@
+"""CT402, CT403 by use: one process writes files and opens windows; what it wrote is there before all read it.
+
+A statement that does nothing else, a block, and the call of a function that only writes go under a guard. Any other file
+that is opened for writing is the null device on the other processes.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import Function, place_of, written
+from crosstrain_migrate.syntax.walks import walk
+
+from . import writers
+from .accelerator import Accelerators
+from .audience import Audience
+from .helpers import Helpers
+from .plan import Plan
+from .script import Script, is_function_frame, is_method, is_statement_call
+
+FILE = "CT403"
+GROUP = "files"
+REASON = "one process writes"
+_PATHS = (ast.Attribute, ast.JoinedStr, ast.BinOp, ast.Call)
+_HANDLED = frozenset({"pickle.dump", "json.dump", "yaml.dump", "yaml.safe_dump", "dill.dump", "cPickle.dump"})
+
+
+class Files:
+    """Plans the guards, and the null devices."""
+
+    def __init__(self, plan: Plan, accelerators: Accelerators, audience: Audience) -> None:
+        self.plan = plan
+        self.script: Script = plan.script
+        self.accelerators = accelerators
+        self.audience = audience
+        self.helpers = Helpers(plan)
+        self._guards: list[ast.stmt] = []
+
+    def run(self) -> None:
+        self._calls_of_helpers()
+        for node in self.script.table.each(ast.With):
+            if self.script.is_reached(node) and self.audience.is_all(node):
+                self._block(node)
+        for call in self.script.calls:
+            if is_statement_call(self.script, call) and self._is_written_alone(call):
+                self.guard(self.script.statement(call), call)
+        for call in self.script.calls:
+            if writers.opens_to_write(self.script, call) and self.audience.is_all(call):
+                self._opened(call)
+
+    # -- guards ------------------------------------------------------------------------------------------------
+
+    def _is_written_alone(self, call: ast.Call) -> bool:
+        if not self.audience.is_all(call) or self.script.in_lambda(call):
+            return False
+        if writers.shows(self.script, call):
+            return not self.script.is_shared(call)
+        if not writers.writes_file(self.script, call):
+            return False
+        is_handled = self.script.dotted(call.func) in _HANDLED and not any(
+            writers.opens_to_write(self.script, one) for one in call.args
+        )
+        return not is_handled  # the file that it is given was opened for one process
+
+    def guard(self, statement: ast.stmt, call: ast.Call | None = None) -> bool:
+        """Plans that one process comes to a statement; False, with a note, where that is not sure to be right."""
+        state = self.state(statement)
+        paths = self.paths_of(call) if call is not None else set()
+        if state is None or not self._waits_before_reads(statement, paths):
+            self.leave(statement)
+            return False
+        self._guards.append(statement)
+        self.audience.guard(statement)
+        return True
+
+    def leave(self, node: ast.AST) -> None:
+        """Says that a file stays every process's."""
+        remedy = "write it under `if PartialState().is_main_process:` where the others do not need it"
+        self.plan.note(FILE, node, "every process writes this file", remedy)
+
+    def state(self, node: ast.AST) -> str | None:
+        """What knows the main process at a node; None where asking would choose a GPU before the script has."""
+        if self.accelerators.at_hand(node):
+            return self.accelerators.name
+        return None if self.accelerators.is_too_soon(node) else self.plan.state(node, GROUP)
+
+    def plan_guards(self) -> None:
+        """Guarded neighbours share one `if`."""
+        runs: list[list[ast.stmt]] = []
+        for statement in sorted(self._guards, key=place_of):
+            suite = self.script.suite_of(statement)
+            last = runs[-1][-1] if runs else None
+            if last in suite and suite.index(last) + 1 == suite.index(statement):
+                runs[-1].append(statement)
+            else:
+                runs.append([statement])
+        for run in runs:
+            test = f"{self.state(run[0])}.is_main_process"
+            self.plan.add(e.Guard(run[0], FILE, REASON, transaction=GROUP, last=run[-1], test=test))
+
+    # -- what is read again ------------------------------------------------------------------------------------
+
+    def paths_of(self, call: ast.Call) -> set[str]:
+        path = writers.path_of_write(self.script, call)
+        return self._spelled(path) if path is not None else set()
+
+    def _spelled(self, path: ast.expr) -> set[str]:
+        """How a path is written, and the file's own name, because one path may be put together in several ways."""
+        texts = [n.value for n in walk(path) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+        names = {text.replace("\\", "/").rpartition("/")[2] for text in texts}
+        found = {name for name in names if "." in name.strip(".{}%sd")}
+        if isinstance(path, _PATHS):
+            found.add(ast.unparse(path))
+        elif isinstance(path, ast.Name):
+            found.add(f"{path.id} of {id(self.script.frame(path))}")
+        return found
+
+    def spelled_in(self, test: ast.expr) -> set[str]:
+        """How the paths are written that a test asks for."""
+        calls = [n for n in walk(test) if isinstance(n, ast.Call)]
+        named = [
+            a for c in calls for a in (*c.args, getattr(c.func, "value", None)) if isinstance(a, ast.expr)
+        ]
+        return {text for path in named for text in self._spelled(path)}
+
+    def _waits_before_reads(self, statement: ast.stmt, paths: set[str]) -> bool:
+        """Plans that all wait for the main process where they read what it wrote; False where they cannot."""
+        reads = [c for c in self.script.calls if paths and self.reads(c, statement, paths)]
+        if not all(self.audience.comes_alike(read) and self.state(read) is not None for read in reads):
+            return False
+        for read in reads:
+            self._wait_before(read)
+        return True
+
+    def _wait_before(self, read: ast.Call) -> None:
+        code = f"{self.state(read)}.wait_for_everyone()"
+        reason = "what the main process wrote is there before all read it"
+        self.plan.before(self.script.statement(read), FILE, reason, code, GROUP)
+
+    def reads(self, call: ast.Call, statement: ast.stmt, paths: set[str]) -> bool:
+        if not writers.reads_file(self.script, call) or not self.audience.is_all(call):
+            return False
+        if not any(paths & self._spelled(argument) for argument in call.args):
+            return False
+        same = self.script.frame(call) is self.script.frame(statement)
+        loops = self.script.loops_around(statement)
+        return (
+            not same
+            or place_of(call) > place_of(statement)
+            or bool(set(loops) & set(self.script.loops_around(call)))
+        )
+
+    # -- functions that only write -----------------------------------------------------------------------------
+
+    def _calls_of_helpers(self) -> None:
+        for function in self.script.frames:
+            if isinstance(function, ast.Module) or not self.script.is_reached(function.body[0]):
+                continue
+            calls = [c for c in self.script.callers(function) if self.audience.is_all(c)]
+            if (
+                calls
+                and all(self._is_call_of(c, function) for c in calls)
+                and self._is_better(function, calls)
+            ):
+                for call in calls:
+                    self._call(call, function)
+
+    def _is_call_of(self, call: ast.Call, function: Function) -> bool:
+        """Whether a call stands alone, and not in a function whose calls are guarded instead."""
+        caller = self.script.frame(call)
+        is_within = (
+            is_function_frame(caller) and self.helpers.only_writes(caller) and self.script.callers(caller)
+        )
+        is_alone = is_statement_call(self.script, call) and not self.script.in_lambda(call)
+        return self.script.last(call.func) == function.name and is_alone and not is_within
+
+    def _is_better(self, function: Function, calls: list[ast.Call]) -> bool:
+        """Whether the calls of a function are guarded rather than what it writes."""
+        count = self.helpers.writes(function)
+        if (
+            not count
+            or len(self.script.functions(function.name)) > 1
+            or not self.helpers.only_writes(function)
+        ):
+            return False
+        module = self.script.module(function)
+        if all(self.script.module(call) is not module for call in calls):
+            return True  # other scripts may use that file
+        return len(calls) <= count and not self.helpers.saves_weights(function)
+
+    def _call(self, call: ast.Call, function: Function) -> None:
+        statement = self.script.statement(call)
+        loads = [
+            c
+            for c in self.script.calls
+            if self.script.dotted(c.func) == "torch.load" and self.audience.is_all(c)
+        ]
+        waits = loads if self.helpers.saves_weights(function) else []
+        if all(self.audience.comes_alike(c) and self.state(c) is not None for c in waits) and self.guard(
+            statement
+        ):
+            for load in waits:
+                self._wait_before(load)
+
+    # -- files that are opened ---------------------------------------------------------------------------------
+
+    def _block(self, node: ast.With) -> None:
+        """`with open(path, "w") as file:` whose body only writes."""
+        opener = node.items[0].context_expr
+        if (
+            len(node.items) != 1
+            or not writers.opens_to_write(self.script, opener)
+            or not self._only_writes(node)
+        ):
+            return
+        assert isinstance(opener, ast.Call)
+        self.guard(node, opener)
+
+    def _only_writes(self, node: ast.With) -> bool:
+        inside = [n for s in node.body for n in walk(s)]
+        stores = [
+            n for n in inside if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
+        ]
+        if any(self._read_later(node, written(n)) for n in stores):
+            return False
+        if any(
+            is_method(n, "backward", "step") or (isinstance(n, ast.Call) and self.is_collective(n))
+            for n in inside
+        ):
+            return False
+        return not any(isinstance(n, ast.Return | ast.Yield | ast.Break | ast.Continue) for n in inside)
+
+    def _read_later(self, node: ast.With, text: str) -> bool:
+        reads = self.script.reads(self.script.frame(node), text)
+        is_attribute = "." in text
+        return is_attribute or any(read.lineno > (node.end_lineno or 0) for read in reads)
+
+    def is_collective(self, call: ast.Call) -> bool:
+        """Whether a call may lead to code that communicates: to a function of the project, or one that was replaced."""
+        if self.plan.is_replaced(call) or self.plan.is_replaced(call.func):
+            return self.script.dotted(call.func) != "print"
+        return any(self._communicates(f, set()) for f in self.script.functions(self.script.last(call.func)))
+
+    def _communicates(self, function: Function, seen: set[Function]) -> bool:
+        """Whether something is prepared, trained or merged in a function, or in one that it calls."""
+        if function in seen:
+            return False
+        seen.add(function)
+        inside = set(map(id, walk(function)))
+        if any(id(edit.node) in inside and edit.transaction == e.CORE for edit in self.plan.edits):
+            return True
+        called = (
+            f for c in self.script.calls_in(function) for f in self.script.functions(self.script.last(c.func))
+        )
+        return any(self._communicates(one, seen) for one in called)
+
+    def _opened(self, call: ast.Call) -> None:
+        """A file that stays open is the null device on the other processes."""
+        path, state = writers.opened_path(self.script, call), self.state(call)
+        statement = self.script.statement(call)
+        if path is None or state is None or not self._waits_before_reads(statement, self.paths_of(call)):
+            self.leave(call)
+            return
+        null_device(self.plan, path, state, FILE, "the other processes write nowhere", GROUP)
+
+
+def null_device(plan: Plan, path: ast.expr, state: str, rule: str, reason: str, group: str) -> None:
+    """The file at `path` is the null device on all but the main process, which `state` knows."""
+    module = plan.script.module(path)
+    given = "({path})" if isinstance(path, ast.IfExp | ast.Lambda) else "{path}"
+    plan.replace(path, rule, reason, f"{given} if {state}.is_main_process else os.devnull", group, path=path)
+    names = {
+        a.asname or a.name for n in plan.script.within(module) if isinstance(n, ast.Import) for a in n.names
+    }
+    if "os" not in {name.split(".")[0] for name in names}:
+        plan.add(e.AddImport(module, rule, transaction=group, code="import os"))

@@ -1,0 +1,196 @@
+"""What stands behind `next`: the iterables over which a script keeps iterators.
+
+An iterator is followed through variables, parameters, attributes, the elements of lists and dictionaries, and objects of
+the project's classes that iterate a loader of their own.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, last_name, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .script import Frame, Script, is_function_frame, is_method, names_in
+
+DEPTH = 4  # how many calls, or names, are followed
+Sources = Callable[[Frame, ast.expr], list[ast.expr]]
+Bound = tuple[Frame, ast.expr]  # a value, and the frame that it stands in
+
+
+class Iterators:
+    """Finds the iterables behind calls of `next`. sources: what a loop over an expression of a frame reads."""
+
+    def __init__(self, script: Script, sources: Sources) -> None:
+        self.script = script
+        self.sources = sources
+        self.held: set[ast.expr] = set()  # iterables inside the class of an object that `next` is called on
+
+    def behind(self, frame: Frame, calls: list[ast.Call]) -> list[ast.expr]:
+        """What the calls of `next` among `calls`, or in the functions that they ask for a batch, take it from."""
+        return [one for place, call in self._nexts(frame, calls, 2) for one in self._behind_next(place, call)]
+
+    def taken_in(self, frame: Frame) -> set[str]:
+        """The variables of a frame that hold what `next` has given: `batch, labels = next(batches)`."""
+        assigns = [n for n in self.script.within(frame) if isinstance(n, ast.Assign)]
+        taken = [n for n in assigns if isinstance(n.value, ast.Call) and _is_next(n.value)]
+        return {name for one in taken for target in one.targets for name in names_in(target)}
+
+    def _nexts(self, frame: Frame, calls: list[ast.Call], depth: int) -> list[tuple[Frame, ast.Call]]:
+        found = [(frame, call) for call in calls if _is_next(call)]
+        asked = [
+            function
+            for call in calls
+            if depth and not isinstance(self.script.parent(call), ast.Expr)
+            for function in self.script.functions(self.script.last(call.func))
+        ]
+        for function in dict.fromkeys(asked):
+            inner = [c for c in self.script.calls_in(function) if not self._repeats(c)]
+            found += self._nexts(function, inner, depth - 1)
+        return found
+
+    def _repeats(self, call: ast.Call) -> bool:
+        """Whether a function takes batch after batch by a call: no loop over the iterators themselves is around it."""
+        loops = [loop for loop in self.script.loops_around(call) if isinstance(loop, ast.For)]
+        return any(not _is_next(call) or not names_in(loop.target) & names_in(call) for loop in loops)
+
+    def _behind_next(self, frame: Frame, call: ast.Call) -> list[ast.expr]:
+        iterator = call.args[0] if isinstance(call.func, ast.Name) else call.func.value  # type: ignore[attr-defined]
+        if isinstance(iterator, ast.Call):  # next(iter(loader))
+            return self.sources(frame, iterator)
+        found = [
+            one for place, value in self._bound(frame, iterator, 0) for one in self._iterated(place, value)
+        ]
+        if not found and is_function_frame(frame) and written(iterator) in self.script.parameters(frame):
+            return [iterator]
+        return list(dict.fromkeys(found))
+
+    # -- what an expression stands for -------------------------------------------------------------------------
+
+    def _bound(self, frame: Frame, node: ast.expr, depth: int) -> list[Bound]:
+        """The calls that make what an expression stands for."""
+        if isinstance(node, ast.Call):
+            return [(frame, node)]
+        if depth > DEPTH:
+            return []
+        if isinstance(node, ast.Subscript):
+            return self._elements(frame, node.value, depth + 1)
+        text = written(node)
+        found: list[Bound] = [
+            (other, value)
+            for other in self._same_file(frame)
+            for value in self.script.values(other, text)
+            if isinstance(value, ast.Call)
+        ]
+        if found:
+            return found
+        for container in self._gone_over(frame, text):
+            found += self._elements(frame, container, depth + 1)
+        if not found and isinstance(node, ast.Attribute):
+            found = self._of_other_object(node)
+        if not found:
+            given = self._given(frame, text)
+            found = [one for place, argument in given for one in self._bound(place, argument, depth + 1)]
+        return found
+
+    def _same_file(self, frame: Frame) -> list[Frame]:
+        module = self.script.module(frame)
+        return [one for one in self.script.frames if self.script.module(one) is module]
+
+    def _of_other_object(self, node: ast.Attribute) -> list[Bound]:
+        """What the one class that has an attribute of this name binds it to: `self.batches` for `loop.batches`."""
+        by_class: dict[ast.ClassDef, list[Bound]] = {}
+        for frame in self.script.frames:
+            cls = self.script.class_of(frame)
+            values = self.script.values(frame, f"self.{node.attr}") if cls is not None else []
+            for value in values:
+                if cls is not None and isinstance(value, ast.Call):
+                    by_class.setdefault(cls, []).append((frame, value))
+        return next(iter(by_class.values())) if len(by_class) == 1 else []
+
+    def _given(self, frame: Frame, text: str) -> list[Bound]:
+        """What the calls of a function give for its parameter `text`."""
+        if not is_function_frame(frame) or text not in self.script.parameters(frame):
+            return []
+        calls = self.script.direct_callers(frame)
+        given = [(self.script.frame(call), self.script.argument_for(call, frame, text)) for call in calls]
+        return [(place, argument) for place, argument in given if argument is not None]
+
+    def _gone_over(self, frame: Frame, text: str) -> list[ast.expr]:
+        """The containers that loops bind the variable `text` from: `iters` of `for i, it in enumerate(iters)`."""
+        found: list[ast.expr] = []
+        for node in self.script.within(frame):
+            if isinstance(node, ast.For | ast.comprehension) and text in names_in(node.target):
+                found += _containers(node.iter)
+        return found
+
+    def _elements(self, frame: Frame, container: ast.expr, depth: int) -> list[Bound]:
+        """What a list or a dictionary is filled with."""
+        text = written(container)
+        found = [
+            (place, element)
+            for other in self._same_file(frame)
+            for place, element in self._put_in(other, text)
+        ]
+        if not found and depth <= DEPTH:
+            given = self._given(frame, text)
+            return [one for place, argument in given for one in self._elements(place, argument, depth + 1)]
+        return [one for place, element in found for one in self._bound(place, element, depth + 1)]
+
+    def _put_in(self, frame: Frame, text: str) -> Iterator[Bound]:
+        for value in self.script.values(frame, text):
+            if isinstance(value, ast.List | ast.Tuple):
+                yield from ((frame, element) for element in value.elts)
+            elif isinstance(value, ast.Dict):
+                yield from ((frame, element) for element in value.values)
+            elif isinstance(value, COMPREHENSIONS):
+                yield frame, value.value if isinstance(value, ast.DictComp) else value.elt
+        for node in self.script.within(frame):
+            if is_method(node, "append") and isinstance(node, ast.Call) and len(node.args) == 1:
+                assert isinstance(node.func, ast.Attribute)
+                if written(node.func.value) == text:
+                    yield frame, node.args[0]
+            elif isinstance(node, ast.Assign):
+                for target in node.targets:
+                    if isinstance(target, ast.Subscript) and written(target.value) == text:
+                        yield frame, node.value
+
+    # -- what an iterator goes over ----------------------------------------------------------------------------
+
+    def _iterated(self, frame: Frame, value: ast.expr) -> list[ast.expr]:
+        inside = self._iterated_inside(value)
+        self.held.update(inside)
+        return inside or [one for source in self.sources(frame, value) for one in self._filled(frame, source)]
+
+    def _filled(self, frame: Frame, source: ast.expr) -> list[ast.expr]:
+        """What a list of loaders is filled with, for any of its elements: `loaders[i]`."""
+        if not isinstance(source, ast.Subscript) or isinstance(source.slice, ast.Constant):
+            return [source]
+        found = [
+            one for other in self._same_file(frame) for one in self._put_in(other, written(source.value))
+        ]
+        return [element for _, element in found] or [source]
+
+    def _iterated_inside(self, value: ast.expr) -> list[ast.expr]:
+        """What the class of an object goes over with `iter`, where the class is the project's own."""
+        cls = self.script.class_made(value)
+        calls = (node for node in walk(cls) if isinstance(node, ast.Call) and node.args) if cls else ()
+        return [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "iter"]
+
+
+def _containers(node: ast.expr) -> list[ast.expr]:
+    """The containers that a loop's header names."""
+    if not isinstance(node, ast.Call):
+        return [node]
+    if is_method(node, "values", "items") and isinstance(node.func, ast.Attribute):
+        return [node.func.value]
+    if last_name(node.func) in ("enumerate", "zip", "list", "tuple", "reversed"):
+        return [one for argument in node.args for one in _containers(argument)]
+    return []
+
+
+def _is_next(call: ast.Call) -> bool:
+    if isinstance(call.func, ast.Name):
+        return call.func.id == "next" and bool(call.args)
+    return is_method(call, "next", "__next__")

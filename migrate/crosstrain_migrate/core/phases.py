@@ -1,0 +1,123 @@
+"""The author's own test for training, in a loop that trains in one phase and evaluates in another.
+
+It stands around the backward in the loop, or in the function that the loop calls for each batch.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from crosstrain_migrate.syntax.nodes import Function, defaults, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .roles import STEPS, Roles
+from .script import Script, is_function_frame, is_method, names_in
+
+Step = tuple[ast.Call, list[ast.expr]]  # a backward or a step, and the tests of the loop's frame around it
+
+
+class Phases:
+    """Finds loops that train by a test."""
+
+    def __init__(self, script: Script, roles: Roles) -> None:
+        self.script = script
+        self._training = {one.frame for one in roles.backwards if is_function_frame(one.frame)}
+
+    def trains(self, loop: ast.For) -> bool:
+        """Whether a loop, or a function that it calls for each batch, goes backward or steps an optimizer."""
+        return any(is_training_call(call) for call, _ in self._steps(loop))
+
+    def test(self, loop: ast.For) -> str:
+        """The author's own test for training in a loop that also evaluates; empty where there is none."""
+        bound = {n.id for n in walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        found: set[str] = set()
+        for call, around in self._steps(loop):
+            assert isinstance(call.func, ast.Attribute)
+            tests = [ast.unparse(test) for test in around if not names_in(test) & bound]
+            if call.func.attr == "backward" or tests:
+                found.add(tests[-1] if tests else "")
+            elif is_training_call(call):
+                return ""
+        return found.pop() if len(found) == 1 else ""
+
+    def _steps(self, loop: ast.For) -> Iterator[Step]:
+        frame = self.script.frame(loop)
+        for node in walk(loop):
+            if not isinstance(node, ast.Call) or self.script.frame(node) is not frame:
+                continue
+            if is_method(node, "backward", *STEPS):
+                yield node, self._tests(node, loop)
+            else:
+                yield from self._steps_of_called(node, loop)
+
+    def _steps_of_called(self, call: ast.Call, loop: ast.For) -> Iterator[Step]:
+        """The same in the functions that a call of the loop runs, in the words of the loop's frame."""
+        for function in self.script.functions(self.script.last(call.func)):
+            if function not in self._training or self.script.frame(loop) is function:
+                continue
+            for inner in self.script.calls_in(function):
+                if is_method(inner, "backward", *STEPS):
+                    tests = [self._told(test, call, function) for test in self._tests(inner, function)]
+                    yield inner, [*(one for one in tests if one is not None), *self._tests(call, loop)]
+
+    def _tests(self, node: ast.AST, top: ast.AST) -> list[ast.expr]:
+        """The tests inside a loop or a function under which a node stands, innermost first."""
+        tests, below = [], node
+        for one in self.script.around(node):
+            if one is top:
+                break
+            if isinstance(one, ast.If) and below not in one.orelse:
+                tests.append(one.test)
+            below = one
+        return tests
+
+    def _told(self, test: ast.expr, call: ast.Call, function: Function) -> ast.expr | None:
+        """A function's test in the words of its caller; None where it asks for what the function computes."""
+        given: dict[str, ast.expr] = {}
+        for name in names_in(test):
+            value = self._value(name, call, function)
+            if value is None:
+                return None
+            given[name] = value
+        return _Replaced(given).visit(ast.parse(ast.unparse(test), mode="eval").body)  # type: ignore[no-any-return]
+
+    def _value(self, name: str, call: ast.Call, function: Function) -> ast.expr | None:
+        if name in self.script.parameters(function):
+            argument = self.script.argument_for(call, function, name)
+            return argument if argument is not None else _default(function, name)
+        values = self.script.values(function, name)
+        if (
+            len(values) == 1
+            and len(self.script.stores(function, name)) == 1
+            and name not in names_in(values[0])
+        ):
+            return self._told(values[0], call, function)
+        return None
+
+
+class _Replaced(ast.NodeTransformer):
+    """An expression with other expressions for its names."""
+
+    def __init__(self, given: dict[str, ast.expr]) -> None:
+        self.given = given
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.given.get(node.id, node)
+
+
+def is_training_call(call: ast.Call) -> bool:
+    """Whether a step is no bar's and no profiler's."""
+    assert isinstance(call.func, ast.Attribute)
+    return not re.search(r"bar|prof", written(call.func.value))
+
+
+def _default(function: Function, name: str) -> ast.expr | None:
+    """The default of a parameter; None where it has none."""
+    positional = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+    by_name = dict(zip(reversed(positional), reversed(function.args.defaults), strict=False))
+    by_name |= {
+        a.arg: d for a, d in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if d
+    }
+    return by_name.get(name) if defaults(function.args) else None

@@ -1,0 +1,54 @@
+"""Projects of several files: one script is converted with what it imports, any script is run on one or several processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import runpy
+import sys
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+from crosstrain_migrate.choices import Mode
+from crosstrain_migrate.cli.run import Request, run
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.outcome import Outcome
+from crosstrain_migrate.results import Options
+
+from tests.support.ranks import run_ranks
+
+_LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def write(folder: Path, **files: str) -> Path:
+    """Writes `name.py` for each name; the folder."""
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(dedent(text).lstrip())
+    return folder
+
+
+def convert(folder: Path, script: str) -> Outcome:
+    """Converts a script, and what it imports, where it stands."""
+    outcome = run(
+        Request((folder / f"{script}.py",), Options(centre="use"), Mode.WRITE, cache=False), migrate_text
+    )
+    assert not outcome.errors, outcome.errors
+    assert not [f for one in outcome.files for f in one.result.findings if f.severity.value == "refused"]
+    return outcome
+
+
+def train(folder: Path, script: str, world: int = 1, *arguments: str, launched: bool = True) -> list[Any]:
+    """Runs a script on each of `world` processes: the values of its variable `result`."""
+    return run_ranks(_run, world, str(folder), script, arguments, launched, timeout=240)
+
+
+def _run(folder: str, script: str, arguments: tuple[str, ...], launched: bool) -> Any:
+    if not launched:
+        for name in _LAUNCHED:
+            os.environ.pop(name, None)
+    os.chdir(folder)
+    sys.argv = [f"{script}.py", *arguments]
+    sys.path.insert(0, folder)
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+        return runpy.run_path(f"{script}.py", run_name="__main__").get("result")

@@ -1,0 +1,313 @@
+"""Files, folders and downloads that all processes would touch at once; each with code that must be left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from .support import Trap, check
+from .test_output import output
+
+GUARD = "if accelerator.is_main_process:"
+
+HELPERS = [
+    output(
+        "a helper that only writes is called by one process",
+        'draw([1, 2], "out.png")',
+        GUARD,
+        'draw([1, 2], "out.png")',
+        absent=("PartialState",),
+        before="import matplotlib.pyplot as plt\n\ndef draw(rows, path):\n    plt.plot(rows)\n    plt.savefig(path)\n",
+    ),
+    output(
+        "a helper that is called more often than it writes is guarded inside",
+        'note("a")\nprint("b")\nnote("c")',
+        "if PartialState().is_main_process:",
+        'with open("notes.txt", "a") as file:',
+        'note("a")',
+        before='\ndef note(text):\n    with open("notes.txt", "a") as file:\n        file.write(text)\n',
+    ),
+    output(
+        "a helper that returns is guarded inside",
+        'size = draw([1, 2], "out.png")\nprint(size)',
+        "if PartialState().is_main_process:",
+        "plt.savefig(path)",
+        "return len(rows)",
+        'size = draw([1, 2], "out.png")',
+        absent=(GUARD,),
+        before="import matplotlib.pyplot as plt\n\ndef draw(rows, path):\n    plt.savefig(path)\n    return len(rows)\n",
+    ),
+    output(
+        "a helper that draws at random is guarded inside",
+        "sample(model)",
+        "noise = torch.randn(4, 4)",
+        "if PartialState().is_main_process:",
+        'save_image(model(noise), "out.png")',
+        "sample(model)",
+        absent=(GUARD,),
+        before="from torchvision.utils import save_image\n\n@torch.no_grad()\ndef sample(model):\n"
+        '    noise = torch.randn(4, 4)\n    save_image(model(noise), "out.png")\n',
+    ),
+    output(
+        "a helper that keeps something is guarded inside",
+        "note(history, 3)",
+        "history.append(value)",
+        "if PartialState().is_main_process:",
+        'plt.savefig("history.png")',
+        absent=(GUARD,),
+        before="import matplotlib.pyplot as plt\n\ndef note(history, value):\n    history.append(value)\n"
+        '    plt.savefig("history.png")\n',
+    ),
+    output(
+        "a helper that leaves the model in another mode is guarded inside",
+        "show(model)",
+        "model.eval()",
+        "if PartialState().is_main_process:",
+        'plt.savefig("out.png")',
+        absent=(GUARD,),
+        before='import matplotlib.pyplot as plt\n\ndef show(model):\n    model.eval()\n    plt.savefig("out.png")\n',
+    ),
+    output(
+        "a bar of one's own",
+        "bar(3)",
+        GUARD,
+        "bar(3)",
+        before="import sys\nlast = 0\n\ndef bar(count):\n    global last\n    for i in range(last, count):\n"
+        '        sys.stdout.write("=")\n    last = count\n    sys.stdout.flush()\n',
+    ),
+    output(
+        "a helper that the author guards stays",
+        'if rank == 0:\n    draw("out.png")',
+        "plt.savefig(path)",
+        absent=("is_main_process",),
+        before="import matplotlib.pyplot as plt\n\ndef draw(path):\n    plt.savefig(path)\n",
+    ),
+    output(
+        "code that nothing calls stays",
+        'print("done")',
+        "plt.savefig(path)",
+        absent=("is_main_process",),
+        before="import matplotlib.pyplot as plt\n\ndef draw(path):\n    plt.savefig(path)\n",
+    ),
+    output(
+        "a method that writes and returns",
+        'done = Painter("out").paint(3)',
+        "if PartialState().is_main_process:",
+        "np.save(self.path, rows)",
+        "return self",
+        before="import numpy as np\n\nclass Painter:\n    def __init__(self, path):\n        self.path = path\n"
+        "    def paint(self, rows):\n        np.save(self.path, rows)\n        return self\n",
+    ),
+    output(
+        "a data set's own files, row by row, stay",
+        "for row in DataLoader(Rows()):\n    print(row)",
+        'np.save(f"{i}.npy", i)',
+        absent=("PartialState",),
+        before="import numpy as np\n\nclass Rows(torch.utils.data.Dataset):\n    def __len__(self):\n        return 3\n"
+        '    def __getitem__(self, i):\n        np.save(f"{i}.npy", i)\n        return i\n',
+    ),
+]
+
+OPENED = [
+    output(
+        "a log that stays open",
+        'log = open("log.txt", "a")\nlog.write("x")\nlog.close()',
+        'log = open("log.txt" if accelerator.is_main_process else os.devnull, "a")',
+        'log.write("x")',
+        "log.close()",
+        absent=(GUARD,),
+    ),
+    output(
+        "a log of a module's top level",
+        'log.write("x")',
+        "import os",
+        'log = open("log.txt" if accelerator.is_main_process else os.devnull, "a")',
+        before='log = open("log.txt", "a")\n',
+    ),
+    output(
+        "a file that is opened for a dump",
+        'json.dump([1], open("rows.json", "w"))',
+        GUARD,
+        'json.dump([1], open("rows.json", "w"))',
+        before="import json\n",
+    ),
+    output(
+        "a dump into a file that stays open",
+        'file = open("rows.bin", "wb")\npickle.dump([1], file)\nfile.close()',
+        'file = open("rows.bin" if accelerator.is_main_process else os.devnull, "wb")',
+        "pickle.dump([1], file)",
+        absent=(GUARD,),
+        before="import pickle\n",
+    ),
+    output(
+        "a file that is read stays",
+        'rows = open("rows.txt").read()\nmore = open("more.txt", "rb").read()',
+        'rows = open("rows.txt").read()',
+        'more = open("more.txt", "rb").read()',
+    ),
+    output(
+        "a table by rows",
+        'table = csv.writer(open("rows.csv", "w"))\ntable.writerow([1])',
+        'table = csv.writer(open("rows.csv" if accelerator.is_main_process else os.devnull, "w"))',
+        before="import csv\n",
+    ),
+    output(
+        "a log file of the logging module",
+        'log = logging.getLogger()\nlog.addHandler(logging.FileHandler("log.txt"))\nlog.setLevel(logging.INFO)',
+        'log.addHandler(logging.FileHandler("log.txt" if accelerator.is_main_process else os.devnull))',
+        "log.setLevel(logging.INFO if accelerator.is_main_process else logging.WARNING)",
+        before="import logging\n",
+    ),
+    output(
+        "warnings are every process's",
+        "logging.getLogger().setLevel(logging.ERROR)",
+        "logging.getLogger().setLevel(logging.ERROR)",
+        before="import logging\n",
+    ),
+    output(
+        "an event file",
+        'writer = SummaryWriter("runs")\nwriter.add_scalar("a", 1)\nwriter.close()',
+        'writer = SummaryWriter("runs") if accelerator.is_main_process else None',
+        GUARD,
+        'writer.add_scalar("a", 1)',
+        "writer.close()",
+        before="from torch.utils.tensorboard import SummaryWriter\n",
+    ),
+]
+
+NOTED = [
+    Trap(
+        "an event file that something else uses",
+        output(
+            "",
+            'writer = SummaryWriter("runs")\nkeep([writer])',
+            before="from tensorboardX import SummaryWriter\n",
+        ).script,
+        ('writer = SummaryWriter("runs")',),
+        says="every process writes an event file",
+    ),
+    Trap(
+        "a file that is read where processes may part",
+        output(
+            "",
+            'np.save("best.npy", [1])\nif random.random() > 0.5:\n    best = np.load("best.npy")',
+            before="import random\nimport numpy as np\n",
+        ).script,
+        ('np.save("best.npy", [1])',),
+        ("is_main_process",),
+        says="every process writes this file",
+    ),
+    Trap(
+        "a folder by which the author chooses another",
+        output(
+            "",
+            'try:\n    os.mkdir("out")\nexcept FileExistsError:\n    folder = "other"\n    os.mkdir(folder)',
+            before="import os\n",
+        ).script,
+        ('os.mkdir("out")',),
+        says="every process makes this folder",
+    ),
+]
+
+READ_AGAIN = [
+    output(
+        "what one process wrote is waited for where all read it",
+        'np.save("best.npy", [1])\nprint("saved")\nbest = np.load("best.npy")',
+        GUARD,
+        'np.save("best.npy", [1])',
+        "accelerator.wait_for_everyone()",
+        'best = np.load("best.npy")',
+        before="import numpy as np\n",
+    ),
+    output(
+        "what is made once and kept",
+        'if not os.path.exists("rows.npy"):\n    np.save("rows.npy", [1])\nrows = np.load("rows.npy")',
+        "with accelerator.main_process_first():",
+        'if not os.path.exists("rows.npy"):',
+        'np.save("rows.npy", [1])',
+        'rows = np.load("rows.npy")',
+        absent=("is_main_process",),
+        before="import os\nimport numpy as np\n",
+    ),
+    output(
+        "another file is not waited for",
+        'np.save("best.npy", [1])\nrows = np.load("rows.npy")',
+        GUARD,
+        'rows = np.load("rows.npy")',
+        absent=("wait_for_everyone",),
+        before="import numpy as np\n",
+    ),
+    output(
+        "a path with a time stamp is the main process's",
+        'name = time.strftime("%H%M")\nos.makedirs(name)\ntorch.save(model.state_dict(), name + "/model.pt")',
+        GUARD,
+        "os.makedirs(name)",
+        'torch.save(model.state_dict(), name + "/model.pt")',
+        absent=("accelerator.save", "exist_ok"),
+        before="import os\nimport time\n",
+    ),
+    output(
+        "a folder about which the author warns is one process's",
+        'if os.path.exists("out"):\n    print("overwritten")\nelse:\n    os.makedirs("out")',
+        GUARD,
+        'if os.path.exists("out"):',
+        'print("overwritten")',
+        'os.makedirs("out")',
+        absent=("exist_ok", "accelerator.print"),
+        before="import os\n",
+    ),
+]
+
+DOWNLOADS = [
+    output(
+        "a download in a helper",
+        "print(len(get()))",
+        "with PartialState().main_process_first():",
+        'return MNIST("data", download=True)',
+        before='from torchvision.datasets import MNIST\n\ndef get():\n    return MNIST("data", download=True)\n',
+    ),
+    output(
+        "a download at a module's top level",
+        "print(len(rows))",
+        'rows = MNIST("data", download=True)',
+        before='from torchvision.datasets import MNIST\nrows = MNIST("data", download=True)\n',
+    ),
+    output(
+        "no download",
+        'rows = MNIST("data", download=False)',
+        'rows = MNIST("data", download=False)',
+        absent=("main_process_first",),
+        before="from torchvision.datasets import MNIST\n",
+    ),
+    output(
+        "a fetch that asks first",
+        'if not os.path.exists("rows.zip"):\n    urlretrieve("http://host/rows.zip", "rows.zip")',
+        "with accelerator.main_process_first():",
+        'if not os.path.exists("rows.zip"):',
+        before="import os\nfrom urllib.request import urlretrieve\n",
+    ),
+    output(
+        "a fetch in a function that asks and returns",
+        "fetch()",
+        'if os.path.exists("rows.zip"):',
+        "with accelerator.main_process_first():",
+        "fetch()",
+        before='import os\nfrom urllib.request import urlretrieve\n\ndef fetch():\n    if os.path.exists("rows.zip"):\n'
+        '        return\n    urlretrieve("http://host/rows.zip", "rows.zip")\n',
+    ),
+    output(
+        "a fetch that does not ask",
+        'urlretrieve("http://host/rows.zip", "rows.zip")\nrows = open("rows.zip", "rb").read()',
+        GUARD,
+        'urlretrieve("http://host/rows.zip", "rows.zip")',
+        "accelerator.wait_for_everyone()",
+        'rows = open("rows.zip", "rb").read()',
+        before="from urllib.request import urlretrieve\n",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "trap", [*HELPERS, *OPENED, *NOTED, *READ_AGAIN, *DOWNLOADS], ids=lambda trap: trap.name
+)
+def test_files(trap: Trap) -> None:
+    check(trap)

@@ -1,0 +1,225 @@
+"""A wrapper goes, unless the names that it gives to weights are used: then files fit as before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .converting import conversion
+from .converting import converted as text_of
+from .projects import convert, train, write
+
+NET = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.line = torch.nn.Linear(1, 1)
+
+    def forward(self, x):
+        return self.line(x)
+"""
+TRAIN = """
+import os
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from net import Net
+
+model = torch.nn.DataParallel(Net())
+if os.path.exists("start.pt"):
+    print(model.load_state_dict(torch.load("start.pt"), strict=False))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+rows = torch.arange(8.0).view(8, 1)
+for x, in DataLoader(TensorDataset(rows), batch_size=2):
+    loss = torch.nn.functional.mse_loss(model(x), x)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+torch.save(model.state_dict(), "end.pt")
+"""
+CHECK = """
+import sys
+import torch
+from net import Net
+
+model = torch.nn.DataParallel(Net())
+if sys.argv[1] == "write":
+    torch.nn.init.constant_(model.module.line.weight, 30.0)
+    torch.save(model.state_dict(), "start.pt")
+else:
+    model.load_state_dict(torch.load("end.pt"))
+    result = model.module.line.weight.item()
+"""
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_files_fit_the_scripts_that_read_and_write_them(world: int, tmp_path: Path) -> None:
+    folder = write(tmp_path, net=NET, train=TRAIN, check=CHECK)
+    train(folder, "check", 1, "write", launched=False)
+    convert(folder, "train")
+    train(folder, "train", world, launched=world > 1)
+    (weight,) = train(folder, "check", 1, "read", launched=False)
+    assert weight != 30.0 and abs(weight) > 1.0  # it began where the file said, and went on
+
+
+DISTRIBUTED = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DDP(torch.nn.Linear(1, 1, bias=False), device_ids=None, broadcast_buffers=False)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+data = TensorDataset(torch.arange(8.0).view(8, 1))
+for x, in DataLoader(data, batch_size=2, sampler=DistributedSampler(data, shuffle=False)):
+    loss = torch.nn.functional.mse_loss(model(x), x)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+result = {name: value.item() for name, value in model.state_dict().items()}
+"""
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_script_that_wraps_by_itself_keeps_its_names_and_its_training(world: int, tmp_path: Path) -> None:
+    folder = write(tmp_path, train=DISTRIBUTED)
+    before = train(folder, "train", world)
+    convert(folder, "train")
+    after = train(folder, "train", world, launched=world > 1)
+    assert list(after[0]) == ["module.weight"]
+    assert [one["module.weight"] for one in after] == pytest.approx([one["module.weight"] for one in before])
+
+
+# What stands above the wrapping, and behind it.
+USED = {
+    "its state is written": ("", "torch.save(model.state_dict(), 'w.pt')"),
+    "its state is read": ("", "model.load_state_dict(torch.load('w.pt'))"),
+    "it is written whole": ("", "torch.save(model, 'w.pt')"),
+    "it is in a dictionary": ("", "save({'model': model})"),
+    "a library has it": ("from timm.utils import ModelEma", "average = ModelEma(model)"),
+    "a library's object has it": (
+        "from timm.utils import ModelEma\naverage = ModelEma(model)",
+        "average.update(model)",
+    ),
+    "a helper reads its names": ("def keep(net):\n    return net.state_dict()", "keep(model)"),
+    "a helper of a helper": (
+        "def names(of):\n    return list(of.named_parameters())\ndef show(net):\n    print(names(of=net))",
+        "show(model)",
+    ),
+    "under another name": ("", "other = model\nprint(other.state_dict().keys())"),
+    "as a part of another": ("", "pair = torch.nn.ModuleList()\npair.one = model"),
+    "an object of the project has it": (
+        "class Saver:\n    def __init__(self, net):\n        self.net = net\n    def save(self):\n"
+        "        torch.save(self.net.state_dict(), 'w.pt')",
+        "Saver(model).save()",
+    ),
+    "a function sees it": ("def save():\n    torch.save(model.state_dict(), 'w.pt')", "save()"),
+}
+UNUSED = {
+    "its own state is written": ("", "torch.save(model.module.state_dict(), 'w.pt')"),
+    "its own state by a test": (
+        "",
+        "raw = model.module if hasattr(model, 'module') else model\ntorch.save(raw.state_dict(), 'w.pt')",
+    ),
+    "its own state by getattr": ("", "torch.save(getattr(model, 'module', model).state_dict(), 'w.pt')"),
+    "read above": ("model.load_state_dict(torch.load('w.pt'))", ""),
+    "a helper calls it": ("def run(net, x):\n    net.eval()\n    return net(x)", "run(model, torch.ones(1))"),
+    "a helper unwraps it": (
+        "def save(net):\n    torch.save(net.module.state_dict(), 'w.pt')",
+        "save(model)",
+    ),
+    "another model of that name": (
+        "def other():\n    model = torch.nn.Linear(1, 1)\n    torch.save(model.state_dict(), 'w.pt')",
+        "other()",
+    ),
+    "only looked at": ("", "print(type(model), isinstance(model, torch.nn.Module))"),
+}
+
+
+def _script(above: str, behind: str, wrapper: str) -> str:
+    group = "torch.distributed.init_process_group('nccl')\n" if "Distributed" in wrapper else ""
+    return (
+        f"import torch\nfrom torch.utils.data import DataLoader\nfrom store import save\n{group}"
+        f"model = torch.nn.Linear(1, 1)\n{above}\nmodel = {wrapper}\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for x, y in DataLoader(open('rows'), 8):\n    optimizer.zero_grad()\n"
+        f"    torch.nn.functional.mse_loss(model(x), y).backward()\n    optimizer.step()\n{behind}\n"
+    )
+
+
+WRAPPERS = {
+    "torch.nn.DataParallel(model, device_ids=[0, 1])": "torch.nn.DataParallel(model)",
+    "torch.nn.DataParallel(model, [0, 1], 0)": "torch.nn.DataParallel(model)",
+    "torch.nn.parallel.DistributedDataParallel(model, device_ids=[0], static_graph=True)": (
+        "torch.nn.parallel.DistributedDataParallel(model, static_graph=True)"
+    ),
+}
+
+
+@pytest.mark.parametrize("use", USED)
+def test_it_stays_where_its_names_are_used(use: str) -> None:
+    text = _script(*USED[use], "torch.nn.DataParallel(model)")
+    assert "model = accelerator.prepare(torch.nn.DataParallel(model))" in text_of(text)
+    said = [one.reason for one in conversion(text).findings if "the wrapper stays" in one.reason]
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_it_stays_without_devices(wrapper: str) -> None:
+    text = _script(*USED["its state is written"], wrapper)
+    assert f"model = accelerator.prepare({WRAPPERS[wrapper]})" in text_of(text)
+
+
+@pytest.mark.parametrize("use", UNUSED)
+def test_it_goes_where_nobody_sees_its_names(use: str) -> None:
+    text = _script(*UNUSED[use], "torch.nn.DataParallel(model)")
+    assert "model = accelerator.prepare(model)" in text_of(text)
+    assert not [one for one in conversion(text).findings if "the wrapper stays" in one.reason]
+
+
+IN_A_CLASS = """
+import torch
+from torch.utils.data import DataLoader
+torch.distributed.init_process_group("nccl")
+
+class Trainer:
+    def __init__(self, path):
+        self.model = torch.nn.Linear(1, 1)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.resume(path)
+        self.model = torch.nn.parallel.DistributedDataParallel(self.model)
+
+    def resume(self, path):
+        self.model.load_state_dict(torch.load(path))
+
+    def fit(self, rows):
+        for x, y in DataLoader(rows, 8):
+            self.optimizer.zero_grad()
+            torch.nn.functional.mse_loss(self.model(x), y).backward()
+            self.optimizer.step()
+        torch.save(self.model.module.state_dict(), "w.pt")
+
+Trainer("w.pt").fit(open("rows"))
+"""
+
+
+def test_a_method_that_reads_it_before_it_is_wrapped_sees_no_names() -> None:
+    assert "self.model = accelerator.prepare(self.model)" in text_of(IN_A_CLASS)
+    after = text_of(
+        IN_A_CLASS.replace("self.resume(path)", "").replace("DataLoader(rows", "self.resume(rows), (rows")
+    )
+    assert "prepare(torch.nn.parallel.DistributedDataParallel(self.model))" in after
+
+
+def test_the_branch_without_a_wrapper_stays() -> None:
+    """`net` may be wrapped or not: the files have the names that they had."""
+    text = _script("", "torch.save(model.state_dict(), 'w.pt')", "model")
+    text = text.replace(
+        "model = model\n", "if torch.cuda.device_count() > 1:\n    model = torch.nn.DataParallel(model)\n"
+    )
+    assert "    model = accelerator.prepare(torch.nn.DataParallel(model))\n" in text_of(text)

@@ -25,6 +25,11 @@ from crosstrain.data.draws import Draws
 T = TypeVar("T")
 Reach: TypeAlias = Literal["nothing", "torch", "anything"]
 """The streams that an order may be drawn from: none (it is fixed), torch's, or any stream of the process."""
+_STREAMS: dict[Reach, tuple[str, ...]] = {
+    "nothing": (),
+    "torch": ("torch",),
+    "anything": ("torch", "python", "numpy"),
+}
 
 
 class OrderRng:
@@ -49,7 +54,7 @@ class OrderRng:
         check_streams(rng_types)
         self._comm = comm
         self._generators = generators
-        self._streams = ("torch", "python", "numpy") if reach == "anything" else ("torch",)
+        self._streams = _STREAMS[reach]
         self._kept = tuple(name for name in rng_types if name != "generator")
         self._common = everywhere and comm.world > 1 and (reach != "nothing" or bool(self._kept))
         self._own: State = {}
@@ -72,7 +77,7 @@ class OrderRng:
         """Install the state in which the order is drawn, and return it for a later resume of this pass."""
         if self.start is not None:
             return self.start
-        if self._everywhere:
+        if self._everywhere and self._streams:
             self._asked = self.draws.open_common()
         here = self.now()
         start = resume or here
@@ -115,7 +120,7 @@ class OrderRng:
         return self.draws.read_common(walk) if self._everywhere and len(self._streams) > 1 else walk
 
     def _drawn_from(self) -> AbstractContextManager[None]:
-        return self.draws.common() if self._everywhere else nullcontext()
+        return self.draws.common() if self._everywhere and self._streams else nullcontext()
 
     def _install(self, state: State) -> None:
         self.set_generator_states(state["generators"])

@@ -1,7 +1,6 @@
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from contextlib import nullcontext
 from crosstrain import Accelerator
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
@@ -14,6 +13,7 @@ accum_steps = 4
 num_epochs = 2
 
 accelerator = Accelerator()
+device = accelerator.device
 
 
 class Classifier(nn.Module):
@@ -38,34 +38,34 @@ test_dataset = TensorDataset(xs[191:338], ys[191:338])
 train_dataloader = DataLoader(train_dataset, batch_size=batch_size, shuffle=True)
 test_dataloader = DataLoader(test_dataset, batch_size=32)
 
-model = Classifier()
+model = Classifier().to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
-model, optimizer, train_dataloader, test_dataloader = accelerator.prepare(
-    model, optimizer, train_dataloader, test_dataloader
-)
 
+model, optimizer, train_dataloader = accelerator.prepare(model, optimizer, train_dataloader)
+test_dataloader = accelerator.prepare_evaluation(test_dataloader)
 for epoch in range(num_epochs):
     model.train()
     train_loss = 0.0
     optimizer.zero_grad()
     for i, (x, y) in enumerate(train_dataloader):
+        x, y = x.to(device), y.to(device)
         loss = F.cross_entropy(model(x), y)
         loss = loss / accum_steps  # so that the gradients add up to a mean
-        steps_now = (i + 1) % accum_steps == 0 or (i + 1) == len(train_dataloader)
-        with nullcontext() if steps_now else accelerator.no_sync(model):
-            accelerator.backward(loss)
-        train_loss += accelerator.weighted(loss).item() * accum_steps
+        accelerator.backward(loss)
+        train_loss += loss.item() * accum_steps
 
         if (i + 1) % accum_steps == 0 or (i + 1) == len(train_dataloader):
             optimizer.step()
             optimizer.zero_grad()
+    train_loss = accelerator.reduce(train_loss, "mean")
 
     model.eval()
     num_correct = 0
     for x, y in test_dataloader:
+        x, y = x.to(device), y.to(device)
         with torch.inference_mode():
-            num_correct += accelerator.gather_for_metrics(model(x).argmax(-1) == y).sum().item()
+            num_correct += (model(x).argmax(-1) == y).sum().item()
+    num_correct = accelerator.merge(test_dataloader, num_correct)
 
-    train_loss = accelerator.reduce(train_loss, reduction="mean")
     accelerator.print('epoch: {}, train loss: {:.4f}, test accuracy: {:.4f}'.format(
         epoch, train_loss / len(train_dataloader), num_correct / len(test_dataset)))

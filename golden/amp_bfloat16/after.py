@@ -9,7 +9,9 @@ SEED = 44
 LR = 3e-3
 EPOCHS = 2
 
-accelerator = Accelerator(mixed_precision="bf16")
+accelerator = Accelerator()
+device_type = accelerator.device.type
+device = accelerator.device
 
 
 class Block(nn.Module):
@@ -38,30 +40,34 @@ def loaders():
 def main():
     torch.manual_seed(SEED)
     train, valid = loaders()
-    model = build()
+    model = build().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LR)
-    model, optimizer, train, valid = accelerator.prepare(model, optimizer, train, valid)
     criterion = nn.CrossEntropyLoss()
 
+    model, optimizer, train = accelerator.prepare(model, optimizer, train)
+    valid = accelerator.prepare_evaluation(valid)
     for epoch in range(EPOCHS):
         model.train()
         for step, (x, y) in enumerate(train):
-            with accelerator.autocast():
+            x, y = x.to(device), y.to(device)
+            with torch.autocast(device_type=device_type, dtype=torch.bfloat16):
                 loss = criterion(model(x), y)
             optimizer.zero_grad(set_to_none=True)
             accelerator.backward(loss)
             optimizer.step()
             if step % 3 == 0:
                 accelerator.print(
-                    f"epoch {epoch} step {step} loss {accelerator.reduce(loss, reduction='mean').item():.3f}"
+                    f"epoch {epoch} step {step} loss {accelerator.reduce(loss, 'mean').item():.3f}"
                 )
 
         model.eval()
         hits = total = 0
         for x, y in valid:
-            with torch.no_grad(), accelerator.autocast():
-                hits += accelerator.gather_for_metrics(model(x).argmax(dim=-1) == y).sum().item()
-            total += accelerator.global_rows(y.flatten())
+            x, y = x.to(device), y.to(device)
+            with torch.no_grad(), torch.autocast(device_type=device_type, dtype=torch.bfloat16):
+                hits += (model(x).argmax(dim=-1) == y).sum().item()
+            total += y.numel()
+        hits, total = accelerator.merge(valid, hits, total)
         accelerator.print(f"epoch {epoch} validation accuracy {hits / total:.3f} ({hits} of {total})")
 
 

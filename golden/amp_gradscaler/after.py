@@ -5,6 +5,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from crosstrain import Accelerator
 from sklearn.datasets import load_digits
+from torch.cuda.amp import GradScaler, autocast
 from torch.utils.data import DataLoader, TensorDataset
 
 
@@ -32,11 +33,13 @@ def parse():
 
 
 def main():
+    accelerator = Accelerator()
     args = parse()
     torch.manual_seed(2)
 
-    accelerator = Accelerator(mixed_precision="fp16" if torch.cuda.is_available() and not args.no_amp else "no")
+    device = accelerator.device
     # half precision only makes sense on a GPU
+    use_amp = torch.cuda.is_available() and not args.no_amp
 
     digits = load_digits()
     x = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
@@ -44,42 +47,51 @@ def main():
     train_loader = DataLoader(TensorDataset(x[:1450], y[:1450]), batch_size=args.batch_size, shuffle=True)
     test_loader = DataLoader(TensorDataset(x[1450:], y[1450:]), batch_size=args.batch_size)
 
-    model = ConvNet(args.channels)
+    model = ConvNet(args.channels).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
-    model, optimizer, train_loader, test_loader = accelerator.prepare(model, optimizer, train_loader, test_loader)
+    scaler = GradScaler(enabled=use_amp)
 
+    model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
+    test_loader = accelerator.prepare_evaluation(test_loader)
     for epoch in range(args.epochs):
         model.train()
         train_loss = 0.0
         for images, labels in train_loader:
+            images = images.to(device, non_blocking=True)
+            labels = labels.to(device, non_blocking=True)
+
             optimizer.zero_grad()
-            with accelerator.autocast():
+            with autocast(enabled=use_amp):
                 logits = model(images)
                 loss = F.cross_entropy(logits, labels)
 
-            accelerator.backward(loss)
+            accelerator.backward(scaler.scale(loss))
 
             # gradients must be unscaled before they can be clipped
-            accelerator.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 
-            optimizer.step()
+            scaler.step(optimizer)
+            scaler.update()
 
-            train_loss += accelerator.weighted(loss).item() * accelerator.global_rows(images)
-        train_loss = accelerator.reduce(train_loss, reduction="mean")
+            train_loss += loss.item() * images.size(0)
+        train_loss = accelerator.reduce(train_loss, "sum")
         train_loss /= len(train_loader.dataset)
 
         model.eval()
         correct = 0
-        with torch.no_grad(), accelerator.autocast():
+        with torch.no_grad(), autocast(enabled=use_amp):
             for images, labels in test_loader:
-                correct += accelerator.gather_for_metrics(model(images).argmax(dim=1) == labels).sum().item()
+                images, labels = images.to(device), labels.to(device)
+                correct += (model(images).argmax(dim=1) == labels).sum().item()
+            correct = accelerator.merge(test_loader, correct)
         accelerator.print(f"epoch {epoch + 1}: train loss {train_loss:.4f}, test accuracy {correct / len(test_loader.dataset):.4f}")
 
         accelerator.save({
             "epoch": epoch,
             "model": model.state_dict(),
             "optimizer": optimizer.state_dict(),
-            "scaler": accelerator.scaler.state_dict() if accelerator.scaler is not None else {},
+            "scaler": scaler.state_dict(),
         }, "amp_checkpoint.pt")
 
 

@@ -39,29 +39,31 @@ def draw(row):
 def main(opts):
   torch.manual_seed(opts.seed)
   accelerator = Accelerator(cpu=opts.cpu)
+  dev = accelerator.device
 
   pixels = load_digits().data.astype("float32") / 16
   train_pixels, test_pixels = pixels[:opts.n_train], pixels[-147:]
   loader = DataLoader(train_pixels, batch_size=opts.batch, shuffle=True)
   test_loader = DataLoader(test_pixels, batch_size=32)
 
-  ae = AutoEncoder(opts.code)
+  ae = AutoEncoder(opts.code).to(dev)
   optim = torch.optim.Adam(ae.parameters(), lr=opts.lr, eps=1e-5)
-  ae, optim, loader, test_loader = accelerator.prepare(ae, optim, loader, test_loader)
   start_epoch = 0
 
+  ae, optim, loader = accelerator.prepare(ae, optim, loader)
   for epoch in range(start_epoch, opts.epochs):
     ae.train()
     total, batches = 0.0, 0
     for x in loader:
+      x = x.to(dev)
       recon = ae(x)
       loss = nn.functional.mse_loss(recon, x)
       optim.zero_grad()
       accelerator.backward(loss)
       optim.step()
-      total += accelerator.weighted(loss).item()
+      total += loss.item()
       batches += 1
-    total = accelerator.reduce(total, reduction="mean")
+    total = accelerator.reduce(total, "mean")
     avg = total / batches
     accelerator.print("epoch {:3d}  average loss {:.5f}".format(epoch, avg))
 
@@ -75,16 +77,20 @@ def main(opts):
   # reconstruction of images the model was not trained on
   ae.eval()
   recons, errors = [], []
+  test_loader = accelerator.prepare_evaluation(test_loader)
   with torch.no_grad():
     for x in test_loader:
+      x = x.to(dev)
       recon = ae(x)
-      errors.extend(accelerator.gather_for_metrics(((recon - x) ** 2).mean(dim=1)).tolist())
-      recons.append(accelerator.gather_for_metrics(recon).cpu().numpy())
+      errors.extend(((recon - x) ** 2).mean(dim=1).tolist())
+      recons.append(recon.cpu().numpy())
+    errors, recons = accelerator.merge(test_loader, errors, recons)
   recons = np.concatenate(recons)
   accelerator.print("test reconstruction error %.5f over %d images" % (np.mean(errors), len(recons)))
 
   if accelerator.is_main_process:
     np.savez(os.path.join(opts.out, "reconstructions.npz"), original=test_pixels, reconstructed=recons)
+  if accelerator.is_main_process:
     with open(os.path.join(opts.out, "first.txt"), "w") as f:
       for left, right in zip(draw(test_pixels[0]), draw(recons[0])):
         f.write(left + "   |   " + right + "\n")

@@ -54,6 +54,7 @@ def train_epoch(model, loader, criterion, optimizer, device, clip):
     model.train()
     total = 0.
     for step, (x, y) in enumerate(loader):
+        x, y = x.to(device), y.to(device)
         hidden = model.init_hidden(x.size(0), device)
         logits, hidden = model(x, hidden)
         loss = criterion(logits.reshape(-1, logits.size(-1)), y.reshape(-1))
@@ -61,25 +62,24 @@ def train_epoch(model, loader, criterion, optimizer, device, clip):
         accelerator.backward(loss)
         accelerator.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
-        loss = accelerator.reduce(loss, reduction="mean")
-        total += loss.item() * accelerator.global_rows(x)
-        accelerator.print(f"    batch {step}: loss {loss.item():.4f}")
+        total += loss.item() * x.size(0)
+        accelerator.print(f"    batch {step}: loss {accelerator.reduce(loss, 'mean').item():.4f}")
+    total = accelerator.reduce(total, "sum")
     return total / len(loader.dataset)
 
 
 def eval_epoch(model, loader, criterion, device):
     model.eval()
     total = 0.
+    loader = accelerator.prepare_evaluation(loader)
     with torch.no_grad():
         for x, y in loader:
+            x, y = x.to(device), y.to(device)
             hidden = model.init_hidden(x.size(0), device)
             logits, _ = model(x, hidden)
-            logits, y = accelerator.own_rows((logits, y))
-            if not len(y):
-                continue
             loss = criterion(logits.reshape(-1, logits.size(-1)), y.reshape(-1))
-            total += loss.item() * y.size(0)
-        total = accelerator.reduce(total, reduction="sum")
+            total += loss.item() * x.size(0)
+        total = accelerator.merge(loader, total)
     return total / len(loader.dataset)
 
 
@@ -126,13 +126,11 @@ if __name__ == "__main__":
     valid_loader = DataLoader(valid_data, batch_size=args.batch_size)
     accelerator.print(f"{len(chars)} characters, {len(train_data)} training and {len(valid_data)} validation windows")
 
-    model = CharGRU(len(chars), args.emb, args.hidden)
+    model = CharGRU(len(chars), args.emb, args.hidden).to(device)
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
-    model, optimizer, train_loader, valid_loader = accelerator.prepare(
-        model, optimizer, train_loader, valid_loader
-    )
 
+    model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
     for epoch in range(1, args.epochs + 1):
         train_loss = train_epoch(model, train_loader, criterion, optimizer, device, args.clip)
         valid_loss = eval_epoch(model, valid_loader, criterion, device)

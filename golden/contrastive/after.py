@@ -27,17 +27,20 @@ def info_nce(z1, z2, temperature=0.2):
 
 @torch.no_grad()
 def extract(encoder, loader, device):
+    accelerator = Accelerator()
     encoder.eval()
     features, labels = [], []
+    loader = accelerator.prepare_evaluation(loader)
     for x, y in loader:
         features.append(encoder(x.to(device)).cpu())
         labels.append(y)
+    features, labels = accelerator.merge(loader, features, labels)
     return torch.cat(features).numpy(), torch.cat(labels).numpy()
 
 
 def main():
-    torch.manual_seed(77)
     accelerator = Accelerator()
+    torch.manual_seed(77)
     device = accelerator.device
 
     digits = load_digits()
@@ -46,25 +49,25 @@ def main():
     train_ds, test_ds = TensorDataset(X[:251], y[:251]), TensorDataset(X[251:398], y[251:398])
     train_dl = DataLoader(train_ds, batch_size=72, shuffle=True)
 
-    encoder = nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 24))
-    projector = nn.Sequential(nn.ReLU(), nn.Linear(24, 12))
+    encoder = nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 24)).to(device)
+    projector = nn.Sequential(nn.ReLU(), nn.Linear(24, 12)).to(device)
     params = list(encoder.parameters()) + list(projector.parameters())
     optimizer = torch.optim.AdamW(params, lr=0.01)
-    encoder, projector, optimizer, train_dl = accelerator.prepare(
-        encoder, projector, optimizer, train_dl
-    )
 
+    encoder, optimizer, train_dl = accelerator.prepare(encoder, optimizer, train_dl)
     for epoch in range(2):
         encoder.train()
         losses = []
         for x, _ in train_dl:
+            x = x.to(device)
             z1 = projector(encoder(augment(x)))
             z2 = projector(encoder(augment(x)))
             loss = info_nce(z1, z2)
             optimizer.zero_grad()
             accelerator.backward(loss)
             optimizer.step()
-            losses.append(accelerator.reduce(loss, reduction="mean").item())
+            losses.append(loss.item())
+        losses = accelerator.merge(train_dl, losses)
         accelerator.print(f"epoch {epoch}: contrastive loss {sum(losses) / len(losses):.4f}")
 
     # linear probe

@@ -5,13 +5,15 @@ from crosstrain import Accelerator
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
 
+accelerator = Accelerator()
 # settings
+gpu_ids = list(range(torch.cuda.device_count()))
 num_epochs = 2
 batch_size = 52
 learning_rate = 0.2
 
 torch.manual_seed(66)
-accelerator = Accelerator()
+device = accelerator.device
 
 
 class TwoLayerNet(nn.Module):
@@ -34,33 +36,41 @@ targets = torch.tensor(data.target, dtype=torch.long)
 
 # Multiply the batch by the number of GPUs, DataParallel splits it again.
 train_loader = DataLoader(TensorDataset(features[:191], targets[:191]),
-                          batch_size=batch_size, shuffle=True)
+                          batch_size=batch_size * max(1, len(gpu_ids)), shuffle=True)
 test_loader = DataLoader(TensorDataset(features[191:338], targets[191:338]), batch_size=32)
 
 model = TwoLayerNet()
+if len(gpu_ids) > 1:
+    accelerator.print("Let's use", len(gpu_ids), "GPUs!")
+model = accelerator.prepare(model)
+model.to(device)
 
 criterion = nn.CrossEntropyLoss()
 optimizer = optim.SGD(model.parameters(), lr=learning_rate)
-model, optimizer, train_loader, test_loader = accelerator.prepare(model, optimizer, train_loader, test_loader)
 
+optimizer, train_loader = accelerator.prepare(optimizer, train_loader)
+test_loader = accelerator.prepare_evaluation(test_loader)
 for epoch in range(num_epochs):
     model.train()
     epoch_loss = 0.0
     for x, y in train_loader:
+        x, y = x.to(device), y.to(device)
         optimizer.zero_grad()
-        loss = criterion(model(x), y) + model.regularization()
+        loss = criterion(model(x), y) + model.module.regularization()
         accelerator.backward(loss)
         optimizer.step()
-        epoch_loss += accelerator.weighted(loss).item()
+        epoch_loss += loss.item()
+    epoch_loss = accelerator.reduce(epoch_loss, "mean")
 
     model.eval()
     correct, total = 0, 0
     with torch.no_grad():
         for x, y in test_loader:
-            correct += accelerator.gather_for_metrics(model(x).argmax(dim=1) == y).sum().item()
-            total += accelerator.global_rows(y)
-    epoch_loss = accelerator.reduce(epoch_loss, reduction="mean")
+            x, y = x.to(device), y.to(device)
+            correct += (model(x).argmax(dim=1) == y).sum().item()
+            total += y.size(0)
+        correct, total = accelerator.merge(test_loader, correct, total)
     accelerator.print("epoch %d  loss %.4f  accuracy %.2f%%" % (epoch + 1, epoch_loss / len(train_loader), 100.0 * correct / total))
 
-accelerator.print("hidden units:", model.hidden_size)
-accelerator.save_model(model, "two_layer_net.pth")
+accelerator.print("hidden units:", model.module.hidden_size)
+accelerator.save(model.module.state_dict(), "two_layer_net.pth")

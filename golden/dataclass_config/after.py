@@ -68,10 +68,13 @@ def make_data(seed: int) -> tuple[Dataset, Dataset]:
     return train, test
 
 
-def fit(model: nn.Module, loader: DataLoader, optimizer: Optimizer, accelerator: Accelerator) -> None:
+def fit(model: nn.Module, loader: DataLoader, optimizer: Optimizer, device: torch.device) -> None:
+    accelerator = Accelerator()
     model.train()
     criterion: nn.Module = nn.MSELoss()
     for rows, target in loader:
+        rows = rows.to(device, non_blocking=True)
+        target = target.to(device, non_blocking=True)
         optimizer.zero_grad()
         loss: Tensor = criterion(model(rows), target)
         accelerator.backward(loss)
@@ -79,33 +82,34 @@ def fit(model: nn.Module, loader: DataLoader, optimizer: Optimizer, accelerator:
 
 
 @torch.inference_mode()
-def score(model: nn.Module, loader: DataLoader, accelerator: Accelerator) -> Score:
+def score(model: nn.Module, loader: DataLoader, device: torch.device) -> Score:
+    accelerator = Accelerator()
     model.eval()
     total: float = 0.0
     count: int = 0
+    loader = accelerator.prepare_evaluation(loader)
     for rows, target in loader:
-        output, target = accelerator.own_rows((model(rows), target))
-        if not len(target):
-            continue
-        total += nn.functional.mse_loss(output, target, reduction="sum").item()
+        rows, target = rows.to(device), target.to(device)
+        total += nn.functional.mse_loss(model(rows), target, reduction="sum").item()
         count += target.size(0)
-    total, count = accelerator.reduce((total, count), reduction="sum")
+    total, count = accelerator.merge(loader, total, count)
     return Score(total, count)
 
 
 def main() -> None:
     config: Config = Config.from_args()
     torch.manual_seed(config.seed)
-    accelerator = Accelerator(cpu=config.device == "cpu")
+    accelerator = Accelerator(cpu=str(config.device) == "cpu")
+    device: torch.device = accelerator.device
     train, test = make_data(config.seed)
     train_loader: DataLoader = DataLoader(train, batch_size=config.batch_size, shuffle=True)
     test_loader: DataLoader = DataLoader(test, batch_size=config.batch_size)
-    model: Regressor = Regressor(config.hidden)
+    model: Regressor = Regressor(config.hidden).to(device)
     optimizer: AdamW = AdamW(model.parameters(), lr=config.lr)
-    model, optimizer, train_loader, test_loader = accelerator.prepare(model, optimizer, train_loader, test_loader)
+    model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
     for epoch in range(config.epochs):
-        fit(model, train_loader, optimizer, accelerator)
-        result: Score = score(model, test_loader, accelerator)
+        fit(model, train_loader, optimizer, device)
+        result: Score = score(model, test_loader, device)
         accelerator.print(f"epoch {epoch}: {result.mean:.4f} over {result.rows} rows")
 
 

@@ -13,6 +13,7 @@ from crosstrain import Accelerator, PartialState
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, Sampler, TensorDataset
+PartialState(group_of_one=True)
 
 
 class RepeatedSampler(Sampler):
@@ -66,12 +67,15 @@ def init_distributed(args):
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         args.rank = int(os.environ["RANK"])
         args.world_size = int(os.environ["WORLD_SIZE"])
+        args.gpu = int(os.environ["LOCAL_RANK"])
     else:
         print("one process")
         args.distributed = False
         return
     args.distributed = True
-    PartialState()
+    if torch.cuda.is_available():
+        torch.cuda.set_device(PartialState().device)
+    PartialState(group_of_one=True)
     dist.barrier()
     silence(args.rank == 0)
 
@@ -106,6 +110,7 @@ def make_loaders(args):
 
 
 def train_one_epoch(model, optimizer, loader, device, epoch):
+    accelerator = Accelerator()
     model.train()
     losses = Meter()
     for images, targets in loader:
@@ -114,7 +119,7 @@ def train_one_epoch(model, optimizer, loader, device, epoch):
         if not math.isfinite(loss.item()):
             raise RuntimeError(f"the loss is {loss.item()}")
         optimizer.zero_grad()
-        loss.backward()
+        accelerator.backward(loss)
         optimizer.step()
         losses.update(loss.item(), len(targets))
     losses.synchronize()
@@ -134,17 +139,21 @@ def evaluate(model, loader, device):
 
 
 def main(args):
+    accelerator = Accelerator()
     init_distributed(args)
-    accelerator = Accelerator(cpu=args.device == "cpu")
     device = accelerator.device
     torch.manual_seed(args.seed)
     train_loader, train_sampler, test_loader = make_loaders(args)
 
     model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    model.to(device)
     model_without_ddp = model
+    if args.distributed:
+        model = accelerator.prepare(model)
+        model_without_ddp = model.module
 
     optimizer = torch.optim.SGD(model_without_ddp.parameters(), lr=args.lr, momentum=0.9)
-    model, optimizer = accelerator.prepare(model, optimizer)
+    optimizer = accelerator.prepare(optimizer)
     for epoch in range(args.epochs):
         if args.distributed:
             train_sampler.epoch = epoch

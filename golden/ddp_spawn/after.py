@@ -1,17 +1,19 @@
 import argparse
-import os
 import random
 import shutil
 
 import torch
 import torch.backends.cudnn as cudnn
 import torch.distributed as dist
+import torch.multiprocessing as mp
 import torch.nn as nn
+import torch.nn.parallel
 import torch.optim
 import torch.utils.data
 import torch.utils.data.distributed
 from crosstrain import Accelerator, PartialState
 from sklearn.datasets import load_digits
+PartialState(group_of_one=True, environment=True)
 
 parser = argparse.ArgumentParser(description='Digits on no GPU, one GPU, or all of them')
 parser.add_argument('-j', '--workers', default=0, type=int, help='worker processes of the loaders')
@@ -36,6 +38,7 @@ best_acc1 = 0
 
 
 def main():
+    accelerator = Accelerator()
     args = parser.parse_args()
 
     if args.seed is not None:
@@ -43,12 +46,12 @@ def main():
         torch.manual_seed(args.seed)
         cudnn.deterministic = True
 
-    args.multiprocessing_distributed = "RANK" in os.environ
-    args.distributed = "RANK" in os.environ
-    ngpus_per_node = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    args.distributed = args.world_size > 1 or args.multiprocessing_distributed
+    ngpus_per_node = PartialState().num_processes
 
     if args.multiprocessing_distributed:
         # counts machines until here, processes from here on
+        args.world_size = ngpus_per_node * args.world_size
         main_worker(PartialState().local_process_index, ngpus_per_node, args)
     else:
         main_worker(args.gpu, ngpus_per_node, args)
@@ -66,6 +69,7 @@ def make_model():
 
 
 def main_worker(gpu, ngpus_per_node, args):
+    accelerator = Accelerator()
     global best_acc1
     args.gpu = gpu
 
@@ -73,27 +77,41 @@ def main_worker(gpu, ngpus_per_node, args):
         print('training on GPU', args.gpu)
 
     if args.distributed:
-        args.rank = PartialState().process_index
+        if args.multiprocessing_distributed:
+            args.rank = args.rank * ngpus_per_node + gpu
+        PartialState(group_of_one=True)
 
-    accelerator = Accelerator()
     model = make_model()
-    if args.distributed and accelerator.device.type != "cpu":
+    if args.distributed and torch.cuda.is_available():
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
 
     if not torch.cuda.is_available():
         print('no GPU here, training on the CPU')
     elif args.distributed:
         if args.gpu is not None:
+            torch.cuda.set_device(accelerator.device)
+            model.to(accelerator.device)
             # the processes of a machine share its batch and its workers
             args.batch_size = args.batch_size // ngpus_per_node
             args.workers = -(-args.workers // ngpus_per_node)
+            model = accelerator.prepare(model)
+        else:
+            model.to(accelerator.device)
+            model = accelerator.prepare(model)
+    elif args.gpu is not None:
+        torch.cuda.set_device(accelerator.device)
+        model = model.to(accelerator.device)
+    else:
+        model = accelerator.prepare(model).to(accelerator.device)
 
-    device = accelerator.device
+    if torch.cuda.is_available():
+        device = accelerator.device
+    else:
+        device = accelerator.device
 
-    criterion = nn.CrossEntropyLoss()
+    criterion = nn.CrossEntropyLoss().to(device)
     optimizer = torch.optim.SGD(model.parameters(), args.lr, momentum=args.momentum, weight_decay=args.weight_decay)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
-    model, optimizer = accelerator.prepare(model, optimizer)
 
     digits = load_digits()
     x = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
@@ -116,6 +134,7 @@ def main_worker(gpu, ngpus_per_node, args):
         val_dataset, batch_size=args.batch_size, shuffle=False,
         num_workers=args.workers, pin_memory=torch.cuda.is_available(), sampler=val_sampler)
 
+    optimizer = accelerator.prepare(optimizer)
     for epoch in range(args.epochs):
         if args.distributed:
             train_sampler.set_epoch(epoch)
@@ -140,6 +159,7 @@ def main_worker(gpu, ngpus_per_node, args):
 
 
 def train(train_loader, model, criterion, optimizer, epoch, device, args):
+    accelerator = Accelerator()
     model.train()
     for i, (images, target) in enumerate(train_loader):
         images = images.to(device, non_blocking=True)
@@ -149,7 +169,7 @@ def train(train_loader, model, criterion, optimizer, epoch, device, args):
         loss = criterion(output, target)
 
         optimizer.zero_grad()
-        loss.backward()
+        accelerator.backward(loss)
         optimizer.step()
 
         if i % args.print_freq == 0:

@@ -11,17 +11,27 @@ import torch.nn as nn
 import torch.nn.functional as F
 from crosstrain import Accelerator, PartialState
 from sklearn.datasets import load_digits
+from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
+PartialState(group_of_one=True)
 
 
 def setup_distributed():
     """Returns rank, world size and local rank; 0, 1, 0 without torchrun."""
     if "RANK" not in os.environ:
         return 0, 1, 0
-    PartialState()
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    PartialState(group_of_one=True)
     local_rank = int(os.environ["LOCAL_RANK"])
+    if torch.cuda.is_available():
+        torch.cuda.set_device(PartialState().device)
     return dist.get_rank(), dist.get_world_size(), local_rank
+
+
+def cleanup():
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def reduce_sum(value, device):
@@ -46,6 +56,7 @@ class Net(nn.Module):
 
 
 def main():
+    accelerator = Accelerator()
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=64, help="per process")
@@ -55,7 +66,6 @@ def main():
 
     rank, world_size, local_rank = setup_distributed()
     distributed = world_size > 1
-    accelerator = Accelerator()
     device = accelerator.device
     torch.manual_seed(13)
 
@@ -71,10 +81,12 @@ def main():
                               sampler=train_sampler)
     val_loader = DataLoader(val_set, batch_size=32, sampler=val_sampler)
 
-    model = Net()
+    model = Net().to(device)
+    if distributed:
+        model = accelerator.prepare(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
-    model, optimizer = accelerator.prepare(model, optimizer)
 
+    optimizer = accelerator.prepare(optimizer)
     for epoch in range(args.epochs):
         if train_sampler is not None:
             train_sampler.set_epoch(epoch)  # another order in every epoch
@@ -103,7 +115,9 @@ def main():
             print(f"Epoch {epoch}: train loss {train_loss:.4f}, val accuracy {accuracy:.4f}")
 
     if rank == 0:
-        torch.save(model.state_dict(), "ddp_model.pt")
+        raw = model.module if distributed else model
+        torch.save(raw.state_dict(), "ddp_model.pt")
+    cleanup()
 
 
 if __name__ == "__main__":

@@ -1,17 +1,32 @@
 import argparse
 import os
+import socket
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as mp
 import torch.nn.functional as F
 from crosstrain import Accelerator, PartialState
 from sklearn.datasets import load_digits
+from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
+PartialState(group_of_one=True, environment=True)
 
 
-def join_group():
+def any_free_port():
+    with socket.socket() as s:
+        s.bind(("", 0))
+        return s.getsockname()[1]
+
+
+def join_group(rank, world_size):
     """Meets the other processes of this machine; rank is also the number of the GPU."""
+    os.environ["MASTER_ADDR"] = "localhost"
+    backend = "gloo"
+    if torch.cuda.is_available():
+        backend = "nccl"
+        torch.cuda.set_device(accelerator.device)
     PartialState(group_of_one=True)
 
 
@@ -19,17 +34,18 @@ class Trainer:
     def __init__(self, model: torch.nn.Module, train_data: DataLoader, test_data: DataLoader,
                  optimizer: torch.optim.Optimizer, rank: int, keep_every: int) -> None:
         self.rank = rank
-        self.device = PartialState().device
+        self.device = accelerator.device
         self.train_data = train_data
         self.test_data = test_data
         self.optimizer = optimizer
+        self.optimizer = accelerator.prepare(self.optimizer)
         self.keep_every = keep_every
-        self.model = model
+        self.model = accelerator.prepare(model.to(self.device))
 
     def step(self, x, y):
         self.optimizer.zero_grad()
         loss = F.cross_entropy(self.model(x), y)
-        loss.backward()
+        accelerator.backward(loss)
         self.optimizer.step()
         return loss.detach()
 
@@ -56,7 +72,7 @@ class Trainer:
         return hits.item() / len(self.test_data.dataset)
 
     def keep(self, epoch):
-        torch.save(self.model.state_dict(), "trained.pt")
+        torch.save(self.model.module.state_dict(), "trained.pt")
         print(f"epoch {epoch}: weights written")
 
     def fit(self, epochs: int):
@@ -80,8 +96,8 @@ def make_loader(dataset, batch_size):
     )
 
 
-def run(rank: int, args):
-    join_group()
+def run(rank: int, world_size: int, args):
+    join_group(rank, world_size)
     torch.manual_seed(0)
 
     digits = load_digits()
@@ -90,11 +106,10 @@ def run(rank: int, args):
     train_data = make_loader(TensorDataset(x[:args.images], y[:args.images]), args.batch_size)
     test_data = make_loader(TensorDataset(x[-147:], y[-147:]), args.batch_size)
 
-    accelerator = Accelerator()
     model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
-    model, optimizer = accelerator.prepare(model, optimizer)
     Trainer(model, train_data, test_data, optimizer, rank, args.keep_every).fit(args.epochs)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
@@ -105,7 +120,10 @@ if __name__ == "__main__":
     parser.add_argument("--images", default=1500, type=int)
     args = parser.parse_args()
 
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
-        run(PartialState().process_index, args)
+    os.environ["MASTER_PORT"] = str(any_free_port())
+    accelerator = Accelerator()
+    n_gpus = PartialState().num_processes
+    if n_gpus > 1:
+        run(PartialState().local_process_index, n_gpus, args)
     else:
-        run(0, args)
+        run(0, 1, args)

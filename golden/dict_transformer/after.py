@@ -106,6 +106,16 @@ class Classifier(nn.Module):
         return out
 
 
+def to_device(obj, device):
+    if torch.is_tensor(obj):
+        return obj.to(device)
+    if isinstance(obj, dict):
+        return {k: to_device(v, device) for k, v in obj.items()}
+    if isinstance(obj, (list, tuple)):
+        return type(obj)(to_device(v, device) for v in obj)
+    return obj
+
+
 def get_optimizer(model, lr, weight_decay):
     # no weight decay for biases, norms and embeddings
     decay = [p for p in model.parameters() if p.dim() >= 2]
@@ -125,6 +135,7 @@ def get_linear_schedule(optimizer, warmup, total):
 
 
 def main():
+    accelerator = Accelerator()
     parser = argparse.ArgumentParser()
     parser.add_argument("--num_train_epochs", type=int, default=10)
     parser.add_argument("--per_device_batch_size", type=int, default=32)
@@ -136,10 +147,9 @@ def main():
     args = parser.parse_args()
 
     torch.manual_seed(args.seed)
-    accelerator = Accelerator()
     device = accelerator.device
     cfg = Config()
-    model = Classifier(cfg)
+    model = Classifier(cfg).to(device)
 
     collate = Collator(cfg.max_len)
     train_dataloader = DataLoader(
@@ -151,26 +161,29 @@ def main():
     optimizer = get_optimizer(model, args.learning_rate, 0.01)
     max_train_steps = args.num_train_epochs * len(train_dataloader)
     lr_scheduler = get_linear_schedule(optimizer, args.warmup_steps, max_train_steps)
-    model, optimizer, train_dataloader, lr_scheduler = accelerator.prepare(
-        model, optimizer, train_dataloader, lr_scheduler
-    )
 
     accelerator.print(f"{len(train_dataloader.dataset)} examples, {max_train_steps} steps")
 
     completed_steps = 0
+    model, optimizer, train_dataloader, lr_scheduler = accelerator.prepare(
+        model, optimizer, train_dataloader, lr_scheduler
+    )
+    eval_dataloader = accelerator.prepare_evaluation(eval_dataloader)
     for epoch in range(args.num_train_epochs):
         model.train()
         total_loss = 0
         for batch in train_dataloader:
+            batch = to_device(batch, device)
             outputs = model(**batch)
             loss = outputs["loss"]
-            total_loss += accelerator.weighted(loss.detach().float())
+            total_loss += loss.detach().float()
             accelerator.backward(loss)
             accelerator.clip_grad_norm_(model.parameters(), args.max_grad_norm)
             optimizer.step()
             lr_scheduler.step()
             optimizer.zero_grad()
             completed_steps += 1
+        total_loss = accelerator.reduce(total_loss, "mean")
 
         model.eval()
         eval_loss = 0
@@ -181,12 +194,12 @@ def main():
                 outputs = model(**batch)
             eval_loss += outputs["loss"].item() * len(batch["labels"])
             right += (outputs["logits"].argmax(dim=-1) == batch["labels"]).sum().item()
+        eval_loss, right = accelerator.merge(eval_dataloader, eval_loss, right)
         n = len(eval_dataloader.dataset)
-        total_loss = accelerator.reduce(total_loss, reduction="mean")
         accelerator.print(f"epoch {epoch}: step {completed_steps} train_loss {total_loss.item() / len(train_dataloader):.4f} "
               f"eval_loss {eval_loss / n:.4f} accuracy {right / n:.4f} lr {lr_scheduler.get_last_lr()[0]:.2e}")
 
-    accelerator.save_model(model, "classifier.bin")
+    accelerator.save(model.state_dict(), "classifier.bin")
 
 
 if __name__ == "__main__":

@@ -70,19 +70,22 @@ def accuracy(output, target, topk=(1,)):
         return [hit[:k].reshape(-1).float().sum(0).mul(100.0 / batch_size).item() for k in topk]
 
 
-def train(loader, model, criterion, optimizer, epoch, accelerator):
+def train(loader, model, criterion, optimizer, epoch, device):
+    accelerator = Accelerator()
     losses = AverageMeter("Loss")
     top1 = AverageMeter("Acc@1")
     model.train()
 
     for step, (images, target) in enumerate(loader):
+        images = images.to(device, non_blocking=True)
+        target = target.to(device, non_blocking=True)
+
         output = model(images)
         loss = criterion(output, target)
 
-        output, target = accelerator.gather_for_metrics((output, target))
         acc1, = accuracy(output, target)
-        losses.update(accelerator.reduce(loss, reduction="mean").item(), target.size(0))
-        top1.update(acc1, target.size(0))
+        losses.update(loss.item(), images.size(0))
+        top1.update(acc1, images.size(0))
 
         optimizer.zero_grad(set_to_none=True)
         accelerator.backward(loss)
@@ -90,20 +93,23 @@ def train(loader, model, criterion, optimizer, epoch, accelerator):
 
         if step % 2 == 0:
             accelerator.print("Epoch [%d][%d/%d] %s %s" % (epoch, step, len(loader), losses, top1))
+    top1 = accelerator.merge(loader, top1)
 
     return top1.avg
 
 
-def validate(loader, model, criterion, accelerator):
+def validate(loader, model, criterion, device):
+    accelerator = Accelerator()
     losses = AverageMeter("Loss")
     top1 = AverageMeter("Acc@1")
     top3 = AverageMeter("Acc@3")
     model.eval()
 
+    loader = accelerator.prepare_evaluation(loader)
     with torch.no_grad():
         for images, target in loader:
-            images = images.to(accelerator.device, non_blocking=True)
-            target = target.to(accelerator.device, non_blocking=True)
+            images = images.to(device, non_blocking=True)
+            target = target.to(device, non_blocking=True)
             output = model(images)
             loss = criterion(output, target)
 
@@ -111,17 +117,19 @@ def validate(loader, model, criterion, accelerator):
             losses.update(loss.item(), images.size(0))
             top1.update(acc1, images.size(0))
             top3.update(acc3, images.size(0))
+        losses, top1, top3 = accelerator.merge(loader, losses, top1, top3)
 
     accelerator.print(" * Loss %.4f Acc@1 %.3f Acc@3 %.3f" % (losses.avg, top1.avg, top3.avg))
     return top1.avg
 
 
 def main():
+    accelerator = Accelerator()
     random.seed(config["seed"])
     np.random.seed(config["seed"])
     torch.manual_seed(config["seed"])
     cudnn.benchmark = True
-    accelerator = Accelerator()
+    device = accelerator.device
 
     digits = load_digits()
     full = TensorDataset(torch.from_numpy(digits.images).float()[:, None] / 16, torch.from_numpy(digits.target))
@@ -131,14 +139,14 @@ def main():
     train_loader = DataLoader(train_set, batch_size=config["batch_size"], shuffle=True, pin_memory=torch.cuda.is_available())
     val_loader = DataLoader(val_set, batch_size=32, shuffle=False)
 
-    model = SmallResNet(config["num_classes"])
-    criterion = nn.CrossEntropyLoss()
+    model = SmallResNet(config["num_classes"]).to(device)
+    criterion = nn.CrossEntropyLoss().to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=config["lr"])
-    model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
 
+    model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
     for epoch in range(config["epochs"]):
-        train_acc = train(train_loader, model, criterion, optimizer, epoch, accelerator)
-        val_acc = validate(val_loader, model, criterion, accelerator)
+        train_acc = train(train_loader, model, criterion, optimizer, epoch, device)
+        val_acc = validate(val_loader, model, criterion, device)
         accelerator.print("Epoch %d done: train %.2f%%, val %.2f%%" % (epoch, train_acc, val_acc))
 
     folder = os.path.dirname(config["checkpoint"])

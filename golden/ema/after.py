@@ -24,19 +24,23 @@ class ModelEMA:
             average.lerp_(now[name].to(average.device), 1.0 - self.decay)
 
 
-def run_validation(net, loader, accelerator):
+def run_validation(net, loader, dev):
+    accelerator = Accelerator()
     net.eval()
     ok, n = 0, 0
+    loader = accelerator.prepare_evaluation(loader)
     with torch.no_grad():
         for img, lab in loader:
-            ok += accelerator.gather_for_metrics(net(img).argmax(1).eq(lab)).sum().item()
-            n += accelerator.global_rows(lab)
+            img, lab = img.to(dev), lab.to(dev)
+            ok += net(img).argmax(1).eq(lab).sum().item()
+            n += lab.shape[0]
+        ok, n = accelerator.merge(loader, ok, n)
     return ok / n
 
 
 def main(epochs=2, bs=52, lr=0.3):
-    torch.manual_seed(40)
     accelerator = Accelerator()
+    torch.manual_seed(40)
     dev = accelerator.device
 
     ds = load_digits()
@@ -50,22 +54,23 @@ def main(epochs=2, bs=52, lr=0.3):
     ema = ModelEMA(net, decay=0.8, device=dev)
     loss_fn = nn.CrossEntropyLoss(label_smoothing=0.1)
     sgd = optim.SGD(net.parameters(), lr=lr, momentum=0.5)
-    net, sgd, train_dl, val_dl = accelerator.prepare(net, sgd, train_dl, val_dl)
 
     best = -1
+    net, sgd, train_dl = accelerator.prepare(net, sgd, train_dl)
     for ep in range(epochs):
         net.train()
         tot = torch.zeros((), device=dev)
         for img, lab in train_dl:
+            img, lab = img.to(dev), lab.to(dev)
             loss = loss_fn(net(img), lab)
             sgd.zero_grad()
             accelerator.backward(loss)
             sgd.step()
             ema.update(net)
-            tot += accelerator.weighted(loss.detach())
+            tot += loss.detach()
+        tot = accelerator.reduce(tot, "mean")
 
-        acc, ema_acc = run_validation(net, val_dl, accelerator), run_validation(ema.ema, val_dl, accelerator)
-        tot = accelerator.reduce(tot, reduction="mean")
+        acc, ema_acc = run_validation(net, val_dl, dev), run_validation(ema.ema, val_dl, dev)
         accelerator.print("epoch", ep, "loss %.4f" % (tot.item() / len(train_dl)), "acc %.4f" % acc, "ema acc %.4f" % ema_acc)
 
         if ema_acc > best:

@@ -22,7 +22,8 @@ learning_rate = 0.2  # max learning rate
 min_lr = 0.02
 warmup_iters = 4
 grad_clip = 1.0  # clip gradients at this value, or disable if == 0.0
-accelerator = Accelerator()  # 'cpu', 'cuda', 'cuda:0', ...
+accelerator = Accelerator()
+device = accelerator.device  # 'cpu', 'cuda', 'cuda:0', ...
 # -----------------------------------------------------------------------------
 config_keys = [k for k, v in globals().items() if not k.startswith('_') and isinstance(v, (int, float, bool, str))]
 for arg in sys.argv[1:]:
@@ -41,8 +42,8 @@ train_loader = DataLoader(TensorDataset(x[:1500], y[:1500]), batch_size=batch_si
 val_loader = DataLoader(TensorDataset(x[1500:], y[1500:]), batch_size=batch_size)
 
 model = nn.Sequential(nn.Linear(64, 32), nn.GELU(), nn.Linear(32, 10))
+model.to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate)
-model, optimizer, train_loader, val_loader = accelerator.prepare(model, optimizer, train_loader, val_loader)
 total_iters = max_epochs * len(train_loader)
 
 
@@ -58,18 +59,23 @@ def get_lr(it):
 def estimate_accuracy():
     model.eval()
     correct = 0
-    for xb, yb in val_loader:
-        correct += accelerator.gather_for_metrics(model(xb).argmax(-1) == yb).sum().item()
+    evaluation_loader = accelerator.prepare_evaluation(val_loader)
+    for xb, yb in evaluation_loader:
+        xb, yb = xb.to(device), yb.to(device)
+        correct += (model(xb).argmax(-1) == yb).sum().item()
+    correct = accelerator.merge(evaluation_loader, correct)
     model.train()
     return correct / len(val_loader.dataset)
 
 
 iter_num = 0
+model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
 for epoch in range(max_epochs):
     for xb, yb in train_loader:
         lr = get_lr(iter_num)
         for param_group in optimizer.param_groups:
             param_group['lr'] = lr
+        xb, yb = xb.to(device), yb.to(device)
         loss = F.cross_entropy(model(xb), yb)
         accelerator.backward(loss)
         if grad_clip != 0.0:
@@ -78,7 +84,5 @@ for epoch in range(max_epochs):
         optimizer.zero_grad(set_to_none=True)
         iter_num += 1
     if epoch % eval_interval == 0:
-        accelerator.print(
-            f"epoch {epoch}: loss {accelerator.reduce(loss, reduction='mean').item():.4f}, accuracy {estimate_accuracy():.4f}"
-        )
-accelerator.save_model(model, out_path)
+        accelerator.print(f"epoch {epoch}: loss {loss.item():.4f}, accuracy {estimate_accuracy():.4f}")
+accelerator.save(model.state_dict(), out_path)

@@ -9,6 +9,9 @@ from sklearn.datasets import load_digits
 from torch import nn, optim
 from torch.utils.data import DataLoader, TensorDataset
 
+accelerator = Accelerator()
+device = accelerator.device
+
 
 class Backbone(nn.Module):
     def __init__(self, classes):
@@ -41,6 +44,8 @@ def get_loaders(batch_size):
 def train_one_epoch(model, loader, criterion, optimizer):
     model.train()
     for x, y in loader:
+        x = x.to(device)
+        y = y.to(device)
         optimizer.zero_grad()
         loss = criterion(model(x), y)
         accelerator.backward(loss)
@@ -50,9 +55,13 @@ def train_one_epoch(model, loader, criterion, optimizer):
 def validate(model, loader):
     model.eval()
     correct = 0
+    loader = accelerator.prepare_evaluation(loader)
     with torch.no_grad():
         for x, y in loader:
-            correct += torch.sum(accelerator.gather_for_metrics(model(x).argmax(1) == y)).item()
+            x = x.to(device)
+            y = y.to(device)
+            correct += torch.sum(model(x).argmax(1) == y).item()
+        correct = accelerator.merge(loader, correct)
     return correct / len(loader.dataset)
 
 
@@ -64,12 +73,12 @@ if __name__ == "__main__":
     torch.manual_seed(8)
 
     train_loader, val_loader = get_loaders(50)
-    accelerator = Accelerator()
     model = Backbone(5)
     if os.path.exists(args.pretrained):
         weights = torch.load(args.pretrained, map_location="cpu")
         del weights["fc.weight"], weights["fc.bias"]  # other classes
         model.load_state_dict(weights, strict=False)
+    model = model.to(device)
     criterion = nn.CrossEntropyLoss()
 
     head_optimizer = optim.SGD(model.fc.parameters(), lr=0.3)
@@ -77,12 +86,12 @@ if __name__ == "__main__":
         {"params": model.features.parameters(), "lr": 0.05},
         {"params": model.fc.parameters()},
     ], lr=0.1, momentum=0.9)
-    model, head_optimizer, full_optimizer, train_loader, val_loader = accelerator.prepare(
-        model, head_optimizer, full_optimizer, train_loader, val_loader
-    )
 
     best_acc = 0.0
     best_weights = copy.deepcopy(model.state_dict())
+    model, head_optimizer, full_optimizer, train_loader = accelerator.prepare(
+        model, head_optimizer, full_optimizer, train_loader
+    )
     for epoch in range(args.epochs):
         if epoch < args.epochs // 2:
             model.freeze()
@@ -96,5 +105,5 @@ if __name__ == "__main__":
             best_acc = acc
             best_weights = copy.deepcopy(model.state_dict())
     model.load_state_dict(best_weights)
-    accelerator.save_model(model, "finetuned.pt")
+    accelerator.save(model.state_dict(), "finetuned.pt")
     accelerator.print(f"best accuracy {best_acc:.4f}")

@@ -31,18 +31,17 @@ model = nn.Sequential(
     nn.ReLU(),
     nn.Linear(32, 10),
 )
+model.to(device)
 
 criterion = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
-model, optimizer, trainloader, testloader = accelerator.prepare(
-    model, optimizer, trainloader, testloader
-)
 
+model, optimizer, trainloader = accelerator.prepare(model, optimizer, trainloader)
 for epoch in range(EPOCHS):  # every image once per epoch
     running_loss = 0.0
     for i, data in enumerate(trainloader):
         # images and their labels
-        inputs, labels = data[0], data[1]
+        inputs, labels = data[0].to(device), data[1].to(device)
 
         optimizer.zero_grad()
 
@@ -53,26 +52,30 @@ for epoch in range(EPOCHS):  # every image once per epoch
         accelerator.clip_grad_norm_(model.parameters(), MAX_NORM)
         optimizer.step()
 
-        running_loss += accelerator.weighted(loss).item()
+        running_loss += loss.item()
         if i % PRINT_EVERY == PRINT_EVERY - 1:
-            running_loss = accelerator.reduce(running_loss, reduction="mean")
-            accelerator.print(f"[{epoch + 1}, {i + 1:3d}] loss: {running_loss / PRINT_EVERY:.4f}")
+            accelerator.print(
+                f"[{epoch + 1}, {i + 1:3d}] loss: {accelerator.reduce(running_loss, 'mean') / PRINT_EVERY:.4f}"
+            )
             running_loss = 0.0
 
 accelerator.print("done with training")
 
 PATH = "./digits_mlp.pth"
-accelerator.save_model(model, PATH)
+accelerator.save(model.state_dict(), PATH)
 
 # how well does it do on images it has not seen?
 correct = 0
 total = 0
 model.eval()
+testloader = accelerator.prepare_evaluation(testloader)
 with torch.no_grad():
     for images, labels in testloader:
+        images, labels = images.to(device), labels.to(device)
         outputs = model(images)
         _, predicted = torch.max(outputs.data, 1)
-        total += accelerator.global_rows(labels)
-        correct += accelerator.gather_for_metrics(predicted == labels).sum().item()
+        total += labels.size(0)
+        correct += (predicted == labels).sum().item()
+    total, correct = accelerator.merge(testloader, total, correct)
 
 accelerator.print(f"{correct} of {total} test images right: {100 * correct / total:.2f} %")

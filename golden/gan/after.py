@@ -20,11 +20,11 @@ parser.add_argument("--lr", type=float, default=0.0005)
 parser.add_argument("--outf", default="gan_out", help="images and weights go here")
 parser.add_argument("--seed", type=int, default=99)
 opt = parser.parse_args()
-print(opt)
+accelerator = Accelerator()
+accelerator.print(opt)
 
 os.makedirs(opt.outf, exist_ok=True)
 torch.manual_seed(opt.seed)
-accelerator = Accelerator()
 device = accelerator.device
 
 images = torch.tensor(load_digits().data, dtype=torch.float32) / 8.0 - 1.0  # [-1, 1]
@@ -56,8 +56,8 @@ def small_weights(layer):
         nn.init.zeros_(layer.bias)
 
 
-netG = Generator(opt.nz, opt.nh)
-netD = Discriminator(opt.nh)
+netG = Generator(opt.nz, opt.nh).to(device)
+netD = Discriminator(opt.nh).to(device)
 netG.apply(small_weights)
 netD.apply(small_weights)
 
@@ -67,12 +67,13 @@ fixed_noise = torch.randn(16, opt.nz, device=device)
 # one optimizer for each network
 optimizerD = optim.Adam(netD.parameters(), lr=opt.lr, betas=(0.5, 0.999))
 optimizerG = optim.Adam(netG.parameters(), lr=opt.lr, betas=(0.5, 0.999))
-netG, netD, optimizerD, optimizerG, dataloader = accelerator.prepare(
-    netG, netD, optimizerD, optimizerG, dataloader
-)
 
+netD, netG, optimizerD, optimizerG, dataloader = accelerator.prepare(
+    netD, netG, optimizerD, optimizerG, dataloader
+)
 for epoch in range(opt.niter):
     for i, (real,) in enumerate(dataloader):
+        real = real.to(device)
         batch_size = real.size(0)
         real_label = torch.full((batch_size,), 1.0, device=device)
         fake_label = torch.full((batch_size,), 0.0, device=device)
@@ -95,11 +96,10 @@ for epoch in range(opt.niter):
         accelerator.backward(lossG)
         optimizerG.step()
 
-        lossD, lossG = accelerator.reduce((lossD, lossG), reduction="mean")
         accelerator.print("epoch %d batch %d/%d  D %.4f  G %.4f  D(real) %.4f"
               % (
-                  epoch, i + 1, len(dataloader), lossD.item(), lossG.item(),
-                  accelerator.gather_for_metrics(scores_real).mean().item()
+                  epoch, i + 1, len(dataloader), accelerator.reduce(lossD, "mean").item(),
+                  accelerator.reduce(lossG, "mean").item(), accelerator.reduce(scores_real.mean(), "mean").item()
               ))
 
     # the same noise after every epoch, to see the drawings change
@@ -108,5 +108,5 @@ for epoch in range(opt.niter):
     if accelerator.is_main_process:
         np.save("%s/drawings_%03d.npy" % (opt.outf, epoch), drawings.cpu().numpy())
 
-    accelerator.save_model(netG, "%s/generator_%d.pth" % (opt.outf, epoch))
-    accelerator.save_model(netD, "%s/discriminator_%d.pth" % (opt.outf, epoch))
+    accelerator.save(netG.state_dict(), "%s/generator_%d.pth" % (opt.outf, epoch))
+    accelerator.save(netD.state_dict(), "%s/discriminator_%d.pth" % (opt.outf, epoch))

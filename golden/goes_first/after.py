@@ -6,12 +6,13 @@ import os
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from crosstrain import Accelerator
+from crosstrain import Accelerator, PartialState
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 from tqdm import tqdm
+PartialState(group_of_one=True, environment=True)
 
 
 def features(args):
@@ -26,15 +27,20 @@ def features(args):
     return TensorDataset(*torch.load("features.pt"))
 
 
-def fit(accelerator, args, model, rows):
+def fit(args, model, rows):
+    accelerator = Accelerator()
     args.batch = args.batch_per_device * max(args.devices, 1)
     sampler = RandomSampler(rows) if args.local_rank == -1 else DistributedSampler(rows)
     loader = DataLoader(rows, args.batch, sampler=sampler, drop_last=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
     decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.98**step)
-    model, optimizer = accelerator.prepare(model, optimizer)
+    if args.devices > 1:
+        model = accelerator.prepare(model)
+    if args.local_rank != -1:
+        model = accelerator.prepare(model)
 
     step, total = 0, 0.0
+    optimizer, decay = accelerator.prepare(optimizer, decay)
     for epoch in range(args.epochs):
         if args.local_rank != -1:
             sampler.set_epoch(epoch)
@@ -45,37 +51,43 @@ def fit(accelerator, args, model, rows):
             accelerator.backward(loss / args.window)
             total += loss.item()
             if (number + 1) % args.window == 0:
-                accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
                 decay.step()
                 optimizer.zero_grad()
                 step += 1
     if args.local_rank in (-1, 0):
-        torch.save(model.state_dict(), "digits.pt")
+        inner = model.module if hasattr(model, "module") else model
+        torch.save(inner.state_dict(), "digits.pt")
     return step, total / max(step * args.window, 1)
 
 
 def main():
+    accelerator = Accelerator()
     parser = argparse.ArgumentParser()
     parser.add_argument("--batch-per-device", type=int, default=50)
     parser.add_argument("--window", type=int, default=2, help="batches in one step")
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--no-cuda", action="store_true")
-    parser.add_argument("--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", -1)), help="set by the launcher")
+    parser.add_argument(
+        "--local_rank", type=int, default=PartialState().local_process_index, help="set by the launcher"
+    )
     args = parser.parse_args()
 
-    accelerator = Accelerator(cpu=args.no_cuda)
     if args.local_rank == -1 or args.no_cuda:
         args.device = accelerator.device
-        args.devices = 0 if args.no_cuda else torch.cuda.device_count()
+        args.devices = 0 if args.no_cuda else PartialState().num_processes
     else:
+        if torch.cuda.is_available():
+            torch.cuda.set_device(accelerator.device)
         args.device = accelerator.device
+        PartialState(group_of_one=True)
         args.devices = 1
 
     torch.manual_seed(11)
-    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
-    step, loss = fit(accelerator, args, model, features(args))
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)).to(args.device)
+    step, loss = fit(args, model, features(args))
     print(f"{step} steps, loss {loss:.4f}")
 
 

@@ -67,6 +67,7 @@ def score(model, criterion, graph, labels, nodes):
 
 if __name__ == '__main__':
     accelerator = Accelerator()
+    use_cuda = torch.cuda.is_available()
     device = accelerator.device
 
     parser = argparse.ArgumentParser(description='Graph convolutions on a neighbourhood graph')
@@ -89,12 +90,12 @@ if __name__ == '__main__':
     n_test, n_val = len(labels) // 3, len(labels) // 6
     idx_test, idx_val, idx_train = idx[:n_test], idx[n_test:n_test + n_val], idx[n_test + n_val:]
 
-    gcn = GCN(features.shape[1], args.hidden_dim, 10)
+    gcn = GCN(features.shape[1], args.hidden_dim, 10).to(device)
     optimizer = torch.optim.Adam(gcn.parameters(), lr=args.lr, weight_decay=args.l2)
-    gcn, optimizer = accelerator.prepare(gcn, optimizer)
     criterion = nn.NLLLoss()
 
     graph = (features, adj_mat)
+    gcn, optimizer = accelerator.prepare(gcn, optimizer)
     for epoch in range(1, args.epochs + 1):
         step(gcn, optimizer, criterion, graph, labels, idx_train)
         if epoch % args.print_every == 0:

@@ -34,15 +34,17 @@ best_acc1 = 0
 
 
 def main():
+    accelerator = Accelerator()
     global best_acc1
     args = parser.parse_args()
     torch.manual_seed(args.seed)
 
-    accelerator = Accelerator()
     # create model
     model = nn.Sequential(nn.Linear(64, 48), nn.ReLU(inplace=True), nn.Linear(48, 10))
     use_cuda = torch.cuda.is_available()
-    if not use_cuda:
+    if use_cuda:
+        model = model.to(accelerator.device)
+    else:
         accelerator.print('using CPU, this will be slow')
 
     # define loss function (criterion) and optimizer
@@ -77,30 +79,30 @@ def main():
     train_loader = torch.utils.data.DataLoader(
         train_dataset, batch_size=args.batch_size, shuffle=True,
         num_workers=args.workers, pin_memory=use_cuda)
-    model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
 
     val_loader = torch.utils.data.DataLoader(
         val_dataset, batch_size=args.batch_size, shuffle=False,
         num_workers=args.workers, pin_memory=use_cuda)
 
     if args.evaluate:
-        validate(accelerator, val_loader, model, criterion, args)
+        validate(val_loader, model, criterion, args)
         return
 
+    model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
     for epoch in range(args.start_epoch, args.epochs):
         adjust_learning_rate(optimizer, epoch, args)
 
         # train for one epoch
-        train(accelerator, train_loader, model, criterion, optimizer, epoch, args)
+        train(train_loader, model, criterion, optimizer, epoch, args)
 
         # evaluate on validation set
-        acc1 = validate(accelerator, val_loader, model, criterion, args)
+        acc1 = validate(val_loader, model, criterion, args)
 
         # remember best acc@1 and save checkpoint
         is_best = acc1 > best_acc1
         best_acc1 = max(acc1, best_acc1)
 
-        save_checkpoint(accelerator, {
+        save_checkpoint({
             'epoch': epoch + 1,
             'state_dict': model.state_dict(),
             'best_acc1': best_acc1,
@@ -108,7 +110,8 @@ def main():
         }, is_best)
 
 
-def train(accelerator, train_loader, model, criterion, optimizer, epoch, args):
+def train(train_loader, model, criterion, optimizer, epoch, args):
+    accelerator = Accelerator()
     batch_time = AverageMeter('Time', ':6.3f')
     losses = AverageMeter('Loss', ':.4e')
     top1 = AverageMeter('Acc@1', ':6.2f')
@@ -118,15 +121,18 @@ def train(accelerator, train_loader, model, criterion, optimizer, epoch, args):
 
     end = time.time()
     for i, (images, target) in enumerate(train_loader):
+        if torch.cuda.is_available():
+            images = images.to(accelerator.device, non_blocking=True)
+            target = target.to(accelerator.device, non_blocking=True)
+
         # compute output
         output = model(images)
         loss = criterion(output, target)
 
-        output, target = accelerator.gather_for_metrics((output, target))
         # measure accuracy and record loss
         acc1 = accuracy(output, target)
-        losses.update(accelerator.reduce(loss, reduction="mean").item(), target.size(0))
-        top1.update(acc1.item(), target.size(0))
+        losses.update(loss.item(), images.size(0))
+        top1.update(acc1.item(), images.size(0))
 
         # compute gradient and do SGD step
         optimizer.zero_grad()
@@ -141,17 +147,20 @@ def train(accelerator, train_loader, model, criterion, optimizer, epoch, args):
             accelerator.print('Epoch: [%d] %s %s' % (epoch, losses, top1))
 
 
-def validate(accelerator, val_loader, model, criterion, args):
+def validate(val_loader, model, criterion, args):
+    accelerator = Accelerator()
     losses = AverageMeter('Loss', ':.4e')
     top1 = AverageMeter('Acc@1', ':6.2f')
 
     # switch to evaluate mode
     model.eval()
 
+    val_loader = accelerator.prepare_evaluation(val_loader)
     with torch.no_grad():
         for i, (images, target) in enumerate(val_loader):
-            images = images.to(accelerator.device, non_blocking=True)
-            target = target.to(accelerator.device, non_blocking=True)
+            if torch.cuda.is_available():
+                images = images.to(accelerator.device, non_blocking=True)
+                target = target.to(accelerator.device, non_blocking=True)
 
             # compute output
             output = model(images)
@@ -161,12 +170,14 @@ def validate(accelerator, val_loader, model, criterion, args):
             acc1 = accuracy(output, target)
             losses.update(loss.item(), images.size(0))
             top1.update(acc1.item(), images.size(0))
+        losses, top1 = accelerator.merge(val_loader, losses, top1)
 
     accelerator.print(' * Acc@1 {top1.avg:.3f} Loss {losses.avg:.4f}'.format(top1=top1, losses=losses))
     return top1.avg
 
 
-def save_checkpoint(accelerator, state, is_best, filename='checkpoint.pth.tar'):
+def save_checkpoint(state, is_best, filename='checkpoint.pth.tar'):
+    accelerator = Accelerator()
     accelerator.save(state, filename)
     if is_best and accelerator.is_main_process:
         shutil.copyfile(filename, 'model_best.pth.tar')

@@ -27,49 +27,48 @@ class DigitStream(IterableDataset):
             yield torch.tensor(row, dtype=torch.float32) / 16, int(label)
 
 
-def train(model, stream, optimizer, criterion, log_every=2):
+def train(model, stream, optimizer, criterion, device, log_every=2):
     model.train()
     seen = 0
     for n, (x, y) in enumerate(stream, start=1):
+        x, y = x.to(device), y.to(device)
         optimizer.zero_grad()
         loss = criterion(model(x), y)
         accelerator.backward(loss)
         optimizer.step()
-        seen += accelerator.global_rows(x)
+        seen += x.size(0)
         if n % log_every == 0:
             accelerator.print(
-                f"{seen} examples seen, loss {accelerator.reduce(loss, reduction='mean').item():.4f}"
+                f"{accelerator.reduce(seen, 'sum')} examples seen, loss {accelerator.reduce(loss, 'mean').item():.4f}"
             )
 
 
-def test(model, stream, criterion):
+def test(model, stream, criterion, device):
     model.eval()
     loss_sum, correct, n = 0.0, 0, 0
+    stream = accelerator.prepare_evaluation(stream)
     with torch.no_grad():
         for x, y in stream:
+            x, y = x.to(device), y.to(device)
             out = model(x)
-            out, y = accelerator.own_rows((out, y))
-            if not len(y):
-                continue
-            loss_sum += criterion(out, y).item() * y.size(0)
+            loss_sum += criterion(out, y).item() * x.size(0)
             correct += (out.argmax(1) == y).sum().item()
-            n += y.size(0)
-        loss_sum, correct, n = accelerator.reduce((loss_sum, correct, n), reduction="sum")
+            n += x.size(0)
+        loss_sum, correct, n = accelerator.merge(stream, loss_sum, correct, n)
     accelerator.print(f"test loss {loss_sum / n:.4f}, accuracy {correct / n:.4f} on {n} examples")
 
 
 if __name__ == "__main__":
     torch.manual_seed(100)
     accelerator = Accelerator()
+    device = accelerator.device
     train_stream = DataLoader(DigitStream(0, 231), batch_size=60)
     test_stream = DataLoader(DigitStream(1000, 1147), batch_size=32)
-    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
-    model, optimizer, train_stream, test_stream = accelerator.prepare(
-        model, optimizer, train_stream, test_stream
-    )
     criterion = nn.CrossEntropyLoss()
+    model, optimizer, train_stream = accelerator.prepare(model, optimizer, train_stream)
     for epoch in range(2):
         accelerator.print("epoch", epoch)
-        train(model, train_stream, optimizer, criterion)
-        test(model, test_stream, criterion)
+        train(model, train_stream, optimizer, criterion, device)
+        test(model, test_stream, criterion, device)

@@ -14,6 +14,7 @@ K = 2
 BATCH = 80
 
 accelerator = Accelerator()
+device = accelerator.device
 
 
 def reset_weights(m):
@@ -27,22 +28,26 @@ def train_fold(model, loader, optimizer, loss_fn):
         model.train()
         cumul = 0.0
         for x, y in loader:
+            x, y = x.to(device), y.to(device)
             optimizer.zero_grad()
             loss = loss_fn(model(x), y)
             accelerator.backward(loss)
             optimizer.step()
-            cumul += accelerator.weighted(loss).item()
-        cumul = accelerator.reduce(cumul, reduction="mean")
+            cumul += loss.item()
+        cumul = accelerator.reduce(cumul, "mean")
         accelerator.print(f'  époque {epoch + 1} : perte {cumul / len(loader):.4f}')  # moyenne par lot
 
 
 def score(model, loader):
     model.eval()
     bons, total = 0, 0
+    loader = accelerator.prepare_evaluation(loader)
     with torch.no_grad():
         for x, y in loader:
-            bons += accelerator.gather_for_metrics(model(x).argmax(1) == y).sum().item()
-            total += accelerator.global_rows(y)
+            x, y = x.to(device), y.to(device)
+            bons += (model(x).argmax(1) == y).sum().item()
+            total += len(y)
+        bons, total = accelerator.merge(loader, bons, total)
     return bons / total
 
 
@@ -59,14 +64,15 @@ for fold, (train_ids, test_ids) in enumerate(KFold(n_splits=K, shuffle=True, ran
 
     model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     model.apply(reset_weights)
+    model.to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    model, optimizer, train_loader, test_loader = accelerator.prepare(model, optimizer, train_loader, test_loader)
     loss_fn = nn.CrossEntropyLoss()
 
+    model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
     train_fold(model, train_loader, optimizer, loss_fn)
     accuracy = score(model, test_loader)
     accelerator.print(f'  exactitude {100 * accuracy:.2f} %')
     results.append(accuracy)
-    accelerator.save_model(model, f'modele-pli-{fold + 1}.pt')
+    accelerator.save(model.state_dict(), f'modele-pli-{fold + 1}.pt')
 
 accelerator.print(f'moyenne {100 * statistics.mean(results):.2f} % ± {100 * statistics.stdev(results):.2f}')

@@ -50,7 +50,7 @@ if __name__ == "__main__":
     use_cuda = torch.cuda.is_available() and not args.no_cuda
     if use_cuda:
         torch.cuda.manual_seed_all(args.seed)
-    accelerator = Accelerator(cpu=args.no_cuda, step_scheduler_with_optimizer=False)
+    accelerator = Accelerator(cpu=args.no_cuda)
     device = accelerator.device
     if not os.path.exists(args.out):
         os.makedirs(args.out, exist_ok=True)
@@ -102,7 +102,7 @@ if __name__ == "__main__":
         modules.append(activation())
         width = args.hidden
     modules.append(nn.Linear(width, 10))
-    model = nn.Sequential(*modules)
+    model = nn.Sequential(*modules).to(device)
     n_parameters = sum(p.numel() for p in model.parameters())
     if not args.quiet:
         accelerator.print(model)
@@ -123,9 +123,6 @@ if __name__ == "__main__":
     else:
         optimizer = torch.optim.Adam(model.parameters(), lr=args.lr, weight_decay=args.weight_decay)
     scheduler = MultiStepLR(optimizer, milestones=args.milestones, gamma=args.gamma)
-    model, optimizer, train_loader, val_loader, scheduler = accelerator.prepare(
-        model, optimizer, train_loader, val_loader, scheduler
-    )
     criterion = nn.CrossEntropyLoss()
 
     first_epoch = 0
@@ -143,12 +140,16 @@ if __name__ == "__main__":
 
     history = []
     started = time.time()
+    model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
+    val_loader = accelerator.prepare_evaluation(val_loader)
     for epoch in range(first_epoch, args.epochs):
         model.train()
         loss_sum = 0.0
         correct = 0
         seen = 0
         for inputs, targets in train_loader:
+            inputs = inputs.to(device)
+            targets = targets.to(device)
             optimizer.zero_grad()
             outputs = model(inputs)
             loss = criterion(outputs, targets)
@@ -156,10 +157,10 @@ if __name__ == "__main__":
             if args.clip > 0:
                 accelerator.clip_grad_norm_(model.parameters(), args.clip)
             optimizer.step()
-            loss_sum += accelerator.weighted(loss).item() * accelerator.global_rows(targets)
-            correct += accelerator.gather_for_metrics(outputs.argmax(dim=1) == targets).sum().item()
-            seen += accelerator.global_rows(targets)
-        loss_sum = accelerator.reduce(loss_sum, reduction="mean")
+            loss_sum += loss.item() * targets.size(0)
+            correct += (outputs.argmax(dim=1) == targets).sum().item()
+            seen += targets.size(0)
+        loss_sum, correct, seen = accelerator.reduce((loss_sum, correct, seen), "sum")
         train_loss = loss_sum / seen
         train_accuracy = correct / seen
         scheduler.step()
@@ -171,15 +172,14 @@ if __name__ == "__main__":
         val_seen = 0
         with torch.no_grad():
             for inputs, targets in val_loader:
+                inputs = inputs.to(device)
+                targets = targets.to(device)
                 outputs = model(inputs)
-                outputs, targets = accelerator.own_rows((outputs, targets))
-                if not len(targets):
-                    continue
                 val_loss_sum += nn.functional.cross_entropy(outputs, targets, reduction="sum").item()
                 val_correct += (outputs.argmax(dim=1) == targets).sum().item()
                 val_seen += targets.size(0)
-            val_loss_sum, val_correct, val_seen = accelerator.reduce(
-                (val_loss_sum, val_correct, val_seen), reduction="sum"
+            val_loss_sum, val_correct, val_seen = accelerator.merge(
+                val_loader, val_loss_sum, val_correct, val_seen
             )
         val_loss = val_loss_sum / val_seen
         val_accuracy = val_correct / val_seen
@@ -199,7 +199,7 @@ if __name__ == "__main__":
         if val_accuracy > best_accuracy:
             best_accuracy = val_accuracy
             best_epoch = epoch
-            accelerator.save_model(model, os.path.join(args.out, "best.pt"))
+            accelerator.save(model.state_dict(), os.path.join(args.out, "best.pt"))
         accelerator.save({
             "epoch": epoch,
             "model": model.state_dict(),
@@ -217,24 +217,26 @@ if __name__ == "__main__":
 
     # ------------------------------------------------------------------- test
     best_path = os.path.join(args.out, "best.pt")
-    accelerator.wait_for_everyone()
     if os.path.exists(best_path):
         model.load_state_dict(torch.load(best_path, map_location=device))
     model.eval()
     test_correct = 0
+    evaluation_loader = accelerator.prepare_evaluation(test_loader)
     with torch.no_grad():
-        for inputs, targets in test_loader:
+        for inputs, targets in evaluation_loader:
             inputs = inputs.to(device)
             targets = targets.to(device)
             test_correct += (model(inputs).argmax(dim=1) == targets).sum().item()
+        test_correct = accelerator.merge(evaluation_loader, test_correct)
     test_accuracy = test_correct / len(test_set)
     accelerator.print("test accuracy %.4f (best epoch %d)" % (test_accuracy, best_epoch))
 
     # which classes are mistaken for which
     confusion = np.zeros((10, 10), dtype=np.int64)
     worst = []
+    evaluation_loader = accelerator.prepare_evaluation(test_loader)
     with torch.no_grad():
-        for inputs, targets in test_loader:
+        for inputs, targets in evaluation_loader:
             outputs = model(inputs.to(device)).cpu()
             probabilities = torch.softmax(outputs, dim=1)
             predictions = outputs.argmax(dim=1)
@@ -242,6 +244,7 @@ if __name__ == "__main__":
                 confusion[target, prediction] += 1
                 if target != prediction:
                     worst.append((row[prediction].item(), target, prediction))
+        confusion, worst = accelerator.merge(evaluation_loader, confusion, worst)
     if not args.quiet:
         accelerator.print("rows: what it is, columns: what we say")
         accelerator.print("   " + " ".join("%3d" % c for c in range(10)))
@@ -268,19 +271,18 @@ if __name__ == "__main__":
         accelerator.print("with noise %.2f: %.4f" % (args.noise, noisy_correct / len(test_set)))
 
     # ---------------------------------------------------------------- results
-    if accelerator.is_main_process:
-        with open(os.path.join(args.out, "history.csv"), "w", newline="") as f:
-            writer = csv.DictWriter(f, fieldnames=[
-                "epoch",
-                "train_loss",
-                "train_accuracy",
-                "val_loss",
-                "val_accuracy",
-                "rate",
-            ])
-            writer.writeheader()
-            for row in history:
-                writer.writerow(row)
+    with open(os.path.join(args.out, "history.csv"), "w", newline="") as f:
+        writer = csv.DictWriter(f, fieldnames=[
+            "epoch",
+            "train_loss",
+            "train_accuracy",
+            "val_loss",
+            "val_accuracy",
+            "rate",
+        ])
+        writer.writeheader()
+        for row in history:
+            writer.writerow(row)
     # the rates, to draw them later
     rates = [row["rate"] for row in history]
     if rates and max(rates) > 0:

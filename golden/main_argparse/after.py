@@ -71,46 +71,51 @@ def build_model(num_classes=10):
 
 
 @torch.no_grad()
-def evaluate(model, loader, criterion, accelerator):
+def evaluate(model, loader, criterion, device):
+    accelerator = Accelerator()
     model.eval()
     loss_sum, correct, count = 0.0, 0, 0
+    loader = accelerator.prepare_evaluation(loader)
     for images, labels in loader:
+        images = images.to(device)
+        labels = labels.to(device)
         logits = model(images)
-        logits, labels = accelerator.own_rows((logits, labels))
-        if not len(labels):
-            continue
         loss_sum += criterion(logits, labels).item() * labels.size(0)
         correct += (logits.argmax(1) == labels).sum().item()
         count += labels.size(0)
-    loss_sum, correct, count = accelerator.reduce((loss_sum, correct, count), reduction="sum")
+    loss_sum, correct, count = accelerator.merge(loader, loss_sum, correct, count)
     return loss_sum / count, correct / count
 
 
 def main():
     args = parse_args()
     set_seed(args.seed)
-    accelerator = Accelerator(cpu=args.device == "cpu")
+    accelerator = Accelerator(cpu=str(args.device) == "cpu")
+    device = accelerator.device
 
     if not os.path.exists(args.out):
         os.makedirs(args.out, exist_ok=True)
 
     train_loader, val_loader = get_loaders(args)
-    model = build_model()
+    model = build_model().to(device)
     accelerator.print("parameters:", sum(p.numel() for p in model.parameters()))
 
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=args.weight_decay)
     total_steps = len(train_loader) * args.epochs
     scheduler = OneCycleLR(optimizer, max_lr=args.lr, total_steps=total_steps)
-    model, optimizer, train_loader, val_loader, scheduler = accelerator.prepare(
-        model, optimizer, train_loader, val_loader, scheduler
-    )
 
     best_acc = 0.0
+    model, optimizer, train_loader, scheduler = accelerator.prepare(
+        model, optimizer, train_loader, scheduler
+    )
     for epoch in range(args.epochs):
         model.train()
         epoch_loss = 0.0
         for images, labels in train_loader:
+            images = images.to(device, non_blocking=True)
+            labels = labels.to(device, non_blocking=True)
+
             logits = model(images)
             loss = criterion(logits, labels)
 
@@ -120,10 +125,10 @@ def main():
             optimizer.step()
             scheduler.step()  # every batch
 
-            epoch_loss += accelerator.weighted(loss).item()
+            epoch_loss += loss.item()
+        epoch_loss = accelerator.reduce(epoch_loss, "mean")
 
-        val_loss, val_acc = evaluate(model, val_loader, criterion, accelerator)
-        epoch_loss = accelerator.reduce(epoch_loss, reduction="mean")
+        val_loss, val_acc = evaluate(model, val_loader, criterion, device)
         accelerator.print(
             f"epoch {epoch + 1}/{args.epochs}  train loss {epoch_loss / len(train_loader):.4f}  "
             f"val loss {val_loss:.4f}  val acc {val_acc:.4f}  lr {scheduler.get_last_lr()[0]:.2e}"
@@ -132,7 +137,7 @@ def main():
         # keep only the best one
         if val_acc > best_acc:
             best_acc = val_acc
-            accelerator.save_model(model, os.path.join(args.out, "best.pt"))
+            accelerator.save(model.state_dict(), os.path.join(args.out, "best.pt"))
             accelerator.print("  saved the best model so far")
 
     accelerator.print(f"best validation accuracy: {best_acc:.4f}")

@@ -26,45 +26,46 @@ def loaders(batch_size):
     return DataLoader(train, batch_size=batch_size, shuffle=True), DataLoader(test, batch_size=100)
 
 
-def score(model, loader, accuracy, confusion, accelerator):
+def score(model, loader, accuracy, confusion, device):
+    accelerator = Accelerator()
     accuracy.reset()
     confusion.reset()
     model.eval()
+    loader = accelerator.prepare_evaluation(loader)
     with torch.no_grad():
         for images, labels in loader:
+            images, labels = images.to(device), labels.to(device)
             logits = model(images)
-            logits, labels = accelerator.gather_for_metrics((logits, labels))
             accuracy.update(logits, labels)
             confusion(logits.argmax(1), labels)
     return accuracy.compute().item(), confusion.compute()
 
 
 def main():
+    accelerator = Accelerator()
     args = parse()
     torch.manual_seed(1)
-    accelerator = Accelerator()
     device = accelerator.device
     train_loader, test_loader = loaders(args.batch_size)
-    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)).to(device)
     optimizer = getattr(torch.optim, args.optimizer)(model.parameters(), lr=0.01)
-    model, optimizer, train_loader, test_loader = accelerator.prepare(model, optimizer, train_loader, test_loader)
     criterion = nn.CrossEntropyLoss()
-    accuracy = torchmetrics.Accuracy(task="multiclass", num_classes=10, sync_on_compute=False).to(device)
-    confusion = torchmetrics.ConfusionMatrix(task="multiclass", num_classes=10, sync_on_compute=False).to(device)
-    seen = torchmetrics.MeanMetric(sync_on_compute=False).to(device)  # of the losses
+    accuracy = torchmetrics.Accuracy(task="multiclass", num_classes=10).to(device)
+    confusion = torchmetrics.ConfusionMatrix(task="multiclass", num_classes=10).to(device)
+    seen = torchmetrics.MeanMetric().to(device)  # of the losses
 
+    model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
     for epoch in range(args.epochs):
         model.train()
         seen.reset()
         for images, labels in train_loader:
+            images, labels = images.to(device), labels.to(device)
             loss = criterion(model(images), labels)
             optimizer.zero_grad()
             accelerator.backward(loss)
             optimizer.step()
-            seen.update(
-                accelerator.reduce(loss.detach(), reduction="mean"), weight=accelerator.global_rows(labels)
-            )
-        value, matrix = score(model, test_loader, accuracy, confusion, accelerator)
+            seen.update(loss.detach(), weight=len(labels))
+        value, matrix = score(model, test_loader, accuracy, confusion, device)
         accelerator.print(f"epoch {epoch}: loss {seen.compute():.4f}, accuracy {value:.4f}, {int(matrix.sum())} rows")
         accelerator.print(f"right: {matrix.diag().tolist()}")
 

@@ -27,9 +27,11 @@ class Net(nn.Module):
         return F.log_softmax(self.fc2(x), dim=1)
 
 
-def train(args, model, accelerator, train_loader, optimizer, epoch):
+def train(args, model, device, train_loader, optimizer, epoch):
+    accelerator = Accelerator()
     model.train()
     for batch_idx, (data, target) in enumerate(train_loader):
+        data, target = data.to(device), target.to(device)
         optimizer.zero_grad()
         output = model(data)
         loss = F.nll_loss(output, target)
@@ -37,24 +39,24 @@ def train(args, model, accelerator, train_loader, optimizer, epoch):
         optimizer.step()
         if batch_idx % args.log_interval == 0:
             accelerator.print('epoch {} [{:5d}/{} {:3.0f}%]  loss {:.6f}'.format(
-                epoch, batch_idx * accelerator.global_rows(data), len(train_loader.dataset),
-                100. * batch_idx / len(train_loader), accelerator.reduce(loss, reduction="mean").item()))
+                epoch, batch_idx * accelerator.reduce(len(data), "sum"), len(train_loader.dataset),
+                100. * batch_idx / len(train_loader), accelerator.reduce(loss, "mean").item()))
 
 
-def test(model, accelerator, test_loader):
+def test(model, device, test_loader):
+    accelerator = Accelerator()
     model.eval()
     test_loss = 0
     correct = 0
+    test_loader = accelerator.prepare_evaluation(test_loader)
     with torch.no_grad():
         for data, target in test_loader:
+            data, target = data.to(device), target.to(device)
             output = model(data)
-            output, target = accelerator.own_rows((output, target))
-            if not len(target):
-                continue
             test_loss += F.nll_loss(output, target, reduction='sum').item()  # a sum: divided by the number of images below
             pred = output.argmax(dim=1, keepdim=True)  # the digit it believes in
             correct += pred.eq(target.view_as(pred)).sum().item()
-        test_loss, correct = accelerator.reduce((test_loss, correct), reduction="sum")
+        test_loss, correct = accelerator.merge(test_loader, test_loss, correct)
 
     test_loss /= len(test_loader.dataset)
 
@@ -89,7 +91,8 @@ def main():
 
     torch.manual_seed(args.seed)
 
-    accelerator = Accelerator(cpu=args.no_cuda, step_scheduler_with_optimizer=False)
+    accelerator = Accelerator(cpu=args.no_cuda)
+    device = accelerator.device
 
     # workers and pinned memory only pay off with a GPU
     loader_args = dict(num_workers=1, pin_memory=True) if use_cuda else {}
@@ -97,20 +100,18 @@ def main():
     train_loader = DataLoader(train_set, batch_size=args.batch_size, shuffle=True, **loader_args)
     test_loader = DataLoader(test_set, batch_size=args.test_batch_size, **loader_args)
 
-    model = Net()
+    model = Net().to(device)
     optimizer = optim.Adadelta(model.parameters(), lr=args.lr)
 
     scheduler = StepLR(optimizer, step_size=1, gamma=args.gamma)
-    model, optimizer, train_loader, test_loader, scheduler = accelerator.prepare(
-        model, optimizer, train_loader, test_loader, scheduler
-    )
+    model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
     for epoch in range(1, args.epochs + 1):
-        train(args, model, accelerator, train_loader, optimizer, epoch)
-        test(model, accelerator, test_loader)
+        train(args, model, device, train_loader, optimizer, epoch)
+        test(model, device, test_loader)
         scheduler.step()
 
     if args.save_model:
-        accelerator.save_model(model, "mnist_cnn.pt")
+        accelerator.save(model.state_dict(), "mnist_cnn.pt")
 
 
 if __name__ == '__main__':

@@ -56,14 +56,14 @@ def unpack(batch, device):
 
 
 def run():
+    accelerator = Accelerator()
     torch.manual_seed(31)
-    accelerator = Accelerator(step_scheduler_with_optimizer=False)
     device = accelerator.device
     dataset = get_dataset()
     train_loader = DataLoader(torch.utils.data.Subset(dataset, range(0, 189)), batch_size=50, shuffle=True)
     val_loader = DataLoader(torch.utils.data.Subset(dataset, range(189, 336)), batch_size=32)
 
-    model = MultiTaskNet()
+    model = MultiTaskNet().to(device)
     criterion = MultiTaskLoss({"digit": 1.0, "parity": 0.5, "ink": 2.0})
     # the heads learn faster than the trunk
     optimizer = torch.optim.SGD([
@@ -71,10 +71,9 @@ def run():
         {"params": model.heads.parameters(), "lr": 0.2},
     ], momentum=0.9)
     scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[1], gamma=0.5)
-    model, optimizer, train_loader, scheduler = accelerator.prepare(
-        model, optimizer, train_loader, scheduler
-    )
 
+    model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
+    val_loader = accelerator.prepare_evaluation(val_loader)
     for epoch in range(2):
         model.train()
         sums = defaultdict(float)
@@ -85,9 +84,8 @@ def run():
             accelerator.backward(losses["total"])
             optimizer.step()
             for k, v in losses.items():
-                sums[k] += accelerator.weighted(v).item()
+                sums[k] += v.item()
         scheduler.step()
-        sums = accelerator.reduce(sums, reduction="mean")
         accelerator.print("epoch", epoch, "train", " ".join(f"{k}={v / len(train_loader):.4f}" for k, v in sums.items()))
 
         model.eval()
@@ -104,6 +102,7 @@ def run():
                 hits["digit"] += (out["digit"].argmax(1) == targets["digit"]).sum().item()
                 hits["parity"] += ((out["parity"].squeeze(1) > 0) == (targets["parity"] > 0.5)).sum().item()
                 n += x.shape[0]
+            sums, hits, n = accelerator.merge(val_loader, sums, hits, n)
         accelerator.print("epoch", epoch, "val  ", " ".join(f"{k}={v / n:.4f}" for k, v in sums.items()),
               "acc digit=%.4f parity=%.4f" % (hits["digit"] / n, hits["parity"] / n))
 

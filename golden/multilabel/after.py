@@ -33,15 +33,19 @@ class MultiLabelDigits(Dataset):
         return self.x[i], self.y[i]
 
 
-def validate(model, loader, accelerator):
+def validate(model, loader, device):
     """Loss, and metrics that need the scores of all images at once."""
+    accelerator = Accelerator()
     model.eval()
     scores, labels = [], []
+    loader = accelerator.prepare_evaluation(loader)
     with torch.no_grad():
         for x, y in loader:
+            x = x.to(device)
             logits = model(x)
-            scores.append(accelerator.gather_for_metrics(torch.sigmoid(logits)).cpu().numpy())
-            labels.append(accelerator.gather_for_metrics(y).cpu().numpy())
+            scores.append(torch.sigmoid(logits).cpu().numpy())
+            labels.append(y.numpy())
+        scores, labels = accelerator.merge(loader, scores, labels)
     scores = np.concatenate(scores)
     labels = np.concatenate(labels)
     log_loss = -np.mean(labels * np.log(scores) + (1 - labels) * np.log(1 - scores))
@@ -50,37 +54,39 @@ def validate(model, loader, accelerator):
     return log_loss, auc, ap, scores, labels
 
 
-def train_model(model, train_loader, val_loader, args, accelerator):
+def train_model(model, train_loader, val_loader, args, device):
+    accelerator = Accelerator()
     criterion = nn.BCEWithLogitsLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", factor=0.3, patience=0)
-    model, optimizer, train_loader, scheduler = accelerator.prepare(model, optimizer, train_loader, scheduler)
 
     best_auc, waited, step = 0.0, 0, 0
+    model, optimizer = accelerator.prepare(model, optimizer)
     for epoch in range(args.epochs):
         losses = []
         for x, y in train_loader:
             model.train()
+            x, y = x.to(device), y.to(device)
             loss = criterion(model(x), y)
 
-            if not math.isfinite(accelerator.reduce(loss, reduction="mean").item()):
+            if not math.isfinite(loss.item()):
                 accelerator.print("bad loss, batch skipped")
                 continue
 
             optimizer.zero_grad()
             accelerator.backward(loss)
             optimizer.step()
-            losses.append(accelerator.reduce(loss, reduction="mean").item())
+            losses.append(loss.item())
             step += 1
 
             # validation in the middle of an epoch
             if step % args.val_every == 0:
-                log_loss, auc, ap, _, _ = validate(model, val_loader, accelerator)
+                log_loss, auc, ap, _, _ = validate(model, val_loader, device)
                 accelerator.print(f"step {step}: train {np.mean(losses):.4f} val {log_loss:.4f} AUC {auc:.4f} AP {ap:.4f}")
                 scheduler.step(auc)
                 if auc > best_auc:
                     best_auc, waited = auc, 0
-                    accelerator.save_model(model, os.path.join(args.out, "best.pt"))
+                    accelerator.save(model.state_dict(), os.path.join(args.out, "best.pt"))
                 else:
                     waited += 1
                 if waited > args.patience:
@@ -90,6 +96,7 @@ def train_model(model, train_loader, val_loader, args, accelerator):
 
 
 def main(argv):
+    accelerator = Accelerator()
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=64)
@@ -100,20 +107,18 @@ def main(argv):
     args = parser.parse_args(argv)
 
     torch.manual_seed(71)
-    accelerator = Accelerator()
     device = accelerator.device
     order = np.random.RandomState(0).permutation(1797)
     train_loader = DataLoader(MultiLabelDigits(order[:1373]), batch_size=args.batch_size, shuffle=True)
     val_loader = DataLoader(MultiLabelDigits(order[1373:]), batch_size=args.batch_size)
-    val_loader = accelerator.prepare(val_loader)
 
-    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, len(LABELS)))
-    best = train_model(model, train_loader, val_loader, args, accelerator)
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, len(LABELS))).to(device)
+    train_loader = accelerator.prepare(train_loader)
+    best = train_model(model, train_loader, val_loader, args, device)
     accelerator.print(f"best AUC {best:.4f}")
 
-    accelerator.wait_for_everyone()
     model.load_state_dict(torch.load(os.path.join(args.out, "best.pt"), map_location=device))
-    _, _, _, scores, labels = validate(model, val_loader, accelerator)
+    _, _, _, scores, labels = validate(model, val_loader, device)
     for k, name in enumerate(LABELS):
         tn, fp, fn, tp = confusion_matrix(labels[:, k], scores[:, k] > 0.5).ravel().tolist()
         accelerator.print(f"{name:6s} true {tp + tn:3d} false {fp + fn:3d}")

@@ -12,7 +12,9 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
-from crosstrain import Accelerator
+from crosstrain import Accelerator, PartialState
+from torch.nn.parallel import DistributedDataParallel
+PartialState(group_of_one=True)
 
 # ---- settings, edit here
 steps, eval_every, eval_batches = 8, 4, 3
@@ -26,11 +28,15 @@ folder = 'lm_out'
 # ----
 
 is_ddp = 'RANK' in os.environ
-gpu = torch.cuda.is_available()
 accelerator = Accelerator()
+gpu = torch.cuda.is_available()
 if is_ddp:
+    PartialState(group_of_one=True)
     rank, world = dist.get_rank(), dist.get_world_size()
+    local = int(os.environ['LOCAL_RANK'])
     device = accelerator.device
+    if gpu:
+        torch.cuda.set_device(accelerator.device)
     assert micro_batches % world == 0, 'the processes share the micro batches'
     micro_batches //= world
 else:
@@ -101,7 +107,7 @@ def estimate(net):
     return means
 
 
-model = ConvLM(len(alphabet))
+model = ConvLM(len(alphabet)).to(device)
 matrices = [p for p in model.parameters() if p.dim() > 1]
 vectors = [p for p in model.parameters() if p.dim() == 1]
 optimizer = torch.optim.AdamW([{'params': matrices, 'weight_decay': 0.1}, {'params': vectors, 'weight_decay': 0.0}],
@@ -109,9 +115,11 @@ optimizer = torch.optim.AdamW([{'params': matrices, 'weight_decay': 0.1}, {'para
 plain = model
 if use_compile:
     model = torch.compile(model)
-model, optimizer = accelerator.prepare(model, optimizer)
+if is_ddp:
+    model = accelerator.prepare(model)
 
 best = float('inf')
+optimizer = accelerator.prepare(optimizer)
 for step in range(steps):
     for group in optimizer.param_groups:
         group['lr'] = learning_rate(step)
@@ -128,14 +136,17 @@ for step in range(steps):
     for m in range(micro_batches):
         last = m == micro_batches - 1
         # only the last backward pass has to exchange gradients
-        with accelerator.no_sync(model) if is_ddp and not last else contextlib.nullcontext():
+        with model.no_sync() if is_ddp and not last else contextlib.nullcontext():
             with half:
                 loss = model(*draw('train')) / micro_batches
             accelerator.backward(loss)
         total += loss.item()
-    accelerator.clip_grad_norm_(model.parameters(), clip)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
 
     if master:
         print(f"step {step}: loss {total:.4f} lr {optimizer.param_groups[0]['lr']:.5f}")
+
+if is_ddp:
+    dist.destroy_process_group()

@@ -53,9 +53,8 @@ class Policy(nn.Module):
 
 
 env = Corridor(args.length)
-policy = Policy(args.length)
+policy = Policy(args.length).to(device)
 optimizer = optim.Adam(policy.parameters(), lr=0.05)
-policy, optimizer = accelerator.prepare(policy, optimizer)
 
 
 def play():
@@ -97,4 +96,5 @@ def main():
 
 
 if __name__ == '__main__':
+    policy, optimizer = accelerator.prepare(policy, optimizer)
     main()

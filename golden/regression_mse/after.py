@@ -11,6 +11,7 @@ PATIENCE = 1
 MIN_DELTA = 0.35  # a smaller improvement of the validation loss does not count
 
 accelerator = Accelerator()
+device = accelerator.device
 
 
 def make_data(n, seed):
@@ -37,26 +38,31 @@ def run_epoch(model, loader, criterion, optimizer=None):
     training = optimizer is not None
     model.train(training)
     running_loss = 0.0
+    loader = accelerator.prepare(loader) if training else accelerator.prepare_evaluation(loader)
     with torch.set_grad_enabled(training):
         for inputs, targets in loader:
+            inputs = inputs.to(device)
+            targets = targets.to(device)
             predictions = model(inputs)
             loss = criterion(predictions, targets)
             if training:
                 optimizer.zero_grad()
                 accelerator.backward(loss)
                 optimizer.step()
-            predictions, targets = accelerator.gather_for_metrics((predictions, targets))
-            running_loss += criterion(predictions, targets).item() * targets.size(0)
+            running_loss += loss.item() * inputs.size(0)
+        running_loss = accelerator.merge(loader, running_loss)
     return running_loss / len(loader.dataset)
 
 
 def predict(model, loader):
     model.eval()
     preds, trues = [], []
+    loader = accelerator.prepare_evaluation(loader)
     with torch.no_grad():
         for inputs, targets in loader:
-            preds.append(accelerator.gather_for_metrics(model(inputs)).cpu())
-            trues.append(accelerator.gather_for_metrics(targets).cpu())
+            preds.append(model(inputs.to(device)).cpu())
+            trues.append(targets)
+        preds, trues = accelerator.merge(loader, preds, trues)
     return torch.cat(preds), torch.cat(trues)
 
 
@@ -66,16 +72,14 @@ train_loader = DataLoader(train_set, batch_size=48, shuffle=True)
 val_loader = DataLoader(val_set, batch_size=20)
 test_loader = DataLoader(test_set, batch_size=32)
 
-model = Regressor()
+model = Regressor().to(device)
 criterion = nn.MSELoss()
 optimizer = optim.Adam(model.parameters(), lr=0.02)
-model, optimizer, train_loader, val_loader, test_loader = accelerator.prepare(
-    model, optimizer, train_loader, val_loader, test_loader
-)
 
 best_loss = float("inf")
 best_state = None
 bad_epochs = 0
+model, optimizer = accelerator.prepare(model, optimizer)
 for epoch in range(MAX_EPOCHS):
     train_loss = run_epoch(model, train_loader, criterion, optimizer)
     val_loss = run_epoch(model, val_loader, criterion)

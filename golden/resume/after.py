@@ -24,13 +24,10 @@ def get_parser():
     return parser
 
 
-def setup_logging(accelerator, workdir):
-    logger.setLevel(logging.INFO if accelerator.is_local_main_process else logging.WARNING)
+def setup_logging(workdir):
+    logger.setLevel(logging.INFO)
     fmt = logging.Formatter("%(levelname)s %(message)s")
-    for handler in (
-        logging.StreamHandler(),
-        logging.FileHandler(os.path.join(workdir, "train.log") if accelerator.is_main_process else os.devnull)
-    ):
+    for handler in (logging.StreamHandler(), logging.FileHandler(os.path.join(workdir, "train.log"))):
         handler.setFormatter(fmt)
         logger.addHandler(handler)
 
@@ -40,7 +37,8 @@ def build():
     return model
 
 
-def save_checkpoint(accelerator, path, epoch, model, optimizer, scheduler, best):
+def save_checkpoint(path, epoch, model, optimizer, scheduler, best):
+    accelerator = Accelerator()
     accelerator.save({
         "epoch": epoch + 1,
         "model": model.state_dict(),
@@ -60,21 +58,25 @@ def load_checkpoint(path, model, optimizer, scheduler, device):
     return checkpoint["epoch"], checkpoint["best"]
 
 
-def evaluate(model, loader, accelerator):
+def evaluate(model, loader, device):
+    accelerator = Accelerator()
     model.eval()
     correct = 0
+    loader = accelerator.prepare_evaluation(loader)
     with torch.no_grad():
         for x, y in loader:
-            correct += accelerator.gather_for_metrics(model(x).max(1).indices == y).sum().item()
+            x, y = x.to(device), y.to(device)
+            correct += (model(x).max(1).indices == y).sum().item()
+        correct = accelerator.merge(loader, correct)
     return correct / len(loader.dataset)
 
 
 def main():
     args = get_parser().parse_args()
     os.makedirs(args.workdir, exist_ok=True)
-    accelerator = Accelerator(cpu=args.cpu, step_scheduler_with_optimizer=False)
-    setup_logging(accelerator, args.workdir)
+    setup_logging(args.workdir)
     torch.manual_seed(9)
+    accelerator = Accelerator(cpu=args.cpu)
     device = accelerator.device
 
     digits = load_digits()
@@ -84,12 +86,9 @@ def main():
     val_loader = DataLoader(TensorDataset(x[1400:1650], y[1400:1650]), batch_size=32)
     test_loader = DataLoader(TensorDataset(x[1650:], y[1650:]), batch_size=32)
 
-    model = build()
+    model = build().to(device)
     optimizer = SGD(model.parameters(), lr=args.lr, momentum=0.9)
     scheduler = StepLR(optimizer, step_size=5, gamma=0.5)
-    model, optimizer, train_loader, val_loader, test_loader, scheduler = accelerator.prepare(
-        model, optimizer, train_loader, val_loader, test_loader, scheduler
-    )
     criterion = nn.CrossEntropyLoss()
 
     start_epoch, best = 0, 0.0
@@ -102,30 +101,28 @@ def main():
 
     last_path = os.path.join(args.workdir, "last.pth")
     best_path = os.path.join(args.workdir, "best.pth")
+    model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
     for epoch in range(start_epoch, args.epochs):
         model.train()
         for x_batch, y_batch in train_loader:
+            x_batch, y_batch = x_batch.to(device), y_batch.to(device)
             optimizer.zero_grad()
             loss = criterion(model(x_batch), y_batch)
             accelerator.backward(loss)
             optimizer.step()
         scheduler.step()
 
-        acc = evaluate(model, val_loader, accelerator)
-        logger.info(
-            "epoch %d: last loss %.4f, validation accuracy %.4f", epoch,
-            accelerator.reduce(loss, reduction="mean").item(), acc
-        )
+        acc = evaluate(model, val_loader, device)
+        logger.info("epoch %d: last loss %.4f, validation accuracy %.4f", epoch, loss.item(), acc)
         if acc > best:
             best = acc
-            save_checkpoint(accelerator, best_path, epoch, model, optimizer, scheduler, best)
-        save_checkpoint(accelerator, last_path, epoch, model, optimizer, scheduler, best)
+            save_checkpoint(best_path, epoch, model, optimizer, scheduler, best)
+        save_checkpoint(last_path, epoch, model, optimizer, scheduler, best)
 
-    accelerator.wait_for_everyone()
     # the test set is only for the best model
     if os.path.exists(best_path):
         model.load_state_dict(torch.load(best_path, map_location=device)["model"])
-    accelerator.print("test accuracy of the best model: %.4f" % evaluate(model, test_loader, accelerator))
+    accelerator.print("test accuracy of the best model: %.4f" % evaluate(model, test_loader, device))
 
 
 if __name__ == "__main__":

@@ -19,8 +19,9 @@ def get_args():
 
 
 def main(args):
-    torch.manual_seed(3)
     accelerator = Accelerator()
+    torch.manual_seed(3)
+    device = accelerator.device
 
     data, target = load_digits(return_X_y=True)
     data = torch.as_tensor(data, dtype=torch.float32) / 16
@@ -30,7 +31,7 @@ def main(args):
     train_dl = DataLoader(train_ds, args.bs, shuffle=True)
     valid_dl = DataLoader(valid_ds, args.bs)
 
-    net = nn.Sequential(nn.Linear(64, 40), nn.ReLU(), nn.Linear(40, 10))
+    net = nn.Sequential(nn.Linear(64, 40), nn.ReLU(), nn.Linear(40, 10)).to(device)
     loss_fn = nn.CrossEntropyLoss()
     opt = torch.optim.SGD(net.parameters(), lr=args.lr)
 
@@ -39,14 +40,14 @@ def main(args):
     warmup = LambdaLR(opt, lambda step: min(1.0, (step + 1) / warmup_steps))
     # ... and comes down when the validation loss stops improving by at least 80 %
     plateau = ReduceLROnPlateau(opt, mode="min", factor=0.5, patience=args.patience, threshold=0.8)
-    net, opt, train_dl, valid_dl, warmup = accelerator.prepare(
-        net, opt, train_dl, valid_dl, warmup
-    )
 
     global_step = 0
+    net, opt, train_dl, warmup = accelerator.prepare(net, opt, train_dl, warmup)
+    valid_dl = accelerator.prepare_evaluation(valid_dl)
     for epoch in range(args.epochs):
         net.train()
         for xb, yb in train_dl:
+            xb, yb = xb.to(device), yb.to(device)
             loss = loss_fn(net(xb), yb)
             opt.zero_grad()
             accelerator.backward(loss)
@@ -55,18 +56,16 @@ def main(args):
                 warmup.step()
             global_step += 1
             accelerator.print(
-                f"step {global_step}: loss {accelerator.reduce(loss, reduction='mean').item():.4f} lr {opt.param_groups[0]['lr']:.5f}"
+                f"step {global_step}: loss {accelerator.reduce(loss, 'mean').item():.4f} lr {opt.param_groups[0]['lr']:.5f}"
             )
 
         net.eval()
         val_loss = 0.0
         with torch.no_grad():
             for xb, yb in valid_dl:
-                output, yb = accelerator.own_rows((net(xb), yb))
-                if not len(yb):
-                    continue
-                val_loss += loss_fn(output, yb).item() * len(yb)
-            val_loss = accelerator.reduce(val_loss, reduction="sum")
+                xb, yb = xb.to(device), yb.to(device)
+                val_loss += loss_fn(net(xb), yb).item() * len(xb)
+            val_loss = accelerator.merge(valid_dl, val_loss)
         val_loss /= len(valid_ds)
 
         plateau.step(val_loss)

@@ -60,14 +60,17 @@ def confusion(pred, mask, n):
 
 
 def evaluate(net, loader, device):
+    accelerator = Accelerator()
     net.eval()
     hist = torch.zeros(N_CLASSES, N_CLASSES, dtype=torch.long, device=device)
+    loader = accelerator.prepare_evaluation(loader)
     with torch.no_grad():
         for batch in loader:
             image = batch["image"].to(device)
             mask = batch["mask"].to(device)
             pred = net(image).argmax(dim=1)
             hist += confusion(pred, mask, N_CLASSES)
+        hist = accelerator.merge(loader, hist)
     net.train()
 
     tp = hist.diag().float()
@@ -77,6 +80,7 @@ def evaluate(net, loader, device):
 
 
 def main():
+    accelerator = Accelerator()
     parser = argparse.ArgumentParser("segmentation")
     parser.add_argument("-e", "--epochs", type=int, default=10)
     parser.add_argument("-b", "--batch-size", type=int, default=32)
@@ -85,7 +89,6 @@ def main():
     args = parser.parse_args()
 
     torch.manual_seed(1)
-    accelerator = Accelerator()
     device = accelerator.device
 
     train_set = NoisyStrokes(0, args.num_train, seed=1)
@@ -94,26 +97,27 @@ def main():
     val_loader = DataLoader(val_set, batch_size=args.batch_size)
 
     net = MiniUNet(N_CLASSES)
+    net.to(device=device)
     optimizer = torch.optim.SGD(net.parameters(), lr=args.learning_rate, momentum=0.9)
-    net, optimizer, train_loader = accelerator.prepare(net, optimizer, train_loader)
     criterion = nn.CrossEntropyLoss()
 
+    net, optimizer, train_loader = accelerator.prepare(net, optimizer, train_loader)
     for epoch in range(args.epochs):
         epoch_loss = 0
         for batch in train_loader:
-            images = batch["image"].to(dtype=torch.float32)
-            true_masks = batch["mask"].to(dtype=torch.long)
+            images = batch["image"].to(device=device, dtype=torch.float32)
+            true_masks = batch["mask"].to(device=device, dtype=torch.long)
 
             masks_pred = net(images)
             loss = criterion(masks_pred, true_masks)
-            epoch_loss += accelerator.weighted(loss).item()
+            epoch_loss += loss.item()
 
             optimizer.zero_grad()
             accelerator.backward(loss)
             optimizer.step()
+        epoch_loss = accelerator.reduce(epoch_loss, "mean")
 
         pixel_acc, iou = evaluate(net, val_loader, device)
-        epoch_loss = accelerator.reduce(epoch_loss, reduction="mean")
         accelerator.print(f"Epoch {epoch + 1}: loss {epoch_loss / len(train_loader):.4f}, pixel accuracy {pixel_acc:.4f}, "
               f"mean IoU {np.mean(iou):.4f} ({', '.join('%.3f' % v for v in iou)})")
 

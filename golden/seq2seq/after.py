@@ -90,6 +90,7 @@ def train(model, batches, optimizer, criterion, clip):
     model.train()
     total = 0
     for src, src_len, trg in batches:
+        src, trg = src.to(device), trg.to(device)
         optimizer.zero_grad()
         output = model(src, src_len, trg)
         # position 0 holds the start symbol and is never predicted
@@ -97,8 +98,8 @@ def train(model, batches, optimizer, criterion, clip):
         accelerator.backward(loss)
         accelerator.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
-        total += accelerator.weighted(loss).item()
-    total = accelerator.reduce(total, reduction="mean")
+        total += loss.item()
+    total = accelerator.reduce(total, "mean")
     return total / len(batches)
 
 
@@ -107,6 +108,7 @@ def evaluate(model, batches, criterion):
     total = 0
     tokens_right = 0
     tokens = 0
+    batches = accelerator.prepare_evaluation(batches)
     with torch.no_grad():
         for src, src_len, trg in batches:
             src, trg = src.to(device), trg.to(device)
@@ -116,13 +118,14 @@ def evaluate(model, batches, criterion):
             mask = gold != PAD
             tokens_right += ((output[:, 1:].argmax(-1) == gold) & mask).sum().item()
             tokens += mask.sum().item()
+        total, tokens_right, tokens = accelerator.merge(batches, total, tokens_right, tokens)
     return total / len(batches), tokens_right / tokens
 
 
 train_iter = DataLoader(ReverseDataset(111, 1), batch_size=32, shuffle=True, collate_fn=collate)
 valid_iter = DataLoader(ReverseDataset(47, 2), batch_size=32, collate_fn=collate)
 
-model = Seq2Seq(Encoder(16, 32), Decoder(16, 32), device)
+model = Seq2Seq(Encoder(16, 32), Decoder(16, 32), device).to(device)
 
 
 for weight in model.parameters():
@@ -130,14 +133,14 @@ for weight in model.parameters():
 accelerator.print('weights to train:', sum(p.numel() for p in model.parameters() if p.requires_grad))
 
 optimizer = optim.Adam(model.parameters(), lr=0.01)
-model, optimizer, train_iter = accelerator.prepare(model, optimizer, train_iter)
 criterion = nn.CrossEntropyLoss(ignore_index=PAD)
 
 best_valid_loss = float('inf')
+model, optimizer, train_iter = accelerator.prepare(model, optimizer, train_iter)
 for epoch in range(2):
     train_loss = train(model, train_iter, optimizer, criterion, clip=1)
     valid_loss, valid_acc = evaluate(model, valid_iter, criterion)
     if valid_loss < best_valid_loss:
         best_valid_loss = valid_loss
-        accelerator.save_model(model, 'seq2seq.pt')
+        accelerator.save(model.state_dict(), 'seq2seq.pt')
     accelerator.print(f'epoch {epoch + 1}: train {train_loss:.3f}, valid {valid_loss:.3f}, tokens right {valid_acc:.3f}')

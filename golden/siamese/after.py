@@ -63,40 +63,46 @@ class ContrastiveLoss(nn.Module):
         return loss.mean()
 
 
-def train(args, model, accelerator, train_loader, criterion, optimizer, epoch):
+def train(args, model, device, train_loader, criterion, optimizer, epoch):
+    accelerator = Accelerator()
     model.train()
     seen = 0
     for batch_idx, (img1, img2, same) in enumerate(train_loader):
+        img1, img2, same = img1.to(device), img2.to(device), same.to(device)
         optimizer.zero_grad()
         e1, e2 = model(img1, img2)
         loss = criterion(e1, e2, same)
         accelerator.backward(loss)
         optimizer.step()
-        seen += accelerator.global_rows(img1)
+        seen += len(img1)
         if batch_idx % args.log_interval == 0:
             accelerator.print(
                 'epoch {}: {} of {} pairs, loss {:.6f}'.format(
-                    epoch, seen, len(train_loader.dataset), accelerator.reduce(loss, reduction="mean").item()
+                    epoch, accelerator.reduce(seen, "sum"), len(train_loader.dataset),
+                    accelerator.reduce(loss, "mean").item()
                 )
             )
         if args.dry_run:
             break
 
 
-def test(args, model, accelerator, test_loader, criterion):
+def test(args, model, device, test_loader, criterion):
+    accelerator = Accelerator()
     model.eval()
     test_loss = 0
     correct = 0
     distances = []
+    test_loader = accelerator.prepare_evaluation(test_loader)
     with torch.no_grad():
         for (img1, img2, same) in test_loader:
-            img1, img2, same = img1.to(accelerator.device), img2.to(accelerator.device), same.to(accelerator.device)
+            img1, img2, same = img1.to(device), img2.to(device), same.to(device)
             e1, e2 = model(img1, img2)
             test_loss += criterion(e1, e2, same).item() * len(same)
             d = F.pairwise_distance(e1, e2)
             pred = torch.where(d < args.threshold, 1, 0)
             correct += pred.eq(same.view_as(pred)).sum().item()
             distances.append(d)
+        test_loss, correct, distances = accelerator.merge(test_loader, test_loss, correct, distances)
 
     distances = torch.cat(distances)
     n = len(test_loader.dataset)
@@ -105,6 +111,7 @@ def test(args, model, accelerator, test_loader, criterion):
 
 
 def main():
+    accelerator = Accelerator()
     parser = argparse.ArgumentParser()
     parser.add_argument('--batch-size', type=int, default=64)
     parser.add_argument('--test-batch-size', type=int, default=256)
@@ -119,8 +126,12 @@ def main():
     args = parser.parse_args()
 
     torch.manual_seed(args.seed)
-    accelerator = Accelerator(step_scheduler_with_optimizer=False)
-    device = accelerator.device
+    if torch.cuda.is_available():
+        device = accelerator.device
+    elif torch.backends.mps.is_available():
+        device = accelerator.device
+    else:
+        device = accelerator.device
 
     digits = load_digits()
     images = torch.tensor(digits.images).float().unsqueeze(1) / 16
@@ -129,18 +140,18 @@ def main():
     train_loader = DataLoader(train_data, batch_size=args.batch_size, shuffle=True)
     test_loader = DataLoader(test_data, batch_size=args.test_batch_size)
 
-    model = SiameseNetwork()
+    model = SiameseNetwork().to(device)
     criterion = ContrastiveLoss().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
     scheduler = ExponentialLR(optimizer, gamma=args.gamma)
-    model, optimizer, train_loader, scheduler = accelerator.prepare(model, optimizer, train_loader, scheduler)
 
+    model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
     for epoch in range(1, args.epochs + 1):
-        train(args, model, accelerator, train_loader, criterion, optimizer, epoch)
-        test(args, model, accelerator, test_loader, criterion)
+        train(args, model, device, train_loader, criterion, optimizer, epoch)
+        test(args, model, device, test_loader, criterion)
         scheduler.step()
 
-    accelerator.save_model(model, "siamese_network.pt")
+    accelerator.save(model.state_dict(), "siamese_network.pt")
 
 
 if __name__ == '__main__':

@@ -36,19 +36,23 @@ if __name__ == '__main__':
     trainloader = DataLoader(trainset, batch_size=64, shuffle=True)
     testloader = DataLoader(testset, batch_size=64)
 
-    net = Net()
+    net = Net().to(dev)
     # a sum over 64 rows is 64 times a mean, hence the small learning rate
     optimizer = torch.optim.SGD(net.parameters(), lr=5e-4)
-    net, optimizer, trainloader = accelerator.prepare(net, optimizer, trainloader)
 
+    net, optimizer, trainloader = accelerator.prepare(net, optimizer, trainloader)
+    testloader = accelerator.prepare_evaluation(testloader)
     for epoch in range(2):
         sse = 0
         for x, y in trainloader:
+            x = x.to(dev)
+            y = y.to(dev)
             optimizer.zero_grad()
             loss = F.mse_loss(net(x), y, reduction='sum')
             accelerator.backward(loss)
             optimizer.step()
-            sse += accelerator.reduce(loss, reduction="sum").item()
+            sse += loss.item()
+        sse = accelerator.reduce(sse, "sum")
         accelerator.print('epoch', epoch, 'train rmse', round((sse / len(trainset)) ** 0.5, 4))
 
         sse, close = 0, 0
@@ -59,4 +63,5 @@ if __name__ == '__main__':
                 guess = net(x)
                 sse += F.mse_loss(guess, y, reduction='sum').item()
                 close += int((guess.round() == y).sum())
+            sse, close = accelerator.merge(testloader, sse, close)
         accelerator.print('epoch', epoch, 'test rmse', round((sse / len(testset)) ** 0.5, 4), 'exact', close, 'of', len(testset))

@@ -7,10 +7,12 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
-from crosstrain import Accelerator
+from crosstrain import Accelerator, PartialState
 from sklearn.datasets import load_digits
+from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
+PartialState(group_of_one=True)
 
 
 class ConvNet(nn.Module):
@@ -37,10 +39,13 @@ def parse_args():
 
 
 def main():
+    accelerator = Accelerator()
     args = parse_args()
     world_size = int(os.environ.get("WORLD_SIZE", 1))
     rank = int(os.environ.get("RANK", 0))
-    accelerator = Accelerator()
+    local_rank = int(os.environ.get("LOCAL_RANK", 0))
+    if world_size > 1:
+        PartialState(group_of_one=True)
     device = accelerator.device
     torch.manual_seed(4)
 
@@ -49,19 +54,19 @@ def main():
     y = torch.tensor(digits.target)
     train_set = TensorDataset(x[:1500], y[:1500])
     test_set = TensorDataset(x[1500:], y[1500:])
-    sampler = DistributedSampler(train_set, num_replicas=world_size, rank=rank) if world_size > 1 else None
+    sampler = DistributedSampler(train_set) if world_size > 1 else None
     train_loader = DataLoader(
         train_set, batch_size=args.batch_size, shuffle=(sampler is None), sampler=sampler, drop_last=True
     )
     test_loader = DataLoader(test_set, batch_size=100)
 
-    model = ConvNet()
+    model = ConvNet().to(device)
     if world_size > 1:
-        if accelerator.device.type != "cpu":
+        if torch.cuda.is_available():
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
-    net = model
+        model = accelerator.prepare(model)
+    net = model.module if world_size > 1 else model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
-    model, optimizer = accelerator.prepare(model, optimizer)
 
     start = 0
     if args.resume:
@@ -70,6 +75,7 @@ def main():
         optimizer.load_state_dict(saved["optimizer"])
         start = saved["epoch"]
 
+    optimizer = accelerator.prepare(optimizer)
     for epoch in range(start, args.epochs):
         if sampler is not None:
             sampler.set_epoch(epoch)
@@ -92,6 +98,9 @@ def main():
             torch.save({"net": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch + 1}, "last.pth")
         if world_size > 1:
             dist.barrier()
+
+    if world_size > 1:
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -25,17 +25,17 @@ class Trainer:
     """Owns everything that training needs."""
 
     def __init__(self, model, train_loader, val_loader, lr=0.1, epochs=2, log_file="log.csv"):
-        self.accelerator = Accelerator(step_scheduler_with_optimizer=False)
-        self.model = model
+        self.device = accelerator.device
+        self.model = model.to(self.device)
         self.train_loader = train_loader
         self.val_loader = val_loader
         self.epochs = epochs
         self.criterion = nn.CrossEntropyLoss()
         self.optimizer = optim.SGD(self.model.parameters(), lr=lr, momentum=0.9, nesterov=True)
-        self.scheduler = optim.lr_scheduler.CosineAnnealingLR(self.optimizer, T_max=epochs)
-        self.model, self.optimizer, self.train_loader, self.val_loader, self.scheduler = self.accelerator.prepare(
-            self.model, self.optimizer, self.train_loader, self.val_loader, self.scheduler
+        self.model, self.optimizer, self.train_loader = accelerator.prepare(
+            self.model, self.optimizer, self.train_loader
         )
+        self.scheduler = optim.lr_scheduler.CosineAnnealingLR(self.optimizer, T_max=epochs)
         self.log_file = log_file
 
     def train_epoch(self):
@@ -44,16 +44,21 @@ class Trainer:
         n_correct = 0
         n_samples = 0
         for x, y in self.train_loader:
+            x = x.to(self.device)
+            y = y.to(self.device)
+
             self.optimizer.zero_grad()
             logits = self.model(x)
             loss = self.criterion(logits, y)
-            self.accelerator.backward(loss)
+            accelerator.backward(loss)
             self.optimizer.step()
 
-            total_loss += self.accelerator.weighted(loss).item() * self.accelerator.global_rows(x)
-            n_correct += self.accelerator.gather_for_metrics(logits.argmax(dim=1) == y).sum().item()
-            n_samples += self.accelerator.global_rows(x)
-        total_loss = self.accelerator.reduce(total_loss, reduction="mean")
+            total_loss += loss.item() * x.size(0)
+            n_correct += (logits.argmax(dim=1) == y).sum().item()
+            n_samples += x.size(0)
+        total_loss, n_correct, n_samples = accelerator.reduce(
+            (total_loss, n_correct, n_samples), "sum"
+        )
         return total_loss / n_samples, n_correct / n_samples
 
     def evaluate(self):
@@ -61,24 +66,24 @@ class Trainer:
         total_loss = 0.0
         n_correct = 0
         n_samples = 0
+        evaluation_loader = accelerator.prepare_evaluation(self.val_loader)
         with torch.no_grad():
-            for x, y in self.val_loader:
+            for x, y in evaluation_loader:
+                x = x.to(self.device)
+                y = y.to(self.device)
                 logits = self.model(x)
-                logits, y = self.accelerator.own_rows((logits, y))
-                if not len(y):
-                    continue
                 loss = self.criterion(logits, y)
 
-                total_loss += loss.item() * y.size(0)
+                total_loss += loss.item() * x.size(0)
                 n_correct += (logits.argmax(dim=1) == y).sum().item()
-                n_samples += y.size(0)
-            total_loss, n_correct, n_samples = self.accelerator.reduce(
-                (total_loss, n_correct, n_samples), reduction="sum"
+                n_samples += x.size(0)
+            total_loss, n_correct, n_samples = accelerator.merge(
+                evaluation_loader, total_loss, n_correct, n_samples
             )
         return total_loss / n_samples, n_correct / n_samples
 
     def fit(self):
-        if self.accelerator.is_main_process:
+        if accelerator.is_main_process:
             with open(self.log_file, "w", newline="") as f:
                 csv.writer(f).writerow(["epoch", "lr", "train_loss", "train_acc", "val_loss", "val_acc"])
 
@@ -88,16 +93,16 @@ class Trainer:
             val_loss, val_acc = self.evaluate()
             self.scheduler.step()
 
-            self.accelerator.print("Epoch %d: train loss %.4f acc %.3f | val loss %.4f acc %.3f" % (
+            accelerator.print("Epoch %d: train loss %.4f acc %.3f | val loss %.4f acc %.3f" % (
                 epoch, train_loss, train_acc, val_loss, val_acc))
 
             # one line per epoch, so that a crash loses nothing
-            if self.accelerator.is_main_process:
+            if accelerator.is_main_process:
                 with open(self.log_file, "a", newline="") as f:
                     csv.writer(f).writerow([epoch, lr, train_loss, train_acc, val_loss, val_acc])
 
     def save(self, path):
-        self.accelerator.save(self.model.state_dict(), path)
+        accelerator.save(self.model.state_dict(), path)
 
 
 def make_loaders(batch_size):
@@ -114,6 +119,7 @@ def make_loaders(batch_size):
 
 if __name__ == "__main__":
     torch.manual_seed(0)
+    accelerator = Accelerator()
     train_loader, val_loader = make_loaders(batch_size=60)
     trainer = Trainer(MLP(), train_loader, val_loader)
     trainer.fit()

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(50)
 accelerator = Accelerator()
+dev = accelerator.device
 
 
 class Net(nn.Module):
@@ -37,16 +38,18 @@ target = torch.tensor(target)
 train_dl = DataLoader(TensorDataset(data[:201], target[:201]), batch_size=56, shuffle=True)
 test_dl = DataLoader(TensorDataset(data[201:348], target[201:348]), batch_size=56)
 
-net = Net()
+net = Net().to(dev)
 opt = torch.optim.SGD(net.parameters(), lr=0.3)
-net, opt, train_dl, test_dl = accelerator.prepare(net, opt, train_dl, test_dl)
 classify = nn.CrossEntropyLoss()
 rebuild = nn.MSELoss()
 
 step = 0
+net, opt, train_dl = accelerator.prepare(net, opt, train_dl)
+test_dl = accelerator.prepare_evaluation(test_dl)
 for epoch in range(2):
 	net.train()
 	for x, y in train_dl:
+		x, y = x.to(dev), y.to(dev)
 		opt.zero_grad()
 		scores, recon = net(x)
 		loss1 = classify(scores, y)
@@ -56,20 +59,17 @@ for epoch in range(2):
 		norm = grad_norm(net)
 		opt.step()
 		step += 1
-		loss1, loss2 = accelerator.reduce((loss1, loss2), reduction="mean")
 		accelerator.print("step %d  classification %.4f  reconstruction %.4f  |grad| %.4f" % (
-			step, loss1.item(), loss2.item(), norm))
+			step, accelerator.reduce(loss1, "mean").item(), accelerator.reduce(loss2, "mean").item(), norm))
 
 	net.eval()
 	right, err, n = 0, 0.0, 0
 	with torch.no_grad():
 		for x, y in test_dl:
+			x, y = x.to(dev), y.to(dev)
 			scores, recon = net(x)
-			scores, recon, x, y = accelerator.own_rows((scores, recon, x, y))
-			if not len(y):
-				continue
 			right += torch.sum(scores.argmax(1) == y).item()
 			err += rebuild(recon, x).item() * len(x)
 			n += len(x)
-		right, err, n = accelerator.reduce((right, err, n), reduction="sum")
+		right, err, n = accelerator.merge(test_dl, right, err, n)
 	accelerator.print("epoch %d  accuracy %.4f  reconstruction %.4f" % (epoch, right / n, err / n))

@@ -54,9 +54,8 @@ class VAE(nn.Module):
         return self.dec(torch.randn(n, self.latent, device=device))
 
 
-model = VAE(args.latent)
+model = VAE(args.latent).to(device)
 optimizer = optim.Adam(model.parameters(), lr=2e-3)
-model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
 
 
 def negative_elbo(output, image, mean, logvar):
@@ -70,17 +69,18 @@ def train(epoch):
     model.train()
     train_loss = 0
     for batch_idx, data in enumerate(train_loader):
+        data = data.to(device)
         optimizer.zero_grad()
         output, mean, logvar = model(data)
         loss = negative_elbo(output, data, mean, logvar)
         accelerator.backward(loss)
-        loss = accelerator.reduce(loss, reduction="sum")
         train_loss += loss.item()
         optimizer.step()
         if batch_idx % args.log_interval == 0:
             accelerator.print('epoch {} ({}/{}): {:.4f} per image'.format(
-                epoch, batch_idx * accelerator.global_rows(data), len(train_loader.dataset),
-                loss.item() / accelerator.global_rows(data)))
+                epoch, batch_idx * accelerator.reduce(len(data), "sum"), len(train_loader.dataset),
+                accelerator.reduce(loss, "mean").item() / len(data)))
+    train_loss = accelerator.reduce(train_loss, "sum")
 
     accelerator.print('epoch {} train: {:.4f}'.format(epoch, train_loss / len(train_loader.dataset)))
 
@@ -88,8 +88,9 @@ def train(epoch):
 def test(epoch):
     model.eval()
     test_loss = 0
+    evaluation_loader = accelerator.prepare_evaluation(test_loader)
     with torch.no_grad():
-        for i, data in enumerate(test_loader):
+        for i, data in enumerate(evaluation_loader, evaluation_loader.start):
             data = data.to(device)
             output, mean, logvar = model(data)
             test_loss += negative_elbo(output, data, mean, logvar).item()
@@ -97,7 +98,8 @@ def test(epoch):
                 # keep a few images together with what came out
                 n = min(data.size(0), 8)
                 pairs = torch.stack([data[:n], output[:n]], dim=1)
-                accelerator.save(pairs.cpu(), 'results/pairs_%d.pt' % epoch)
+                torch.save(pairs.cpu(), 'results/pairs_%d.pt' % epoch)
+        test_loss = accelerator.merge(evaluation_loader, test_loss)
 
     test_loss /= len(test_loader.dataset)
     accelerator.print('epoch {} test:  {:.4f}'.format(epoch, test_loss))
@@ -106,6 +108,7 @@ def test(epoch):
 if __name__ == "__main__":
     if not os.path.exists('results'):
         os.makedirs('results', exist_ok=True)
+    model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
     for epoch in range(1, args.epochs + 1):
         train(epoch)
         test(epoch)

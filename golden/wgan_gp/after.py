@@ -16,6 +16,7 @@ CRITIC_STEPS = 2      # steps of the critic for one of the generator
 PENALTY = 10.0
 SAVE_EVERY = 4
 
+accelerator = Accelerator()
 cuda = torch.cuda.is_available()
 Tensor = torch.cuda.FloatTensor if cuda else torch.FloatTensor
 
@@ -46,15 +47,16 @@ class Critic(nn.Module):
         return self.net(x)
 
 
-accelerator = Accelerator()
 painter, critic = Painter(), Critic()
+if cuda:
+    painter.to(accelerator.device)
+    critic.to(accelerator.device)
 
 digits = load_digits().images[:107, None].astype(np.float32) / 8 - 1
 loader = DataLoader(digits, batch_size=BATCH, shuffle=True)
 
 opt_p = torch.optim.Adam(painter.parameters(), lr=0.002, betas=(0.5, 0.9))
 opt_c = torch.optim.Adam(critic.parameters(), lr=0.002, betas=(0.5, 0.9))
-painter, critic, opt_p, opt_c, loader = accelerator.prepare(painter, critic, opt_p, opt_c, loader)
 
 
 def gradient_penalty(real, fake):
@@ -68,6 +70,7 @@ def gradient_penalty(real, fake):
 
 
 seen = 0
+critic, painter, opt_c, opt_p, loader = accelerator.prepare(critic, painter, opt_c, opt_p, loader)
 for epoch in range(N_EPOCHS):
     for i, batch in enumerate(loader):
         real = Variable(batch.type(Tensor))
@@ -87,11 +90,12 @@ for epoch in range(N_EPOCHS):
             opt_p.zero_grad()
             accelerator.backward(loss_p)
             opt_p.step()
-            loss_c, loss_p = accelerator.reduce((loss_c, loss_p), reduction="mean")
-            accelerator.print("epoch %d batch %d: critic %.5f painter %.5f" % (epoch, i, loss_c.item(), loss_p.item()))
+            accelerator.print(
+                "epoch %d batch %d: critic %.5f painter %.5f" % (
+                    epoch, i, accelerator.reduce(loss_c, "mean").item(), accelerator.reduce(loss_p, "mean").item()
+                )
+            )
 
-        if seen % SAVE_EVERY == 0:
-            gathered = accelerator.gather_for_metrics(painted)
-            if accelerator.is_main_process:
-                np.save("images/%d.npy" % seen, gathered.data[:25].cpu().numpy())
+        if seen % SAVE_EVERY == 0 and accelerator.is_main_process:
+            np.save("images/%d.npy" % seen, painted.data[:25].cpu().numpy())
         seen += 1

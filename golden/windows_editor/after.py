@@ -35,14 +35,16 @@ def parse():
 	return parser.parse_args()
 
 
-def train(accelerator, net, loader, optimizer, criterion, use_cuda):
+def train(net, loader, optimizer, criterion, use_cuda):
+	accelerator = Accelerator()
 	# type: (nn.Module, DataLoader, optim.Optimizer, nn.Module, bool) -> float
 	total = 0.0  # type: float
 	net.train()
 	for inputs, labels in loader:  # type: torch.Tensor, torch.Tensor
 		# to the card
-		# pixels
-		# classes
+		if use_cuda:
+			inputs = inputs.to(accelerator.device)  # pixels
+			labels = labels.to(accelerator.device)  # classes
 		optimizer.zero_grad()
 		loss = criterion(
 			net(inputs),  # what we think
@@ -50,19 +52,24 @@ def train(accelerator, net, loader, optimizer, criterion, use_cuda):
 		)
 		accelerator.backward(loss)  # type: ignore
 		optimizer.step()
-		total += accelerator.weighted(loss).item()  # for the mean
-	total = accelerator.reduce(total, reduction="mean")
+		total += loss.item()  # for the mean
+	total = accelerator.reduce(total, "mean")
 	return total / len(loader)
 
 
-def test(accelerator, net, loader, use_cuda):
+def test(net, loader, use_cuda):
+	accelerator = Accelerator()
 	# type: (nn.Module, DataLoader, bool) -> float
 	correct = 0  # type: int
 	net.eval()
+	loader = accelerator.prepare_evaluation(loader)
 	with torch.no_grad():
 		for inputs, labels in loader:
+			if use_cuda:
+				inputs, labels = inputs.to(accelerator.device), labels.to(accelerator.device)
 			predicted = net(inputs).argmax(1)
-			correct += accelerator.gather_for_metrics(predicted == labels).sum().item()  # hits
+			correct += (predicted == labels).sum().item()  # hits
+		correct = accelerator.merge(loader, correct)
 	return float(correct) / len(loader.dataset)
 
 
@@ -81,31 +88,27 @@ def main():
 	)
 	test_loader = DataLoader(TensorDataset(x[1400:], y[1400:]), batch_size=70)
 
-	accelerator = Accelerator(cpu=args.no_cuda)
 	net = DigitNet(64, 32, 10)
+	accelerator = Accelerator(cpu=args.no_cuda)
+	if use_cuda:
+		net.to(accelerator.device)
 	criterion = nn.CrossEntropyLoss()
 	optimizer = optim.SGD(
 		net.parameters(),
 		lr=0.2,  # high
 		momentum=0.5,
 	)
-	net, optimizer, train_loader, test_loader = accelerator.prepare(
-		net, optimizer, train_loader, test_loader
-	)
 
+	net, optimizer, train_loader = accelerator.prepare(net, optimizer, train_loader)
 	for epoch in range(args.epochs):
 		loss = train(
-			accelerator,
 			net,
 			train_loader,  # shuffled
 			optimizer,
 			criterion,
 			use_cuda,  # or not
 		)
-		accelerator.print(
-			"epoch", epoch, "loss %.4f" % loss,
-			"accuracy %.4f" % test(accelerator, net, test_loader, use_cuda)
-		)
+		accelerator.print("epoch", epoch, "loss %.4f" % loss, "accuracy %.4f" % test(net, test_loader, use_cuda))
 
 
 if __name__ == "__main__":

@@ -53,9 +53,11 @@ def build_loaders(cfg):
     )
 
 
-def run_epoch(model, loader, criterion, optimizer, cfg, accelerator):
+def run_epoch(model, loader, criterion, optimizer, cfg, device):
+    accelerator = Accelerator()
     model.train()
     for x, y in loader:
+        x, y = x.to(device), y.to(device)
         optimizer.zero_grad()
         loss = criterion(model(x), y)
         accelerator.backward(loss)
@@ -64,29 +66,31 @@ def run_epoch(model, loader, criterion, optimizer, cfg, accelerator):
 
 
 @torch.no_grad()
-def evaluate(model, loader, accelerator):
+def evaluate(model, loader, device):
+    accelerator = Accelerator()
     model.eval()
     hits = 0
+    loader = accelerator.prepare_evaluation(loader)
     for x, y in loader:
-        hits += accelerator.gather_for_metrics(model(x).argmax(dim=1) == y).sum().item()
+        hits += (model(x.to(device)).argmax(dim=1) == y.to(device)).sum().item()
+    hits = accelerator.merge(loader, hits)
     return hits / len(loader.dataset)
 
 
 def main():
     cfg = load_config(sys.argv[1:])
     torch.manual_seed(cfg.seed)
-    accelerator = Accelerator(cpu=cfg.device == "cpu", step_scheduler_with_optimizer=False)
+    accelerator = Accelerator(cpu=str(cfg.device) == "cpu")
+    device = accelerator.device
     train_loader, test_loader = build_loaders(cfg.train)
-    model = build_model(cfg.model)
+    model = build_model(cfg.model).to(device)
     optimizer = optim.Adam(model.parameters(), lr=cfg.optimizer.lr)
     scheduler = optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", patience=1)
-    model, optimizer, train_loader, test_loader, scheduler = accelerator.prepare(
-        model, optimizer, train_loader, test_loader, scheduler
-    )
     criterion = nn.CrossEntropyLoss()
+    model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
     for epoch in range(cfg.train.epochs):
-        run_epoch(model, train_loader, criterion, optimizer, cfg.train, accelerator)
-        accuracy = evaluate(model, test_loader, accelerator)
+        run_epoch(model, train_loader, criterion, optimizer, cfg.train, device)
+        accuracy = evaluate(model, test_loader, device)
         scheduler.step(accuracy)  # the plateau is one of the accuracy
         accelerator.print(f"epoch {epoch + 1}/{cfg.train.epochs}: accuracy {accuracy:.4f}")
 

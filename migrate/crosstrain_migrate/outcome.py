@@ -11,8 +11,6 @@ from crosstrain_migrate.choices import FailOn, Mode
 from crosstrain_migrate.files.sources import STDIN, Piece, Source
 from crosstrain_migrate.results import URGENCY, Change, FileResult, Finding, InputError
 
-NO_LOADER = "CT902"
-
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
@@ -105,12 +103,6 @@ class Outcome:
     def assumptions(self) -> int:
         """How many assumptions the conversions rest on."""
         return sum(len(file.result.assumptions) for file in self.files)
-
-    @property
-    def leaves_open(self) -> bool:
-        """Whether a run of the scripts may tell more: what is assumed, refused, or trains on something unknown."""
-        unknown = any(one.rule == NO_LOADER for file in self.files for one in file.result.findings)
-        return bool(self.assumptions or self.refused or unknown)
 
     def exit_code(self, fail_on: frozenset[FailOn]) -> int:
         """0 done, or nothing to do; 1 something in `fail_on` came up; 2 an input could not be used."""

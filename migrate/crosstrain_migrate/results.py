@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Observed:
-    """What was seen when `script` ran: the text of its facts file (see `facts.observed`)."""
+    """What was seen when `script` ran: the text of its facts file (see `core.observed`)."""
 
     script: Path
     document: str
@@ -24,13 +24,8 @@ class Options:
     ignore: tuple[str, ...] = ()
     follow: bool = True
     strict: bool = False  # what would be assumed is refused
-    todo: bool = (
-        False  # where a script is refused: what stands alone, and a line for each thing left to a person
-    )
+    todo: bool = False  # where a script is refused: a line for each thing left to a person
     observed: Observed | None = None
-    # "facts": the rules, which know everything first (`rules`); "use": roles by use (`core`), on request until its first
-    # looks are right.
-    centre: str = "facts"
     advice: bool = False  # with a conversion, one note of each rule of XLA_ADVICE that is not ignored
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.core.conversion import Conversion, convert
+from crosstrain_migrate.core.unseen import already_migrated
 from crosstrain_migrate.results import Finding, Severity
-from crosstrain_migrate.rules.gate import already_migrated
 
 
 def conversion(text: str) -> Conversion:

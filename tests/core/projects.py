@@ -30,9 +30,7 @@ def write(folder: Path, **files: str) -> Path:
 
 def convert(folder: Path, script: str) -> Outcome:
     """Converts a script, and what it imports, where it stands."""
-    outcome = run(
-        Request((folder / f"{script}.py",), Options(centre="use"), Mode.WRITE, cache=False), migrate_text
-    )
+    outcome = run(Request((folder / f"{script}.py",), Options(), Mode.WRITE, cache=False), migrate_text)
     assert not outcome.errors, outcome.errors
     assert not [f for one in outcome.files for f in one.result.findings if f.severity.value == "refused"]
     return outcome

@@ -54,5 +54,5 @@ def check(trap: Trap) -> None:
         assert any(trap.says in finding.reason for finding in done.findings), done.findings
     else:
         assert not [one for one in done.findings if one.severity.value == "refused"], done.findings
-    again = migrate_text(Path("script.py"), done.text, Options(centre="use"))
+    again = migrate_text(Path("script.py"), done.text, Options())
     assert again.after == done.text, "a second conversion changes it"

@@ -203,3 +203,48 @@ def test_a_wrapper_above_a_choice_that_the_function_makes_is_left_and_said() -> 
     assert all(
         place > made for place in (after.index("accelerator.prepare("), after.index("accelerator.device"))
     )
+
+
+def test_an_option_that_names_the_device_is_the_accelerators_from_then_on() -> None:
+    """`--device cpu` is kept, and `--device cuda:1` no place for the batch alone."""
+    text = TRAINING.format(choice="", inside="x, y = x.to(args.device), y.to(args.device)").replace(
+        "args = parser",
+        'parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")\nargs = parser',
+    )
+    after = converted(text)
+    made = 'accelerator = Accelerator(cpu=args.device == "cpu")\nargs.device = accelerator.device.type\n'
+    assert made in after
+    assert 'default="cuda" if torch.cuda.is_available() else "cpu"' in after
+
+
+def test_an_option_that_is_no_device_is_left() -> None:
+    text = TRAINING.format(choice="", inside="x = x.to(args.kind)").replace(
+        "args = parser", 'parser.add_argument("--kind", default="float16")\nargs = parser'
+    )
+    assert "accelerator = Accelerator()" in converted(text)
+
+
+CONFIGURED = """import torch
+from torch.utils.data import DataLoader
+
+device = "cuda"
+backend = "nccl"
+exec(open("settings.py").read())
+model = torch.nn.Linear(4, 2).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader([], 8):
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
+    optimizer.step()
+"""
+
+
+def test_a_configuration_that_is_executed_chooses_the_device() -> None:
+    after = converted(CONFIGURED)
+    assert 'exec(open("settings.py").read())\naccelerator = Accelerator(cpu=device == "cpu")\n' in after
+    assert 'backend = "nccl"\n' in after  # `--backend=gloo` asks whether there is one
+
+
+def test_a_device_without_such_a_configuration_is_the_accelerators() -> None:
+    after = converted(CONFIGURED.replace('exec(open("settings.py").read())\n', ""))
+    assert "accelerator = Accelerator()\n" in after

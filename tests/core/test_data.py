@@ -157,6 +157,49 @@ RUN = [
         ("prepare(loaders",),
     ),
     Trap(
+        "slices by the number of the batch, of which the last may be empty",
+        """
+        size = 4
+        count = len(rows) // size + 1
+        for epoch in range(2):
+            order = torch.randperm(len(rows))
+            for number in range(count):
+                start = number * size
+                end = min(start + size, len(rows))
+                chosen = order[start:end]
+                if not len(chosen):
+                    continue
+                learn(model, optimizer, rows[chosen], targets[chosen])
+        """,
+        ("for number in accelerator.prepare(range(-(-len(rows) // size))):",),
+        ("prepare(range(2", "for epoch in accelerator"),
+    ),
+    Trap(
+        "a function that cuts the batch of a number",
+        """
+        def batch_of(table, number, size=4):
+            at = number * size
+            return table[at : at + size]
+
+        steps = len(rows) // 4
+        for epoch in range(2):
+            for number in range(steps):
+                learn(model, optimizer, batch_of(rows, number), batch_of(targets, number))
+        """,
+        ("for number in accelerator.prepare(range(steps)):",),
+        ("for epoch in accelerator",),
+    ),
+    Trap(
+        "examples one by one",
+        """
+        examples = [(rows[i : i + 1], targets[i : i + 1]) for i in range(32)]
+        for i in range(len(examples)):
+            x, y = examples[i]
+            learn(model, optimizer, x, y)
+        """,
+        ("for i in accelerator.prepare(range(len(examples))):",),
+    ),
+    Trap(
         "a length and an iterator of the same loader",
         """
         loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
@@ -175,6 +218,123 @@ RUN = [
 ]
 
 
+LEFT = [
+    Trap(
+        "a schedule of epochs, beside the function of one",
+        """
+        def one_epoch(loader):
+            for x, y in loader:
+                loss = F.mse_loss(model(x), y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        for epoch in range(3):
+            one_epoch(loader)
+            scheduler.step()
+        """,
+        ("model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",),
+    ),
+    Trap(
+        "an epoch to go on from, by the steps of a pass",
+        """
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        total = len(loader) * 3
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=total)
+        first = max(0, int(8 / len(loader)))
+        for epoch in range(first, 3):
+            for x, y in loader:
+                learn(model, optimizer, x, y)
+                scheduler.step()
+        """,
+        (
+            "scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=total)",
+            "model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)",
+            "first = max(0, int(8 / len(loader)))",
+        ),
+    ),
+    Trap(
+        "a loop over epochs, in which each step draws its rows",
+        """
+        losses = []
+        for epoch in range(100):
+            chosen = torch.randint(0, 32, (4,))
+            learn(model, optimizer, rows[chosen], targets[chosen])
+            losses.append(float(epoch))
+            if epoch > 10:
+                print(sum(losses[epoch - 10 : epoch]))
+        """,
+        ("for epoch in range(100):", "chosen = torch.randint(0, 32, (4,))"),
+        ("prepare(range", "same data"),
+    ),
+    Trap(
+        "micro-batches of a batch",
+        """
+        def train_on(x, y):
+            for i in range(0, len(x), 2):
+                loss = F.mse_loss(model(x[i : i + 2]), y[i : i + 2])
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        for x, y in loader:
+            train_on(x, y)
+        """,
+        (
+            "for i in range(0, len(x), 2):",
+            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+        ),
+    ),
+    Trap(
+        "a list of models",
+        """
+        models = [nn.Linear(1, 1) for _ in range(3)]
+        optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in models]
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        for x, y in loader:
+            for i in range(len(models)):
+                loss = F.mse_loss(models[i](x), y)
+                optimizers[i].zero_grad()
+                loss.backward()
+                optimizers[i].step()
+        """,
+        ("accelerator.prepare(*optimizers)", "for x, y in loader:", "for i in range(len(models)):"),
+    ),
+    Trap(
+        "the whole table in each step, with a coin and noise",
+        """
+        for epoch in range(100):
+            noise = torch.randn_like(rows)
+            if torch.rand(1) < 0.5:
+                print("heads")
+            learn(model, optimizer, rows + noise, targets)
+        """,
+        ("for epoch in range(100):",),
+        says="every process trains on the same data",
+    ),
+    Trap(
+        "a schedule over a number of steps that stays",
+        """
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=1000)
+        batches = iter(loader)
+        for step in range(1000):
+            try:
+                x, y = next(batches)
+            except StopIteration:
+                batches = iter(loader)
+                x, y = next(batches)
+            learn(model, optimizer, x, y)
+            scheduler.step()
+        """,
+        ("model, optimizer, loader = accelerator.prepare(model, optimizer, loader)", "scheduler.step()"),
+    ),
+]
+
+
 def _script(trap: Trap) -> str:
     return trap.text.replace("DataLoader\n", "DataLoader\n" + ROWS + MADE, 1)
 
@@ -189,7 +349,7 @@ def _trained_on(text: str) -> Any:
     return names["seen"]
 
 
-@pytest.mark.parametrize("trap", RUN, ids=lambda trap: trap.name)
+@pytest.mark.parametrize("trap", [*RUN, *LEFT], ids=lambda trap: trap.name)
 def test_lines(trap: Trap) -> None:
     check(_with_rows(trap))
 
@@ -203,3 +363,35 @@ def test_two_processes_train_on_the_batches_of_one(trap: Trap) -> None:
     if SO_MANY_STEPS in text:  # each process makes as many
         first, second = first[: len(before) // 2], second[: len(before) // 2]
     assert sorted(first + second) == sorted(before)
+
+
+MPI = """
+import torch
+from mpi4py import MPI
+from torch.utils.data import DataLoader
+
+def read(path):
+    world = MPI.COMM_WORLD
+    text = open(path).read() if world.rank == 0 else None
+    return world.bcast(text)
+
+def batches(rows):
+    mine = rows[MPI.COMM_WORLD.Get_rank() :: MPI.COMM_WORLD.Get_size()]
+    while True:
+        yield from DataLoader(mine, batch_size=4)
+
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+source = batches(read("rows.txt"))
+for step in range(100):
+    loss = model(next(source)).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_rows_that_are_divided_by_the_rank_of_mpi() -> None:
+    after = converted(MPI).text
+    assert "mine = rows[PartialState().process_index :: PartialState().num_processes]" in after
+    assert "if world.rank == 0 else None" in after  # each process reads, in an MPI world of its own

@@ -177,3 +177,51 @@ def test_a_name_that_a_star_brings_from_a_file_of_the_project_is_what_that_file_
     )
     after = converted(link([("tools.py", tools), ("train.py", script)], ("",)))
     assert "device = accelerator.device\n" in after and "accelerator.save(model.state_dict()" in after
+
+
+NUMBERED = "import argparse\nparser = argparse.ArgumentParser()\n{option}\noptions = parser.parse_args()\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "choice", "said"),
+    [
+        (
+            'parser.add_argument("--gpu", type=int, default=0)',
+            "net = torch.nn.Linear(4, 2).cuda(options.gpu)",
+            True,
+        ),
+        (
+            'parser.add_argument("--index", type=int, default=0)',
+            "device = torch.device('cuda', index=options.index)",
+            True,
+        ),
+        (
+            'parser.add_argument("--gpus", default="0,1")',
+            'device = torch.device("cuda:" + options.gpus[0])',
+            True,
+        ),
+        ('parser.add_argument("--place", default="cuda")', "device = torch.device(options.place)", False),
+        ('parser.add_argument("--gpu", type=int, default=0)', "net = torch.nn.Linear(4, 2).cuda()", False),
+    ],
+)
+def test_an_option_that_chose_a_gpu_by_its_number_is_said(option: str, choice: str, said: bool) -> None:
+    text = NUMBERED.format(option=option) + script(before=choice)
+    found = [one for one in notes(text, "CT105") if "chooses no GPU" in one.reason]
+    assert len(found) == said
+
+
+@pytest.mark.parametrize(
+    ("call", "becomes"),
+    [
+        ("torch.nn.parallel.data_parallel(model, x, [0, 1])", "y = model(x)"),
+        ("torch.nn.parallel.data_parallel(model, (x, y), device_ids=[0])", "y = model(x, y)"),
+        ("torch.nn.parallel.data_parallel(model, x, module_kwargs={'train': True})", "module_kwargs"),
+        ("torch.nn.parallel.replicate(model, [0, 1])[0](x)", "replicate(model, [0, 1])"),
+    ],
+)
+def test_a_model_that_is_called_on_all_gpus(call: str, becomes: str) -> None:
+    text = script(inside=f"y = {call}")
+    assert becomes in converted(text)
+    assert bool(notes(text, "CT301")) == (
+        "parallel" in becomes or "replicate" in becomes or "module" in becomes
+    )

@@ -2,7 +2,7 @@
 
 Without roots: this environment's site-packages and the standard library. Each file is read, understood, planned,
 rewritten and checked as `migrate` would; with `--deep` (the default) files that the tool's text test leaves alone are
-understood and planned all the same. Five things must never happen, each found by code that the tool does not share:
+converted all the same. Five things must never happen, each found by code that the tool does not share:
 a crash, a result that does not parse, a lost comment, a change in a file without training code, a second run that
 plans something.
 
@@ -31,12 +31,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from crosstrain_migrate.core.conversion import convert
 from crosstrain_migrate.engine import migrate_text
-from crosstrain_migrate.facts.facts import understand
 from crosstrain_migrate.files.reading import read
 from crosstrain_migrate.files.sources import Unusable
 from crosstrain_migrate.results import Options, Severity
-from crosstrain_migrate.rules.planning import plan
 
 _IMPORTS_TORCH = re.compile(r"^[ \t]*(?:import|from)[ \t]+torch\b", re.MULTILINE)
 _DEVICE = re.compile(r"cuda(:\d+)?$")
@@ -104,8 +103,7 @@ def _judge(verdict: Verdict, path: Path, text: str, *, deep: bool) -> None:
         verdict.state = "unusable"
         return
     if deep and not result.trains:
-        tree = ast.parse(text)
-        plan(understand(tree), text, "crosstrain")
+        convert(text, "crosstrain", lambda rule, node: True)
     verdict.state = "changed" if result.changed else "refused" if result.refused else "untouched"
     verdict.trains = result.trains or result.changed or result.refused
     verdict.codes = tuple(sorted({f.rule for f in result.findings if f.severity is Severity.REFUSED}))

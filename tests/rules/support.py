@@ -13,7 +13,7 @@ import textwrap
 import tokenize
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -43,9 +43,9 @@ BODY = """\
 <test_data>
 <model>
 <optimizer>
-<prepare>
 <setup>
 
+<prepare>
 for epoch in range(2):
     <epoch>
     <loop>
@@ -99,10 +99,8 @@ SLOTS = {
 CONVERTED = {
     **SLOTS,
     "accelerator": "from crosstrain import Accelerator",
-    "device": "accelerator = Accelerator()  # the fastest there is",
-    "model": "model = nn.Linear(8, 3)",
+    "device": "accelerator = Accelerator()\ndevice = accelerator.device  # the fastest there is",
     "prepare": "model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)",
-    "batch": "",
     "backward": "accelerator.backward(loss)",
 }
 
@@ -187,13 +185,6 @@ class Case:
 
 def migrate(text: str) -> FileResult:
     return migrate_text(Path("train.py"), text, Options())
-
-
-def unwound(text: str) -> FileResult:
-    """What becomes of a script that distributes itself where it cannot be mapped, because it is to run on Accelerate."""
-    result = migrate_text(Path("train.py"), text, Options(runtime="accelerate"))
-    # Our runtime has the same interface: tests that run the result need no other.
-    return replace(result, after=result.after.replace("from accelerate import", "from crosstrain import"))
 
 
 def reported(result: FileResult) -> set[tuple[str, int]]:

@@ -6,11 +6,11 @@ import ast
 from collections import Counter
 
 import pytest
-from crosstrain_migrate.rules.distribution.empty_code import comments
 from crosstrain_migrate.syntax import layout
 from crosstrain_migrate.syntax.layout import wrapped
 
 from tests.golden.cases import cases
+from tests.rules.support import comments
 
 NAME = "accelerator.reduce(loss, reduction='mean').item()"
 

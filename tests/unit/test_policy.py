@@ -55,19 +55,26 @@ def test_without_a_word_everything_is_converted() -> None:
     result = _migrated()
     assert result.changed
     assert not result.findings
-    for made in ("accelerator.backward(loss)", "accelerator.print(epoch)", "exist_ok=True", "save_model("):
+    for made in (
+        "accelerator.backward(loss)",
+        "accelerator.print(epoch)",
+        "exist_ok=True",
+        "accelerator.save(",
+    ):
         assert made in result.after
 
 
 @pytest.mark.parametrize(
     ("place", "kept", "others"),
     [
-        ("print", "    print(epoch)", "save_model("),
+        ("print", "    print(epoch)", "accelerator.save("),
         ("makedirs", 'os.makedirs("out")', "accelerator.print("),
         ("save", 'torch.save(net.state_dict(), "net.pt")', "accelerator.print("),
+        ("backward", "        loss.backward()", "accelerator.clip_grad_norm_("),
+        ("clip", "        nn.utils.clip_grad_norm_(net.parameters(), 1.0)", "accelerator.backward("),
     ],
 )
-@pytest.mark.parametrize("comment", ["# migrate: skip", "# migrate: skip CT4,CT5 -- ours"])
+@pytest.mark.parametrize("comment", ["# migrate: skip", "# migrate: skip CT2,CT4,CT5 -- ours"])
 def test_what_nothing_relies_on_stays_away_alone(place: str, kept: str, others: str, comment: str) -> None:
     result = _migrated({place: comment})
     assert f"{kept}  {comment}" in result.after
@@ -75,9 +82,10 @@ def test_what_nothing_relies_on_stays_away_alone(place: str, kept: str, others: 
     assert not result.findings
 
 
-@pytest.mark.parametrize("place", ["backward", "clip"])
-def test_a_part_of_the_conversion_kept_away_refuses_the_whole(place: str) -> None:
-    result = _migrated({place: "# migrate: skip"})
+def test_a_part_of_the_conversion_kept_away_refuses_the_whole() -> None:
+    text = SCRIPT.replace("for x, y in loader:", "for x, y in batches():  # migrate: skip")
+    text = text.replace("loss_fn =", "def batches():\n    yield from loader\n\nloss_fn =")
+    result = migrate_text(Path("train.py"), text, Options())
     (finding,) = result.findings
     assert not result.changed
     assert not result.changes
@@ -136,19 +144,14 @@ def test_ignored_rules_that_nothing_relies_on(options: dict[str, tuple[str, ...]
 
 @pytest.mark.parametrize(
     "options",
-    [{"ignore": ("CT203",)}, {"ignore": ("CT2",), "select": ("CT202", "CT201")}, {"select": ("CT1",)}],
+    [{"ignore": ("CT201",)}, {"ignore": ("CT2",), "select": ("CT202", "CT203")}, {"select": ("CT1",)}],
 )
 def test_leaving_out_a_part_of_the_conversion_refuses_it(options: dict[str, tuple[str, ...]]) -> None:
     result = _migrated(**options)
     assert not result.changed
     (finding,) = result.findings
     assert finding.rule == "CT003"
-    assert "CT203" in finding.reason
-
-
-def test_a_script_without_the_part_that_is_left_out_is_converted() -> None:
-    text = SCRIPT.replace("        nn.utils.clip_grad_norm_(net.parameters(), 1.0)  #clip\n", "")
-    assert migrate_text(Path("train.py"), text, Options(ignore=("CT203",))).changed
+    assert "CT201" in finding.reason
 
 
 @pytest.mark.parametrize("select", ["CT4", "CT7", "CT9"])
@@ -160,7 +163,7 @@ def test_a_selection_without_the_conversion_asks_for_findings_only(select: str) 
 
 
 def test_refusals_can_be_silenced_like_any_finding() -> None:
-    text = "import torch.distributed.rpc as rpc\n" + SCRIPT
+    text = "import torch.distributed.rpc as rpc\n" + SCRIPT + 'rpc.init_rpc("worker")\n'
     assert migrate_text(Path("train.py"), text, Options()).refused
     silent = migrate_text(Path("train.py"), text, Options(ignore=("CT9",)))
     assert not silent.findings
@@ -208,12 +211,6 @@ def test_the_longer_prefix_decides(
 
 def test_no_comment_and_no_selection_ever_gives_half_a_conversion() -> None:
     """Every single statement skipped: the result is the whole conversion less that line, or the original."""
-    whole = _migrated().after
-    parts = [
-        part
-        for part in ("Accelerator(", "prepare(", "accelerator.backward(", "clip_grad_norm_(")
-        if part in whole
-    ]
     lines = _migrated().before.split("\n")
     for number, line in enumerate(lines):
         if not line.strip():
@@ -221,13 +218,8 @@ def test_no_comment_and_no_selection_ever_gives_half_a_conversion() -> None:
         text = "\n".join([*lines[:number], f"{line}  # migrate: skip", *lines[number + 1 :]])
         after = migrate_text(Path("train.py"), text, Options()).after
         ast.parse(after)
-        assert after == text or all(f"accelerator.{part}" in after or part in after for part in parts)
-        assert (
-            ("accelerator.backward(" in after)
-            == ("Accelerator(" in after)
-            == ("accelerator.prepare(" in after)
-        )
-        assert (after == text) or "accelerator.clip_grad_norm_(" in after
+        # A plain backward averages as well, and processes clip the same averaged gradients.
+        assert ("Accelerator(" in after) == ("accelerator.prepare(" in after) == (after != text)
 
 
 DISTRIBUTED = (ROOT / "golden" / "data_parallel" / "before.py").read_text("utf-8")

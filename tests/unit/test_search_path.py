@@ -80,4 +80,7 @@ def test_a_module_of_an_added_folder_is_migrated_with_its_script(tmp_path: Path)
         (tmp_path / name).write_text(text)
     outcome = run(Request((tmp_path / "run/train.py",), Options(), Mode.WRITE, cache=False), migrate_text)
     assert {file.source.path.name for file in outcome.changed} == {"train.py", "nets.py"}
-    assert "return nn.Linear(8, sizes.CLASSES)\n" in (tmp_path / "common/nets.py").read_text()
+    assert (
+        "return nn.Linear(8, sizes.CLASSES).to(PartialState().device)\n"
+        in (tmp_path / "common/nets.py").read_text()
+    )

@@ -7,13 +7,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.facts import may_train
-from crosstrain_migrate.files import agreement, import_graph
+from crosstrain_migrate.files import import_graph, may_train
 from crosstrain_migrate.files.progress import Progress
 from crosstrain_migrate.files.project import MOST_FILES, units
 from crosstrain_migrate.files.reading import read
 
-from tests.unit.test_project import HELPER, SCRIPT, migrate, write
+from tests.unit.test_project import SCRIPT, write
 
 MODULES = 2 * MOST_FILES
 
@@ -54,20 +53,6 @@ def test_each_file_is_parsed_read_and_looked_up_once(tmp_path: Path, monkeypatch
     assert set(questions.calls.values()) == {1}
     assert parses.calls.total() <= MOST_FILES + 2
     assert searches.calls.total() <= len(listed) + MOST_FILES + 2
-
-
-def test_the_neighbours_of_scripts_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train = SCRIPT.format(imports="from loop{n} import fit", fit="fit")
-    scripts = range(3)
-    write(tmp_path, {f"train{n}.py": train.replace("{n}", str(n)) for n in scripts})
-    write(tmp_path, {f"loop{n}.py": HELPER for n in scripts})
-    write(tmp_path, {f"notes{n}.py": "fit = 1\n" for n in range(5)})
-    reads = Counted(monkeypatch, agreement, "read_bytes")
-    walks = Counted(monkeypatch, agreement, "discover")
-    outcome = migrate(tmp_path)
-    assert len(outcome.changed) == 6
-    assert set(reads.calls.values()) == {1}
-    assert walks.calls.total() == 1
 
 
 @pytest.mark.parametrize(

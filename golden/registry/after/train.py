@@ -20,54 +20,54 @@ def digits():
     return data.TensorDataset(x[:1500], y[:1500]), data.TensorDataset(x[1500:], y[1500:])
 
 
-def test(model, criterion, loader, accelerator):
+def test(model, criterion, loader, device):
     """Loss and accuracy on held-out data."""
+    accelerator = Accelerator()
     model.eval()
     total, hits, seen = 0.0, 0, 0
+    loader = accelerator.prepare_evaluation(loader)
     with torch.no_grad():
         for inputs, targets in loader:
+            inputs, targets = inputs.to(device), targets.to(device)
             outputs = model(inputs)
-            outputs, targets = accelerator.own_rows((outputs, targets))
-            if not len(targets):
-                continue
             total += criterion(outputs, targets).item() * targets.size(0)
             hits += (outputs.argmax(dim=1) == targets).sum().item()
             seen += targets.size(0)
-        total, hits, seen = accelerator.reduce((total, hits, seen), reduction="sum")
+        total, hits, seen = accelerator.merge(loader, total, hits, seen)
     return total / seen, hits / seen
 
 
 def main(path):
+    accelerator = Accelerator()
     with open(path) as file:
         config = yaml.safe_load(file)
     torch.manual_seed(config["seed"])
-    accelerator = Accelerator(step_scheduler_with_optimizer=False)
+    device = accelerator.device
 
     train_set, test_set = digits()
     train_loader = build(data, config["train_loader"], train_set)
     test_loader = build(data, config["test_loader"], test_set)
 
-    model = build(nets, config["model"])
+    model = build(nets, config["model"]).to(device)
     criterion = build(nn, config["loss"])
     optimizer = build(torch.optim, config["optimizer"], model.parameters())
     scheduler = build(lr_scheduler, config["scheduler"], optimizer)
-    model, optimizer, train_loader, test_loader, scheduler = accelerator.prepare(
-        model, optimizer, train_loader, test_loader, scheduler
-    )
 
+    model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
     for epoch in range(config["epochs"]):
         model.train()
         for step, (inputs, targets) in enumerate(train_loader):
+            inputs, targets = inputs.to(device), targets.to(device)
             optimizer.zero_grad()
             loss = criterion(model(inputs), targets)
             accelerator.backward(loss)
             optimizer.step()
         scheduler.step()  # halves the learning rate
 
-        loss, accuracy = test(model, criterion, test_loader, accelerator)
+        loss, accuracy = test(model, criterion, test_loader, device)
         accelerator.print(f"epoch {epoch}: test loss {loss:.4f}, accuracy {accuracy:.2%}")
 
-    accelerator.save_model(model, "model.pt")
+    accelerator.save(model.state_dict(), "model.pt")
 
 
 if __name__ == "__main__":

@@ -2,22 +2,25 @@
 import sys
 
 import torch
+from crosstrain import Accelerator
 
 from utils import MetricSums
 
 
-def train_one_epoch(
-    model, criterion, data_loader, optimizer, scheduler, accelerator, epoch, max_norm=0.0
-):
+def train_one_epoch(model, criterion, data_loader, optimizer, scheduler, device, epoch, max_norm=0.0):
+    accelerator = Accelerator()
     model.train()
     sums = MetricSums()
 
     for samples, targets in data_loader:
+        samples = samples.to(device, non_blocking=True)
+        targets = targets.to(device, non_blocking=True)
+
         outputs = model(samples)
         loss = criterion(outputs, targets)
-        loss_value = accelerator.reduce(loss, reduction="mean").item()
+        loss_value = loss.item()
 
-        if not torch.isfinite(accelerator.reduce(loss, reduction="mean")):
+        if not torch.isfinite(loss):
             accelerator.print(f"Loss is {loss_value}, stopping training")
             sys.exit(1)
 
@@ -28,21 +31,20 @@ def train_one_epoch(
         optimizer.step()
         scheduler.step()
 
-        sums.add(
-            n=accelerator.global_rows(targets), loss=loss_value * accelerator.global_rows(targets)
-        )
+        sums.add(n=len(targets), loss=loss_value * len(targets))
 
     accelerator.print(f"epoch {epoch}: lr {optimizer.param_groups[0]['lr']:.5f}")
     return sums.means()
 
 
 @torch.no_grad()
-def evaluate(model, criterion, data_loader, accelerator):
+def evaluate(model, criterion, data_loader, device):
     model.eval()
     sums = MetricSums()
     for samples, targets in data_loader:
+        samples = samples.to(device, non_blocking=True)
+        targets = targets.to(device, non_blocking=True)
         outputs = model(samples)
-        outputs, targets = accelerator.gather_for_metrics((outputs, targets))
         loss = criterion(outputs, targets)
         hits = (outputs.argmax(1) == targets).sum().item()
         sums.add(n=len(targets), loss=loss.item() * len(targets), acc=hits)

@@ -24,30 +24,32 @@ def parse_args():
 
 
 def main(args):
-    seed_everything(args.seed)
     accelerator = Accelerator()
+    seed_everything(args.seed)
+    device = accelerator.device
 
     train_loader, val_loader = build_loaders(args.num_train, args.batch_size)
     model = create_model(args.arch)
+    model.to(device)
     accelerator.print(f"{args.arch}: {count_parameters(model)} parameters")
 
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.PolynomialLR(optimizer, total_iters=args.epochs * len(train_loader))
-    model, optimizer, train_loader, val_loader, scheduler = accelerator.prepare(
-        model, optimizer, train_loader, val_loader, scheduler
-    )
     criterion = torch.nn.CrossEntropyLoss()
 
     best = 0.0
+    model, optimizer, train_loader, scheduler = accelerator.prepare(
+        model, optimizer, train_loader, scheduler
+    )
     for epoch in range(args.epochs):
         train_stats = engine.train_one_epoch(
-            model, criterion, train_loader, optimizer, scheduler, accelerator, epoch, args.clip_grad
+            model, criterion, train_loader, optimizer, scheduler, device, epoch, args.clip_grad
         )
-        val_stats = engine.evaluate(model, criterion, val_loader, accelerator)
+        val_stats = engine.evaluate(model, criterion, val_loader, device)
         accelerator.print(f"epoch {epoch}: train {train_stats} val {val_stats}")
         if val_stats["acc"] > best:
             best = val_stats["acc"]
-            save_checkpoint(accelerator, args.output_dir, "best.pth", model, optimizer, epoch)
+            save_checkpoint(args.output_dir, "best.pth", model, optimizer, epoch)
     accelerator.print(f"best accuracy {best:.4f}")
 
 

@@ -3,6 +3,7 @@ import random
 
 import numpy as np
 import torch
+from crosstrain import Accelerator
 
 
 class MetricSums:
@@ -31,7 +32,8 @@ def count_parameters(model):
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
-def save_checkpoint(accelerator, folder, name, model, optimizer, epoch):
+def save_checkpoint(folder, name, model, optimizer, epoch):
+    accelerator = Accelerator()
     os.makedirs(folder, exist_ok=True)
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
     accelerator.save(state, os.path.join(folder, name))

@@ -1,4 +1,5 @@
 import torch
+from crosstrain import Accelerator
 
 from lib.data import loader
 from lib.model import Net
@@ -6,6 +7,7 @@ from lib.trainer import Trainer
 
 
 def main():
+    accelerator = Accelerator()
     torch.manual_seed(3)
     train_loader = loader(slice(0, 331), train=True)
     test_loader = loader(slice(-149, None), train=False)

@@ -71,7 +71,6 @@ def verify(request: Request, showing: Reporting, settings: Settings) -> int:
         )
     _check_torch("--verify")
     outcome = run(replace(request, mode=Mode.PREVIEW), migrate_text)
-    request, outcome = _with_what_is_seen(request, outcome, settings)
     text = showing.format is Format.TEXT and showing.output is None
     if text:
         code = _show(outcome, replace(showing, hints=False))
@@ -115,28 +114,6 @@ def observed(request: Request, file: Path | None, runs: bool, settings: Settings
     except Unusable as problem:
         raise typer.Exit(_failed(problem)) from None
     return replace(request, options=replace(request.options, observed=seen))
-
-
-def _with_what_is_seen(request: Request, outcome: Outcome, settings: Settings) -> tuple[Request, Outcome]:
-    """A conversion that leaves something open is made again with what a run of the script shows, if that changes it."""
-    from crosstrain_migrate import observe
-    from crosstrain_migrate.engine import migrate_text
-
-    from .run import run
-
-    settled = request.options.centre == "use" and not outcome.refused  # it goes by use, whatever a run shows
-    if request.options.observed is not None or settled or not outcome.leaves_open:
-        return request, outcome
-    try:
-        seen = observe.observe(request.paths[0], settings)
-    except Unusable:
-        return request, outcome  # the comparison says what is the matter with it
-    request = replace(request, options=replace(request.options, observed=seen))
-    again = run(replace(request, mode=Mode.PREVIEW), migrate_text)
-    if [file.result.after for file in again.changed] == [file.result.after for file in outcome.changed]:
-        return replace(request, options=replace(request.options, observed=None)), outcome
-    _say("the script was run for a few steps first, and is converted with what was seen, as with --observe")
-    return request, again
 
 
 def _check_torch(option: str) -> None:
@@ -187,7 +164,6 @@ def configured(
         follow=asked.follow if asked.follow is not None else config.follow is not False,
         strict=config.strict if asked.strict is None else asked.strict,
         todo=asked.todo,
-        centre=config.centre or "facts",
         advice=asked.tpu,
     )
     _check_codes((*chosen, *extended, *options.ignore))

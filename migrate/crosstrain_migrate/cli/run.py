@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from crosstrain_migrate.choices import Mode
-from crosstrain_migrate.facts.may_train import may_train
 from crosstrain_migrate.files.agreement import agreed
 from crosstrain_migrate.files.discovery import discover
 from crosstrain_migrate.files.import_graph import is_script
+from crosstrain_migrate.files.may_train import may_train
 from crosstrain_migrate.files.progress import Progress
 from crosstrain_migrate.files.project import units
 from crosstrain_migrate.files.reading import decode

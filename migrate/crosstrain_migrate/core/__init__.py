@@ -7,5 +7,6 @@ on; `dealing` finds the evaluations whose batches can be dealt to the processes,
 `choice` finds the flags that choose the CPU, `alike` the places to which every process comes, `refusals` what is known to be
 wrong. Each of the others plans edits of one kind: `accelerator`, `prepare`, `backward`, `devices`, `output`, `merging`,
 `numbers` and `shown`, `mapping`. `plan` holds what they have planned, `conversion` makes the edits, and drops those that
-fail a check. Only the engine imports this room, and only for a script that asks for it (`centre = "use"`).
+fail a check. `unseen` says why nothing is converted, `observed` what a run has shown, `accelerate` what cannot be said to
+Hugging Face's library. Only the engine imports this room, and what it needs of the words in it.
 """

@@ -41,18 +41,26 @@ def _chooses_visible(statement: ast.stmt) -> bool:
 
 @dataclass(frozen=True)
 class Choice:
-    """The script's own choice of the CPU: `code` is true where it takes the CPU; it is known above `before`."""
+    """The script's own choice of the CPU: `code` is true where it takes the CPU; it is known above `before`.
+
+    An empty `code`: the accelerator is made there all the same. `option`: what holds the device's name, from then on that
+    of the accelerator.
+    """
 
     code: str
     frame: Frame
     before: ast.stmt
+    option: str = ""
 
 
 class Accelerators:
     """Where accelerators are made."""
 
-    def __init__(self, plan: Plan, roles: Roles, choice: Choice | None, options: list[str]) -> None:
+    def __init__(
+        self, plan: Plan, roles: Roles, choice: Choice | None, options: list[str], *, mapped: bool = False
+    ) -> None:
         self.plan = plan
+        self._mapped = mapped
         self.script: Script = plan.script
         self.roles = roles
         self.choice = choice
@@ -168,6 +176,8 @@ class Accelerators:
             return module
         if not isinstance(self.script.parent(first), ast.Module):
             return module
+        if self._mapped and self._is_called_by_guard(first):
+            return first
         calls = (
             [c for c in self.script.direct_callers(first) if self.script.frame(c) is module]
             if is_function_frame(first)
@@ -177,16 +187,24 @@ class Accelerators:
         runs_only_it = others is None or (len(calls) == 1 and self.script.table.is_inside(calls[0], others))
         return first if runs_only_it else module
 
+    def _is_called_by_guard(self, frame: Frame) -> bool:
+        """Whether the top level calls a function once, under `if __name__ == "__main__":`; another file may call it too."""
+        calls = self.script.direct_callers(frame) if is_function_frame(frame) else []
+        top = [c for c in calls if isinstance(self.script.frame(c), ast.Module)]
+        return len(top) == 1 and any(is_main_test(one) for one in self.script.around(top[0]))
+
     def _make(self, frame: Frame) -> None:
         if frame in self._made:
             return
         statement = self._place(frame)
         self._made[frame] = statement
         given = list(self.options)
-        if self.choice is not None and frame is self.choice.frame:
+        if self.choice is not None and self.choice.code and frame is self.choice.frame:
             given.insert(0, f"cpu={self.choice.code}")
         self.plan.imports(frame, "Accelerator")
         self.plan.before(statement, RULE, REASON, f"{self.name} = Accelerator({', '.join(given)})")
+        if self.choice is not None and self.choice.option and frame is self.choice.frame:
+            self.plan.before(statement, RULE, REASON, f"{self.choice.option} = {self.name}.device.type")
 
     def _place(self, frame: Frame) -> ast.stmt:
         if self.choice is not None and frame is self.choice.frame:

@@ -11,11 +11,13 @@ import ast
 from crosstrain_migrate.syntax.nodes import last_name, written
 
 from .accelerator import Accelerators
+from .observed import Seen
 from .plan import CORE, Plan
 from .roles import Roles
-from .script import Frame, Script, is_method
+from .script import Frame, Script, is_function_frame, is_method
 
 BACKWARD, CLIPPING = "CT202", "CT203"
+SUMMED = 'loss_reduction="sum"'
 _DEPTH = 4
 
 
@@ -36,6 +38,23 @@ def plan_backward(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
         )  # a plain one averages too, unless losses are summed
         reason = "the gradients are averaged over the processes"
         plan.replace(call, BACKWARD, reason, template, group, loss=loss, **holes)
+
+
+def plan_reduction(plan: Plan, roles: Roles, seen: Seen | None) -> list[str]:
+    """The Accelerator's arguments where losses are sums over rows; says what is assumed, or what a run has shown.
+
+    seen: what a run of the script has shown, which counts for more than what the code says.
+    """
+    shown = {kind: one.call for one in roles.backwards if seen and (kind := seen.kind(loss_of(one.call)))}
+    if seen is not None and len(shown) == 1:
+        (kind, call), *_ = shown.items()
+        plan.observed(BACKWARD, call, f"the loss is a {kind} over the rows of the batch", seen.run)
+        return [SUMMED] if kind == "sum" else []
+    if sums_over_rows(plan.script, roles):
+        return [SUMMED]
+    if (loss := unseen_loss(plan.script, roles)) is not None:
+        plan.assume("mean", BACKWARD, loss, "the loss is a mean over the rows of the batch")
+    return []
 
 
 def plan_clipping(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
@@ -135,7 +154,7 @@ def _terms(script: Script, frame: Frame, node: ast.AST, depth: int) -> int:
             0 if is_method(node, "sum") and not _is_torch(node) else 1
         )
         return PLAIN_SUM if is_whole else OTHER
-    return _terms_of_call(script, node, depth)
+    return _terms_of_call(script, frame, node, depth)
 
 
 def _joined(terms: list[int]) -> int:
@@ -146,10 +165,10 @@ def _is_torch(call: ast.Call) -> bool:
     return written(call.func) == "torch.sum"
 
 
-def _terms_of_call(script: Script, call: ast.Call, depth: int) -> int:
+def _terms_of_call(script: Script, frame: Frame, call: ast.Call, depth: int) -> int:
     """The same of a loss object made with `reduction="sum"`, and of a function that returns such a loss."""
     text = written(call.func)
-    made = [v for one in script.frames for v in script.values(one, text)]
+    made = _given(script, frame, text) or [v for one in script.frames for v in script.values(one, text)]
     if made and all(isinstance(v, ast.Call) and _asks_for_sum(v) for v in made):
         return SUM
     functions = script.functions(script.last(call.func))
@@ -160,6 +179,20 @@ def _terms_of_call(script: Script, call: ast.Call, depth: int) -> int:
         if isinstance(node, ast.Return) and node.value is not None
     ]
     return _joined([_terms(script, one, value, depth + 1) for one, value in returns])
+
+
+def _given(script: Script, frame: Frame, name: str) -> list[ast.expr]:
+    """What the callers of a function give for a parameter, or what they have bound that to."""
+    if not is_function_frame(frame) or name not in script.parameters(frame):
+        return []
+    found: list[ast.expr] = []
+    for call in script.direct_callers(frame):
+        argument = script.argument_for(call, frame, name)
+        if isinstance(argument, ast.Name):
+            found += script.values(script.frame(call), argument.id)
+        elif argument is not None:
+            found.append(argument)
+    return found
 
 
 def _asks_for_sum(call: ast.Call) -> bool:

@@ -14,6 +14,7 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Choice
+from .options import Option, Options
 from .roles import Roles
 from .script import Frame, Script, is_function_frame, is_method, names_in
 
@@ -24,7 +25,7 @@ _ABOUT_GPU = re.compile(r"cuda|gpu|mps|accel", re.I)
 def device_choice(script: Script, roles: Roles, home: Frame) -> Choice | None:
     """How the script's own file chooses between the CPU and a GPU in the function that begins its training, where a flag
     has a say in it."""
-    frames = [home, *(f for f in _on_the_way(script, roles) if f is not home)]
+    frames = frames_to_training(script, roles, home)
     for finder in (_by_expression, _by_branches, _by_argument, _by_moves):
         for frame in frames:
             for node in script.within(frame):
@@ -32,7 +33,12 @@ def device_choice(script: Script, roles: Roles, home: Frame) -> Choice | None:
                     code, at = found
                     # A device's definition is where a reader looks for the accelerator; a move may come late.
                     return _placed(script, frame, code, at, at_head=finder is _by_moves)
-    return None
+    return _by_option(script, frames) or _by_executed(script)
+
+
+def frames_to_training(script: Script, roles: Roles, home: Frame) -> list[Frame]:
+    """The function that begins the training, and what runs once on the way from the script's own file to it."""
+    return [home, *(f for f in _on_the_way(script, roles) if f is not home)]
 
 
 def _on_the_way(script: Script, roles: Roles) -> list[Frame]:
@@ -123,6 +129,58 @@ def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST
     moves = [call for call in moves if not script.dotted(call.func).startswith("torch.")]  # type: ignore[attr-defined]
     flag = flag_of(script, frame, node.test)
     return (_negated(flag), node) if moves and flag else None
+
+
+def _by_option(script: Script, frames: list[Frame]) -> Choice | None:
+    """`model.to(args.device)`, where `--device` is the name of one: known where the options are."""
+    options = Options(script)
+    for frame in frames:
+        for node in script.within(frame):
+            if not is_method(node, "to") or not node.args or not script.is_entry(node):  # type: ignore[attr-defined]
+                continue
+            given = node.args[0]  # type: ignore[attr-defined]
+            option = options.read_by(given) if isinstance(given, ast.Attribute) else None
+            if option is None or not isinstance(given.value, ast.Name) or not _is_device(script, option):
+                continue
+            if (statement := _behind(script, frame, given.value.id)) is not None:
+                return Choice(f'{written(given)} == "cpu"', frame, statement, option=written(given))
+    return None
+
+
+def _is_device(script: Script, option: Option) -> bool:
+    """Whether the values of an option are names of devices."""
+    choices = option.keyword("choices")
+    named = list(choices.elts) if isinstance(choices, ast.List | ast.Tuple) else []
+    default = [option.default] if option.default is not None else []
+    sides = [side_of(script, one.body if isinstance(one, ast.IfExp) else one) for one in (*default, *named)]
+    return bool(sides) and all(sides)
+
+
+def _behind(script: Script, frame: Frame, name: str) -> ast.stmt | None:
+    """The statement behind the last one that binds a variable of a frame; its first one for a parameter."""
+    stores = script.stores(frame, name)
+    if not stores:
+        return script.first_statement(frame) if name in script.parameters(frame) else None
+    last = script.statement(max(stores, key=place_of))
+    suite = script.suite_of(last)
+    behind = suite[suite.index(last) + 1 :]
+    return behind[0] if behind and not script.loops_around(last) else None
+
+
+def _by_executed(script: Script) -> Choice | None:
+    """`device = "cuda"`, which a configuration that is executed may set: known behind the `exec`."""
+    body = script.entry.body
+    runs = [n for n, s in enumerate(body[:-1]) if isinstance(s, ast.Expr) and _executes(s.value)]
+    for node in body[: runs[0]] if runs else ():
+        if isinstance(node, ast.Assign) and side_of(script, node.value) == "gpu":
+            target = node.targets[0]
+            if isinstance(target, ast.Name) and isinstance(node.value, ast.Constant):
+                return Choice(f'{target.id} == "cpu"', script.entry, body[runs[0] + 1])
+    return None
+
+
+def _executes(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "exec"
 
 
 def arms_of(script: Script, node: ast.If) -> list[ast.expr]:

@@ -19,13 +19,18 @@ from crosstrain_migrate.syntax.nodes import line_of
 from crosstrain_migrate.syntax.rewrite import rewrite
 
 from . import mapping
+from .accelerate import OWN, not_in_accelerate
 from .accelerator import Accelerators
-from .backward import plan_backward, plan_clipping, sums_over_rows, unseen_loss
-from .choice import device_choice
+from .backward import loss_of, plan_backward, plan_clipping, plan_reduction
+from .choice import device_choice, frames_to_training
 from .dealing import Evaluations
 from .devices import NOT_KEPT, Devices
+from .draws import draws_batches
+from .group import late_start
 from .merging import Merging
+from .mpi import plan_mpi
 from .numbers import TrainingNumbers
+from .observed import Seen
 from .output import Output
 from .plan import CORE, Plan
 from .prepare import Preparing
@@ -33,6 +38,7 @@ from .refusals import known_wrong
 from .roles import Roles, Stepped
 from .script import Script
 from .shown import plan_shown_losses
+from .unseen import already_migrated, unseen_training, written_for_accelerate
 from .wrappers import has_wrapper, plan_data_parallel
 
 SAME_DATA = "CT902"
@@ -57,18 +63,28 @@ def nothing_kept_away(edits: Iterable[e.Edit]) -> tuple[Finding, ...]:
     return ()
 
 
-def convert(text: str, runtime: str, allows: Allows, kept_away: KeptAway = nothing_kept_away) -> Conversion:
+def convert(
+    text: str,
+    runtime: str,
+    allows: Allows,
+    kept_away: KeptAway = nothing_kept_away,
+    seen: Seen | None = None,
+) -> Conversion:
     """Converts a script, or a program of several files.
 
-    allows: whether a rule may act at a node. kept_away: why edits of the core must not be made.
+    allows: whether a rule may act at a node. kept_away: why edits of the core must not be made. seen: what a run has shown.
     """
     script = Script(text)
+    if already_migrated(script.tree):
+        return Conversion(text, findings=tuple(written_for_accelerate(script.tree)))
     roles = Roles(script)
     if not roles.trains:
-        return Conversion(text)
+        return Conversion(text, findings=tuple(unseen_training(script)))
     if refused := known_wrong(script, roles):
         return Conversion(text, findings=tuple(refused), trains=True)
-    plan = _planned(script, roles, runtime)
+    plan = _planned(script, roles, runtime, seen)
+    if runtime != OWN and (unsaid := not_in_accelerate(plan, roles)):
+        return Conversion(text, findings=tuple(unsaid), roles=_roles(roles), trains=True)
     if forbidden := kept_away([one for one in plan.edits if one.transaction == CORE]):
         return Conversion(text, findings=tuple(forbidden), roles=_roles(roles), trains=True)
     plan.edits = [one for one in plan.edits if one.transaction == CORE or allows(one.rule, one.node)]
@@ -87,16 +103,14 @@ def convert(text: str, runtime: str, allows: Allows, kept_away: KeptAway = nothi
     return Conversion(after, ordered, findings, _all_roles(roles, plan), trains=True)
 
 
-def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
+def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> Plan:
     """Every edit that is wanted, and every note."""
     plan = Plan(script, runtime)
     mapped = mapping.distributes_itself(script)
-    options = ['loss_reduction="sum"'] if not mapped and sums_over_rows(script, roles) else []
-    if not mapped and not options and (loss := unseen_loss(script, roles)) is not None:
-        plan.assume("mean", "CT202", loss, "the loss is a mean over the rows of the batch")
-    trial = Accelerators(Plan(script, runtime), roles, None, options)
+    options = [] if mapped else plan_reduction(plan, roles, seen)
+    trial = Accelerators(Plan(script, runtime), roles, None, options, mapped=mapped)
     choice = device_choice(script, roles, trial.home)
-    if choice is not None and (mapped or not choice.code):
+    if choice is not None and not choice.code:
         plan.note(
             "CT105",
             choice.before,
@@ -104,14 +118,16 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
             "use `crosstrain launch --cpu`",
         )
         choice = None
-    accelerators = Accelerators(plan, roles, choice, options)
+    if mapped and choice is None:
+        choice = late_start(script, frames_to_training(script, roles, trial.home))
+    accelerators = Accelerators(plan, roles, choice, options, mapped=mapped)
     if mapped:  # their own meaning on several processes is the script's reference
         roles.data = [one for one in roles.data if mapping.is_shared_out(script, one)]
     evaluations = None if mapped else Evaluations(script, roles)
     phases = evaluations.phases if evaluations is not None else []
     preparing = Preparing(plan, roles, accelerators, phases)
     wraps = mapped and has_wrapper(script)
-    preparing.run(models=not wraps, loaders=not wraps)
+    preparing.run(models=not wraps, loaders=not wraps, schedulers=not mapped)
     dealt = []
     plan_backward(plan, roles, accelerators)
     plan_data_parallel(plan, accelerators)
@@ -125,11 +141,12 @@ def _planned(script: Script, roles: Roles, runtime: str) -> Plan:
         dealt = merging.loops
         TrainingNumbers(plan, roles, accelerators).run(dealt)
         Devices(plan, accelerators).run()
+    plan_mpi(plan)
     if not mapped:
         plan_clipping(plan, roles, accelerators)
         plan_shown_losses(plan, roles, accelerators)
         Output(plan, accelerators, roles.frames, dealt).run()
-    if not mapped and not roles.data and not roles.draws_batches:
+    if not mapped and not roles.data and not draws_batches(script, roles):
         first = roles.backwards[0].call
         reason = "every process trains on the same data: no loop over batches was found"
         plan.note(
@@ -173,6 +190,21 @@ def _left_out(group: str, edits: list[e.Edit]) -> Finding:
     first = next(one for one in edits if one.transaction == group)
     reason = f"left as it is: the edits of {group} did not pass the tool's own checks"
     return Finding(first.rule, line_of(first.node) or 1, 1, reason, "report this script to us", Severity.NOTE)
+
+
+def roles_in(text: str) -> list[RoleFact]:
+    """Who is what in a script, and how that is known: what a conversion goes by. Raises what parsing raises."""
+    script = Script(text)
+    roles = Roles(script)
+    if not roles.trains:
+        return []
+    losses = [
+        RoleFact(script.source(loss), "loss", call.lineno, "this line goes backward through it")
+        for call in (one.call for one in roles.backwards)
+        if (loss := loss_of(call)) is not call.func
+    ]
+    plan = _planned(script, roles, OWN, None)
+    return sorted({*_all_roles(roles, plan), *losses}, key=lambda role: (role.line, role.name, role.role))
 
 
 def _roles(roles: Roles) -> tuple[RoleFact, ...]:

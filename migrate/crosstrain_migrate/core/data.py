@@ -15,7 +15,8 @@ from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, place_of, 
 from crosstrain_migrate.syntax.walks import walk
 
 from .iterators import DEPTH, Iterators
-from .script import Frame, Loop, Script, names_in, root_of
+from .ranges import Ranges
+from .script import Frame, Loop, Script, is_function_frame, names_in, root_of
 
 BARS = re.compile(r"tqdm|trange|progress|track\b|ProgBar", re.I)
 SEEN_THROUGH = {"enumerate", "islice", "iter", "cycle", "reversed", "list", "tuple"}
@@ -55,6 +56,7 @@ class TrainingData:
         self.script = script
         self._data: dict[ast.expr, Data] = {}
         self._iterators = Iterators(script, self.sources)
+        self._ranges = Ranges(script)
 
     def around(self, places: Iterable[tuple[ast.AST, Frame]]) -> list[Data]:
         """What the loops around the backward passes iterate, each place once, in the order of the text."""
@@ -155,11 +157,11 @@ class TrainingData:
 
     def _sources_of_call(self, frame: Frame, call: ast.Call, depth: int) -> list[ast.expr]:
         name, last = written(call.func), self.script.last(call.func)
-        if last == "trange" or last in NO_DATA:
+        if last in NO_DATA:
             return []
-        if last == "range":
+        if last in ("range", "trange"):
             stepped = len(call.args) == 3 and not re.search(r"\.shape|\.size\(", ast.unparse(call))
-            return [call] if stepped else []
+            return [call] if stepped or self._ranges.cut(call) else []
         if last == "zip":
             return [one for argument in call.args for one in self.sources(frame, argument, depth)]
         logs = (
@@ -170,6 +172,29 @@ class TrainingData:
             return [one for argument in given for one in self.sources(frame, argument, depth)]
         return [call]
 
+    def _comes_from_batch(self, frame: Frame, name: str, node: ast.AST, depth: int) -> bool:
+        """Whether the variable `name` at a node holds what `next` or a loop over data has given, there or to all callers."""
+        if name in self._iterators.taken_in(frame):
+            return True
+        stores = self.script.stores(frame, name)
+        for outer in self.script.loops_around(node):
+            if isinstance(outer, ast.For) and outer.iter is not node and self.sources(frame, outer.iter):
+                inside = set(map(id, walk(outer)))
+                if any(id(store) in inside for store in stores):
+                    return True
+        if depth > 2 or not is_function_frame(frame) or name not in self.script.parameters(frame) or stores:
+            return False
+        calls = self.script.callers(frame)
+        given = [(call, self.script.argument_for(call, frame, name)) for call in calls]
+        return bool(given) and all(
+            argument is not None
+            and any(
+                self._comes_from_batch(self.script.frame(call), one, call, depth + 1)
+                for one in names_in(argument)
+            )
+            for call, argument in given
+        )
+
     def _bound_from_no_data(self, frame: Frame, outer: Loop) -> set[int]:
         """The variables that loops over a dictionary of loaders bind: `for phase, loader in loaders.items()`."""
         loops = [n for n in walk(outer) if isinstance(n, ast.For) and not self.sources(frame, n.iter)]
@@ -178,7 +203,8 @@ class TrainingData:
     def _is_part(self, frame: Frame, node: ast.expr, loop: Loop) -> bool:
         """Whether an iterable is made from the batch of a loop further out: its chunks, its rows."""
         if isinstance(node, ast.Call):
-            return bool(names_in(node) & self._iterators.taken_in(frame))
+            read = [*self._ranges.cut(node), *(n for n in walk(node) if isinstance(n, ast.Name))]
+            return any(self._comes_from_batch(frame, root_of(one), node, 0) for one in read)
         if not isinstance(node, ast.Name):
             root = root_of(node)
             around = [one for one in self.script.loops_around(loop) if isinstance(one, ast.For)]

@@ -15,8 +15,10 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
 from .choice import arms_of, flag_of, side_of
+from .options import Options
 from .plan import Plan
-from .script import FUNCTIONS, Frame, Script, is_statement_call
+from .ranks import is_local_rank
+from .script import FUNCTIONS, Frame, Script, is_method, is_statement_call
 
 RULE = "CT105"
 REASON = "each process has a device of its own"
@@ -49,11 +51,12 @@ class Devices:
         self.accelerators = accelerators
         self.ordinals = ordinals or set()
         self._is_mapped = ordinals is not None
+        self._options = Options(plan.script)
         self._whole: set[ast.AST] = set()  # expressions that are replaced with all that is in them
 
     def run(self) -> None:
         for node in sorted((n for n in self.script.table.parents if hasattr(n, "lineno")), key=place_of):
-            if not self.script.is_reached(node) or self.accelerators.is_early(node):
+            if not self.script.is_reached(node) or self._is_too_early(node):
                 continue
             if any(one in self._whole for one in self.script.around(node)):
                 continue
@@ -69,6 +72,13 @@ class Devices:
                 self._remove(node, "the script runs on any device")
             elif isinstance(node, ast.If):
                 self._arms(node)
+
+    def _is_too_early(self, node: ast.AST) -> bool:
+        """Whether the script's own choice is still to come. The group of one that distributes itself may be there before,
+        but an option's default stays its author's."""
+        if not self.accelerators.is_early(node):
+            return False
+        return not self._is_mapped or any(is_method(one, "add_argument") for one in self.script.around(node))
 
     # -- calls -------------------------------------------------------------------------------------------------
 
@@ -119,6 +129,8 @@ class Devices:
         more = more.replace("async=", "non_blocking=")
         holes = {f"k{n}": keyword.value for n, keyword in enumerate(call.keywords) if keyword.arg != "device"}
         self.plan.replace(call, RULE, REASON, f"{{of}}.to({self.device(call)}{more})", of=of, **holes)
+        for number in (*call.args, *(k.value for k in call.keywords if k.arg == "device")):
+            self._say_number(number)
 
     def _is_chosen(self, node: ast.AST) -> bool:
         """Whether the author's own condition stands around a node."""
@@ -293,6 +305,16 @@ class Devices:
             device = f"{device}.type" if isinstance(node, ast.Constant | ast.IfExp) else f"str({device})"
         self.plan.replace(node, RULE, REASON, device)
         self._whole.add(node)
+        self._say_number(node)
+
+    def _say_number(self, node: ast.expr) -> None:
+        """An option that chose a GPU by its number does so no more."""
+        for one in walk(node):
+            option = self._options.read_by(one) if isinstance(one, ast.Attribute) else None
+            if option is not None and option.is_number and not is_local_rank(option):
+                reason = f"`--{option.name}` chooses no GPU any more: each process has its own"
+                self.plan.note(RULE, one, reason, "use `crosstrain launch --gpu-ids`")
+                return
 
     def _stops_without_gpu(self, node: ast.If) -> bool:
         if (

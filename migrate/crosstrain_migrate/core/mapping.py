@@ -14,16 +14,18 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 
 from .accelerator import Accelerators
 from .data import Data
+from .group import RULE as GROUP
+from .group import plan_start
 from .plan import Plan
-from .script import FUNCTIONS, Frame, Script, is_function_frame
+from .ranks import Ranks
+from .script import Frame, Script, is_function_frame
 from .wrappers import WRAPPER, has_wrapper, is_wrapper, plan_wrapper
 
-GROUP, SAMPLER, SPAWN, RANKS = "CT303", "CT304", "CT305", "CT309"
+SAMPLER, SPAWN = "CT304", "CT305"
 DEVICE = "CT105"
 _COLLECTIVE = re.compile(
     r"distributed(\.nn)?(\.functional)?\.(all_reduce|all_gather|reduce_scatter|broadcast)\w*$"
 )
-_RANK_VARIABLES = ("RANK", "LOCAL_RANK")
 _SAMPLERS = re.compile(r"Distributed\w*Sampler$|^RASampler$")
 _GROUP_NUMBERS = ("get_world_size", "get_rank")
 
@@ -61,28 +63,6 @@ def shards_layers(script: Script) -> ast.Call | None:
     return None
 
 
-def group_options(script: Script) -> str:
-    """How the group of one is made under plain python: with the launcher's variables, unless the script has a branch
-    without a group, in which nothing is wrapped."""
-    wrappers = [call for call in script.calls if is_wrapper(script, call)]
-    has_branch = all(any(isinstance(one, ast.If | ast.IfExp) for one in script.around(c)) for c in wrappers)
-    asks = has_branch and any(_asks_launcher(node) for node in script.table.parents)
-    return "group_of_one=True" if asks else "group_of_one=True, environment=True"
-
-
-def _asks_launcher(node: ast.AST) -> bool:
-    """`os.environ.get("RANK", -1)`, `os.getenv("RANK")`, `"RANK" in os.environ`"""
-    if isinstance(node, ast.Call) and node.args:
-        given = node.args[0]
-        is_asked = written(node.func).endswith(("environ.get", "getenv"))
-    elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
-        given = node.left
-        is_asked = written(node.comparators[0]).endswith("environ")
-    else:
-        return False
-    return is_asked and isinstance(given, ast.Constant) and given.value in _RANK_VARIABLES
-
-
 class Mapping:
     """Plans what becomes of a script's own distribution."""
 
@@ -93,8 +73,9 @@ class Mapping:
         self.ordinals = self._ordinals()
 
     def run(self) -> None:
-        self._start()
+        plan_start(self.plan, self.accelerators)
         self._numbered_devices()
+        Ranks(self.plan).run()
         for call in self.script.calls:
             if any(self.plan.is_replaced(one) for one in self.script.around(call)):
                 continue
@@ -109,15 +90,6 @@ class Mapping:
                 self._spawn(call)
             elif name.endswith("DistributedSampler"):
                 self._sampler(call)
-            elif name == "torch.cuda.device_count":
-                self.plan.replace(
-                    call,
-                    RANKS,
-                    "the launcher says how many processes there are",
-                    f"{self._state(call)}.num_processes",
-                )
-            elif name.endswith("add_argument"):
-                self._local_rank(call)
 
     def _ordinals(self) -> Ordinals:
         """What names a device by its number, in `device_ids` and in `set_device`: attributes, and the variables of a
@@ -182,24 +154,6 @@ class Mapping:
     def _state(self, node: ast.AST) -> str:
         return self.plan.state(node)
 
-    def _start(self) -> None:
-        """The group is there before the script's own code asks for it."""
-        place = self._last_import()
-        self.plan.imports(place, "PartialState")
-        reason = "the launcher's processes, or plain python's one, are the group"
-        self.plan.after(place, GROUP, reason, f"PartialState({group_options(self.script)})")
-
-    def _last_import(self) -> ast.stmt:
-        """The last of the imports at the head of the script's own file."""
-        body = self.script.entry.body
-        found = body[0]
-        for statement in body:
-            if isinstance(statement, ast.Import | ast.ImportFrom):
-                found = statement
-            elif isinstance(statement, (*FUNCTIONS, ast.ClassDef, ast.If, ast.For)):
-                break
-        return found
-
     def _synchronised(self, call: ast.Call) -> None:
         """SyncBatchNorm needs a GPU."""
         statement = self.script.statement(call)
@@ -260,16 +214,3 @@ class Mapping:
             values = self.script.values(self.script.frame(node), node.id)
             return bool(values) and all(isinstance(v, ast.Call) and self._is_group_number(v) for v in values)
         return isinstance(node, ast.Call) and last_name(node.func) in _GROUP_NUMBERS
-
-    def _local_rank(self, call: ast.Call) -> None:
-        named = any(
-            isinstance(a, ast.Constant) and re.fullmatch(r"--local[_-]rank", str(a.value)) for a in call.args
-        )
-        for keyword in call.keywords if named else ():
-            if keyword.arg == "default":
-                self.plan.replace(
-                    keyword.value,
-                    RANKS,
-                    "the launcher knows the rank",
-                    f"{self._state(call)}.local_process_index",
-                )

@@ -12,6 +12,7 @@ import re
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .accelerate import OWN
 from .accelerator import Accelerators
 from .accumulators import Left
 from .dealing import Dealt, Evaluations
@@ -35,7 +36,10 @@ class Merging:
 
     def run(self) -> None:
         for one in self.found.dealt:
-            self._deal(one)
+            if self.plan.runtime == OWN:
+                self._deal(one)
+            else:
+                self._stays_whole(one.loop, "Accelerate cannot merge what processes have evaluated")
         for whole in self.found.whole:
             self._stays_whole(whole.loop, whole.reason)
             if whole.phase:  # its training is dealt all the same

@@ -98,6 +98,13 @@ class Plan:
         made = Finding(rule, line_of(node) or 1, column, claim, checked, Severity.ASSUMED, kind)
         self.findings.append(made)
 
+    def observed(self, rule: str, node: ast.AST, claim: str, run: str) -> None:
+        """Says what a run of the script has shown."""
+        column = getattr(node, "col_offset", 0) + 1
+        self.findings.append(
+            Finding(rule, line_of(node) or 1, column, claim, f"seen in {run}", Severity.OBSERVED)
+        )
+
     def notes(self) -> list[Finding]:
         found = []
         for (rule, reason, remedy), nodes in self._notes.items():

@@ -18,8 +18,10 @@ from crosstrain_migrate.syntax.walks import walk
 from .accelerator import Accelerators
 from .data import Data
 from .plan import Plan
+from .ranges import full_batches
 from .roles import Roles
-from .script import FUNCTIONS, Frame, Script, is_function_frame
+from .schedules import shortened
+from .script import FUNCTIONS, Frame, Script, is_function_frame, names_in
 
 RULE = "CT201"
 REASON = "every process trains on its own share, and the gradients are averaged"
@@ -51,11 +53,11 @@ class Preparing:
         self.in_place: list[Data] = []  # loaders that are prepared where they are iterated
         self._trained = {id(one.node) for one in roles.data}
 
-    def run(self, models: bool = True, loaders: bool = True) -> None:
-        """models, loaders: these too, where the script does not wrap, or deal, them by itself."""
+    def run(self, models: bool = True, loaders: bool = True, schedulers: bool = True) -> None:
+        """models, loaders, schedulers: these too, where the script does not wrap, deal or count them by itself."""
         held = [one for one in self._optimizers() if models or one.kind != "model"]
         held += self._loaders() if loaders else []
-        for s in self.roles.schedulers:
+        for s in shortened(self.script, self.roles) if schedulers else ():
             held += self._lifted(Held("scheduler", s.text, s.frame, s.call))
         by_frame: dict[Frame, list[Held]] = defaultdict(list)
         for one in dict.fromkeys(held):
@@ -65,7 +67,14 @@ class Preparing:
         for frame, those in by_frame.items():
             self._prepare_in(frame, self._in_init(frame, those))
         for data in self.in_place:
-            accelerator = self.accelerators.at(data.node)
+            self._prepare_in_place(data)
+
+    def _prepare_in_place(self, data: Data) -> None:
+        accelerator = self.accelerators.at(data.node)
+        batches = full_batches(self.script, data.node, data.loop)
+        if batches:
+            self.plan.replace(data.node, RULE, REASON, f"{accelerator}.prepare(range({batches}))")
+        else:
             self.plan.replace(data.node, RULE, REASON, f"{accelerator}.prepare({{it}})", it=data.node)
 
     # -- which -------------------------------------------------------------------------------------------------
@@ -353,7 +362,7 @@ class Preparing:
         return isinstance(parent, ast.Call) and last_name(parent.func) in ("iter", "cycle")
 
     def _prepare_in(self, frame: Frame, those: list[Held]) -> None:
-        anchors = [(self._anchor(one), one) for one in those]
+        anchors = [(self._above_shares(one, self._anchor(one)), one) for one in those]
         by_suite: dict[int, list[tuple[ast.stmt, Held]]] = defaultdict(list)
         for anchor, one in anchors:
             by_suite[id(self.script.suite_of(anchor))].append((anchor, one))
@@ -379,7 +388,7 @@ class Preparing:
         ordered = sorted(dict.fromkeys(those), key=lambda one: _ORDER[one.kind])
         texts = list(dict.fromkeys(one.text for one in ordered))
         named = [text for text in texts if self._is_variable(frame, text)]
-        others = [text for text in texts if text not in named]
+        others = [self._all_of(frame, text) for text in texts if text not in named]
         accelerator = self.accelerators.at(anchor)
         insert = self.plan.after if behind else self.plan.before
         if named:
@@ -388,15 +397,46 @@ class Preparing:
         if others:
             insert(anchor, RULE, REASON, f"{accelerator}.prepare({', '.join(others)})")
 
+    def _all_of(self, frame: Frame, text: str) -> str:
+        """`*optimizers` for `optimizers[i]`, where a list or a dictionary is written out."""
+        node = ast.parse(text, mode="eval").body
+        if not isinstance(node, ast.Subscript) or isinstance(node.slice, ast.Constant):
+            return text
+        container = written(node.value)
+        made = self.script.values(frame, container)
+        if any(isinstance(value, ast.List | ast.ListComp) for value in made):
+            return f"*{container}"
+        return f"*{container}.values()" if any(isinstance(v, ast.Dict | ast.DictComp) for v in made) else text
+
     def _is_variable(self, frame: Frame, text: str) -> bool:
         if text.isidentifier():
             return self.script.binds(frame, text)
         head, _, tail = text.partition(".")
         return head == "self" and tail.isidentifier()
 
+    def _above_shares(self, one: Held, anchor: ast.stmt) -> ast.stmt:
+        """The same place, or above what counts in passes of the loader: `first_epoch = step // len(loader)`."""
+        suite = self.script.suite_of(anchor)
+        places = [anchor]
+        for read in self.script.reads(one.frame, one.text) if one.kind == "loader" else ():
+            length = self.script.parent(read)
+            share = self.script.parent(length) if length is not None else None
+            statement = self.script.statement(read)
+            if (
+                isinstance(share, ast.BinOp)
+                and isinstance(share.op, ast.Div | ast.FloorDiv | ast.Mod)
+                and share.right is length
+                and statement in suite
+                and any(place_of(s) < place_of(statement) for s in self.script.stores(one.frame, one.text))
+            ):
+                places.append(statement)
+        return min(places, key=place_of)
+
     def _anchor(self, one: Held) -> ast.stmt:
         """The statement above which an object is prepared: the outermost loop around its use that does not bind it."""
         root = one.text.partition(".")[0].partition("[")[0]
+        is_element = self._all_of(one.frame, one.text) == one.text
+        index = names_in(ast.parse(one.text)) - {root} if is_element else set()
         loops = self.script.loops_around(one.use)
         if isinstance(one.use, ast.For | ast.AsyncFor | ast.While):
             loops = [one.use, *loops]
@@ -405,6 +445,7 @@ class Preparing:
             stores = [
                 *self.script.stores(one.frame, one.text),
                 *(self.script.stores(one.frame, root) if root != "self" else ()),
+                *(store for name in index for store in self.script.stores(one.frame, name)),
             ]
             if not any(id(store) in inside for store in stores):
                 return loop

@@ -17,15 +17,12 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .data import Data, TrainingData
-from .script import Frame, Script, is_method
+from .script import Frame, Script, is_function_frame, is_method
 
 STEPS = ("step", "step_and_update_lr")
 # `x.step()` where x is no optimizer, by the names that people give to such things.
 OTHER_STEPS = re.compile(
     r"sched|lr_|env\b|envs\b|writer|pbar|bar$|prof|meter|timer|logger|warm|loss|ema\b", re.I
-)
-RANDOM = re.compile(
-    r"^(torch|numpy|np|random|numpy\.random)\.(.*\.)?(rand\w*|multinomial|choice\w*|sample|shuffle|permutation|normal|integers|uniform|bernoulli)$"
 )
 
 
@@ -76,15 +73,20 @@ class Roles:
 
     @cached_property
     def schedulers(self) -> list[Stepped]:
-        """What is stepped once a batch beside an optimizer and is one of torch's schedulers."""
+        """What is stepped once a batch beside an optimizer, or beside the calls of its function, and is a scheduler."""
         found: dict[tuple[Frame, str], Stepped] = {}
         for optimizer in self.optimizers:
-            for call in self.script.calls_in(optimizer.frame):
-                if not is_method(call, "step") or call.args or self._is_optimizer(call):
-                    continue
-                text = written(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-                if self._is_scheduler(optimizer.frame, text) and self._same_batch(call, optimizer):
-                    found.setdefault((optimizer.frame, text), Stepped(text, call, optimizer.frame))
+            frame = optimizer.frame
+            is_one_step = is_function_frame(frame) and not self.script.loops_around(optimizer.call)
+            calls = self.script.callers(frame) if is_one_step and is_function_frame(frame) else []
+            for beside in (optimizer.call, *calls):
+                frame = self.script.frame(beside)
+                for call in self.script.calls_in(frame):
+                    if not is_method(call, "step") or call.args or self._is_optimizer(call):
+                        continue
+                    text = written(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+                    if self._is_scheduler(frame, text) and self._same_batch(call, beside):
+                        found.setdefault((frame, text), Stepped(text, call, frame))
         return list(found.values())
 
     @cached_property
@@ -109,22 +111,6 @@ class Roles:
         """Where the script steps and goes backward."""
         steps, passes = (one.frame for one in self.optimizers), (one.frame for one in self.backwards)
         return list(dict.fromkeys([*steps, *passes]))
-
-    @cached_property
-    def draws_batches(self) -> bool:
-        """Whether the steps draw their batch at random, so that each process draws its own."""
-        frames = {one.frame for one in self.backwards} | {one.frame for one in self.optimizers}
-        called = {
-            function
-            for frame in frames
-            for call in self.script.calls_in(frame)
-            for function in self.script.functions(self.script.last(call.func))
-        }
-        return any(
-            RANDOM.match(self.script.dotted(call.func)) or is_method(call, "sample")
-            for frame in (*frames, *called)
-            for call in self.script.calls_in(frame)
-        )
 
     # -- backward and step -------------------------------------------------------------------------------------
 
@@ -220,9 +206,9 @@ class Roles:
             return True
         return re.search(r"sched|lr_", name, re.I) is not None
 
-    def _same_batch(self, call: ast.Call, optimizer: Stepped) -> bool:
-        """Whether a scheduler steps in the loop in which the optimizer does."""
-        own, other = self.script.loops_around(call), self.script.loops_around(optimizer.call)
+    def _same_batch(self, call: ast.Call, other_call: ast.Call) -> bool:
+        """Whether two calls are made in the same loop."""
+        own, other = self.script.loops_around(call), self.script.loops_around(other_call)
         return own[:1] == other[:1] and bool(own)
 
     # -- models ------------------------------------------------------------------------------------------------

@@ -10,15 +10,16 @@ import ast
 import re
 
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import Function, all_arguments, written
+from crosstrain_migrate.syntax.nodes import Function, all_arguments, last_name, written
 
 from .accelerator import Accelerators
 from .plan import Plan
 from .script import Frame, Script, is_function_frame, pairs
 
 WRAPPER, PARALLEL = "CT302", "CT301"
-WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")
+_WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")
 _PARALLEL = re.compile(r"(^|\.)(DataParallel|DataParallelCriterion)$")
+_PARALLEL_CALLS = ("torch.nn.parallel.data_parallel", "torch.nn.parallel.replicate")
 _KEEPS_NAMES = "the wrapper stays: the names that it gives to weights, with `module.`, are used"
 _OPTIONS_OF_DEVICES = ("device_ids", "output_device")
 
@@ -39,7 +40,7 @@ _PASSES_ON = {"torch.compile", "copy.deepcopy", "copy.copy"}
 
 
 def is_wrapper(script: Script, call: ast.Call) -> bool:
-    return WRAPPERS.search(script.dotted(call.func)) is not None
+    return _WRAPPERS.search(script.dotted(call.func)) is not None
 
 
 def is_parallel(script: Script, call: ast.Call) -> bool:
@@ -65,6 +66,8 @@ def plan_data_parallel(plan: Plan, accelerators: Accelerators) -> None:
     """Plans what becomes of each DataParallel: each process has one device."""
     script = plan.script
     for call in script.calls:
+        if script.dotted(call.func) in _PARALLEL_CALLS:
+            _call_once(plan, call)
         if not _PARALLEL.search(script.dotted(call.func)) or not call.args:
             continue
         accelerator = accelerators.may_be_at(call)
@@ -73,6 +76,31 @@ def plan_data_parallel(plan: Plan, accelerators: Accelerators) -> None:
             plan.note(PARALLEL, call, reason, "take it out, or give each process one GPU by `--gpu-ids`")
         else:
             _prepare(plan, call, PARALLEL, "each process has a device of its own", accelerator)
+
+
+def _call_once(plan: Plan, call: ast.Call) -> None:
+    """`data_parallel(model, x)` becomes `model(x)`; what replicates the model by itself is said."""
+    if last_name(call.func) == "data_parallel" and len(call.args) >= 2 and _is_plain_call(call):
+        inputs = call.args[1].elts if isinstance(call.args[1], ast.Tuple) else [call.args[1]]
+        holes = {f"a{n}": one for n, one in enumerate(inputs)}
+        given = ", ".join(f"{{{name}}}" for name in holes)
+        reason = "each process has a device of its own"
+        plan.replace(call, PARALLEL, reason, f"{{it}}({given})", it=call.args[0], **holes)
+        return
+    plan.note(PARALLEL, call, "every process copies the model to all GPUs here", "call the model itself")
+
+
+def _is_plain_call(call: ast.Call) -> bool:
+    """Whether a model is given, with inputs, and nothing but devices besides."""
+    others = {keyword.arg for keyword in call.keywords} - {*_OPTIONS_OF_DEVICES, "dim"}
+    inputs = call.args[1].elts if isinstance(call.args[1], ast.Tuple) else []
+    is_written = not any(isinstance(one, ast.Starred) for one in (*call.args, *inputs))
+    return (
+        is_written
+        and not others
+        and len(call.args) <= 5
+        and isinstance(call.args[0], ast.Name | ast.Attribute)
+    )
 
 
 def _prepare(plan: Plan, call: ast.Call, rule: str, reason: str, accelerator: str) -> None:

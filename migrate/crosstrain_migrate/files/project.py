@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from crosstrain_migrate.facts.may_train import may_train
+from crosstrain_migrate.files.may_train import may_train
 from crosstrain_migrate.outcome import Migrated
 from crosstrain_migrate.results import Change, FileResult, Finding, RoleFact
 from crosstrain_migrate.syntax import program

@@ -1,6 +1,6 @@
-"""The rules' documentation. A rule is one file: its docstring is its page, and the page's examples are its first tests.
+"""The codes' documentation: pages, whose examples are their first tests.
 
-The docstring begins with a line `CT203: title` for each code, says What and Why (and what it Leaves and Refuses), and ends
+A page begins with a line `CT203: title` for each code, says What and Why (and what it Leaves and Refuses), and ends
 with examples. Each names the places of a training script (`tests/rules/support.py` has it) that the code stands in:
 
     Example CT203 (step):
@@ -67,7 +67,7 @@ def titles() -> dict[str, str]:
     return {page.code: page.title for page in catalogue()}
 
 
-ROOMS = ("", "placement", "preparing", "numbers", "output", "distribution", "mapping", "notebooks")
+ROOMS = ("", "notebooks")
 
 
 def rule_files(rooms: Iterable[str] = ROOMS) -> dict[str, Path]:

@@ -1,9 +1,7 @@
 """``--todo``: what becomes of a script that is refused.
 
-Independent edits are made (progress bars, prints, directories, files that one process writes). The core (accelerator,
-prepare, backward, device) stays as it was, and a line `# TODO(crosstrain CT303): ...` above each place that needs a person
-says what to write. Until these lines are gone, such a script stops at its start under several processes, and
-``migrate --check`` fails.
+Its code stays as it was, and a line `# TODO(crosstrain CT303): ...` above each place that needs a person says what to
+write. Until these lines are gone, such a script stops at its start under several processes, and ``migrate --check`` fails.
 """
 
 from __future__ import annotations
@@ -14,14 +12,10 @@ import textwrap
 from collections.abc import Iterable
 from dataclasses import replace
 
-from crosstrain_migrate.facts.facts import understand
 from crosstrain_migrate.results import Change, Confidence, FileResult, Finding, Severity
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.program import MARKER, join, modules_of, parse, parts
-from crosstrain_migrate.syntax.suppress import MARK, TODO, suppressions
-
-from .planning import independent
-from .policy import Policy
+from crosstrain_migrate.syntax.suppress import MARK, TODO
 
 _WIDTH = 100
 GUARD = """\
@@ -31,21 +25,15 @@ if int(os.environ.get("WORLD_SIZE", "1")) > 1:
 """
 
 
-def left_to_you(result: FileResult, policy: Policy, runtime: str) -> FileResult:
-    """A refused script with the edits that need no core conversion, and a comment for each reason."""
+def left_to_you(result: FileResult) -> FileResult:
+    """A refused script with a comment for each reason."""
     from crosstrain_migrate.syntax.checks import check_result
-    from crosstrain_migrate.syntax.edit_plan import EditNotApplied
     from crosstrain_migrate.syntax.rewrite import rewrite
 
     reasons = [one for one in result.findings if one.severity is Severity.REFUSED]
     marked = _guarded(_marked(result.before, reasons))
-    kept = replace(policy, comments=suppressions(marked))
-    tree = parse(marked)
-    needed = [e.AddImport(modules_of(tree)[-1], TODO, code="import os")]  # for the test of WORLD_SIZE
-    try:
-        after = rewrite(marked, [*needed, *independent(understand(tree), marked, runtime, kept.allows_at)])
-    except EditNotApplied:
-        after = rewrite(marked, needed)  # the comments are worth more than the edits
+    module = modules_of(parse(marked))[-1]
+    after = rewrite(marked, [e.AddImport(module, TODO, code="import os")])  # for the test of WORLD_SIZE
     if problems := check_result(result.before, after):
         reason = f"the lines for --todo did not pass the tool's own checks ({'; '.join(problems)})"
         remedy = "report this script to us; it was left as it was"

@@ -24,14 +24,11 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from crosstrain_migrate.facts.arguments import given
-from crosstrain_migrate.facts.facts import Facts
-from crosstrain_migrate.facts.values import FromBatch
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.syntax.nodes import last_name
 from crosstrain_migrate.syntax.walks import walk
 
-from .base import finding
+from .in_step import InStep
 
 SHAPES, BRANCHES, READS = "CT701", "CT702", "CT703"
 LENGTHS, COUNTS, RECURRENT = "CT704", "CT705", "CT706"
@@ -44,7 +41,7 @@ _BY_VALUE = {
     "unique": ("torch.bincount with a fixed minlength, or a sum of one_hot", 1),
 }
 _READERS = frozenset({"item", "tolist", "cpu", "numpy"})
-_PRINTERS = frozenset({"builtins.print", "builtins.float", "builtins.int", "builtins.bool"})
+_PRINTERS = frozenset({"print", "float", "int", "bool"})
 _RECURRENT = ("torch.nn.LSTM", "torch.nn.GRU", "torch.nn.RNN")
 _CUDA_AUTOCAST = ("torch.cuda.amp.autocast", "torch.cuda.amp.autocast_mode.autocast")
 _ANY_AUTOCAST = ("torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast")
@@ -66,15 +63,18 @@ _PACKED = (
     "packed sequences do not run on XLA at all: their batch sizes depend on values",
     "pad to a fixed length and mask the outputs",
 )
-Advice = tuple[ast.AST, str, str]  # where, why, what to do instead
+Advice = tuple[ast.expr | ast.stmt, str, str]  # where, why, what to do instead
 
 
-def advise(facts: Facts) -> list[Finding]:
-    """Every note of this family, in the order of the script; one for each place, reads one for each loop."""
+def advise(text: str) -> list[Finding]:
+    """Every note of this family, in the order of a script that trains; one for each place, reads one for each loop."""
+    code = InStep(text)
+    if not code.trains:
+        return []
     found = [
-        finding(rule, node, reason, remedy, Severity.NOTE)
+        Finding(rule, node.lineno, node.col_offset + 1, reason, remedy, Severity.NOTE)
         for rule, search in _SEARCHES.items()
-        for node, reason, remedy in search(facts)
+        for node, reason, remedy in search(code)
     ]
     return sorted(dict.fromkeys(found), key=lambda one: (one.line, one.column, one.rule))
 
@@ -98,26 +98,26 @@ def _also(others: list[Finding]) -> str:
 # -- steps, tensors, masks -----------------------------------------------------------------------------------------
 
 
-def _each_step(facts: Facts, node: ast.AST) -> bool:
+def _each_step(code: InStep, node: ast.AST) -> bool:
     """Whether the code runs once a batch: in a loop over batches, in what such a loop calls, or in a module."""
-    return facts.in_batch_loop(node) or facts.in_module(node)
+    return code.in_batch_loop(node) or code.in_module(node)
 
 
-def _is_tensor(facts: Facts, node: ast.AST) -> bool:
-    return any(isinstance(value, FromBatch) and not value.host for value in facts.of(node))
+def _is_tensor(code: InStep, node: ast.AST) -> bool:
+    return code.is_tensor(node)
 
 
-def _is_mask(facts: Facts, node: ast.AST, depth: int = 0) -> bool:
+def _is_mask(code: InStep, node: ast.AST, depth: int = 0) -> bool:
     """Whether the expression is a boolean tensor: a comparison with a tensor, or such masks joined by & | ~."""
     if isinstance(node, ast.Compare):
-        return any(_may_be_tensor(facts, side) for side in _compared(node))
+        return any(_may_be_tensor(code, side) for side in _compared(node))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
-        return _is_mask(facts, node.operand, depth)
+        return _is_mask(code, node.operand, depth)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr):
-        return _is_mask(facts, node.left, depth) and _is_mask(facts, node.right, depth)
+        return _is_mask(code, node.left, depth) and _is_mask(code, node.right, depth)
     if isinstance(node, ast.Name) and depth < 3:
-        values = [_assigned(facts, definition) for definition in facts.bindings(node)]
-        return bool(values) and all(v is not None and _is_mask(facts, v, depth + 1) for v in values)
+        values = code.assigned(node)
+        return bool(values) and all(_is_mask(code, value, depth + 1) for value in values)
     return False
 
 
@@ -128,16 +128,9 @@ def _compared(node: ast.Compare) -> list[ast.expr]:
     return [node.left, *node.comparators]
 
 
-def _assigned(facts: Facts, definition: ast.AST) -> ast.expr | None:
-    statement = facts.table.statement_of(definition)
-    if isinstance(statement, ast.Assign) and statement.targets[0] is definition:
-        return statement.value
-    return None
-
-
-def _may_be_tensor(facts: Facts, node: ast.AST) -> bool:
+def _may_be_tensor(code: InStep, node: ast.AST) -> bool:
     """A tensor of the batch; in a module, any variable may be one."""
-    return _is_tensor(facts, node) or (isinstance(node, ast.Name) and facts.in_module(node))
+    return _is_tensor(code, node) or (isinstance(node, ast.Name) and code.in_module(node))
 
 
 def _text(node: ast.AST) -> str:
@@ -148,13 +141,13 @@ def _text(node: ast.AST) -> str:
 # -- CT701: shapes -----------------------------------------------------------------------------------------------
 
 
-def _shapes(facts: Facts) -> Iterator[Advice]:
-    for node in facts.nodes:
-        if isinstance(node, ast.Subscript) and _each_step(facts, node):
-            if _is_mask(facts, node.slice) and _may_be_tensor(facts, node.value):
-                yield _indexing(facts, node)
-        elif isinstance(node, ast.Call) and _each_step(facts, node):
-            name = _shape_by_value(facts, node)
+def _shapes(code: InStep) -> Iterator[Advice]:
+    for node in code.nodes:
+        if isinstance(node, ast.Subscript) and _each_step(code, node):
+            if _is_mask(code, node.slice) and _may_be_tensor(code, node.value):
+                yield _indexing(code, node)
+        elif isinstance(node, ast.Call) and _each_step(code, node):
+            name = _shape_by_value(code, node)
             if name is not None:
                 instead, count = _BY_VALUE[name]
                 yield (
@@ -165,9 +158,9 @@ def _shapes(facts: Facts) -> Iterator[Advice]:
                 )
 
 
-def _indexing(facts: Facts, node: ast.Subscript) -> Advice:
+def _indexing(code: InStep, node: ast.Subscript) -> Advice:
     base, mask = _text(node.value), _text(node.slice)
-    statement = facts.table.statement_of(node)
+    statement = code.table.statement_of(node)
     if isinstance(statement, ast.Assign) and statement.targets == [node]:
         remedy = f"choose with torch.where({mask}, ..., {base}), which keeps the shape"
         if isinstance(statement.value, ast.Constant | ast.UnaryOp):
@@ -181,26 +174,30 @@ def _indexing(facts: Facts, node: ast.Subscript) -> Advice:
     )
 
 
-def _shape_by_value(facts: Facts, call: ast.Call) -> str | None:
+def _shape_by_value(code: InStep, call: ast.Call) -> str | None:
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in _BY_VALUE:
         return None
     name = call.func.attr
-    of_tensor = f"torch.{name}" in facts.paths(call.func) or _may_be_tensor(facts, call.func.value)
+    of_tensor = code.path(call.func) == f"torch.{name}" or _may_be_tensor(code, call.func.value)
     return name if of_tensor else None
 
 
 # -- CT702, CT703: values that Python reads -------------------------------------------------------------------------
 
 
-def _branches(facts: Facts) -> Iterator[Advice]:
-    for node in facts.each(ast.If, ast.While, ast.IfExp):
-        if _each_step(facts, node) and any(_decides(facts, part) for part in _conditions(node.test)):
+def _branches(code: InStep) -> Iterator[Advice]:
+    for node in _conditionals(code):
+        if _each_step(code, node) and any(_decides(code, part) for part in _conditions(node.test)):
             yield (
                 node.test,
                 f"`{_text(node.test)}` is known only when the device has finished: the step becomes two graphs with a "
                 f"wait between them",
                 "choose with torch.where, or decide once in many steps",
             )
+
+
+def _conditionals(code: InStep) -> list[ast.If | ast.While | ast.IfExp]:
+    return [node for node in code.nodes if isinstance(node, ast.If | ast.While | ast.IfExp)]
 
 
 def _conditions(test: ast.expr) -> Iterator[ast.expr]:
@@ -213,21 +210,21 @@ def _conditions(test: ast.expr) -> Iterator[ast.expr]:
         yield test
 
 
-def _decides(facts: Facts, test: ast.expr) -> bool:
+def _decides(code: InStep, test: ast.expr) -> bool:
     """Whether the truth of the expression is a tensor's."""
     if isinstance(test, ast.Compare):
-        return any(_is_tensor(facts, side) for side in _compared(test))
+        return any(_is_tensor(code, side) for side in _compared(test))
     if isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute):
-        return test.func.attr in ("any", "all", "equal", "allclose") and _is_tensor(facts, test)
-    return _is_tensor(facts, test)
+        return test.func.attr in ("any", "all", "equal", "allclose") and _is_tensor(code, test)
+    return _is_tensor(code, test)
 
 
-def _reads(facts: Facts) -> Iterator[Advice]:
+def _reads(code: InStep) -> Iterator[Advice]:
     """One note for each loop: at its first read, with the number of them."""
     loops: dict[ast.AST, list[ast.Call]] = {}
-    for call in facts.calls:
-        if _reads_value(facts, call) and facts.in_batch_loop(call) and not _rarely(facts, call):
-            around = facts.batch_loop_around(call) or facts.enclosing_function(call)
+    for call in code.calls:
+        if _reads_value(code, call) and code.in_batch_loop(call) and not _rarely(code, call):
+            around = code.loop_around(call) or code.function_around(call)
             if around is not None:
                 loops.setdefault(around, []).append(call)
     for calls in loops.values():
@@ -239,11 +236,11 @@ def _reads(facts: Facts) -> Iterator[Advice]:
         )
 
 
-def _reads_value(facts: Facts, call: ast.Call) -> bool:
+def _reads_value(code: InStep, call: ast.Call) -> bool:
     if isinstance(call.func, ast.Attribute) and call.func.attr in _READERS:
-        return _is_tensor(facts, call.func.value)
-    if facts.paths(call.func) & _PRINTERS or getattr(call.func, "id", "") in ("print", "float"):
-        return any(_is_tensor(facts, part) for argument in call.args for part in _shown(argument))
+        return _is_tensor(code, call.func.value)
+    if code.path(call.func) in _PRINTERS:
+        return any(_is_tensor(code, part) for argument in call.args for part in _shown(argument))
     return False
 
 
@@ -253,9 +250,9 @@ def _shown(argument: ast.expr) -> list[ast.expr]:
     return [argument]
 
 
-def _rarely(facts: Facts, node: ast.AST) -> bool:
+def _rarely(code: InStep, node: ast.AST) -> bool:
     """Whether it stands under `if step % n == 0` or the like."""
-    for around in facts.table.ancestors(node):
+    for around in code.table.ancestors(node):
         if isinstance(around, ast.If) and any(
             isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) for part in walk(around.test)
         ):
@@ -268,8 +265,8 @@ def _rarely(facts: Facts, node: ast.AST) -> bool:
 # -- CT704, CT705: sizes that follow Python ----------------------------------------------------------------------
 
 
-def _lengths(facts: Facts) -> Iterator[Advice]:
-    for call in facts.calls:
+def _lengths(code: InStep) -> Iterator[Advice]:
+    for call in code.calls:
         if any(_to_longest(keyword) for keyword in call.keywords):
             yield (
                 call,
@@ -277,7 +274,7 @@ def _lengths(facts: Facts) -> Iterator[Advice]:
                 "128 were compiled 32 times, 5 times with multiples of 32",
                 'use padding="max_length", or pad_to_multiple_of with truncation',
             )
-    for call in facts.calls_to("torch.nn.utils.rnn.pad_sequence"):
+    for call in code.calls_to("torch.nn.utils.rnn.pad_sequence"):
         yield call, *_PADDED
 
 
@@ -290,18 +287,18 @@ def _to_longest(keyword: ast.keyword) -> bool:
     )
 
 
-def _counts(facts: Facts) -> Iterator[Advice]:
-    for loop in facts.each(ast.For):
-        counts = loop not in facts.loops and isinstance(loop.target, ast.Name) and _is_range(loop.iter)
-        if counts and _each_step(facts, loop) and _random_size(facts, loop.iter):
+def _counts(code: InStep) -> Iterator[Advice]:
+    for loop in code.each(ast.For):
+        counts = loop not in code.loops and isinstance(loop.target, ast.Name) and _is_range(loop.iter)
+        if counts and _each_step(code, loop) and _random_size(code, loop.iter):
             yield (
                 loop,
                 "the loop runs a random number of times: each number is a graph of its own (8 were compiled in 8 steps)",
                 "draw from a few fixed numbers, or run the longest loop and mask what is too much",
             )
-    for node in facts.each(ast.Slice):
+    for node in code.each(ast.Slice):
         ends = [end for end in (node.lower, node.upper) if end is not None]
-        if _each_step(facts, node) and any(_random_size(facts, end) for end in ends):
+        if _each_step(code, node) and any(_random_size(code, end) for end in ends):
             yield (
                 ends[0],
                 "the slice starts or ends at another number each step, and each number is a graph of its own",
@@ -313,24 +310,23 @@ def _is_range(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range"
 
 
-def _random_size(facts: Facts, node: ast.AST, depth: int = 0) -> bool:
+def _random_size(code: InStep, node: ast.AST, depth: int = 0) -> bool:
     for part in walk(node):
-        if isinstance(part, ast.Call) and facts.paths(part.func) & _RANDOM:
+        if isinstance(part, ast.Call) and code.path(part.func) in _RANDOM:
             return True
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and depth < 3:
-            for definition in facts.bindings(part):
-                value = _assigned(facts, definition)
-                if value is not None and _random_size(facts, value, depth + 1):
-                    return True
+            values = code.assigned(part)
+            if any(_random_size(code, value, depth + 1) for value in values):
+                return True
     return False
 
 
 # -- CT706 to CT709: layers, devices, processes, ties --------------------------------------------------------------
 
 
-def _recurrent(facts: Facts) -> Iterator[Advice]:
-    for call in facts.calls_to(*_RECURRENT):
-        if "torch.nn.GRU" in facts.paths(call.func):
+def _recurrent(code: InStep) -> Iterator[Advice]:
+    for call in code.calls_to(*_RECURRENT):
+        if code.path(call.func) == "torch.nn.GRU":
             continue  # torch_xla brings a GRU of its own that is compiled once
         yield (
             call,
@@ -338,14 +334,14 @@ def _recurrent(facts: Facts) -> Iterator[Advice]:
             "every length",
             "use few, short lengths (pad_collate), or a GRU, which torch_xla compiles as a loop",
         )
-    for call in facts.calls_to("torch.nn.utils.rnn.pack_padded_sequence"):
+    for call in code.calls_to("torch.nn.utils.rnn.pack_padded_sequence"):
         yield call, *_PACKED
 
 
-def _autocast(facts: Facts) -> Iterator[Advice]:
-    for call in facts.calls_to(*_CUDA_AUTOCAST, *_ANY_AUTOCAST):
-        named = given(call, "device_type", 0)
-        cuda = facts.paths(call.func) & set(_CUDA_AUTOCAST)
+def _autocast(code: InStep) -> Iterator[Advice]:
+    for call in code.calls_to(*_CUDA_AUTOCAST, *_ANY_AUTOCAST):
+        named = next((k.value for k in call.keywords if k.arg == "device_type"), next(iter(call.args), None))
+        cuda = code.path(call.func) in _CUDA_AUTOCAST
         if cuda or (isinstance(named, ast.Constant) and named.value == "cuda"):
             yield (
                 call,
@@ -354,12 +350,12 @@ def _autocast(facts: Facts) -> Iterator[Advice]:
             )
 
 
-def _rates(facts: Facts) -> Iterator[Advice]:
-    for node in facts.each(ast.BinOp):
+def _rates(code: InStep) -> Iterator[Advice]:
+    for node in code.each(ast.BinOp):
         if not isinstance(node.op, ast.Mult | ast.Div):
             continue
         sides = (node.left, node.right)
-        if any(_process_count(facts, side) for side in sides) and any(_is_rate(side) for side in sides):
+        if any(_process_count(code, side) for side in sides) and any(_is_rate(side) for side in sides):
             yield (
                 node,
                 "on a TPU host one process drives all chips: the number of processes says nothing about the batch",
@@ -367,9 +363,9 @@ def _rates(facts: Facts) -> Iterator[Advice]:
             )
 
 
-def _process_count(facts: Facts, node: ast.expr) -> bool:
+def _process_count(code: InStep, node: ast.expr) -> bool:
     if isinstance(node, ast.Call):
-        return bool(facts.paths(node.func) & set(_SIZES))
+        return code.path(node.func) in _SIZES
     attribute = isinstance(node, ast.Attribute) and node.attr == "num_processes"
     return attribute or last_name(node) == "world_size"
 
@@ -379,8 +375,8 @@ def _is_rate(node: ast.expr) -> bool:
     return name in ("lr", "learning_rate", "base_lr", "rate") or name.endswith(("_lr", "_learning_rate"))
 
 
-def _ties(facts: Facts) -> Iterator[Advice]:
-    for node in facts.each(ast.Assign):
+def _ties(code: InStep) -> Iterator[Advice]:
+    for node in code.each(ast.Assign):
         match node:
             case ast.Assign(
                 targets=[ast.Attribute(value=owner, attr="weight") as target],
@@ -393,7 +389,7 @@ def _ties(facts: Facts) -> Iterator[Advice]:
                 )
 
 
-_SEARCHES: dict[str, Callable[[Facts], Iterator[Advice]]] = {
+_SEARCHES: dict[str, Callable[[InStep], Iterator[Advice]]] = {
     SHAPES: _shapes,
     BRANCHES: _branches,
     READS: _reads,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, TypeVar
 from crosstrain_migrate.files.notebooks import MARK
 from crosstrain_migrate.files.notebooks.linked import Cells, masked_sources, split, unmask
 from crosstrain_migrate.results import Change, FileResult, Finding, InputError, RoleFact, Severity
-from crosstrain_migrate.rules.distribution.plain import Lines
 from crosstrain_migrate.rules.policy import Policy
 from crosstrain_migrate.syntax import program
 from crosstrain_migrate.syntax.checks import check_result
+from crosstrain_migrate.syntax.lines import Lines
 from crosstrain_migrate.syntax.problems import UNPARSABLE, syntax_problem
 from crosstrain_migrate.syntax.suppress import UNUSED, Region, suppressions
 

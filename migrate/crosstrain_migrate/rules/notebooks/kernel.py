@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from crosstrain_migrate.rules.distribution.plain import Lines
+from crosstrain_migrate.syntax.lines import Lines
 
 from .cell_dependencies import Statements, stored
 from .statement_forms import (

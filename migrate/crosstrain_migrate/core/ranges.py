@@ -1,0 +1,168 @@
+"""Loops over numbers that stand for batches: `for i in range(n // size)`, whose body trains on `rows[i * size : ...]`.
+
+A loop over epochs is none, and neither is one whose body draws its batch at random: nothing is cut by its number.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .script import Frame, Script, is_method, names_in, root_of
+
+_GROWS = ("append", "extend", "push", "add", "insert", "appendleft")
+_TENSOR_METHODS = ("to", "cuda", "unsqueeze", "float", "long", "view", "reshape")
+
+
+class Ranges:
+    """Finds what is cut into batches by a loop's number."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+
+    def cut(self, call: ast.Call) -> list[ast.expr]:
+        """What the loop over a range cuts its batches from; empty where it cuts none."""
+        loop = self._loop_over(call)
+        if loop is None:
+            return []
+        frame = self.script.frame(loop)
+        body = [node for statement in loop.body for node in walk(statement)]
+        found = self._cut_by(body, self._computed(body, names_in(loop.target)), 1)
+        if isinstance(loop.target, ast.Name) and last_name(call.func) == "range":
+            found += self._picked(frame, body, loop.target.id, call)
+        kept = self._kept(body)
+        return [one for one in found if written(one) not in kept]
+
+    def _loop_over(self, call: ast.Call) -> ast.For | None:
+        for one in self.script.around(call):
+            if isinstance(one, ast.For):
+                return one if self.script.table.is_inside(call, one.iter) or one.iter is call else None
+            if isinstance(one, ast.Assign):  # `bar = tqdm(range(n))`
+                names = {name for target in one.targets for name in names_in(target)}
+                loops = [n for n in self.script.within(self.script.frame(one)) if isinstance(n, ast.For)]
+                return next((loop for loop in loops if names_in(loop.iter) & names), None)
+            if isinstance(one, ast.stmt):
+                return None
+        return None
+
+    def _computed(self, body: list[ast.AST], names: set[str]) -> set[str]:
+        """The numbers, and what is computed from them by assignments of plain arithmetic."""
+        found = set(names)
+        for _ in range(3):
+            for node in body:
+                if (
+                    isinstance(node, ast.Assign)
+                    and names_in(node.value) & found
+                    and _is_arithmetic(node.value)
+                ):
+                    found |= {name for target in node.targets for name in names_in(target)}
+        return found
+
+    def _cut_by(self, nodes: list[ast.AST], numbers: set[str], depth: int) -> list[ast.expr]:
+        """What slices by these numbers cut, here or in a function of the project that is given one."""
+        found: list[ast.expr] = []
+        for node in nodes:
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+                slices = [n for n in walk(node.slice) if isinstance(n, ast.Slice)]
+                if any(names_in(one) & numbers for one in slices):
+                    found.append(node.value)
+            elif is_method(node, "narrow") and isinstance(node, ast.Call) and names_in(node) & numbers:
+                found.append(node.func.value)  # type: ignore[attr-defined]
+            elif isinstance(node, ast.Call) and depth:
+                found += self._cut_inside(node, numbers, depth)
+        return found
+
+    def _cut_inside(self, call: ast.Call, numbers: set[str], depth: int) -> list[ast.expr]:
+        """What a function cuts by a number that it is given, in the words of its caller where it is given that too."""
+        found: list[ast.expr] = []
+        for function in self.script.functions(self.script.last(call.func)):
+            given = {
+                name: argument
+                for name in self.script.parameters(function)
+                if (argument := self.script.argument_for(call, function, name)) is not None
+            }
+            own = {n for n, a in given.items() if names_in(a) & numbers and _is_arithmetic(a)}
+            if own:
+                body = self.script.within(function)
+                inner = self._cut_by(body, self._computed(body, own), depth - 1)
+                found += [given.get(root_of(one), one) for one in inner]
+        return found
+
+    def _picked(self, frame: Frame, body: list[ast.AST], number: str, call: ast.Call) -> list[ast.expr]:
+        """What is asked for its element of this number, where the range goes over all of its elements."""
+        found = [
+            node.value
+            for node in body
+            if isinstance(node, ast.Subscript)
+            and isinstance(node.ctx, ast.Load)
+            and number in names_in(node.slice)
+            and _is_arithmetic(node.slice)
+            and not self._does_something(node)
+        ]
+        return [one for one in found if self._counts(frame, call, one)]
+
+    def _does_something(self, element: ast.expr) -> bool:
+        """Whether an element is called, or a method of it: a model, an optimizer."""
+        parent = self.script.parent(element)
+        if isinstance(parent, ast.Attribute):
+            outer = self.script.parent(parent)
+            return isinstance(outer, ast.Call) and not is_method(outer, *_TENSOR_METHODS)
+        return isinstance(parent, ast.Call) and parent.func is element
+
+    def _counts(self, frame: Frame, call: ast.Call, rows: ast.expr) -> bool:
+        """Whether a range's end is the number of `rows`: their length, their shape, or the number that was made of them."""
+        text = written(rows)
+        ends = [*call.args, *(v for one in call.args for v in self.script.values(frame, written(one)))]
+        for node in (n for end in ends for n in walk(end)):
+            if isinstance(node, ast.Call) and last_name(node.func) == "len" and node.args:
+                if written(node.args[0]) == text:
+                    return True
+            elif (
+                isinstance(node, ast.Attribute)
+                and node.attr in ("shape", "size")
+                and written(node.value) == text
+            ):
+                return True
+        made = [v for v in self.script.values(frame, text) if isinstance(v, ast.ListComp)]
+        numbers = {
+            a
+            for value in made
+            for g in value.generators
+            if isinstance(g.iter, ast.Call)
+            for a in names_in(g.iter)
+        }
+        return bool(numbers & {name for one in call.args for name in names_in(one)})
+
+    def _kept(self, body: list[ast.AST]) -> set[str]:
+        """The lists in which a loop keeps what it has computed: `losses` of `losses.append(...)`."""
+        calls = [n for n in body if isinstance(n, ast.Call) and is_method(n, *_GROWS)]
+        found = {written(call.func.value) for call in calls if isinstance(call.func, ast.Attribute)}
+        stored = [n for n in body if isinstance(n, ast.Subscript) and not isinstance(n.ctx, ast.Load)]
+        return found | {written(n.value) for n in stored}
+
+
+def full_batches(script: Script, call: ast.expr, loop: ast.AST | None) -> str:
+    """The number of batches of a loop over `range(n // size + 1)` that skips the last one where it is empty.
+
+    A process that skipped a batch would keep the others waiting. Empty for another loop.
+    """
+    if not isinstance(call, ast.Call) or len(call.args) != 1 or not isinstance(loop, ast.For):
+        return ""
+    values = script.values(script.frame(loop), written(call.args[0])) or [call.args[0]]
+    value = values[-1]
+    if not any(isinstance(n, ast.Continue) for n in walk(loop)) or not isinstance(value, ast.BinOp):
+        return ""
+    count = value.left
+    adds_one = isinstance(value.op, ast.Add) and ast.unparse(value.right) == "1"
+    if adds_one and isinstance(count, ast.BinOp) and isinstance(count.op, ast.FloorDiv):
+        return f"-(-{ast.unparse(count.left)} // {ast.unparse(count.right)})"
+    return ""
+
+
+def _is_arithmetic(node: ast.expr) -> bool:
+    """Whether an expression computes a number from numbers."""
+    calls = [n for n in walk(node) if isinstance(n, ast.Call)]
+    plain = all(last_name(call.func) in ("min", "max", "int", "len", "slice") for call in calls)
+    return plain and not any(isinstance(n, ast.Subscript) for n in walk(node))

@@ -1,0 +1,118 @@
+"""CT901, CT202 and CT905: training of which nothing is converted, and why. No script that trains is left without a word."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from crosstrain_migrate.results import Finding, Severity
+from crosstrain_migrate.syntax.walks import statements, walk
+
+from .frameworks import FRAMEWORKS, HIDDEN, TRAINERS
+from .script import Script, is_function_frame, is_method
+
+BUILT_ON, BACKWARD, UNREACHED = "CT901", "CT202", "CT905"
+RUNTIMES = ("accelerate", "crosstrain")
+# Calls by which code is found by its name, so that nobody can say what runs.
+_BY_NAME = frozenset({"getattr", "globals", "locals", "vars", "eval", "exec"})
+
+
+def imports(tree: ast.Module) -> dict[str, ast.stmt]:
+    """Every dotted name that an import statement mentions, with the first such statement."""
+    found: dict[str, ast.stmt] = {}
+    for node in statements(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                found.setdefault(alias.name, node)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                found.setdefault(f"{node.module}.{alias.name}", node)
+    return found
+
+
+def already_migrated(tree: ast.Module) -> bool:
+    """Whether a script has been converted; the state that `--todo` asks is no conversion."""
+    return any(
+        path.split(".")[0] in RUNTIMES and not path.endswith(".PartialState") for path in imports(tree)
+    )
+
+
+def written_for_accelerate(tree: ast.Module) -> list[Finding]:
+    """A script that somebody has written for Accelerate, or migrated to it."""
+    found = (node for path, node in imports(tree).items() if path in ("accelerate", "accelerate.Accelerator"))
+    return [_built_on(node, "Accelerate") for node in found][:1]
+
+
+def unseen_training(script: Script) -> list[Finding]:
+    return [*_frameworks(script)] or [*_hidden(script)] or _own_gradients(script) or _unreached(script)
+
+
+def _frameworks(script: Script) -> Iterator[Finding]:
+    """Frameworks and trainers that a script calls outside of the classes it gives them."""
+    told = set()
+    for call in script.calls:
+        path = script.dotted(call.func)
+        what = FRAMEWORKS.get(path.split(".")[0]) or _entry(path, TRAINERS)
+        inside = any(isinstance(one, ast.ClassDef) for one in script.around(call))
+        if what is not None and what not in told and not inside:
+            told.add(what)
+            yield _built_on(call, what)
+
+
+def _hidden(script: Script) -> Iterator[Finding]:
+    for call in script.calls:
+        if (what := _entry(script.dotted(call.func), HIDDEN)) is not None:
+            reason = f"this script trains through {what}, which goes backward inside its call"
+            remedy = "call loss.backward() and optimizer.step() in the loop: the Accelerator scales the loss"
+            yield _found(BACKWARD, call, reason, remedy, Severity.REFUSED)
+
+
+def _own_gradients(script: Script) -> list[Finding]:
+    """Gradients by `torch.autograd.grad`, and an optimizer that is stepped."""
+    calls = [call for call in script.calls if script.dotted(call.func) == "torch.autograd.grad"]
+    made = any(script.dotted(call.func).startswith("torch.optim.") for call in script.calls)
+    if not calls or not made or not any(is_method(call, "step") for call in script.calls):
+        return []
+    reason = "the gradients this script trains with come from `torch.autograd.grad`: they are not averaged over processes"
+    remedy = "call backward on the loss, or train it on one process"
+    return [_found(BACKWARD, calls[0], reason, remedy, Severity.REFUSED)]
+
+
+def _unreached(script: Script) -> list[Finding]:
+    """A loop in the script's own file that no call leads to; where names are looked up, it may still be run."""
+    own = [n for n in walk(script.entry) if is_method(n, "backward") and not script.is_reached(n)]
+    if not own:
+        return []
+    frame = script.frame(own[0])
+    name = f"`{frame.name}`" if is_function_frame(frame) else "this function"
+    looked_up = next((call for call in script.calls if any(map(_looks_up, walk(call.func)))), None)
+    if looked_up is None:
+        reason = f"nothing that this script runs reaches the training in {name}: it is left as it is"
+        remedy = "call it from the top level of the script"
+        return [_found(UNREACHED, own[0], reason, remedy, Severity.NOTE)]
+    text = f"`{ast.unparse(looked_up)}` in line {looked_up.lineno}"
+    reason = f"no call leads to the training in {name}; the script looks up by name what it runs ({text})"
+    return [_found(UNREACHED, own[0], reason, f"call {name} by its own name", Severity.REFUSED)]
+
+
+def _looks_up(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    called = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+    return called in _BY_NAME or called == "import_module"
+
+
+def _entry(path: str, names: dict[str, str]) -> str | None:
+    """The entry of `names` for a dotted name, or for a name that it begins with."""
+    return next((what for name, what in names.items() if path == name or path.startswith(name + ".")), None)
+
+
+def _built_on(node: ast.AST, what: str) -> Finding:
+    reason = f"the script is built on {what}, which distributes training itself"
+    remedy = "leave it as it is, or write the loop in plain PyTorch first"
+    return _found(BUILT_ON, node, reason, remedy, Severity.NOTE)
+
+
+def _found(rule: str, node: ast.AST, reason: str, remedy: str, severity: Severity) -> Finding:
+    line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
+    return Finding(rule, line, column, reason, remedy, severity)

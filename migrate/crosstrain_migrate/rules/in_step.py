@@ -1,0 +1,149 @@
+"""What runs once a batch in a script, and which of its variables hold tensors of the batch, as far as names can be followed."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from functools import cached_property
+from typing import TypeVar
+
+from crosstrain_migrate.core.dealing import Evaluations
+from crosstrain_migrate.core.roles import Roles
+from crosstrain_migrate.core.script import Frame, Loop, Script, is_function_frame
+from crosstrain_migrate.syntax.nodes import Function, last_name, written
+from crosstrain_migrate.syntax.walks import walk
+
+# What Python knows of a tensor without its values, or has read already.
+_OF_THE_HOST = frozenset(
+    {"item", "tolist", "numpy", "size", "dim", "numel", "shape", "device", "dtype", "ndim", "get", "keys"}
+)
+_BUILT_IN = frozenset({"len", "int", "float", "str", "bool", "range", "enumerate", "print", "isinstance"})
+Some = TypeVar("Some", bound=ast.AST)
+
+
+class InStep:
+    """Answers for one script."""
+
+    def __init__(self, text: str) -> None:
+        self.script = Script(text)
+        self.roles = Roles(self.script)
+        self.table = self.script.table
+        self.nodes = list(self.table.parents)
+        self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]
+
+    @property
+    def trains(self) -> bool:
+        return self.roles.trains
+
+    def each(self, kind: type[Some]) -> list[Some]:
+        return [node for node in self.nodes if isinstance(node, kind)]
+
+    def path(self, node: ast.AST) -> str:
+        return self.script.dotted(node)
+
+    def calls_to(self, *paths: str) -> list[ast.Call]:
+        return [call for call in self.calls if self.path(call.func) in paths]
+
+    def assigned(self, node: ast.Name) -> list[ast.expr]:
+        """What the function around a variable assigns to it."""
+        return self.script.values(self.script.frame(node), node.id)
+
+    # -- what runs once a batch --------------------------------------------------------------------------------
+
+    @cached_property
+    def loops(self) -> list[Loop]:
+        """The loops over batches."""
+        evaluations = Evaluations(self.script, self.roles)
+        found: list[Loop] = [one.loop for one in self.roles.data if one.loop is not None]
+        found += [dealt.loop for dealt in evaluations.dealt]
+        return [*found, *(whole.loop for whole in evaluations.whole)]
+
+    def loop_around(self, node: ast.AST) -> Loop | None:
+        return next((one for one in self.script.around(node) if one in self.loops), None)
+
+    def function_around(self, node: ast.AST) -> Function | None:
+        frame = self.script.frame(node)
+        return frame if is_function_frame(frame) else None
+
+    def in_batch_loop(self, node: ast.AST) -> bool:
+        """Whether code runs once a batch: in a loop over batches, or in what such a loop calls."""
+        return self.loop_around(node) is not None or self.script.frame(node) in self._called
+
+    def in_module(self, node: ast.AST) -> bool:
+        """Whether code stands in a method of a module, other than the one that makes it."""
+        function = self.function_around(node)
+        cls = self.script.class_of(function) if function is not None else None
+        bases = [last_name(base) for base in cls.bases] if cls is not None else []
+        return any(base.endswith("Module") for base in bases) and getattr(function, "name", "") != "__init__"
+
+    @cached_property
+    def _called(self) -> set[Frame]:
+        found: set[Frame] = set()
+        work: list[ast.AST] = [statement for loop in self.loops for statement in loop.body]
+        while work:
+            calls = [node for node in walk(work.pop()) if isinstance(node, ast.Call)]
+            functions = {one for call in calls for one in self.script.functions(self.script.last(call.func))}
+            new = functions - found
+            found |= new
+            work += new
+        return found
+
+    # -- tensors -----------------------------------------------------------------------------------------------
+
+    def is_tensor(self, node: ast.AST) -> bool:
+        """Whether an expression is computed from a batch, and on the device."""
+        return self._is_tensor(node, self._tensors[self.script.frame(node)])
+
+    @cached_property
+    def _tensors(self) -> dict[Frame, set[str]]:
+        """The variables and attributes of each frame that hold tensors of a batch."""
+        found: dict[Frame, set[str]] = defaultdict(set)
+        for loop in self.loops:
+            if isinstance(loop, ast.For | ast.AsyncFor):
+                counted = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) == "enumerate"
+                targets = (
+                    loop.target.elts[1:] if counted and isinstance(loop.target, ast.Tuple) else [loop.target]
+                )
+                found[self.script.frame(loop)] |= {
+                    written(n) for t in targets for n in walk(t) if isinstance(n, ast.Name)
+                }
+        frames = {self.script.frame(loop) for loop in self.loops} | self._called
+        for _ in range(3):  # as deep as values are followed through calls
+            for frame in frames:
+                self._spread(frame, found)
+        return found
+
+    def _spread(self, frame: Frame, found: dict[Frame, set[str]]) -> None:
+        """Adds what a frame computes from its tensors, and the parameters of the functions that it gives them to."""
+        for node in self.script.within(frame):
+            if isinstance(node, ast.Assign | ast.AugAssign) and self._is_tensor(node.value, found[frame]):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                names = [n for t in targets for n in walk(t) if isinstance(n, ast.Name | ast.Attribute)]
+                found[frame] |= {written(n) for n in names if isinstance(n.ctx, ast.Store)}
+            elif isinstance(node, ast.Call):
+                for function in self.script.functions(self.script.last(node.func)):
+                    found[function] |= {
+                        name
+                        for name in self.script.parameters(function)
+                        if (given := self.script.argument_for(node, function, name)) is not None
+                        and self._is_tensor(given, found[frame])
+                    }
+
+    def _is_tensor(self, node: ast.AST, known: set[str]) -> bool:
+        match node:
+            case ast.Name():
+                return node.id in known
+            case ast.Attribute():
+                return written(node) in known or (
+                    node.attr not in _OF_THE_HOST and self._is_tensor(node.value, known)
+                )
+            case ast.Call(func=ast.Attribute() as func) if func.attr in _OF_THE_HOST:
+                return False
+            case ast.Call(func=ast.Name(id=name)) if name in _BUILT_IN:
+                return False
+            case ast.Call():
+                of = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+                return any(self._is_tensor(one, known) for one in (*of, *node.args))
+            case ast.BinOp() | ast.UnaryOp() | ast.Compare() | ast.Subscript() | ast.Tuple() | ast.BoolOp():
+                return any(self._is_tensor(one, known) for one in ast.iter_child_nodes(node))
+        return False

@@ -1,1 +1,0 @@
-"""CT6: numbers that every process shares."""

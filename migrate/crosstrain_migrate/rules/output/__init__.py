@@ -1,1 +1,0 @@
-"""CT4 and CT5: what one process prints, downloads and writes."""

@@ -1,1 +1,0 @@
-"""CT2: `prepare`, and the steps of training through the accelerator."""

@@ -1,0 +1,270 @@
+"""What numbers the processes of a script that distributes itself: the launcher's numbers, or the author's own branch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .converting import converted, once_more
+from .running import launched, plain
+
+# A script for a launcher that gives `--local_rank`, with a branch of its own for plain python.
+HEAD = """import argparse
+import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+parser = argparse.ArgumentParser()
+"""
+LAUNCHED = (
+    HEAD
+    + """parser.add_argument("--local_rank", type=int, default=-1)
+parser.add_argument("--no_cuda", action="store_true")
+
+def main():
+    args = parser.parse_args()
+    if args.local_rank == -1 or args.no_cuda:
+        device = torch.device("cuda" if torch.cuda.is_available() and not args.no_cuda else "cpu")
+    else:
+        torch.cuda.set_device(args.local_rank)
+        device = torch.device("cuda", args.local_rank)
+        dist.init_process_group(backend="gloo")
+    rows = TensorDataset(torch.randn(32, 4), torch.randn(32, 2))
+    sampler = RandomSampler(rows) if args.local_rank == -1 else DistributedSampler(rows)
+    model = torch.nn.Linear(4, 2).to(device)
+    if args.local_rank != -1:
+        model = DistributedDataParallel(model, device_ids=[args.local_rank])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=8)
+    for x, y in DataLoader(rows, 4, sampler=sampler):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
+        optimizer.step()
+        scheduler.step()
+    print("=", args.local_rank, type(sampler).__name__, dist.is_initialized(), round(scheduler.get_last_lr()[0], 3))
+
+if __name__ == "__main__":
+    main()
+"""
+)
+
+
+def test_plain_python_takes_the_authors_branch(tmp_path: Path) -> None:
+    after = converted(LAUNCHED)
+    assert 'default=int(os.environ.get("LOCAL_RANK", -1))' in after
+    assert "Accelerator(cpu=args.no_cuda)" in after
+    assert "environment=True" not in after
+    assert plain(tmp_path, after) == ["= -1 RandomSampler False 0.0"]
+    assert plain(tmp_path, after, "--no_cuda") == ["= -1 RandomSampler False 0.0"]
+    assert once_more(after) == after
+
+
+def test_the_launchers_processes_take_the_other_branch(tmp_path: Path) -> None:
+    """A schedule that its author divided by the processes moves one step at a time."""
+    assert launched(tmp_path, converted(LAUNCHED)) == [
+        "= 0 DistributedSampler True 0.05",
+        "= 1 DistributedSampler True 0.05",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("option", "use", "becomes"),
+    [
+        ('"--local-rank", type=int', "args.local_rank > 3", 'default=int(os.environ.get("LOCAL_RANK", 0))'),
+        (
+            '"--local-rank", type=int',
+            "args.local_rank is None",
+            'default=int(os.environ["LOCAL_RANK"]) if "LOCAL_RANK" in os.environ else None',
+        ),
+        (
+            '"--local_rank", type=int, required=True',
+            "args.local_rank > 3",
+            'parser.add_argument("--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", 0)))',
+        ),
+        (
+            '"--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", -1))',
+            "args.local_rank > 3",
+            '"--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", -1)))',
+        ),
+        ('"--device_number", type=int, default=0', "args.device_number > 3", "default=0"),
+    ],
+)
+def test_an_option_of_another_launcher(option: str, use: str, becomes: str) -> None:
+    text = LAUNCHED.replace('"--local_rank", type=int, default=-1', option)
+    text = text.replace("    rows =", f"    if {use}:\n        print(args)\n    rows =")
+    assert becomes in converted(text)
+
+
+# A script whose processes are numbered by options that its own launcher gives.
+NUMBERED = (
+    HEAD
+    + """parser.add_argument("--number", type=int, default=0)
+parser.add_argument("--nodes", type=int, default=1)
+
+def start(rank, count):
+    dist.init_process_group("gloo", init_method="env://", world_size=count, rank=rank)
+
+def train(rank, count):
+    if count > 1:
+        start(rank, count)
+    rows = TensorDataset(torch.randn(32, 4), torch.randn(32, 2))
+    sampler = DistributedSampler(rows) if count > 1 else None
+    model = torch.nn.Linear(4, 2)
+    if count > 1:
+        model = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(rows, 4, sampler=sampler):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+    print("=", rank, count)
+    if rank == 0:
+        print("= saved")
+
+if __name__ == "__main__":
+    args = parser.parse_args()
+    train(args.number, torch.cuda.device_count())
+"""
+)
+
+
+@pytest.mark.slow
+def test_what_the_group_is_given_is_its_own_number(tmp_path: Path) -> None:
+    after = converted(NUMBERED)
+    assert 'default=int(os.environ.get("RANK", 0))' in after
+    assert launched(tmp_path, after) == ["= 0 2", "= 1 2", "= saved"]
+    assert plain(tmp_path, after) == ["= 0 1", "= saved"]
+
+
+# The example that spawns: nodes and GPUs by hand.
+SPAWNED = (
+    HEAD
+    + """import torch.multiprocessing as mp
+parser.add_argument("--nodes", type=int, default=1)
+parser.add_argument("--gpus", type=int, default=1)
+parser.add_argument("--nr", type=int, default=0)
+
+def work(gpu, args):
+    rank = args.nr * args.gpus + gpu
+    dist.init_process_group("gloo", world_size=args.world_size, rank=rank)
+    rows = TensorDataset(torch.randn(32, 4), torch.randn(32, 2))
+    sampler = DistributedSampler(rows, num_replicas=args.world_size, rank=rank)
+    model = DistributedDataParallel(torch.nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(rows, 8 // args.world_size, sampler=sampler):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+    print("=", rank, args.world_size, args.gpus, len(x))
+    if args.nr == 0:
+        print("= saved")
+
+if __name__ == "__main__":
+    args = parser.parse_args()
+    args.world_size = args.gpus * args.nodes
+    os.environ["MASTER_ADDR"] = "localhost"
+    os.environ["MASTER_PORT"] = "1"
+    mp.spawn(work, nprocs=args.gpus, args=(args,))
+"""
+)
+
+
+@pytest.mark.slow
+def test_processes_of_nodes_by_hand(tmp_path: Path) -> None:
+    after = converted(SPAWNED)
+    assert "args.world_size = PartialState().num_processes" in after
+    assert "rank = PartialState().process_index" in after
+    assert launched(tmp_path, after) == ["= 0 2 2 4", "= 1 2 2 4", "= saved"]
+    assert plain(tmp_path, after) == ["= 0 1 1 8", "= saved"]
+
+
+# The ImageNet example's way: a switch for processes, else one process for all GPUs.
+SWITCHED = (
+    HEAD
+    + """import torch.multiprocessing as mp
+parser.add_argument("--world-size", type=int, default=1)
+parser.add_argument("--rank", type=int, default=0)
+parser.add_argument("--many", action="store_true")
+
+def main():
+    args = parser.parse_args()
+    args.several = args.world_size > 1 or args.many
+    of_node = torch.cuda.device_count()
+    if args.many:
+        args.world_size = of_node * args.world_size
+        mp.spawn(work, nprocs=of_node, args=(of_node, args))
+    else:
+        work(None, of_node, args)
+
+def work(gpu, of_node, args):
+    args.batch = 8
+    if args.several:
+        args.rank = args.rank * of_node + gpu
+        dist.init_process_group("gloo", world_size=args.world_size, rank=args.rank)
+    model = torch.nn.Linear(4, 2)
+    if args.several:
+        args.batch = int(args.batch / of_node)
+        model = DistributedDataParallel(model)
+    else:
+        model = torch.nn.DataParallel(model)
+    rows = TensorDataset(torch.randn(32, 4), torch.randn(32, 2))
+    sampler = DistributedSampler(rows) if args.several else None
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(rows, args.batch, sampler=sampler):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+    print("=", args.rank, args.world_size, of_node, args.batch, args.several)
+    if not args.many or args.rank % of_node == 0:
+        print("= saved")
+
+if __name__ == "__main__":
+    main()
+"""
+)
+
+
+@pytest.mark.slow
+def test_a_launched_run_is_the_branch_of_several_processes(tmp_path: Path) -> None:
+    after = converted(SWITCHED)
+    assert 'action="store_true", default="RANK" in os.environ)' in after
+    assert 'of_node = int(os.environ.get("LOCAL_WORLD_SIZE", 1))' in after
+    assert launched(tmp_path, after) == ["= 0 2 2 4 True", "= 1 2 2 4 True", "= saved"]
+    assert plain(tmp_path, after) == ["= 0 1 1 8 False", "= saved"]
+
+
+def test_a_machines_processes_are_counted_not_all() -> None:
+    """The batch of a machine is divided by the machine's processes."""
+    assert "num_processes * args" not in converted(SWITCHED)
+    assert "int(args.batch / of_node)" in converted(SWITCHED)
+
+
+def test_a_number_that_the_group_says_stays() -> None:
+    text = NUMBERED.replace("train(args.number, torch.cuda.device_count())", "train(args.number, args.nodes)")
+    text = text.replace("world_size=count, rank=rank", "").replace(
+        "    rows = TensorDataset", "    rank = dist.get_rank() if count > 1 else 0\n    rows = TensorDataset"
+    )
+    after = converted(text)
+    assert 'parser.add_argument("--number", type=int, default=0)' in after
+    assert 'parser.add_argument("--nodes", type=int, default=1)' in after
+
+
+def test_nothing_is_exported_where_a_file_is_only_imported(tmp_path: Path) -> None:
+    """A script that submits jobs imports the one that trains; the jobs' processes inherit its environment."""
+    text = LAUNCHED.replace(
+        "if args.local_rank == -1 or args.no_cuda:", "if int(os.environ['WORLD_SIZE']) == 0:"
+    )
+    text = text.replace(
+        "    if args.local_rank != -1:\n        model = Dist", "    if True:\n        model = Dist"
+    )
+    text = text.replace('"--local_rank", type=int, default=-1', '"--local_rank", type=int, default=0')
+    after = converted(text)
+    assert "environment=True" in after
+    assert plain(tmp_path, after) == ["= 0 DistributedSampler True 0.0"]
+    (tmp_path / "trains.py").write_text(after, encoding="utf-8")
+    submits = "import os\nimport trains\nprint('=', [n for n in ('RANK', 'WORLD_SIZE') if n in os.environ])\n"
+    assert plain(tmp_path, submits) == ["= []"]

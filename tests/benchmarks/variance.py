@@ -43,7 +43,6 @@ class Case(NamedTuple):
     args: tuple[str, ...] = ("--epochs", "100000")
     sums: bool = False
     skip: int = 1
-    script: str = "after.py"
 
 
 CASES = {
@@ -52,7 +51,7 @@ CASES = {
     "gan": Case(("--niter", "100000", "--batch-size", "50")),
     "masked_lm": Case(),
     "negative_sampling": Case(),
-    "permutation_slices": Case(script=str(ROOT / "tests/runtime/permutation_slices.py")),
+    "permutation_slices": Case(),
     "replay_buffer": Case(("--episodes", "100000"), skip=1000),
     "shuffled_in_place": Case(),
     "token_crops": Case(("100000",)),
@@ -160,7 +159,7 @@ def main() -> None:
     if options.observe:
         torch.set_num_threads(1)
         case = CASES[options.cases[0]]
-        variances = observe(case, GOLDEN / options.cases[0] / case.script, options.steps)
+        variances = observe(case, GOLDEN / options.cases[0] / "after.py", options.steps)
         if os.environ.get("RANK", "0") == "0":
             print(MARK + json.dumps(variances))
         sys.stdout.flush()

@@ -30,11 +30,6 @@ class Case:
     args: tuple[str, ...]
     two_processes: str  # "identical", "equal", "agree" or "none"
     expect: str  # "converted", "nothing" or "refused"
-    centre: str = Options().centre  # which conversion: by "use", or by the "facts" of the former rules
-
-    @property
-    def options(self) -> Options:
-        return Options(centre=self.centre)
 
     @property
     def before(self) -> Path:
@@ -45,7 +40,7 @@ class Case:
         return self.folder / "after.py"
 
     def migrate(self) -> FileResult:
-        return migrate_text(self.before, self.source.text, self.options)
+        return migrate_text(self.before, self.source.text, Options())
 
     @property
     def distributed(self) -> bool:
@@ -76,8 +71,7 @@ class Case:
 
 def load(folder: Path) -> Case:
     options = tomllib.loads((folder / "run.toml").read_text(encoding="utf-8"))
-    args, centre = tuple(options["args"]), options.get("centre", Options().centre)
-    return Case(folder.name, folder, args, options["two_processes"], options["expect"], centre)
+    return Case(folder.name, folder, tuple(options["args"]), options["two_processes"], options["expect"])
 
 
 def cases() -> list[Case]:

@@ -25,11 +25,6 @@ from crosstrain.data.draws import Draws
 T = TypeVar("T")
 Reach: TypeAlias = Literal["nothing", "torch", "anything"]
 """The streams that an order may be drawn from: none (it is fixed), torch's, or any stream of the process."""
-_STREAMS: dict[Reach, tuple[str, ...]] = {
-    "nothing": (),
-    "torch": ("torch",),
-    "anything": ("torch", "python", "numpy"),
-}
 
 
 class OrderRng:
@@ -38,7 +33,7 @@ class OrderRng:
     The common state is installed between `open` and `close`; another `open` in between changes nothing (with workers,
     torch asks twice).
 
-    everywhere: False where only one process draws an order. draws: the process's two kinds of streams. start: the state that `open` installed; None after `close`.
+    workers: whether torch draws a seed for workers there, too. everywhere: False where only one process draws an order. draws: the process's two kinds of streams. start: the state that `open` installed; None after `close`.
     """
 
     def __init__(
@@ -48,13 +43,15 @@ class OrderRng:
         reach: Reach,
         rng_types: tuple[str, ...] = (),
         *,
+        workers: bool = True,
         everywhere: bool = True,
         draws: Draws | None = None,
     ) -> None:
         check_streams(rng_types)
         self._comm = comm
         self._generators = generators
-        self._streams = _STREAMS[reach]
+        drawn = ("torch", "python", "numpy") if reach == "anything" else ("torch",)
+        self._streams: tuple[str, ...] = () if reach == "nothing" and not workers else drawn
         self._kept = tuple(name for name in rng_types if name != "generator")
         self._common = everywhere and comm.world > 1 and (reach != "nothing" or bool(self._kept))
         self._own: State = {}

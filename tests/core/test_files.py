@@ -75,6 +75,22 @@ HELPERS = [
         '        sys.stdout.write("=")\n    last = count\n    sys.stdout.flush()\n',
     ),
     output(
+        "a helper that passes on to a library's function of its own name",
+        'imsave("out.png", [1])',
+        GUARD,
+        'imsave("out.png", [1])',
+        before="import imageio\n\ndef imsave(path, rows):\n    return imageio.imsave(path, rows)\n",
+    ),
+    output(
+        "a command",
+        'os.system("cp a.py b.py")\nos.system("mkdir out")\nfree = subprocess.check_output(["df"])',
+        GUARD,
+        'os.system("cp a.py b.py")',
+        'os.system("mkdir out")',
+        'free = subprocess.check_output(["df"])',
+        before="import os\nimport subprocess\n",
+    ),
+    output(
         "a helper that the author guards stays",
         'if rank == 0:\n    draw("out.png")',
         "plt.savefig(path)",
@@ -87,6 +103,14 @@ HELPERS = [
         "plt.savefig(path)",
         absent=("is_main_process",),
         before="import matplotlib.pyplot as plt\n\ndef draw(path):\n    plt.savefig(path)\n",
+    ),
+    output(
+        "a method of a model that nothing calls stays",
+        "print(Net()(rows))",
+        'np.save("weights.npy", self.rows)',
+        absent=("is_main_process",),
+        before="import numpy as np\n\nclass Net(nn.Module):\n    def forward(self, rows):\n        return rows\n"
+        '    def export(self):\n        np.save("weights.npy", self.rows)\n',
     ),
     output(
         "a method that writes and returns",
@@ -137,6 +161,13 @@ OPENED = [
         "pickle.dump([1], file)",
         absent=(GUARD,),
         before="import pickle\n",
+    ),
+    output(
+        "numbers into a file that stays open",
+        'file = open("rows.bin", "wb")\nrows.tofile(file)',
+        'file = open("rows.bin" if accelerator.is_main_process else os.devnull, "wb")',
+        "rows.tofile(file)",
+        absent=(GUARD,),
     ),
     output(
         "a file that is read stays",
@@ -197,6 +228,12 @@ NOTED = [
         says="every process writes this file",
     ),
     Trap(
+        "a write whose result is used",
+        output("", 'done = cv2.imwrite("out.png", [1])\nprint(done)', before="import cv2\n").script,
+        ('done = cv2.imwrite("out.png", [1])',),
+        says="every process writes this file",
+    ),
+    Trap(
         "a folder by which the author chooses another",
         output(
             "",
@@ -227,6 +264,33 @@ READ_AGAIN = [
         'rows = np.load("rows.npy")',
         absent=("is_main_process",),
         before="import os\nimport numpy as np\n",
+    ),
+    output(
+        "what a function makes once and keeps",
+        'if os.path.exists("rows.npy"):\n    rows = np.load("rows.npy")\nelse:\n    rows = make("rows.npy")',
+        "with accelerator.main_process_first():",
+        'if os.path.exists("rows.npy"):',
+        'rows = make("rows.npy")',
+        absent=("is_main_process",),
+        before="import os\nimport numpy as np\n\ndef make(path):\n    np.save(path, [1])\n    return [1]\n",
+    ),
+    output(
+        "a folder that is numbered by what is there is the main process's",
+        'name = "run%d" % len(os.listdir("runs"))\nos.mkdir(name)\ntorch.save(model.state_dict(), name + "/model.pt")',
+        GUARD,
+        "os.mkdir(name)",
+        'torch.save(model.state_dict(), name + "/model.pt")',
+        absent=("exist_ok",),
+        before="import os\n",
+    ),
+    output(
+        "what was read before it is written is not waited for",
+        'rows = np.load("rows.npy")\nnp.save("rows.npy", rows)',
+        'rows = np.load("rows.npy")',
+        GUARD,
+        'np.save("rows.npy", rows)',
+        absent=("wait_for_everyone",),
+        before="import numpy as np\n",
     ),
     output(
         "another file is not waited for",

@@ -48,6 +48,8 @@ class Files:
         for call in self.script.calls:
             if writers.opens_to_write(self.script, call) and self.audience.is_all(call):
                 self._opened(call)
+            elif writers.writes_file(self.script, call) and self._is_used(call):
+                self.leave(call)
 
     # -- guards ------------------------------------------------------------------------------------------------
 
@@ -58,10 +60,18 @@ class Files:
             return not self.script.is_shared(call)
         if not writers.writes_file(self.script, call):
             return False
-        is_handled = self.script.dotted(call.func) in _HANDLED and not any(
-            writers.opens_to_write(self.script, one) for one in call.args
-        )
-        return not is_handled  # the file that it is given was opened for one process
+        return not self._is_given_file(call)  # that one was opened for one process
+
+    def _is_given_file(self, call: ast.Call) -> bool:
+        path = writers.path_of_write(self.script, call)
+        if self.script.dotted(call.func) in _HANDLED:
+            return not any(writers.opens_to_write(self.script, one) for one in call.args)
+        values = self.script.values(self.script.frame(call), written(path)) if path is not None else []
+        return any(writers.opens_to_write(self.script, value) for value in values)
+
+    def _is_used(self, call: ast.Call) -> bool:
+        """Whether every process makes something of what a call returns."""
+        return self.audience.is_all(call) and not is_statement_call(self.script, call)
 
     def guard(self, statement: ast.stmt, call: ast.Call | None = None) -> bool:
         """Plans that one process comes to a statement; False, with a note, where that is not sure to be right."""
@@ -143,13 +153,7 @@ class Files:
             return False
         if not any(paths & self._spelled(argument) for argument in call.args):
             return False
-        same = self.script.frame(call) is self.script.frame(statement)
-        loops = self.script.loops_around(statement)
-        return (
-            not same
-            or place_of(call) > place_of(statement)
-            or bool(set(loops) & set(self.script.loops_around(call)))
-        )
+        return self.audience.comes_after(call, statement)
 
     # -- functions that only write -----------------------------------------------------------------------------
 
@@ -194,7 +198,9 @@ class Files:
         loads = [
             c
             for c in self.script.calls
-            if self.script.dotted(c.func) == "torch.load" and self.audience.is_all(c)
+            if self.script.dotted(c.func) == "torch.load"
+            and self.audience.is_all(c)
+            and self.audience.comes_after(c, call)
         ]
         waits = loads if self.helpers.saves_weights(function) else []
         if all(self.audience.comes_alike(c) and self.state(c) is not None for c in waits) and self.guard(

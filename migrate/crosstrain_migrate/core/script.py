@@ -286,6 +286,10 @@ class Script:
         return frame in self._reached
 
     @cached_property
+    def reached_frames(self) -> list[Frame]:
+        return [frame for frame in self.frames if frame in self._reached]
+
+    @cached_property
     def _reached(self) -> set[ast.AST]:
         """Every file's top level, what it names, and what that names, by the last part of the name."""
         work: list[ast.AST] = [*self.modules, *self._entry_points()]
@@ -296,12 +300,19 @@ class Script:
                     if one not in found:
                         found.add(one)
                         work.append(one)
-                        special = (
-                            _called_unseen(self.methods(one), one) if isinstance(one, ast.ClassDef) else []
-                        )
+                        special = self._called_unseen(one) if isinstance(one, ast.ClassDef) else []
                         found.update(special)
                         work += special
         return found
+
+    def _called_unseen(self, cls: ast.ClassDef) -> list[Function]:
+        """The methods that Python calls, or a library that an object of a derived class is given to."""
+        is_model = all(self.dotted(base) == "torch.nn.Module" for base in cls.bases)
+        return [
+            one
+            for one in self.methods(cls)
+            if one.name.startswith("__") or one.name == "forward" or not is_model
+        ]
 
     def is_entry_point(self, function: Function) -> bool:
         return function in self._entry_points()
@@ -417,11 +428,6 @@ def is_method(call: ast.AST, *names: str) -> bool:
 def is_statement_call(script: Script, call: ast.AST) -> bool:
     """Whether a call stands alone as a statement."""
     return isinstance(script.parent(call), ast.Expr)
-
-
-def _called_unseen(methods: list[Function], cls: ast.ClassDef) -> list[Function]:
-    """The methods that Python calls, or a library that an object of a derived class is given to."""
-    return [one for one in methods if one.name.startswith("__") or cls.bases]
 
 
 def _is_static(function: Function) -> bool:

@@ -33,7 +33,7 @@ class OrderRng:
     The common state is installed between `open` and `close`; another `open` in between changes nothing (with workers,
     torch asks twice).
 
-    workers: whether torch draws a seed for workers there, too. everywhere: False where only one process draws an order. draws: the process's two kinds of streams. start: the state that `open` installed; None after `close`.
+    everywhere: False where only one process draws an order. draws: the process's two kinds of streams. start: the state that `open` installed; None after `close`.
     """
 
     def __init__(
@@ -43,15 +43,14 @@ class OrderRng:
         reach: Reach,
         rng_types: tuple[str, ...] = (),
         *,
-        workers: bool = True,
         everywhere: bool = True,
         draws: Draws | None = None,
     ) -> None:
         check_streams(rng_types)
         self._comm = comm
         self._generators = generators
-        drawn = ("torch", "python", "numpy") if reach == "anything" else ("torch",)
-        self._streams: tuple[str, ...] = () if reach == "nothing" and not workers else drawn
+        self._streams = ("torch", "python", "numpy") if reach == "anything" else ("torch",)
+        self._shared = everywhere and reach != "nothing"  # a fixed order draws from no stream
         self._kept = tuple(name for name in rng_types if name != "generator")
         self._common = everywhere and comm.world > 1 and (reach != "nothing" or bool(self._kept))
         self._own: State = {}
@@ -74,7 +73,7 @@ class OrderRng:
         """Install the state in which the order is drawn, and return it for a later resume of this pass."""
         if self.start is not None:
             return self.start
-        if self._everywhere and self._streams:
+        if self._shared:
             self._asked = self.draws.open_common()
         here = self.now()
         start = resume or here
@@ -117,7 +116,7 @@ class OrderRng:
         return self.draws.read_common(walk) if self._everywhere and len(self._streams) > 1 else walk
 
     def _drawn_from(self) -> AbstractContextManager[None]:
-        return self.draws.common() if self._everywhere and self._streams else nullcontext()
+        return self.draws.common() if self._shared else nullcontext()
 
     def _install(self, state: State) -> None:
         self.set_generator_states(state["generators"])

@@ -220,10 +220,7 @@ def order_rng(
         return OrderRng(comm, found, "torch", plan.rng_types, everywhere=everywhere, draws=draws)
     batches = raw._index_sampler
     found = generators(raw, batches)
-    workers = raw.num_workers > 0
-    return OrderRng(
-        comm, found, reach(batches), plan.rng_types, workers=workers, everywhere=everywhere, draws=draws
-    )
+    return OrderRng(comm, found, reach(batches), plan.rng_types, everywhere=everywhere, draws=draws)
 
 
 def sharded_sampler(

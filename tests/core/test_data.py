@@ -232,8 +232,13 @@ LEFT = [
             share = counted / 32
             for group in optimizer.param_groups:
                 group["lr"] = 0.1 * (1 - share)
+        print(counted, shown)
         """,
-        ('counted += accelerator.reduce(len(x), "sum")', "shown += len(x)"),
+        (
+            'counted += accelerator.reduce(len(x), "sum")',
+            "shown += len(x)",
+            'shown = accelerator.reduce(shown, "sum")',
+        ),
     ),
     Trap(
         "a window of one long series, at a place that each step draws",

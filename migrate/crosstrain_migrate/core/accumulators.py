@@ -39,7 +39,7 @@ _EMPTY_CALL = re.compile(
     r"(torch|np|numpy)\.(zeros|zeros_like|empty\(0|array\(\[\]|tensor\(\[\]|tensor\(0|Tensor\(\))"
     r"|(collections\.)?(defaultdict|Counter|OrderedDict)\("
 )
-_CLOCK = re.compile(r"\btime\w*(\.\w+)?\(\)")
+CLOCK = re.compile(r"\btime\w*(\.\w+)?\(\)")
 _SAME_VALUE = ("to", "cuda", "float", "double", "long", "int", "cpu", "reshape", "type", "astype")
 
 
@@ -179,7 +179,7 @@ class Pass:
 
     def _is_clock(self, made: list[tuple[Change, ast.AST]]) -> bool:
         return all(
-            kind is Change.SET and isinstance(node, ast.Assign) and _CLOCK.search(ast.unparse(node.value))
+            kind is Change.SET and isinstance(node, ast.Assign) and CLOCK.search(ast.unparse(node.value))
             for kind, node in made
         )
 

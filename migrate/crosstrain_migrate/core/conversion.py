@@ -24,7 +24,9 @@ from .accelerator import Accelerators
 from .backward import loss_of, plan_backward, plan_clipping, plan_reduction
 from .choice import device_choice, frames_to_training
 from .dealing import Evaluations
+from .deciding import Decisions
 from .devices import NOT_KEPT, Devices
+from .differing import Differing
 from .draws import draws_batches
 from .group import late_start
 from .merging import Merging
@@ -141,7 +143,10 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
         merging.run()
         dealt = merging.loops
         plan_counted_rates(plan, roles, accelerators)
-        TrainingNumbers(plan, roles, accelerators).run(dealt)
+        numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
+        numbers.run(dealt)
+        differing = Differing(script, roles, evaluations, merging.alike | numbers.alike)
+        Decisions(plan, roles, accelerators, differing).run()
         Devices(plan, accelerators).run()
     plan_mpi(plan)
     if not mapped:

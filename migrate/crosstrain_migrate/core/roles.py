@@ -85,7 +85,7 @@ class Roles:
                     if not is_method(call, "step") or call.args or self._is_optimizer(call):
                         continue
                     text = written(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-                    if self._is_scheduler(frame, text) and self._same_batch(call, beside):
+                    if self.is_scheduler(frame, text) and self._same_batch(call, beside):
                         found.setdefault((frame, text), Stepped(text, call, frame))
         return list(found.values())
 
@@ -185,7 +185,7 @@ class Roles:
         if not isinstance(of, ast.Name | ast.Attribute | ast.Subscript):
             return False
         text = written(of)
-        if "scaler" in text.lower() or self._is_scheduler(self.script.frame(call), text):
+        if "scaler" in text.lower() or self.is_scheduler(self.script.frame(call), text):
             return False
         return text in self._cleared or not OTHER_STEPS.search(text.rpartition(".")[2])
 
@@ -195,7 +195,7 @@ class Roles:
         calls = (call for call in self.script.calls if is_method(call, "zero_grad"))
         return {written(call.func.value) for call in calls if isinstance(call.func, ast.Attribute)}
 
-    def _is_scheduler(self, frame: Frame, text: str) -> bool:
+    def is_scheduler(self, frame: Frame, text: str) -> bool:
         if text in self._cleared:
             return False
         name = text.rpartition(".")[2]

@@ -286,6 +286,10 @@ class Script:
         return frame in self._reached
 
     @cached_property
+    def reached_frames(self) -> list[Frame]:
+        return [frame for frame in self.frames if frame in self._reached]
+
+    @cached_property
     def _reached(self) -> set[ast.AST]:
         """Every file's top level, what it names, and what that names, by the last part of the name."""
         work: list[ast.AST] = [*self.modules, *self._entry_points()]

@@ -162,6 +162,7 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
             reason,
             "iterate a DataLoader, or share the rows yourself by `accelerator.process_index`",
         )
+    plan.drop_unused_imports()
     return plan
 
 

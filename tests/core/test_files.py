@@ -409,6 +409,23 @@ DOWNLOADS = [
         before="from torchvision.datasets import MNIST\n",
     ),
     output(
+        "a layer of a library that also has data sets",
+        "net = AtomEncoder(3)",
+        "net = AtomEncoder(3)",
+        absent=("main_process_first",),
+        before="from ogb.graphproppred.mol_encoder import AtomEncoder\n",
+    ),
+    output(
+        "one block is enough where a part of it fetches, too",
+        'if not os.path.exists("rows.npy"):\n    rows = MNIST("data", download=True)\n    np.save("rows.npy", rows)\n'
+        'rows = np.load("rows.npy")',
+        "with accelerator.main_process_first():",
+        'if not os.path.exists("rows.npy"):',
+        'rows = MNIST("data", download=True)',
+        absent=("            with accelerator.main_process_first()",),
+        before="import os\nimport numpy as np\nfrom torchvision.datasets import MNIST\n",
+    ),
+    output(
         "a fetch that asks first",
         'if not os.path.exists("rows.zip"):\n    urlretrieve("http://host/rows.zip", "rows.zip")',
         "with accelerator.main_process_first():",

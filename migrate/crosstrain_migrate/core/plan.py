@@ -109,8 +109,8 @@ class Plan:
         found = []
         for (rule, reason, remedy), nodes in self._notes.items():
             first, *others = sorted(set(nodes), key=place_of)
-            lines = ", ".join(str(line_of(one)) for one in others[:8])
-            more = f" (also line {lines})" if len(others) == 1 else f" (also lines {lines})" if others else ""
+            lines = ", ".join(f"line {line_of(one)}" for one in others[:8])
+            more = f" (also {lines})" if others else ""
             column = getattr(first, "col_offset", 0) + 1
             found.append(Finding(rule, line_of(first) or 1, column, reason + more, remedy, Severity.NOTE))
         return [*self.findings, *found]

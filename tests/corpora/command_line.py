@@ -4,7 +4,8 @@
 
 Asks the public scripts of `public/scripts.json` whose checkouts are there, before and after their conversion, and prints
 what differs; the exit code is the number of scripts that differ. A script is run until it reads its command line, or, to
-see the device, until it first moves a module or a tensor, with CUDA said to be there; nothing is put on a device.
+see the device, until it first moves a module or a tensor, with CUDA said to be there; nothing is put on a device. Packages
+that are not installed are stood in for.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Any, NoReturn
+from types import ModuleType
+from typing import Any, ClassVar, NoReturn
 from unittest.mock import patch
 
 import torch
@@ -61,7 +65,8 @@ def options(script: Path) -> list[Option] | None:
             stack.enter_context(patch.object(click.Command, "main", _of_command))
         if fire := _there("fire"):
             stack.enter_context(patch.object(fire, "Fire", _of_function))
-        return _run(script, [])
+        found: list[Option] | None = _run(script, [])
+        return found
 
 
 def device(script: Path, arguments: list[str]) -> str | None:
@@ -74,12 +79,16 @@ def device(script: Path, arguments: list[str]) -> str | None:
             stack.enter_context(patch.object(torch.cuda, name, lambda *_, given=answer: given))
         for name in ("set_device", "manual_seed", "manual_seed_all", "empty_cache", "get_device_name"):
             stack.enter_context(patch.object(torch.cuda, name, lambda *_: None))
+        stack.enter_context(patch.object(torch.accelerator, "is_available", lambda: True))
+        cuda = torch.device("cuda")
+        stack.enter_context(patch.object(torch.accelerator, "current_accelerator", lambda *_, **__: cuda))
         backend = sys.modules.get("crosstrain.comm.torch_backend")
         if backend is None:
             from crosstrain.comm import torch_backend as backend
         stack.enter_context(patch.object(backend, "_pick_device", _picked))
         stack.enter_context(patch("crosstrain.accelerator.Accelerator.prepare", _prepared))
-        return _run(script, arguments)
+        found: str | None = _run(script, arguments)
+        return found
 
 
 def differences(before: Path, after: Path, *, devices: bool = True) -> list[str]:
@@ -116,7 +125,9 @@ def _same(option: Option, there: dict[tuple[str, ...], Option]) -> bool:
 
 
 def _means(new: Option, old: Option) -> bool:
-    """Defaults are the same, or both name no device."""
+    """Defaults are the same, or both name a device; a rank that only a launcher gave is 0 without one."""
+    if old.default == "None" and new.default == "0" and "rank" in old.names[-1]:
+        return True
     return new.default == old.default or {new.default, old.default} <= {
         "'cpu'",
         "'cuda'",
@@ -139,6 +150,7 @@ def _run(script: Path, arguments: list[str]) -> Any:
         sys.path[0:0] = [str(script.parent)]
         sys.path += [str(one) for one in STAND_INS]
         sys.argv = [str(script), *arguments]
+        sys.meta_path.append(_MISSING)
         os.chdir(folder)
         try:
             runpy.run_path(str(script), run_name="__main__")
@@ -147,6 +159,7 @@ def _run(script: Path, arguments: list[str]) -> Any:
         except (Exception, SystemExit):
             return None
         finally:
+            sys.meta_path.remove(_MISSING)
             _forget(script.parent, loaded)
             sys.path[:], sys.argv[:] = path, argv
             os.chdir(here)
@@ -159,12 +172,61 @@ def _run(script: Path, arguments: list[str]) -> Any:
 def _forget(folder: Path, loaded: set[str]) -> None:
     """Drops the script's own modules and the run that it has started."""
     for name in set(sys.modules) - loaded:
-        file = getattr(sys.modules[name], "__file__", None)
-        if file and Path(file).is_relative_to(folder):
+        module = sys.modules[name]
+        file = getattr(module, "__file__", None)
+        if isinstance(module, _StandIn) or (file and Path(file).is_relative_to(folder)):
             del sys.modules[name]
     state = sys.modules.get("crosstrain.state")
     if state is not None:
         state.RUN.close()
+
+
+class _Anything:
+    """What a package that is not installed would have: it can be called, asked for anything, and derived from."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __call__(self, *_: Any, **__: Any) -> _Anything:
+        return _Anything()
+
+    def __getattr__(self, name: str) -> _Anything:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Anything()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __mro_entries__(self, bases: tuple[type, ...]) -> tuple[type, ...]:
+        return (_Anything,)
+
+
+class _StandIn(ModuleType):
+    """A package that is not installed."""
+
+    __path__: ClassVar[list[str]] = []
+
+    def __getattr__(self, name: str) -> _Anything:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Anything()
+
+
+class _Missing(MetaPathFinder, Loader):
+    """Finds what nothing else finds."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec:
+        return ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _StandIn(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+_MISSING = _Missing()
 
 
 def _of_parser(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:

@@ -205,6 +205,60 @@ def test_a_wrapper_above_a_choice_that_the_function_makes_is_left_and_said() -> 
     )
 
 
+def test_fire_offers_the_functions_of_a_script_that_also_makes_its_options() -> None:
+    text = """import torch
+from torch.utils.data import DataLoader
+
+class Options:
+    lr = 0.1
+
+options = Options()
+
+def train(**changed):
+    for name, value in changed.items():
+        setattr(options, name, value)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=options.lr)
+    for x, y in DataLoader([], 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+if __name__ == '__main__':
+    import fire
+    fire.Fire(%s)
+"""
+    assert "setattr(options, name, value)\n    model" in converted(text % "")
+    assert "def train(**changed):\n    accelerator = Accelerator()" in converted(text % "")
+    assert "accelerator = Accelerator()" in converted(text % "{'train': train}")
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        "order = torch.randperm(784)",
+        "train, test = torch.utils.data.random_split(data, [8, 2])",
+        "data = MNIST(root, download=True)",
+        "os.makedirs(args.folder)",
+    ],
+)
+def test_the_accelerator_is_made_before_what_all_processes_share(drawn: str) -> None:
+    """A permutation that each process draws for itself would be another one on each."""
+    choice = f"print(args)\n{drawn}\nnet = torch.nn.Linear(4, 2)\nif args.cuda:\n    net.cuda()"
+    lines = [line.strip() for line in converted(TRAINING.format(choice=choice, inside="pass")).splitlines()]
+    made = lines.index("accelerator = Accelerator(cpu=not args.cuda)")
+    assert lines.index("args = parser.parse_args()") < made < lines.index("net = torch.nn.Linear(4, 2)")
+    assert any(drawn.split("(")[0] in line for line in lines[made:])
+
+
+def test_the_accelerator_stands_where_the_device_is_chosen_where_nothing_is_shared_above() -> None:
+    choice = "net = torch.nn.Linear(4, 2)\nif args.cuda:\n    net.cuda()"
+    lines = [line.strip() for line in converted(TRAINING.format(choice=choice, inside="pass")).splitlines()]
+    assert lines.index("accelerator = Accelerator(cpu=not args.cuda)") > lines.index(
+        "net = torch.nn.Linear(4, 2)"
+    )
+
+
 def test_an_option_that_names_the_device_is_the_accelerators_from_then_on() -> None:
     """`--device cpu` is kept, and `--device cuda:1` no place for the batch alone."""
     text = TRAINING.format(choice="", inside="x, y = x.to(args.device), y.to(args.device)").replace(

@@ -220,6 +220,42 @@ RUN = [
 
 LEFT = [
     Trap(
+        "a schedule of epochs, beside the function of one",
+        """
+        def one_epoch(loader):
+            for x, y in loader:
+                loss = F.mse_loss(model(x), y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        for epoch in range(3):
+            one_epoch(loader)
+            scheduler.step()
+        """,
+        ("model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",),
+    ),
+    Trap(
+        "an epoch to go on from, by the steps of a pass",
+        """
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        total = len(loader) * 3
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=total)
+        first = max(0, int(8 / len(loader)))
+        for epoch in range(first, 3):
+            for x, y in loader:
+                learn(model, optimizer, x, y)
+                scheduler.step()
+        """,
+        (
+            "scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=total)",
+            "model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)",
+            "first = max(0, int(8 / len(loader)))",
+        ),
+    ),
+    Trap(
         "a loop over epochs, in which each step draws its rows",
         """
         losses = []
@@ -327,3 +363,35 @@ def test_two_processes_train_on_the_batches_of_one(trap: Trap) -> None:
     if SO_MANY_STEPS in text:  # each process makes as many
         first, second = first[: len(before) // 2], second[: len(before) // 2]
     assert sorted(first + second) == sorted(before)
+
+
+MPI = """
+import torch
+from mpi4py import MPI
+from torch.utils.data import DataLoader
+
+def read(path):
+    world = MPI.COMM_WORLD
+    text = open(path).read() if world.rank == 0 else None
+    return world.bcast(text)
+
+def batches(rows):
+    mine = rows[MPI.COMM_WORLD.Get_rank() :: MPI.COMM_WORLD.Get_size()]
+    while True:
+        yield from DataLoader(mine, batch_size=4)
+
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+source = batches(read("rows.txt"))
+for step in range(100):
+    loss = model(next(source)).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_rows_that_are_divided_by_the_rank_of_mpi() -> None:
+    after = converted(MPI).text
+    assert "mine = rows[PartialState().process_index :: PartialState().num_processes]" in after
+    assert "if world.rank == 0 else None" in after  # each process reads, in an MPI world of its own

@@ -67,12 +67,47 @@ HELPERS = [
         before='import matplotlib.pyplot as plt\n\ndef show(model):\n    model.eval()\n    plt.savefig("out.png")\n',
     ),
     output(
+        "a helper that downloads, too, is guarded inside",
+        "show()",
+        "with PartialState().main_process_first():",
+        'rows = MNIST("data", download=True)',
+        "if PartialState().is_main_process:",
+        'save_image(rows, "out.png")',
+        "show()",
+        absent=(GUARD,),
+        before="from torchvision.datasets import MNIST\nfrom torchvision.utils import save_image\n\ndef show():\n"
+        '    rows = MNIST("data", download=True)\n    save_image(rows, "out.png")\n',
+    ),
+    output(
         "a bar of one's own",
         "bar(3)",
         GUARD,
         "bar(3)",
         before="import sys\nlast = 0\n\ndef bar(count):\n    global last\n    for i in range(last, count):\n"
         '        sys.stdout.write("=")\n    last = count\n    sys.stdout.flush()\n',
+    ),
+    output(
+        "a helper that passes on to a library's function of its own name",
+        'imsave("out.png", [1])',
+        GUARD,
+        'imsave("out.png", [1])',
+        before="import imageio\n\ndef imsave(path, rows):\n    return imageio.imsave(path, rows)\n",
+    ),
+    output(
+        "a picture that is moved to the device",
+        'save_image(rows.cuda(), "out.png")',
+        GUARD,
+        'save_image(rows.to(accelerator.device), "out.png")',
+        before="from torchvision.utils import save_image\n",
+    ),
+    output(
+        "a command",
+        'os.system("cp a.py b.py")\nos.system("mkdir out")\nfree = subprocess.check_output(["df"])',
+        GUARD,
+        'os.system("cp a.py b.py")',
+        'os.system("mkdir out")',
+        'free = subprocess.check_output(["df"])',
+        before="import os\nimport subprocess\n",
     ),
     output(
         "a helper that the author guards stays",
@@ -87,6 +122,14 @@ HELPERS = [
         "plt.savefig(path)",
         absent=("is_main_process",),
         before="import matplotlib.pyplot as plt\n\ndef draw(path):\n    plt.savefig(path)\n",
+    ),
+    output(
+        "a method of a model that nothing calls stays",
+        "print(Net()(rows))",
+        'np.save("weights.npy", self.rows)',
+        absent=("is_main_process",),
+        before="import numpy as np\n\nclass Net(nn.Module):\n    def forward(self, rows):\n        return rows\n"
+        '    def export(self):\n        np.save("weights.npy", self.rows)\n',
     ),
     output(
         "a method that writes and returns",
@@ -139,6 +182,13 @@ OPENED = [
         before="import pickle\n",
     ),
     output(
+        "numbers into a file that stays open",
+        'file = open("rows.bin", "wb")\nrows.tofile(file)',
+        'file = open("rows.bin" if accelerator.is_main_process else os.devnull, "wb")',
+        "rows.tofile(file)",
+        absent=(GUARD,),
+    ),
+    output(
         "a file that is read stays",
         'rows = open("rows.txt").read()\nmore = open("more.txt", "rb").read()',
         'rows = open("rows.txt").read()',
@@ -174,6 +224,19 @@ OPENED = [
     ),
 ]
 
+RETURNED = [
+    output(
+        "an event file that a function makes",
+        'writer = make("runs")\nwriter.add_scalar("a", 1)',
+        "writer = SummaryWriter(folder) if PartialState().is_main_process else None",
+        "return writer",
+        GUARD,
+        'writer.add_scalar("a", 1)',
+        before="from tensorboardX import SummaryWriter\n\ndef make(folder):\n    writer = SummaryWriter(folder)\n"
+        "    return writer\n",
+    ),
+]
+
 NOTED = [
     Trap(
         "an event file that something else uses",
@@ -195,6 +258,46 @@ NOTED = [
         ('np.save("best.npy", [1])',),
         ("is_main_process",),
         says="every process writes this file",
+    ),
+    Trap(
+        "a write whose result is used",
+        output("", 'done = cv2.imwrite("out.png", [1])\nprint(done)', before="import cv2\n").script,
+        ('done = cv2.imwrite("out.png", [1])',),
+        says="every process writes this file",
+    ),
+    Trap(
+        "a picture of what is drawn between two passes",
+        output(
+            "",
+            'save_image(torch.randn(4, 4), "out.png")',
+            before="from torchvision.utils import save_image\n",
+        ).script,
+        ('save_image(torch.randn(4, 4), "out.png")',),
+        (GUARD,),
+        says="every process writes this file",
+    ),
+    Trap(
+        "a table of an evaluation that all take part in",
+        output(
+            "",
+            'np.save("hits.npy", test(model, DataLoader(data)))',
+            before="import numpy as np\n\n@torch.no_grad()\ndef test(model, loader):\n    hits = 0\n"
+            "    for x, y in loader:\n        hits += (model(x).argmax(1) == y).sum().item()\n    return hits\n",
+        ).script,
+        ('np.save("hits.npy", test(model, DataLoader(data)))',),
+        (GUARD,),
+        says="every process writes this file",
+    ),
+    Trap(
+        "a folder because of which the author stops",
+        output(
+            "",
+            'if os.path.exists("out"):\n    sys.exit()\nelse:\n    os.makedirs("out")',
+            before="import os\nimport sys\n",
+        ).script,
+        ('if os.path.exists("out"):', "sys.exit()"),
+        ("is_main_process", "exist_ok"),
+        says="every process makes this folder",
     ),
     Trap(
         "a folder by which the author chooses another",
@@ -227,6 +330,33 @@ READ_AGAIN = [
         'rows = np.load("rows.npy")',
         absent=("is_main_process",),
         before="import os\nimport numpy as np\n",
+    ),
+    output(
+        "what a function makes once and keeps",
+        'if os.path.exists("rows.npy"):\n    rows = np.load("rows.npy")\nelse:\n    rows = make("rows.npy")',
+        "with accelerator.main_process_first():",
+        'if os.path.exists("rows.npy"):',
+        'rows = make("rows.npy")',
+        absent=("is_main_process",),
+        before="import os\nimport numpy as np\n\ndef make(path):\n    np.save(path, [1])\n    return [1]\n",
+    ),
+    output(
+        "a folder that is numbered by what is there is the main process's",
+        'name = "run%d" % len(os.listdir("runs"))\nos.mkdir(name)\ntorch.save(model.state_dict(), name + "/model.pt")',
+        GUARD,
+        "os.mkdir(name)",
+        'torch.save(model.state_dict(), name + "/model.pt")',
+        absent=("exist_ok",),
+        before="import os\n",
+    ),
+    output(
+        "what was read before it is written is not waited for",
+        'rows = np.load("rows.npy")\nnp.save("rows.npy", rows)',
+        'rows = np.load("rows.npy")',
+        GUARD,
+        'np.save("rows.npy", rows)',
+        absent=("wait_for_everyone",),
+        before="import numpy as np\n",
     ),
     output(
         "another file is not waited for",
@@ -307,7 +437,7 @@ DOWNLOADS = [
 
 
 @pytest.mark.parametrize(
-    "trap", [*HELPERS, *OPENED, *NOTED, *READ_AGAIN, *DOWNLOADS], ids=lambda trap: trap.name
+    "trap", [*HELPERS, *OPENED, *RETURNED, *NOTED, *READ_AGAIN, *DOWNLOADS], ids=lambda trap: trap.name
 )
 def test_files(trap: Trap) -> None:
     check(trap)

@@ -93,11 +93,29 @@ TRAPS = [
         says=LOCAL,
     ),
     training(
-        "batch means that are divided by a number of rows",
+        "batch means that are divided by a number of rows: the original's number",
         "total += loss.item()",
         "print(total / len(loader.dataset))",
+        'total = accelerator.reduce(total, "sum")',
+    ),
+    training(
+        "parts of a mixture",
+        "right += lam * (out.argmax(1) == y).sum() + (1 - lam) * (out.argmin(1) == y).sum(); rows += len(y)",
+        "print(100. * right / rows)",
+        'right, rows = accelerator.reduce((right, rows), "sum")',
+    ),
+    training(
+        "a loss times something unknown",
+        "total += loss.item() * weight(y); rows += len(y)",
+        "print(total / rows)",
         absent=("merge(", "reduce("),
         says=LOCAL,
+    ),
+    training(
+        "rows that a shape is taken apart into, and a loss as it was read once",
+        "n, width = x.shape; total += loss.data[0] * n",
+        "print(total / count)",
+        'total = accelerator.reduce(total, "sum")',
     ),
     training("not shown", "total += loss.item()", "done = True", absent=("merge(", "reduce(")),
 ]
@@ -106,3 +124,34 @@ TRAPS = [
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
 def test_numbers(trap: Trap) -> None:
     check(trap)
+
+
+PHASES = """
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loaders = {"train": DataLoader(data), "val": DataLoader(test)}
+sizes = {"train": 24, "val": 16}
+state = None
+for phase in ["train", "val"]:
+    total, right = 0.0, 0
+    for x, y in loaders[phase]:
+        n, width = x.shape
+        out = model(x)
+        loss = F.cross_entropy(out, y)
+        if phase == "train":
+            loss.backward()
+            optimizer.step()
+        state = keep(state, out)
+        total += loss.item() * n
+        right += (out.argmax(1) == y).sum().item()
+    print(phase, total / sizes[phase], right / sizes[phase])
+"""
+
+
+def test_a_phase_that_every_process_evaluates_whole_is_not_added_up() -> None:
+    """`merge` adds for the loader that is dealt, and leaves what comes from the other as it is."""
+    merged = "total, right = accelerator.merge(loader, total, right)"
+    dealt = 'loader = accelerator.prepare(loaders[phase]) if phase == "train" else loaders[phase]'
+    check(
+        Trap("phases", PHASES, (dealt.replace('"train"', "'train'"), merged), ("reduce(",), "evaluated whole")
+    )

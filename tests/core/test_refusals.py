@@ -81,3 +81,57 @@ def test_refused(text: str, says: str) -> None:
 )
 def test_what_is_only_named_is_converted(text: str) -> None:
     assert "accelerator.prepare(" in converted(text)
+
+
+PLAYS = """import torch
+
+policy = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+{loader}
+
+def play(world):
+    kept, state, over = [], world.reset(), False
+    while not over:
+        state, gain, over, more = world.step(policy(state).argmax())
+        kept.append((state, gain))
+    return kept
+
+for state, gain in {data}:
+    loss = (policy(state) * gain).sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_what_trains_on_its_own_play_is_refused() -> None:
+    text = PLAYS.format(loader="", data="play(make_world())")
+    [finding] = [one for one in conversion(text).findings if one.severity is Severity.REFUSED]
+    assert (
+        "it trains on what it plays" in finding.reason and "world.step" in text.splitlines()[finding.line - 1]
+    )
+
+
+def test_what_trains_on_a_data_set_and_plays_to_be_judged_is_converted() -> None:
+    text = PLAYS.format(loader="loader = torch.utils.data.DataLoader(rows)", data="loader")
+    assert "loader = accelerator.prepare(" in converted(text) or ", loader = " in converted(text)
+
+
+def test_a_trainer_that_is_given_the_step_is_left_alone() -> None:
+    text = """import torch
+from ignite.engine import Engine
+
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+def update(engine, batch):
+    loss = model(batch).mean()
+    loss.backward()
+    optimizer.step()
+
+trainer = Engine(update)
+trainer.run(torch.utils.data.DataLoader(rows))
+"""
+    done = conversion(text)
+    assert done.text == text
+    assert any("Ignite trains" in one.reason for one in done.findings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy
 import pytest
 import torch
 import torch.distributed as dist
@@ -99,6 +100,7 @@ def _reduced() -> dict[str, Any]:
     accelerator.reduce([torch.tensor(1.0), torch.tensor(2.0), torch.ones(3)], "mean")
     found["collectives"] = len(calls)
     found["sum"] = accelerator.reduce((me + 1, me + 0.5), "sum")
+    found["numpy"] = accelerator.reduce((numpy.float32(me), numpy.int64(me + 1)), "mean")
     return found
 
 
@@ -117,6 +119,7 @@ def test_numbers_are_reduced_and_what_stands_together_travels_together() -> None
         assert found["large"] == [0.5, 0.5]
         assert found["collectives"] == 1
         assert found["sum"] == (3, 2.0) and isinstance(found["sum"][0], int)
+        assert found["numpy"] == (0.5, 1.5)
 
 
 def test_one_process_keeps_its_numbers() -> None:

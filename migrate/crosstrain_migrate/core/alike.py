@@ -72,12 +72,12 @@ def comes_alike(script: Script, node: ast.AST, loop: Loop, own: set[str]) -> boo
 def may_differ(test: ast.expr, own: set[str]) -> bool:
     """Whether a test asks for the batch, the rank, or what only a call tells: a clock, a random number."""
     nodes = walk(test)
-    if any(isinstance(n, ast.Call) and written(n.func) not in _PLAIN for n in nodes) or _asks_rank(test):
+    if any(isinstance(n, ast.Call) and written(n.func) not in _PLAIN for n in nodes) or asks_rank(test):
         return True
     return any(isinstance(n, ast.Name | ast.Attribute) and written(n) in own for n in nodes)
 
 
-def _asks_rank(test: ast.expr) -> bool:
+def asks_rank(test: ast.expr) -> bool:
     return any(word in ast.unparse(test) for word in ("rank", "main", "master"))
 
 

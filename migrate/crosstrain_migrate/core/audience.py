@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from crosstrain_migrate.syntax.nodes import Function, last_name
+from crosstrain_migrate.syntax.nodes import Function, last_name, place_of
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
@@ -108,3 +108,23 @@ class Audience:
             return True
         calls = self.script.callers(frame)
         return depth > 0 and all(self.is_all(c) and self.comes_alike(c, depth - 1) for c in calls)
+
+    def comes_after(self, later: ast.AST, earlier: ast.AST) -> bool:
+        """Whether a run may come to one node when it has been at the other: below it, or in the next turn of a loop."""
+        others = self._ways(earlier)
+        for node in self._ways(later):
+            for other in others:
+                if self.script.frame(node) is self.script.frame(other):
+                    loops = set(self.script.loops_around(node)) & set(self.script.loops_around(other))
+                    if loops or place_of(node) > place_of(other):
+                        return True
+        return False
+
+    def _ways(self, node: ast.AST) -> list[ast.AST]:
+        """A node and the calls that lead to it."""
+        found = [node]
+        for one in found:  # which grows meanwhile
+            frame = self.script.frame(one)
+            if not isinstance(frame, ast.Module):
+                found += [call for call in self.script.callers(frame) if call not in found]
+        return found

@@ -14,6 +14,7 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Choice
+from .first import needs_accelerator
 from .options import Option, Options
 from .roles import Roles
 from .script import Frame, Script, is_function_frame, is_method, names_in
@@ -278,7 +279,8 @@ def _assigns(script: Script, body: list[ast.stmt], kind: str) -> bool:
 
 
 def _placed(script: Script, frame: Frame, code: str, at: ast.AST, *, at_head: bool) -> Choice:
-    """Above the statement of the frame's own block in which the choice is made.
+    """Above the statement of the frame's own block in which the choice is made, or above an earlier one that draws what
+    all processes share, downloads or makes folders, where what the choice asks is known there.
 
     at_head: at the head of the function, where what the choice asks is known there.
     """
@@ -293,11 +295,17 @@ def _placed(script: Script, frame: Frame, code: str, at: ast.AST, *, at_head: bo
         ):
             break
         statement = above if isinstance(above, ast.stmt) else script.statement(above)
-    roots = names_in(ast.parse(code, mode="eval").body)
-    stores = [s for root in roots for s in script.stores(frame, root)]
+    asked = ast.parse(code, mode="eval").body
+    texts = names_in(asked) | {written(n) for n in walk(asked) if isinstance(n, ast.Attribute)}
+    stores = [s for text in texts for s in script.stores(frame, text)]
     later = [s for s in stores if place_of(s) >= place_of(statement)]
     if later:
         code = ""
     elif at_head and not stores and is_function_frame(frame):
         statement = script.first_statement(frame)
+    else:
+        known = max(map(place_of, stores), default=(0, 0))
+        suite = script.suite_of(statement)
+        earlier = [s for s in suite[: suite.index(statement)] if place_of(s) > known]
+        statement = next((s for s in earlier if needs_accelerator(script, s)), statement)
     return Choice(code, frame, statement)

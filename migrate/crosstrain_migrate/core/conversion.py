@@ -24,10 +24,13 @@ from .accelerator import Accelerators
 from .backward import loss_of, plan_backward, plan_clipping, plan_reduction
 from .choice import device_choice, frames_to_training
 from .dealing import Evaluations
+from .deciding import Decisions
 from .devices import NOT_KEPT, Devices
+from .differing import Differing
 from .draws import draws_batches
 from .group import late_start
 from .merging import Merging
+from .mpi import plan_mpi
 from .numbers import TrainingNumbers
 from .observed import Seen
 from .output import Output
@@ -138,8 +141,12 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
         merging = Merging(plan, evaluations, accelerators)
         merging.run()
         dealt = merging.loops
-        TrainingNumbers(plan, roles, accelerators).run(dealt)
+        numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
+        numbers.run(dealt)
+        differing = Differing(script, roles, evaluations, merging.alike | numbers.alike)
+        Decisions(plan, roles, accelerators, differing).run()
         Devices(plan, accelerators).run()
+    plan_mpi(plan)
     if not mapped:
         plan_clipping(plan, roles, accelerators)
         plan_shown_losses(plan, roles, accelerators)
@@ -153,6 +160,7 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
             reason,
             "iterate a DataLoader, or share the rows yourself by `accelerator.process_index`",
         )
+    plan.drop_unused_imports()
     return plan
 
 

@@ -103,13 +103,13 @@ class Evaluations:
         """Whether the body calls, on what the loop gives it, an object that the training calls too: a model, a loss."""
         targets = names_in(loop.target)
         return any(
-            isinstance(n, ast.Call) and written(n.func) in self._trained and targets & names_in(n)
+            isinstance(n, ast.Call) and written(n.func) in self.trained and targets & names_in(n)
             for statement in loop.body
             for n in walk(statement)
         )
 
     @cached_property
-    def _trained(self) -> set[str]:
+    def trained(self) -> set[str]:
         """The variables and attributes that training loops call: no functions of the script, of modules, of Python."""
         loops = [one for b in self.roles.backwards for one in self.script.loops_around(b.call)[:1]]
         frames = [b.frame for b in self.roles.backwards]

@@ -42,6 +42,9 @@ class Downloads:
                 self._fetch(call)
             elif self._makes(call):
                 self._kept(call)
+        for node in self.script.table.each(ast.If):
+            if self.script.is_reached(node) and self.audience.is_all(node) and self._reads_or_makes(node):
+                self._plan(node, [node])
 
     def _answers(self, call: ast.Call) -> bool:
         """Whether a call brings what its function then writes: `requests.get(url)`."""
@@ -78,6 +81,20 @@ class Downloads:
         if reads and paths & asked:
             self._first(call, asking)
 
+    def _reads_or_makes(self, node: ast.If) -> bool:
+        """`if exists(path): rows = load(path)`, `else: rows = make(path)`, where `make` writes what it made."""
+        if not node.orelse or not writers.asks_for_files(node.test):
+            return False
+        arms = [
+            [n for s in arm for n in walk(s) if isinstance(n, ast.Call)] for arm in (node.body, node.orelse)
+        ]
+        for one, other in (arms, reversed(arms)):
+            reads = any(writers.reads_file(self.script, call) for call in one)
+            makes = [f for call in other if (f := self.files.helpers.called(call)) is not None]
+            if reads and any(self.files.helpers.writes(function) for function in makes):
+                return not self._trains(node)
+        return False
+
     def _asking(self, call: ast.Call) -> ast.If | None:
         """The outermost `if` around a call, in its function, that asks for files."""
         asking = None
@@ -104,7 +121,7 @@ class Downloads:
         """The main process comes first to every call of the function around a fetch."""
         self._plan(call, self._calls_of(self.script.frame(call), 4))
 
-    def _plan(self, call: ast.Call, statements: list[ast.stmt]) -> None:
+    def _plan(self, call: ast.AST, statements: list[ast.stmt]) -> None:
         states = [self.files.state(one) for one in statements]
         if not statements or None in states or not all(map(self._may_wait, statements)):
             self._leave(call)

@@ -13,7 +13,7 @@ from crosstrain_migrate.syntax.walks import walk
 from .roles import Roles
 from .script import Frame, Script, is_function_frame, is_method, is_statement_call
 
-_RANDOM = re.compile(
+RANDOM = re.compile(
     r"^(torch|numpy|np|random|numpy\.random)\.(.*\.)?"
     r"(rand\w*|multinomial|choice\w*|sample|shuffle|permutation|normal|integers|uniform|bernoulli)$"
 )
@@ -60,7 +60,7 @@ def _draws(script: Script, call: ast.Call, asked: set[Frame], depth: int) -> boo
 def _is_draw(script: Script, call: ast.Call) -> bool:
     """Whether a call draws more than a coin, and not in the shape of something that is there already."""
     name = script.dotted(call.func)
-    if not _RANDOM.match(name) and not (is_method(call, "sample") and (call.args or call.keywords)):
+    if not RANDOM.match(name) and not (is_method(call, "sample") and (call.args or call.keywords)):
         return False
     shaped = any(isinstance(n, ast.Attribute) and n.attr in ("shape", "size") for n in walk(call))
     is_coin = any(isinstance(one, ast.Compare) for one in script.around(call)) or name == "random.random"

@@ -17,7 +17,7 @@ from .accelerator import Accelerators
 from .accumulators import Left
 from .dealing import Dealt, Evaluations
 from .plan import CORE, Plan
-from .script import Frame, Script
+from .script import Frame, Loop, Script
 
 RULE, WHOLE = "CT601", "CT603"
 REASON = "each process evaluates its own batches, and the results are merged"
@@ -32,6 +32,8 @@ class Merging:
         self.found = found
         self.accelerators = accelerators
         self.loops: list[ast.For] = []  # the loops that are dealt
+        self.alike: dict[tuple[Frame, str], Loop] = {}  # what is merged behind which loop
+        self.of_phases: dict[ast.AST, str] = {}  # the loaders of loops whose training alone is dealt
         self._names: dict[tuple[Frame, str], str] = {}
 
     def run(self) -> None:
@@ -45,7 +47,8 @@ class Merging:
             if whole.phase:  # its training is dealt all the same
                 frame, (source, *again) = self.script.frame(whole.loop), whole.sources
                 one = Dealt(whole.loop, frame, source, Left(), whole.phase, tuple(again))
-                self._dealt_loader(one, self.accelerators.at(whole.loop), CORE, evaluates=False)
+                name = self._dealt_loader(one, self.accelerators.at(whole.loop), CORE, evaluates=False)
+                self.of_phases[whole.loop] = name
 
     def _stays_whole(self, loop: ast.For, reason: str) -> None:
         remedy = "nothing needs to be done; to share it, see `merge` in the documentation"
@@ -74,6 +77,7 @@ class Merging:
             (one.left.lasts, ", last=True"),
         ):
             if texts:
+                self.alike |= {(one.frame, text): one.loop for text in texts}
                 listed = ", ".join(texts)
                 code = f"{listed} = {accelerator}.merge({name}, {listed}{option})"
                 self.plan.after(one.loop, RULE, REASON, code, group)

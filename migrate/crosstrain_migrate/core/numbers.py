@@ -19,7 +19,7 @@ from .backward import loss_of, sums_over_rows
 from .data import Data
 from .plan import Plan
 from .roles import Roles
-from .script import Frame, Script, is_method, names_in
+from .script import Frame, Loop, Script, is_method, names_in
 
 RULE = "CT602"
 GROUP = "numbers of training"
@@ -37,11 +37,20 @@ _OF_LOSS = ("item", "detach", "float", "cpu", "double", "clone")
 class TrainingNumbers:
     """Plans the reductions behind the training loops."""
 
-    def __init__(self, plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        roles: Roles,
+        accelerators: Accelerators,
+        of_phases: dict[ast.AST, str] | None = None,
+    ) -> None:
+        """of_phases: loops of which the training is dealt, and the evaluation whole, with the names of their loaders."""
+        self.of_phases = of_phases or {}
         self.plan = plan
         self.script: Script = plan.script
         self.roles = roles
         self.accelerators = accelerators
+        self.alike: dict[tuple[Frame, str], Loop] = {}  # what is made global behind which loop
         self._loss_is_sum = sums_over_rows(self.script, roles)
 
     def run(self, dealt: list[ast.For]) -> None:
@@ -56,10 +65,18 @@ class TrainingNumbers:
         kinds = self._kinds(data, found)
         if not kinds:
             return
+        if loop in self.of_phases:  # `merge` adds the training's, and leaves the evaluation's as they are
+            kinds |= {text: MERGED for text, kind in kinds.items() if kind == SUM}
         self._keep_together(loop, kinds)
         source = data.node if isinstance(data.node, ast.Name | ast.Attribute) else None
         merged = [text for text, kind in kinds.items() if kind == MERGED]
-        if source is None or self.plan.is_replaced(source) or self.script.frame(source) is not data.frame:
+        loader = self.of_phases.get(loop) or (written(source) if source is not None else "")
+        is_named = loop in self.of_phases or (
+            source is not None
+            and not self.plan.is_replaced(source)
+            and self.script.frame(source) is data.frame
+        )
+        if not is_named:
             kinds |= dict.fromkeys(merged, UNSURE)
             merged = []
         wanted = any(kind in (SUM, MEAN, MERGED) for kind in kinds.values())
@@ -67,13 +84,15 @@ class TrainingNumbers:
         for kind, way in ((SUM, "added"), (MEAN, "averaged")):
             names = [text for text, its in kinds.items() if its == kind]
             if names and accelerator is not None:
+                self.alike |= {(data.frame, text): loop for text in names}
                 listed = ", ".join(names)
                 given = f"({listed})" if len(names) > 1 else listed
                 code = f'{listed} = {accelerator}.reduce({given}, "{kind}")'
                 self.plan.after(loop, RULE, f"what the processes have is {way}", code, GROUP)
-        if merged and accelerator is not None and source is not None:
+        if merged and accelerator is not None:
+            self.alike |= {(data.frame, text): loop for text in merged}
             listed = ", ".join(merged)
-            code = f"{listed} = {accelerator}.merge({written(source)}, {listed})"
+            code = f"{listed} = {accelerator}.merge({loader}, {listed})"
             self.plan.after(loop, RULE, "what the processes have is merged", code, GROUP)
         if UNSURE in kinds.values() or (wanted and accelerator is None):
             remedy = "reduce them by `accelerator.reduce` where they are shown, if they must be exact"
@@ -103,10 +122,14 @@ class TrainingNumbers:
 
     def _kind_of_sum(self, data: Data, found: Pass, text: str, made: list[ast.AST]) -> str:
         added = {self._kind_of_added(data.frame, node) for node in made}
-        divided = {self._way(data, read) for read in self._reads_behind(found, text)} - {UNSURE}
+        ways = {self._way(data, read) for read in self._reads_behind(found, text)}
         if added == {STEPS}:
             return STEPS
-        evidence = (added - {UNSURE}) | divided
+        if len(ways) == 1 and ways != {UNSURE}:
+            return (
+                ways.pop()
+            )  # by rows of the whole data set, or by batches of one process: whatever was added
+        evidence = (added - {UNSURE}) | (ways - {UNSURE})
         if UNSURE in added and added != {UNSURE}:
             return UNSURE
         return evidence.pop() if len(evidence) == 1 else UNSURE
@@ -159,9 +182,10 @@ class TrainingNumbers:
                 return SUM if SUM in sides else MEAN
             if sides[1] == STEPS:
                 return sides[0]
-            return (
-                SUM if SUM in sides else MEAN if MEAN in sides else UNSURE
-            )  # anything times a number of rows
+            return SUM if SUM in sides else UNSURE  # anything times a number of rows
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add | ast.Sub):
+            terms = {self._kind_of_value(frame, side, depth) for side in (value.left, value.right)}
+            return terms.pop() if len(terms) == 1 else UNSURE
         if self._counts_rows(value):
             return SUM
         value = _without_tail(value)
@@ -170,6 +194,8 @@ class TrainingNumbers:
         text = written(value) if isinstance(value, ast.Name | ast.Attribute | ast.Subscript) else ""
         if text and text in self._losses(frame):
             return SUM if self._loss_is_sum else MEAN
+        if isinstance(value, ast.Name) and self._is_first_of_shape(frame, value.id):
+            return SUM
         if isinstance(value, ast.Name) and depth < 3:
             made = self.script.values(frame, value.id)
             if len(made) == 1:
@@ -187,6 +213,16 @@ class TrainingNumbers:
         """What a frame calls backward on."""
         losses = [loss_of(one.call) for one in self.roles.backwards if one.frame is frame]
         return {written(one) for one in losses if isinstance(one, ast.Name | ast.Attribute | ast.Subscript)}
+
+    def _is_first_of_shape(self, frame: Frame, name: str) -> bool:
+        """`n` of `n, width = x.shape`"""
+        return any(
+            isinstance(statement := self.script.statement(store), ast.Assign)
+            and isinstance(target := statement.targets[0], ast.Tuple)
+            and target.elts[0] is store
+            and re.search(r"\.(shape|size\(\))$", ast.unparse(statement.value)) is not None
+            for store in self.script.stores(frame, name)
+        )
 
     def _counts_rows(self, value: ast.expr) -> bool:
         """`len(x)`, `x.size(0)`, `x.shape[0]`, `(a == b).sum()`"""
@@ -245,6 +281,8 @@ class TrainingNumbers:
 
     def _divisor(self, data: Data, node: ast.expr) -> str:
         text = written(node)
+        if text == f"len({written(data.node)})" and self.plan.is_replaced(data.node):
+            return SUM  # prepared in the loop's header: the length is that of the whole loader
         if text == f"len({written(data.node)})" or _BATCHES.search(text):
             return MEAN
         return SUM if _ROWS.search(text) else UNSURE
@@ -261,5 +299,11 @@ def _without_tail(value: ast.expr) -> ast.expr:
             value = value.args[0]
         elif isinstance(value, ast.Attribute) and value.attr == "data":
             value = value.value
+        elif (
+            isinstance(value, ast.Subscript)
+            and isinstance(value.value, ast.Attribute)
+            and value.value.attr == "data"
+        ):
+            value = value.value  # `loss.data[0]`, as it was before PyTorch 0.4
         else:
             return value

@@ -18,8 +18,10 @@ from crosstrain_migrate.syntax.walks import walk
 from .accelerator import Accelerators
 from .data import Data
 from .plan import Plan
-from .roles import Roles, Stepped
-from .script import FUNCTIONS, Frame, Loop, Script, is_function_frame, names_in
+from .ranges import full_batches
+from .roles import Roles
+from .schedules import shortened
+from .script import FUNCTIONS, Frame, Script, is_function_frame, names_in
 
 RULE = "CT201"
 REASON = "every process trains on its own share, and the gradients are averaged"
@@ -55,7 +57,7 @@ class Preparing:
         """models, loaders, schedulers: these too, where the script does not wrap, deal or count them by itself."""
         held = [one for one in self._optimizers() if models or one.kind != "model"]
         held += self._loaders() if loaders else []
-        for s in self._schedulers() if schedulers else ():
+        for s in shortened(self.script, self.roles) if schedulers else ():
             held += self._lifted(Held("scheduler", s.text, s.frame, s.call))
         by_frame: dict[Frame, list[Held]] = defaultdict(list)
         for one in dict.fromkeys(held):
@@ -69,31 +71,11 @@ class Preparing:
 
     def _prepare_in_place(self, data: Data) -> None:
         accelerator = self.accelerators.at(data.node)
-        batches = self._without_empty_batch(data)
+        batches = full_batches(self.script, data.node, data.loop)
         if batches:
             self.plan.replace(data.node, RULE, REASON, f"{accelerator}.prepare(range({batches}))")
         else:
             self.plan.replace(data.node, RULE, REASON, f"{accelerator}.prepare({{it}})", it=data.node)
-
-    def _without_empty_batch(self, data: Data) -> str:
-        """The number of batches of `range(n // size + 1)`, whose body skips one that is empty: a process that skipped it
-        would keep the others waiting. Empty for another loop."""
-        call, loop = data.node, data.loop
-        if not isinstance(call, ast.Call) or len(call.args) != 1 or not isinstance(loop, ast.For):
-            return ""
-        if not any(isinstance(n, ast.Continue) for n in walk(loop)):
-            return ""
-        values = [call.args[0], *self.script.values(data.frame, written(call.args[0]))]
-        for value in values[-1:]:
-            if (
-                isinstance(value, ast.BinOp)
-                and isinstance(value.op, ast.Add)
-                and ast.unparse(value.right) == "1"
-            ):
-                count = value.left
-                if isinstance(count, ast.BinOp) and isinstance(count.op, ast.FloorDiv):
-                    return f"-(-{ast.unparse(count.left)} // {ast.unparse(count.right)})"
-        return ""
 
     # -- which -------------------------------------------------------------------------------------------------
 
@@ -140,34 +122,6 @@ class Preparing:
             if (node.attr == "module" or trains) and text != "self" and (text.isidentifier() or of_self):
                 found.setdefault(text)
         return list(found)
-
-    def _schedulers(self) -> list[Stepped]:
-        """The schedulers of loops that become shorter: one that makes its own number of steps leaves its own as they are."""
-        divided = [one.loop for one in self.roles.data if one.loop is not None]
-        taken = [one for one in self.roles.data if one.loop is None]
-        return [
-            one
-            for one in self.roles.schedulers
-            if (divided and not taken)
-            or any(
-                loop in divided or self._counts_batches(loop) for loop in self.script.loops_around(one.call)
-            )
-        ]
-
-    def _counts_batches(self, loop: Loop) -> bool:
-        """Whether a loop that takes its batches by `next` makes as many steps as a loader has batches."""
-        head = loop.test if isinstance(loop, ast.While) else loop.iter
-        frame = self.script.frame(loop)
-        behind = [head, *(value for name in names_in(head) for value in self.script.values(frame, name))]
-        if any(isinstance(n, ast.Call) and last_name(n.func) == "len" for one in behind for n in walk(one)):
-            return True
-        ends = [n for n in walk(loop) if isinstance(n, ast.ExceptHandler) and n.type is not None]
-        return any(
-            last_name(handler.type) == "StopIteration"
-            and any(isinstance(n, ast.Break) for n in walk(handler))
-            for handler in ends
-            if handler.type is not None
-        )
 
     def _loaders(self) -> list[Held]:
         """The loaders whose variables are bound anew; the others are prepared in place."""
@@ -408,7 +362,7 @@ class Preparing:
         return isinstance(parent, ast.Call) and last_name(parent.func) in ("iter", "cycle")
 
     def _prepare_in(self, frame: Frame, those: list[Held]) -> None:
-        anchors = [(self._anchor(one), one) for one in those]
+        anchors = [(self._above_shares(one, self._anchor(one)), one) for one in those]
         by_suite: dict[int, list[tuple[ast.stmt, Held]]] = defaultdict(list)
         for anchor, one in anchors:
             by_suite[id(self.script.suite_of(anchor))].append((anchor, one))
@@ -459,6 +413,24 @@ class Preparing:
             return self.script.binds(frame, text)
         head, _, tail = text.partition(".")
         return head == "self" and tail.isidentifier()
+
+    def _above_shares(self, one: Held, anchor: ast.stmt) -> ast.stmt:
+        """The same place, or above what counts in passes of the loader: `first_epoch = step // len(loader)`."""
+        suite = self.script.suite_of(anchor)
+        places = [anchor]
+        for read in self.script.reads(one.frame, one.text) if one.kind == "loader" else ():
+            length = self.script.parent(read)
+            share = self.script.parent(length) if length is not None else None
+            statement = self.script.statement(read)
+            if (
+                isinstance(share, ast.BinOp)
+                and isinstance(share.op, ast.Div | ast.FloorDiv | ast.Mod)
+                and share.right is length
+                and statement in suite
+                and any(place_of(s) < place_of(statement) for s in self.script.stores(one.frame, one.text))
+            ):
+                places.append(statement)
+        return min(places, key=place_of)
 
     def _anchor(self, one: Held) -> ast.stmt:
         """The statement above which an object is prepared: the outermost loop around its use that does not bind it."""

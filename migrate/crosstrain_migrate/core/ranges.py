@@ -143,6 +143,24 @@ class Ranges:
         return found | {written(n.value) for n in stored}
 
 
+def full_batches(script: Script, call: ast.expr, loop: ast.AST | None) -> str:
+    """The number of batches of a loop over `range(n // size + 1)` that skips the last one where it is empty.
+
+    A process that skipped a batch would keep the others waiting. Empty for another loop.
+    """
+    if not isinstance(call, ast.Call) or len(call.args) != 1 or not isinstance(loop, ast.For):
+        return ""
+    values = script.values(script.frame(loop), written(call.args[0])) or [call.args[0]]
+    value = values[-1]
+    if not any(isinstance(n, ast.Continue) for n in walk(loop)) or not isinstance(value, ast.BinOp):
+        return ""
+    count = value.left
+    adds_one = isinstance(value.op, ast.Add) and ast.unparse(value.right) == "1"
+    if adds_one and isinstance(count, ast.BinOp) and isinstance(count.op, ast.FloorDiv):
+        return f"-(-{ast.unparse(count.left)} // {ast.unparse(count.right)})"
+    return ""
+
+
 def _is_arithmetic(node: ast.expr) -> bool:
     """Whether an expression computes a number from numbers."""
     calls = [n for n in walk(node) if isinstance(n, ast.Call)]

@@ -10,12 +10,12 @@ import ast
 import re
 
 from crosstrain_migrate.results import Finding, Severity
-from crosstrain_migrate.syntax.nodes import last_name, line_of
+from crosstrain_migrate.syntax.nodes import last_name, line_of, written
 
 from .frameworks import FRAMEWORKS
 from .mapping import shards_layers
 from .roles import Roles
-from .script import Script, is_method
+from .script import FUNCTIONS, Script, is_method
 
 BUILT_ON, LINE_SEARCH = "CT901", "CT903"
 _NOT_OURS = {
@@ -32,6 +32,7 @@ _DISTRIBUTES = {"horovod", "deepspeed", "torch_xla", "colossalai", "megatron"}
 def known_wrong(script: Script, roles: Roles) -> list[Finding]:
     """Why a script must not be converted; empty where nothing speaks against it."""
     found = [*_foreign(script), *_line_searches(script, roles), *_own_processes(script)]
+    found += [*_given_to_trainers(script, roles), *_plays(script, roles)]
     if (call := shards_layers(script)) is not None:
         reason = "a layer communicates by itself: the processes share one model (tensor parallelism)"
         remedy = "leave it as it is, or use `torch.distributed.tensor`"
@@ -122,3 +123,31 @@ def _own_processes(script: Script) -> list[Finding]:
     return [
         Finding(BUILT_ON, c.lineno, c.col_offset + 1, reason, remedy, Severity.REFUSED) for c in starts[:1]
     ]
+
+
+def _given_to_trainers(script: Script, roles: Roles) -> list[Finding]:
+    """Another framework's trainer that is given the function that steps: `Engine(update)`."""
+    names = {one.frame.name for one in roles.backwards if isinstance(one.frame, FUNCTIONS)}
+    for call in script.calls:
+        given = {written(one) for one in (*call.args, *(k.value for k in call.keywords))}
+        what = FRAMEWORKS.get(script.dotted(call.func).split(".")[0])
+        if what is not None and given & names:
+            reason = f"{what} trains: it is given `{min(given & names)}`"
+            remedy = f"use what {what} has for several processes"
+            return [Finding(BUILT_ON, call.lineno, call.col_offset + 1, reason, remedy, Severity.NOTE)]
+    return []
+
+
+def _plays(script: Script, roles: Roles) -> list[Finding]:
+    """An environment that gives the training its data: `state, reward, done, info = env.step(action)`."""
+    loaders = [c for c in script.calls if script.last(c.func) == "DataLoader"]
+    for call in script.calls:
+        assigned = script.parent(call)
+        if not is_method(call, "step") or not call.args or not isinstance(assigned, ast.Assign):
+            continue
+        target = assigned.targets[0]
+        if not loaders and isinstance(target, ast.Tuple) and len(target.elts) > 2:
+            reason = "it trains on what it plays: processes would play, and step, different numbers of times"
+            remedy = "leave it as it is, or play in several environments within one process"
+            return [Finding(BUILT_ON, call.lineno, call.col_offset + 1, reason, remedy, Severity.REFUSED)]
+    return []

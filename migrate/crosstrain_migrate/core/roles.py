@@ -17,7 +17,7 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .data import Data, TrainingData
-from .script import Frame, Script, is_method
+from .script import Frame, Script, is_function_frame, is_method
 
 STEPS = ("step", "step_and_update_lr")
 # `x.step()` where x is no optimizer, by the names that people give to such things.
@@ -73,15 +73,20 @@ class Roles:
 
     @cached_property
     def schedulers(self) -> list[Stepped]:
-        """What is stepped once a batch beside an optimizer and is one of torch's schedulers."""
+        """What is stepped once a batch beside an optimizer, or beside the calls of its function, and is a scheduler."""
         found: dict[tuple[Frame, str], Stepped] = {}
         for optimizer in self.optimizers:
-            for call in self.script.calls_in(optimizer.frame):
-                if not is_method(call, "step") or call.args or self._is_optimizer(call):
-                    continue
-                text = written(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-                if self._is_scheduler(optimizer.frame, text) and self._same_batch(call, optimizer):
-                    found.setdefault((optimizer.frame, text), Stepped(text, call, optimizer.frame))
+            frame = optimizer.frame
+            is_one_step = is_function_frame(frame) and not self.script.loops_around(optimizer.call)
+            calls = self.script.callers(frame) if is_one_step and is_function_frame(frame) else []
+            for beside in (optimizer.call, *calls):
+                frame = self.script.frame(beside)
+                for call in self.script.calls_in(frame):
+                    if not is_method(call, "step") or call.args or self._is_optimizer(call):
+                        continue
+                    text = written(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+                    if self.is_scheduler(frame, text) and self._same_batch(call, beside):
+                        found.setdefault((frame, text), Stepped(text, call, frame))
         return list(found.values())
 
     @cached_property
@@ -180,7 +185,7 @@ class Roles:
         if not isinstance(of, ast.Name | ast.Attribute | ast.Subscript):
             return False
         text = written(of)
-        if "scaler" in text.lower() or self._is_scheduler(self.script.frame(call), text):
+        if "scaler" in text.lower() or self.is_scheduler(self.script.frame(call), text):
             return False
         return text in self._cleared or not OTHER_STEPS.search(text.rpartition(".")[2])
 
@@ -190,7 +195,7 @@ class Roles:
         calls = (call for call in self.script.calls if is_method(call, "zero_grad"))
         return {written(call.func.value) for call in calls if isinstance(call.func, ast.Attribute)}
 
-    def _is_scheduler(self, frame: Frame, text: str) -> bool:
+    def is_scheduler(self, frame: Frame, text: str) -> bool:
         if text in self._cleared:
             return False
         name = text.rpartition(".")[2]
@@ -201,9 +206,9 @@ class Roles:
             return True
         return re.search(r"sched|lr_", name, re.I) is not None
 
-    def _same_batch(self, call: ast.Call, optimizer: Stepped) -> bool:
-        """Whether a scheduler steps in the loop in which the optimizer does."""
-        own, other = self.script.loops_around(call), self.script.loops_around(optimizer.call)
+    def _same_batch(self, call: ast.Call, other_call: ast.Call) -> bool:
+        """Whether two calls are made in the same loop."""
+        own, other = self.script.loops_around(call), self.script.loops_around(other_call)
         return own[:1] == other[:1] and bool(own)
 
     # -- models ------------------------------------------------------------------------------------------------

@@ -286,6 +286,10 @@ class Script:
         return frame in self._reached
 
     @cached_property
+    def reached_frames(self) -> list[Frame]:
+        return [frame for frame in self.frames if frame in self._reached]
+
+    @cached_property
     def _reached(self) -> set[ast.AST]:
         """Every file's top level, what it names, and what that names, by the last part of the name."""
         work: list[ast.AST] = [*self.modules, *self._entry_points()]
@@ -296,26 +300,30 @@ class Script:
                     if one not in found:
                         found.add(one)
                         work.append(one)
-                        special = (
-                            _called_unseen(self.methods(one), one) if isinstance(one, ast.ClassDef) else []
-                        )
+                        special = self._called_unseen(one) if isinstance(one, ast.ClassDef) else []
                         found.update(special)
                         work += special
         return found
+
+    def _called_unseen(self, cls: ast.ClassDef) -> list[Function]:
+        """The methods that Python calls, or a library that an object of a derived class is given to."""
+        is_model = all(self.dotted(base) == "torch.nn.Module" for base in cls.bases)
+        return [
+            one
+            for one in self.methods(cls)
+            if one.name.startswith("__") or one.name == "forward" or not is_model
+        ]
 
     def is_entry_point(self, function: Function) -> bool:
         return function in self._entry_points()
 
     def _entry_points(self) -> list[Function]:
-        """The functions of a script that does nothing by itself: another program, an installed command, calls them."""
+        """The functions that are called from outside: a bare `fire.Fire()` offers them all, and so does a script without calls."""
         definitions = (*FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
         acts = [s for s in self.entry.body if not isinstance(s, definitions)]
         calls = [node for statement in acts for node in walk(statement) if isinstance(node, ast.Call)]
-        if any(
-            last_name(call.func) != "Fire" or call.args for call in calls
-        ):  # `fire.Fire()` calls any of them
-            return []
-        return [s for s in self.entry.body if isinstance(s, FUNCTIONS)]
+        offers = any(last_name(call.func) == "Fire" and not call.args for call in calls)
+        return [s for s in self.entry.body if isinstance(s, FUNCTIONS)] if offers or not calls else []
 
     # -- names -------------------------------------------------------------------------------------------------
 
@@ -417,11 +425,6 @@ def is_method(call: ast.AST, *names: str) -> bool:
 def is_statement_call(script: Script, call: ast.AST) -> bool:
     """Whether a call stands alone as a statement."""
     return isinstance(script.parent(call), ast.Expr)
-
-
-def _called_unseen(methods: list[Function], cls: ast.ClassDef) -> list[Function]:
-    """The methods that Python calls, or a library that an object of a derived class is given to."""
-    return [one for one in methods if one.name.startswith("__") or cls.bases]
 
 
 def _is_static(function: Function) -> bool:

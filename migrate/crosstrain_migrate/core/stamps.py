@@ -1,4 +1,4 @@
-"""Paths that differ by process: they hold the time, a random name, or the process's number."""
+"""Paths that differ by process: they hold the time, a random name, or a number of what is in a folder already."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STAMPS = frozenset(
         "uuid4",
         "uuid1",
     }
-    | {"mkdtemp", "getpid", "TemporaryDirectory", "NamedTemporaryFile"}
+    | {"mkdtemp", "getpid", "TemporaryDirectory", "NamedTemporaryFile", "glob", "iglob", "listdir"}
 )
 
 

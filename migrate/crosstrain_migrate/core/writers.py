@@ -8,7 +8,7 @@ import re
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .script import Script
+from .script import Script, is_statement_call
 
 # Functions that write a file, with the position of the argument that names it.
 FUNCTIONS = {
@@ -57,7 +57,8 @@ _CONTAINERS = frozenset({"h5py.File", "zipfile.ZipFile", "tarfile.open"})
 _COMMANDS = frozenset(
     {"os.system", "subprocess.call", "subprocess.run", "subprocess.check_call", "subprocess.check_output"}
 )
-_CHANGES_FILES = re.compile(r"^\s*(cp|mv|rm|touch|zip|git)\b")
+# A folder may be made by all; what is installed, all need.
+_HARMLESS_COMMAND = re.compile(r"^\s*(mkdir|pip|python -m pip|clear|cls|nvidia-smi|export|ulimit)\b")
 _FETCHES_FILES = re.compile(r"\b(wget|curl|unzip|tar|gdown|gunzip|aria2c)\b")
 FETCHES = (
     *(
@@ -83,6 +84,7 @@ _SELF_FETCHING = re.compile(
 )
 _ASKS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob", "_check_exists"})
 _READS = re.compile(r"^(load|read_|imread|fromfile|genfromtxt|memmap)")
+_LIBRARY = re.compile(r"^(torch|torchvision|scipy|skimage|imageio|matplotlib|cv2|numpy|pandas|PIL|plotly)\.")
 _MODE = re.compile(r"[rwaxbtU+]{1,4}")
 
 
@@ -120,8 +122,8 @@ def writes_file(script: Script, call: ast.Call) -> bool:
     if name in FUNCTIONS:
         return True
     if name in _COMMANDS:
-        return _CHANGES_FILES.match(_command(call)) is not None
-    if script.functions(last):
+        return is_statement_call(script, call) and not _HARMLESS_COMMAND.match(_command(call))
+    if script.functions(last) and not _LIBRARY.match(name):
         return False
     if last in WRITERS or name.startswith("mlflow.log"):
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from numbers import Real
 from typing import Any, TypeVar
 
 import torch
@@ -101,8 +102,8 @@ def map_tensors(
 
 
 def is_number(data: Any) -> bool:
-    """Whether it is an int or a float, and not a bool."""
-    return isinstance(data, (int, float)) and not isinstance(data, bool)
+    """Whether it is an int or a float, of Python or NumPy, and not a bool."""
+    return isinstance(data, Real) and not isinstance(data, bool)
 
 
 def leaves(data: Any, *, strict: str | None = None, numbers: bool = False) -> list[Any]:

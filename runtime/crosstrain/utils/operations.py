@@ -5,6 +5,7 @@ Scripts import them from here, as from ``accelerate.utils.operations``.
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any, TypeVar
 
 import torch
@@ -129,7 +130,7 @@ def _over_ranks(given: list[Any], reduction: str, comm: Comm, *, scaled: bool) -
 
 def _exactly(number: float) -> Tensor:
     """A number as an int64 or float64 tensor, which keeps all its digits; on the host, where every run can exchange it."""
-    return torch.tensor(number, dtype=torch.int64 if isinstance(number, int) else torch.float64)
+    return torch.tensor(number, dtype=torch.int64 if isinstance(number, Integral) else torch.float64)
 
 
 def _refuse_reduced(tensors: list[Tensor], comm: Comm) -> None:

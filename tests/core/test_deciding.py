@@ -1,0 +1,194 @@
+"""Processes decide together: by the same number, where the number may be another one on each."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from tests.support.ranks import run_ranks
+
+from .converting import conversion, converted
+from .support import PRELUDE
+
+HEAD = f"""{PRELUDE}
+from torch.utils.data import TensorDataset
+torch.manual_seed(0)
+rows = torch.randn(40, 4)
+labels = (rows.sum(1) > 0).long()
+data, test = TensorDataset(rows[:24], labels[:24]), TensorDataset(rows[24:], labels[24:])
+model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+train_loader, test_loader = DataLoader(data, batch_size=4, shuffle=True), DataLoader(test, batch_size=4)
+"""
+TRAIN = """
+def train():
+    losses = []
+    for x, y in train_loader:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses[-1]
+
+
+def test_loss():
+    total, weight = 0.0, 1.0
+    with torch.no_grad():
+        for x, y in test_loader:
+            weight = weight / 2
+            total = total + weight * F.cross_entropy(model(x), y).item()
+    return total
+
+train()
+best, wait, history = 100.0, 0, []
+"""
+REDUCED = 'value = accelerator.reduce(value, "mean")'
+
+
+def after(body: str) -> str:
+    return converted(HEAD + TRAIN + body)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("value = train()\nif value < best:\n    best = value\n    torch.save(model, 'a.pt')", REDUCED),
+        ("value = test_loss()\nif value < best:\n    best = value\n    torch.save(model, 'a.pt')", REDUCED),
+        (
+            "for epoch in range(9):\n    value = train()\n    wait += value > best\n    if wait > 3:\n        break",
+            REDUCED,
+        ),
+        (
+            "for epoch in range(9):\n    history.append(train())\n    if min(history[:-1]) < history[-1]:\n        break",
+            'history.append(accelerator.reduce(train(), "mean"))',
+        ),
+        (
+            "plan = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)\nplan.step(train())",
+            'plan.step(accelerator.reduce(train(), "mean"))',
+        ),
+        (
+            "found = {'loss': train(), 'epoch': 1}\nif found['loss'] < best:\n    torch.save(model, 'a.pt')",
+            "found['loss'] = accelerator.reduce(found['loss'], \"mean\")",
+        ),
+        ("value = train()\nis_best = -value > best\nif is_best:\n    torch.save(model, 'a.pt')", REDUCED),
+        (
+            "value = None\nfor n in range(3):\n    value = train()\nif value < best:\n    best = value",
+            REDUCED,
+        ),
+        (
+            "value = train()\nif value < best:\n    for group in optimizer.param_groups:\n        group['lr'] /= 2",
+            REDUCED,
+        ),
+    ],
+)
+def test_what_may_differ_decides_by_its_mean(body: str, expected: str) -> None:
+    text = after(body)
+    assert text.count(".reduce(") == 1 and expected in text, text
+
+
+def test_a_number_is_reduced_behind_the_loop_that_sets_it() -> None:
+    body = "value = 0\nfor n in range(3):\n    value = train()\nif value < best:\n    best = value"
+    lines = after(body).splitlines()
+    assert lines.index(REDUCED) == lines.index("    value = train()") + 1
+
+
+STOPPER = """
+class Stopper:
+    def __init__(self):
+        self.best, self.left, self.stop = None, 2, False
+
+    def __call__(self, loss):
+        score = -loss
+        if self.best is None or score > self.best:
+            self.best, self.left = score, 2
+            torch.save(model.state_dict(), "best.pt")
+        else:
+            self.left -= 1
+            self.stop = self.left == 0
+
+stopper = Stopper()
+for epoch in range(30):
+    value = train()
+    stopper(value)
+    if stopper.stop:
+        print("stopped", epoch)
+        break
+print("left", stopper.left)
+"""
+
+
+def test_what_a_helper_decides_by_is_made_alike_where_it_is_computed() -> None:
+    text = after(STOPPER)
+    assert text.count(".reduce(") == 1 and REDUCED in text, text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "steps = 0\nfor x, y in train_loader:\n    steps += 1\n    if steps > 3:\n        break",  # a counter
+        "value = train()\nif value < best:\n    print(value)",  # shown, and no more
+        "if rows.mean() > 0:\n    torch.save(model, 'a.pt')",  # the same on every process
+        "for x, y in train_loader:\n    if x.size(0) < 4:\n        continue",  # batches are completed
+        """
+hits = 0
+with torch.no_grad():
+    for x, y in test_loader:
+        hits += (model(x).argmax(1) == y).sum().item()
+if hits > best:
+    torch.save(model, 'a.pt')""",  # merged: the number of all processes
+    ],
+)
+def test_what_is_alike_stays(body: str) -> None:
+    assert ".reduce(" not in after(body)
+
+
+STEP = (
+    HEAD
+    + """
+for i, (x, y) in enumerate(train_loader):
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(x), y)
+    {test}
+    loss.backward()
+    optimizer.step()
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("test", "expected"),
+    [
+        ("if torch.isnan(loss): continue", 'if torch.isnan(accelerator.reduce(loss, "mean")): continue'),
+        ("if i > 3 and loss < 0.1: break", 'if i > 3 and accelerator.reduce(loss, "mean") < 0.1: break'),
+        ("if loss < 9: loss = loss * 2", "if loss < 9: loss = loss * 2"),  # no process parts
+    ],
+)
+def test_in_a_step_the_test_alone_is_changed(test: str, expected: str) -> None:
+    text = converted(STEP.format(test=test))
+    assert expected in text and "accelerator.backward(loss)" in text, text
+
+
+def test_a_batch_that_one_process_may_skip_is_said() -> None:
+    done = conversion(STEP.format(test="if y.sum() == 0: continue"))
+    assert [one.line for one in done.findings if one.rule == "CT605"] and ".reduce(" not in done.text
+
+
+def _run(text: str, folder: str) -> str:
+    os.chdir(folder)
+    said = io.StringIO()
+    with redirect_stdout(said), redirect_stderr(io.StringIO()):
+        exec(compile(text, "script.py", "exec"), {"__name__": "__main__"})
+        sys.stdout.flush()
+    return said.getvalue()
+
+
+def test_both_processes_stop_after_the_same_epoch(tmp_path: Path) -> None:
+    text = after(STOPPER).replace("accelerator.print", "print")
+    first, second = run_ranks(_run, 2, text, str(tmp_path))
+    assert first.splitlines()[-2:] == second.splitlines()[-2:] and "stopped" in first

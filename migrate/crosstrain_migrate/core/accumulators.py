@@ -150,7 +150,7 @@ class Pass:
             if isinstance(call.func, ast.Attribute):
                 self._method_that_keeps(call, call.func, inner, found)
             elif self._is_object(call.func) and written(call.func) not in inner:
-                raise Unsure(f"`{call.func.id}()` keeps something")
+                raise Unsure(f"`{written(call.func)}()` keeps something")
             else:
                 given = [*call.args, *(keyword.value for keyword in call.keywords)]
                 texts = [written(one) for one in given if isinstance(one, ast.Name | ast.Attribute)]

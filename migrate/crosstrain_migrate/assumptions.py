@@ -13,14 +13,8 @@ from crosstrain_migrate.results import Finding, Severity
 
 # By kind, what the runtime does about it. An assumption without a check is not allowed.
 CHECKS = {
-    "rows": "gather_for_metrics and own_rows stop all processes if the first dimension is not the batch's",
-    "loader": "prepare deals what is no DataLoader, and the second step says if all processes train on the same data",
-    "module": "prepare stops if an optimizer has parameters of no prepared module",
     "mean": "the first backward pass stops if the loss is a sum over rows",
-    "group": "the run's process group exists under every launch",
-    "alike": "learning rates and weights are compared at the end of each training pass",
 }
-CONTRADICTED = "contradicted"
 UNCHECKED = "not checked at run time with --runtime accelerate; run `migrate --verify` once"
 
 
@@ -32,14 +26,6 @@ def how_checked(kind: str, runtime: str) -> str:
 def refused_instead(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """``--strict``: turns assumptions into refusals."""
     return tuple(_refused(one) if one.severity is Severity.ASSUMED else one for one in findings)
-
-
-def contradicted(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Refuses what an observed run has contradicted; reason and remedy tell both sides."""
-    return tuple(
-        replace(one, severity=Severity.REFUSED, kind="", status="") if one.status == CONTRADICTED else one
-        for one in findings
-    )
 
 
 def _refused(assumption: Finding) -> Finding:

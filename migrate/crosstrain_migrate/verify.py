@@ -16,20 +16,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from crosstrain_migrate.assumption_checks import Program
 from crosstrain_migrate.files.notebooks.linked import Cells
 from crosstrain_migrate.files.sources import unusable
 from crosstrain_migrate.outcome import Migrated, Outcome
 from crosstrain_migrate.results import Finding, Severity
+from crosstrain_migrate.syntax.lines import Lines
 
 NOT_EQUAL, UNUSABLE = 1, 2
 PROVEN, NOT_REACHED, FAILED = "proven", "not reached", "failed"
 CELL = ":cell "  # in a place in a notebook, as the engine names it
-# About the run as a whole: the runtime's check of them stands at no line of theirs.
-OF_THE_RUN = frozenset({"alike", "group", "seeds"})
-# A check at one line proves nothing while something of its kind is in doubt at another: a loss that was made of no
-# prepared loader's batch.
-IN_DOUBT = frozenset({"loader", "module"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +77,13 @@ def judged(outcome: Outcome, folder: Path, checks: Sequence[Mapping[str, Any]]) 
     checks: what the runtime checked in the runs of several processes, as the report has it: kind, file (below
     `folder`), line (of the text after) and status.
     """
-    texts = {_name(file, folder): (file.result.before, file.result.after) for file in outcome.files}
-    program = Program(texts)
 
     def verified(file: Migrated) -> Migrated:
+        line_of = Lines(file.result.before, file.result.after)
         name = _name(file, folder)
+        own = {(check["kind"], line_of(check["line"])): check for check in checks if check["file"] == name}
         findings = tuple(
-            replace(one, status=_status(one, name, program, checks))
-            if one.severity is Severity.ASSUMED
-            else one
+            replace(one, status=_status(one, own)) if one.severity is Severity.ASSUMED else one
             for one in file.result.findings
         )
         return replace(file, result=replace(file.result, findings=findings))
@@ -120,18 +113,10 @@ def _name(file: Migrated, folder: Path) -> str:
     return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
 
-def _status(assumed: Finding, name: str, program: Program, checks: Sequence[Mapping[str, Any]]) -> str:
-    """Proven where a check that its value came to held; the checks that are not reached prove nothing."""
-    kind = [check for check in checks if check["kind"] == assumed.kind]
-    mine = kind
-    if assumed.kind not in OF_THE_RUN:
-        reached = program.reached(name, assumed.line, [(check["file"], check["line"]) for check in kind])
-        mine = [check for check in kind if (check["file"], check["line"]) in reached]
-    found = {check["status"] for check in mine}
-    doubtful = assumed.kind in IN_DOUBT and any(check["status"] != "held" for check in kind)
-    if "failed" in found:
-        return FAILED
-    return PROVEN if "held" in found and not doubtful else NOT_REACHED
+def _status(assumed: Finding, checks: Mapping[tuple[str, int], Mapping[str, Any]]) -> str:
+    """What the check of an assumption came to. checks: by kind, and by their line in the text before."""
+    check = checks.get((assumed.kind, assumed.line), {"status": ""})
+    return {"held": PROVEN, "failed": FAILED}.get(check["status"], NOT_REACHED)
 
 
 def _migrated(outcome: Outcome, script: Path) -> Migrated:

@@ -142,17 +142,22 @@ class PartialState:
 
     @contextmanager
     def _first(self, goes_first: bool) -> Iterator[None]:
+        if RUN.takes_turns:  # within another such block: the one process is there while the others wait
+            yield
+            return
         if not goes_first:
             RUN.comm.barrier()
+        RUN.takes_turns = True
         try:
             yield
         finally:
+            RUN.takes_turns = False
             if goes_first:
                 RUN.comm.barrier()
 
     @contextmanager
     def main_process_first(self) -> Iterator[None]:
-        """The main process runs the body before the others do; they go on even if it raises."""
+        """The main process runs the body before the others do; they go on even if it raises. Blocks may be nested."""
         with self._first(self.is_main_process):
             yield
 

@@ -205,6 +205,34 @@ def test_a_wrapper_above_a_choice_that_the_function_makes_is_left_and_said() -> 
     )
 
 
+def test_fire_offers_the_functions_of_a_script_that_also_makes_its_options() -> None:
+    text = """import torch
+from torch.utils.data import DataLoader
+
+class Options:
+    lr = 0.1
+
+options = Options()
+
+def train(**changed):
+    for name, value in changed.items():
+        setattr(options, name, value)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=options.lr)
+    for x, y in DataLoader([], 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+if __name__ == '__main__':
+    import fire
+    fire.Fire(%s)
+"""
+    assert "setattr(options, name, value)\n    model" in converted(text % "")
+    assert "def train(**changed):\n    accelerator = Accelerator()" in converted(text % "")
+    assert "accelerator = Accelerator()" in converted(text % "{'train': train}")
+
+
 @pytest.mark.parametrize(
     "drawn",
     [

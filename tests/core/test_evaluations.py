@@ -373,3 +373,32 @@ print(hits)
 @pytest.mark.parametrize("trap", [*DEALT, *WHOLE], ids=lambda trap: trap.name)
 def test_evaluations(trap: Trap) -> None:
     check(trap)
+
+
+OBJECTS = """
+def evaluate(metrics, note):
+    total = 0.0
+    with torch.no_grad():
+        for x, y in test_loader:
+            out = model(x)
+            total += F.cross_entropy(out, y).item()
+            {body}
+    return total / len(test_loader), [metric.value() for metric in metrics]
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "is_dealt"),
+    [
+        ("for metric in metrics: metric(out, y)", False),
+        ("for metric in metrics: metric.update(out, y)", False),
+        ("for place, metric in enumerate(metrics): metric.count(out[place])", False),
+        ("note(out)", False),
+        ("for row in out: row.sort()", True),
+        ("for row, answer in zip(out, y): print(row, answer)", True),
+        ("for rows in torch.chunk(out, 2): rows.clamp_(0, 1)", True),
+    ],
+)
+def test_objects_from_before_the_loop_that_keep_something(body: str, is_dealt: bool) -> None:
+    after = converted(PRELUDE + TRAIN + OBJECTS.format(body=body) + "print(evaluate([Hits()], seen))\n")
+    assert ("prepare_evaluation(" in after) is is_dealt

@@ -268,3 +268,50 @@ def test_nothing_is_exported_where_a_file_is_only_imported(tmp_path: Path) -> No
     (tmp_path / "trains.py").write_text(after, encoding="utf-8")
     submits = "import os\nimport trains\nprint('=', [n for n in ('RANK', 'WORLD_SIZE') if n in os.environ])\n"
     assert plain(tmp_path, submits) == ["= []"]
+
+
+ASKED_FIRST = """import argparse
+import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+def start(args):
+    if "RANK" in os.environ:
+        args.rank = int(os.environ["RANK"])
+    else:
+        print("no launcher")
+        return
+    torch.cuda.set_device(args.rank)
+    dist.init_process_group(backend="nccl", init_method="env://", world_size=2, rank=args.rank)
+
+def main(args):
+    start(args)
+    gpu = torch.device(args.device)
+    torch.manual_seed(0)
+    rows = TensorDataset(torch.randn(8, 3))
+    loader = DataLoader(rows, 2, sampler=DistributedSampler(rows))
+    model = DistributedDataParallel(torch.nn.Linear(3, 1).cuda(gpu), device_ids=[gpu])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for (x,) in loader:
+        optimizer.zero_grad()
+        model(x.cuda(gpu)).mean().backward()
+        optimizer.step()
+    print("=", args.rank, len(loader))
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", default="cuda")
+    main(parser.parse_args())
+"""
+
+
+@pytest.mark.slow
+def test_the_launchers_variables_are_set_before_a_function_asks_for_them(tmp_path: Path) -> None:
+    """The accelerator is made further down, where the device is chosen."""
+    after = converted(ASKED_FIRST)
+    assert after.index("environment=True") < after.index("    start(args)")
+    assert plain(tmp_path, after) == ["= 0 4"]
+    assert launched(tmp_path, after) == ["= 0 2", "= 1 2"]

@@ -158,3 +158,22 @@ def test_data_parallel_computes_on_one_device_and_keeps_its_names(world: int, in
     for expected, (state, name) in zip(plain, run_ranks(_data_parallel, world, inner), strict=True):
         assert all(torch.equal(expected[key], state[key]) for key in expected)
         assert name == ("0.module.encoder.weight" if inner else "module.encoder.weight")
+
+
+def _with_frozen_weights() -> list[float]:
+    """The script wrapped a model whose first weights never train: a fixed table of positions."""
+    accelerator = Accelerator(cpu=True)
+    torch.manual_seed(0)
+    model: Any = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    model[0].requires_grad_(False)
+    model = DistributedDataParallel(model)
+    model, optimizer = accelerator.prepare(model, SGD(model.parameters(), 0.1))
+    rows = torch.full((3, 2), 1.0 + accelerator.process_index)
+    accelerator.backward(model(rows).mean())
+    optimizer.step()
+    return [round(float(value), 6) for param in model.parameters() for value in param.flatten()]
+
+
+def test_a_wrapped_model_may_have_frozen_weights() -> None:
+    first, second = run_ranks(_with_frozen_weights, 2)
+    assert first == second

@@ -11,7 +11,7 @@ from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.results import FileOutcome, FileResult, Finding, Options, Severity
 
 TEXT = "import torch\nloss.backward()\n"
-ROWS = Finding("CT602", 2, 1, "the rows of `out` are samples", CHECKS["rows"], Severity.ASSUMED, "rows")
+MEAN = Finding("CT202", 2, 1, "the loss is a mean over rows", CHECKS["mean"], Severity.ASSUMED, "mean")
 WRONG = Finding("CT605", 2, 1, "a queue of keys", "Take it out.", Severity.REFUSED)
 
 
@@ -25,18 +25,18 @@ def _migrated(
 
 
 def test_an_assumption_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = _migrated(monkeypatch, "x = 1\n", (ROWS,))
-    assert (result.outcome, result.assumptions) == (FileOutcome.ASSUMED, (ROWS,))
+    result = _migrated(monkeypatch, "x = 1\n", (MEAN,))
+    assert (result.outcome, result.assumptions) == (FileOutcome.ASSUMED, (MEAN,))
 
 
 def test_strict_refuses_what_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = _migrated(monkeypatch, "x = 1\n", (ROWS,), strict=True)
+    result = _migrated(monkeypatch, "x = 1\n", (MEAN,), strict=True)
     assert (result.outcome, result.after, result.extras) == (FileOutcome.REFUSED, TEXT, {})
     (finding,) = result.findings
     assert finding.severity is Severity.REFUSED
-    assert ROWS.reason in finding.reason
+    assert MEAN.reason in finding.reason
     assert "--strict" in finding.reason
-    assert CHECKS["rows"] in finding.remedy
+    assert CHECKS["mean"] in finding.remedy
 
 
 def test_strict_takes_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,8 +45,8 @@ def test_strict_takes_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_nothing_is_assumed_where_nothing_is_converted(monkeypatch: pytest.MonkeyPatch, strict: bool) -> None:
-    assert _migrated(monkeypatch, TEXT, (ROWS, WRONG), strict=strict).findings == (WRONG,)
-    assert _migrated(monkeypatch, TEXT, (ROWS,), strict=strict).outcome is FileOutcome.UNCHANGED
+    assert _migrated(monkeypatch, TEXT, (MEAN, WRONG), strict=strict).findings == (WRONG,)
+    assert _migrated(monkeypatch, TEXT, (MEAN,), strict=strict).outcome is FileOutcome.UNCHANGED
 
 
 @pytest.mark.parametrize("kind", CHECKS)

@@ -100,7 +100,6 @@ TOOL = {
     "results": (),
     "choices": (),
     "assumptions": {"results"},
-    "assumption_checks": {"syntax"},
     "syntax": {"results"},
     "core.frameworks": (),
     "files.may_train": {"core.frameworks"},
@@ -128,7 +127,7 @@ TOOL = {
         "rules",
     },
     "report": {"__init__", "results", "choices", "outcome", "syntax", "rules"},
-    "verify": {"results", "outcome", "assumption_checks", "files.sources", "files.notebooks"},
+    "verify": {"results", "outcome", "syntax", "files.sources", "files.notebooks"},
     "observe": {"results", "files.sources", "verify"},
     "cli": {
         "__init__",

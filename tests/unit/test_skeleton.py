@@ -100,14 +100,8 @@ def edits_at(node: ast.stmt) -> list[list[e.Edit]]:
         [e.InsertAfter(node, "CT303", code="inserted = 1")],
         [e.Guard(node, "CT303", test="accelerator.is_main_process")],
     ]
-    if isinstance(node, ast.If):
-        found.append([e.Unwrap(node, "CT303")])
-        arms = ("keep", "always", "drop") if node.orelse else ("always",)
-        found.append([e.Fold(node, "CT303", arms=arms)])
     if isinstance(node, ast.Expr | ast.Return) and node.value is not None:
         found.append([e.Replace(node.value, "CT303", template="new({old})", holes={"old": node.value})])
-    if isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef):
-        found.append([e.InsertAtStart(node, "CT303", code="inserted = 1")])
     return found
 
 

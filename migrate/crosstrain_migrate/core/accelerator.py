@@ -110,8 +110,13 @@ class Accelerators:
                 and not isinstance(self.script.frame(node), ast.Module)
             ):
                 module = self.script.entry
-                return module in self._made and node is not module and not self.is_early(node)
+                return module in self._made and not self._is_guarded(module) and not self.is_early(node)
         return False
+
+    def _is_guarded(self, module: ast.Module) -> bool:
+        """Whether a file makes its accelerator under `if __name__ == "__main__":`. A script that imports the file, and
+        calls its functions, has none."""
+        return any(is_main_test(one) for one in self.script.around(self._made[module]))
 
     def is_early(self, node: ast.AST) -> bool:
         """Whether code runs before the script has chosen its device: it must not bring the processes to life."""

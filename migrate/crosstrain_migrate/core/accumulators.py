@@ -8,6 +8,7 @@ before it is read, or is a clock. Anything else raises `Unsure`, with the reason
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -142,18 +143,39 @@ class Pass:
 
     def _calls_that_keep(self, found: dict[str, list[tuple[Change, ast.AST]]]) -> None:
         """Adds what calls that stand alone change. Raises Unsure for one that keeps something elsewhere."""
-        inner = {text for text, made in found.items() if any(kind is Change.SET for kind, _ in made)}
-        inner |= names_in(self.loop.target)
+        inner = self._of_one_batch(found)
         for call in self._body():
             if not isinstance(call, ast.Call) or not is_statement_call(self.script, call):
                 continue
             if isinstance(call.func, ast.Attribute):
                 self._method_that_keeps(call, call.func, inner, found)
+            elif self._is_object(call.func) and written(call.func) not in inner:
+                raise Unsure(f"`{written(call.func)}()` keeps something")
             else:
                 given = [*call.args, *(keyword.value for keyword in call.keywords)]
                 texts = [written(one) for one in given if isinstance(one, ast.Name | ast.Attribute)]
                 if any(text not in inner and self.start(text) is not None for text in texts):
                     raise Unsure(f"`{written(call.func)}` is given what is added up")
+
+    def _of_one_batch(self, found: dict[str, list[tuple[Change, ast.AST]]]) -> set[str]:
+        """What the body binds anew for each batch: not the items of a list that was there before."""
+        loops = [n for n in self._body() if isinstance(n, ast.For | ast.comprehension)]
+        inner = names_in(self.loop.target)
+        inner |= {
+            text for text, made in found.items() if any(k is Change.SET and n not in loops for k, n in made)
+        }
+        for loop in loops:
+            read = {n.id for n in walk(loop.iter) if isinstance(n, ast.Name)}
+            inner |= names_in(loop.target) if read & inner else set()
+        return inner
+
+    def _is_object(self, func: ast.expr) -> bool:
+        """Whether what is called is neither a function, a class nor imported, nor a metric, nor quiet: it may keep things."""
+        name = written(func)
+        known = name[:1].isupper() or hasattr(builtins, name) or QUIET_ROOTS.search(name)
+        return isinstance(func, ast.Name) and not (
+            known or self._is_metric(name) or self.script.functions(name) or self.script.is_imported(func)
+        )
 
     def _method_that_keeps(
         self,

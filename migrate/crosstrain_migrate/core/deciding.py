@@ -35,6 +35,7 @@ _SAVES = (
     "load_state_dict",
 )
 _PASSED_ON = ("item", "float", "abs", "round", "detach", "cpu", "isnan", "isinf", "isfinite")
+_BY_SIZE = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _DEPTH = 4
 
 
@@ -50,15 +51,14 @@ class Decisions:
         self._drivers = self._frames_that_drive()
 
     def run(self) -> None:
-        left: list[ast.AST] = []
-        for node, by in self._decisions():
-            if self.differing.level(by) and not self._repair_all([(one, node) for one in self._atoms(by)], 0):
-                left.append(node)
-        for node in left:
-            if self._skips_batch(node):
-                continue
-            remedy = 'decide by its mean, `accelerator.reduce(x, "mean")`'
-            self.plan.note(RULE, node, "processes may part here: each decides by a number of its own", remedy)
+        decisions = [one for one in self._decisions() if self.differing.level(one[1])]
+        for node, by in decisions:
+            self._repair_all([(one, node) for one in self._atoms(by)], 0)
+        remedy = 'decide by its mean, `accelerator.reduce(x, "mean")`'
+        for node, by in decisions:
+            if self.differing.level(by) and not self._skips_batch(node) and self._compares(by):
+                reason = "processes may part here: each decides by a number of its own"
+                self.plan.note(RULE, node, reason, remedy)
 
     # -- what decides ------------------------------------------------------------------------------------------
 
@@ -100,27 +100,32 @@ class Decisions:
         """Whether what follows from a test must happen on every process or on none."""
         if isinstance(node, ast.While):
             return frame in self._drivers
-        read = {written(n) for n in walk(node.test) if isinstance(n, ast.Name | ast.Attribute)}
-        return any(
-            self._must_agree(frame, node, n, read) for s in (*node.body, *node.orelse) for n in walk(s)
-        )
+        return any(self._must_agree(frame, node, n) for s in (*node.body, *node.orelse) for n in walk(s))
 
-    def _must_agree(self, frame: Frame, test: ast.If, node: ast.AST, read: set[str]) -> bool:
+    def _must_agree(self, frame: Frame, test: ast.If, node: ast.AST) -> bool:
         if isinstance(node, ast.Break | ast.Continue):
             return frame in self._drivers and self._loop_of(node) not in walk(test)
         if isinstance(node, ast.Return):
             return frame in self._drivers
         if isinstance(node, ast.AugAssign):
-            return self.differing.key(node.target) is not None and isinstance(node.value, ast.Constant)
+            is_counter = isinstance(node.value, ast.Constant) and self._is_asked(frame, written(node.target))
+            return is_counter or "'lr'" in ast.unparse(node.target)
         if isinstance(node, ast.Assign):
-            targets = {written(target) for target in node.targets}
             is_flag = isinstance(node.value, ast.Constant) and isinstance(node.value.value, bool)
             is_rate = any("'lr'" in ast.unparse(target) for target in node.targets)
-            keeps = ast.unparse(node.value) in {
-                ast.unparse(n) for n in walk(test.test) if isinstance(n, ast.expr)
-            }
-            return bool(targets & read and keeps) or is_flag or is_rate
+            is_kept = frame in self._drivers or any("." in written(target) for target in node.targets)
+            return (is_flag and is_kept) or is_rate
         return isinstance(node, ast.Call) and self._call_must_agree(node, 0)
+
+    def _is_asked(self, frame: Frame, text: str) -> bool:
+        """Whether a test asks for a counter; one of an object may be asked for anywhere."""
+        tests = (
+            s.test
+            for s in map(self.script.statement, self.script.reads(frame, text))
+            if isinstance(s, ast.If | ast.While)
+        )
+        is_own = frame in self._drivers
+        return "." in text or (is_own and any(text in {written(n) for n in walk(test)} for test in tests))
 
     def _call_must_agree(self, call: ast.Call, depth: int) -> bool:
         """Whether a call saves, steps, communicates or changes the learning rate, itself or in a function of the project."""
@@ -182,17 +187,38 @@ class Decisions:
     def _repair_all(self, found: Sequence[tuple[ast.expr, ast.AST]], depth: int) -> bool:
         return all([self._repair(one, at, depth) for one, at in found])  # noqa: C419 - each is repaired
 
+    def _compares(self, node: ast.expr) -> bool:
+        """Whether an expression compares by size, or asks whether a number is one: what else decides may be none."""
+        return any(
+            (isinstance(n, ast.Compare) and any(isinstance(op, _BY_SIZE) for op in n.ops))
+            or (isinstance(n, ast.Call) and last_name(n.func) in ("isnan", "isinf", "isfinite"))
+            for n in walk(node)
+        )
+
+    def _is_number_there(self, node: ast.AST) -> bool:
+        """Whether the place where an expression is read takes a number: a comparison by size, a scheduler's step."""
+        for one in self.script.around(node):
+            if isinstance(one, ast.stmt):
+                return False
+            if isinstance(one, ast.expr) and self._compares(one):
+                return True
+            if is_method(one, "step"):
+                return True
+        return False
+
     def _repair(self, node: ast.expr, at: ast.AST, depth: int) -> bool:
         """Makes what an expression says the same on every process: where it is bound, else where `at` reads it."""
         if not self.differing.level(node):
             return True
+        if depth == 0 and not self._is_number_there(node):
+            return self._where_bound(node, depth, reduces=False) or self._where_collected(node, depth)
         if isinstance(node, ast.Call):
             return self._where_collected(node, depth) or self._where_read(node, at)
         if isinstance(node, ast.Subscript):
             return self._where_collected(node, depth) or self._entered(node, at) or self._where_read(node, at)
         return self._where_bound(node, depth) or self._where_read(node, at)
 
-    def _where_bound(self, node: ast.expr, depth: int) -> bool:
+    def _where_bound(self, node: ast.expr, depth: int, reduces: bool = True) -> bool:
         """A variable: behind the assignment that is read, or behind that of what is assigned there."""
         frame = self.script.frame(node)
         if depth > _DEPTH or not isinstance(node, ast.Name | ast.Attribute):
@@ -208,7 +234,11 @@ class Decisions:
             return not self.differing.level(node)
         if value is not None and self._repair_parts(node, value, statement, depth):
             return True
-        if (value is not None and not self._is_number(value)) or not self._all_come(statement, 0):
+        if (
+            not reduces
+            or (value is not None and not self._is_number(value))
+            or not self._all_come(statement, 0)
+        ):
             return False
         self.plan.after(statement, RULE, REASON, self._bound_to_mean(node, statement), GROUP)
         self.differing.make_alike(node)
@@ -339,6 +369,7 @@ class Decisions:
             if isinstance(statement, ast.Assign | ast.AugAssign) and self._is_around(statement, root):
                 targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
                 found = (statement, statement.value if targets == [store] else None)
+        found = found or self._bound_by_branches(root, stores)
         if found is None or self._is_carried(frame, text, found[0], root):
             return None
         suite = self.script.suite_of(found[0])
@@ -349,6 +380,19 @@ class Decisions:
             and any(self.script.table.is_inside(store, one) for store in stores)
         ]
         return (later[-1], None) if later else found
+
+    def _bound_by_branches(
+        self, root: ast.expr, stores: list[ast.expr]
+    ) -> tuple[ast.stmt, ast.expr | None] | None:
+        """An `if` with an `else`, above a read and in a block around it, whose branches bind the variable."""
+        branches = [
+            one
+            for store in stores
+            for one in self.script.around(store)
+            if isinstance(one, ast.If) and one.orelse and self._is_around(one, root)
+        ]
+        is_inside = [one for one in branches if self.script.table.is_inside(root, one)]
+        return (branches[-1], None) if branches and not is_inside else None
 
     def _is_carried(self, frame: Frame, text: str, bound: ast.stmt, root: ast.AST) -> bool:
         """Whether a loop around a read, but not around an assignment above it, assigns the variable anew."""

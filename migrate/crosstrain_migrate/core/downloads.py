@@ -31,6 +31,7 @@ class Downloads:
         self.script: Script = plan.script
         self.files = files
         self.audience = audience
+        self._first_there: dict[ast.stmt, str] = {}  # each with what knows the main process
 
     def run(self) -> None:
         for call in self.script.calls:
@@ -45,6 +46,10 @@ class Downloads:
         for node in self.script.table.each(ast.If):
             if self.script.is_reached(node) and self.audience.is_all(node) and self._reads_or_makes(node):
                 self._plan(node, [node])
+        for statement, state in self._first_there.items():
+            if not any(one in self._first_there for one in self.script.around(statement)):
+                context = f"{state}.main_process_first()"
+                self.plan.add(e.Within(statement, RULE, REASON, transaction=GROUP, context=context))
 
     def _answers(self, call: ast.Call) -> bool:
         """Whether a call brings what its function then writes: `requests.get(url)`."""
@@ -126,9 +131,7 @@ class Downloads:
         if not statements or None in states or not all(map(self._may_wait, statements)):
             self._leave(call)
             return
-        for statement, state in zip(statements, states, strict=True):
-            context = f"{state}.main_process_first()"
-            self.plan.add(e.Within(statement, RULE, REASON, transaction=GROUP, context=context))
+        self._first_there.update((s, str(state)) for s, state in zip(statements, states, strict=True))
         self.audience.guard(*statements)
 
     def _may_wait(self, statement: ast.stmt) -> bool:

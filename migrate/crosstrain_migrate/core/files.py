@@ -7,6 +7,7 @@ that is opened for writing is the null device on the other processes.
 from __future__ import annotations
 
 import ast
+import re
 
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, place_of, written
@@ -15,7 +16,7 @@ from crosstrain_migrate.syntax.walks import walk
 from . import writers
 from .accelerator import Accelerators
 from .audience import Audience
-from .helpers import Helpers
+from .helpers import Helpers, draws
 from .plan import Plan
 from .script import Script, is_function_frame, is_method, is_statement_call
 
@@ -23,6 +24,9 @@ FILE = "CT403"
 GROUP = "files"
 REASON = "one process writes"
 _PATHS = (ast.Attribute, ast.JoinedStr, ast.BinOp, ast.Call)
+_COLLECTIVE = re.compile(
+    r"\.(reduce|merge|gather\w*|prepare\w*|backward|wait_for_everyone|main_process_first)\("
+)
 _HANDLED = frozenset({"pickle.dump", "json.dump", "yaml.dump", "yaml.safe_dump", "dill.dump", "cPickle.dump"})
 
 
@@ -77,12 +81,32 @@ class Files:
         """Plans that one process comes to a statement; False, with a note, where that is not sure to be right."""
         state = self.state(statement)
         paths = self.paths_of(call) if call is not None else set()
-        if state is None or not self._waits_before_reads(statement, paths):
+        if (
+            state is None
+            or self._is_needed_by_all(statement)
+            or not self._waits_before_reads(statement, paths)
+        ):
             self.leave(statement)
             return False
         self._guards.append(statement)
         self.audience.guard(statement)
         return True
+
+    def _is_needed_by_all(self, statement: ast.stmt) -> bool:
+        """Whether every process must come to a statement: they meet in it, or draw the same random numbers."""
+        nodes = walk(statement)
+        calls = [node for node in nodes if isinstance(node, ast.Call)]
+        if self._meet_at(nodes) or any(map(self.is_collective, calls)):
+            return True
+        passes = [data.loop for data in self.accelerators.roles.data]
+        in_pass = any(loop in passes for loop in self.script.loops_around(statement))
+        return not in_pass and any(draws(call) for call in calls)  # in a pass each draws for itself
+
+    def _meet_at(self, nodes: list[ast.AST]) -> bool:
+        """Whether an edit has put there what every process must come to."""
+        places = set(map(id, nodes))
+        edits = [edit for edit in self.plan.edits if id(edit.node) in places]
+        return any(_COLLECTIVE.search(getattr(x, "template", "") + getattr(x, "code", "")) for x in edits)
 
     def leave(self, node: ast.AST) -> None:
         """Says that a file stays every process's."""
@@ -244,9 +268,9 @@ class Files:
 
     def is_collective(self, call: ast.Call) -> bool:
         """Whether a call may lead to code that communicates: to a function of the project, or one that was replaced."""
-        if self.plan.is_replaced(call) or self.plan.is_replaced(call.func):
-            return self.script.dotted(call.func) != "print"
-        return any(self._communicates(f, set()) for f in self.script.functions(self.script.last(call.func)))
+        return self._meet_at([call, call.func]) or any(
+            self._communicates(f, set()) for f in self.script.functions(self.script.last(call.func))
+        )
 
     def _communicates(self, function: Function, seen: set[Function]) -> bool:
         """Whether something is prepared, trained or merged in a function, or in one that it calls."""
@@ -254,7 +278,7 @@ class Files:
             return False
         seen.add(function)
         inside = set(map(id, walk(function)))
-        if any(id(edit.node) in inside and edit.transaction == e.CORE for edit in self.plan.edits):
+        if inside & self.helpers.met_at():
             return True
         called = (
             f for c in self.script.calls_in(function) for f in self.script.functions(self.script.last(c.func))

@@ -64,7 +64,7 @@ class Folders:
         """One process makes the folder and warns or stops; where it decides on a name, all would have to know it."""
         nodes = walk(deciding)
         binds = any(isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store) for n in nodes)
-        leaves = any(isinstance(n, ast.Return | ast.Break | ast.Continue) for n in nodes)
+        leaves = any(isinstance(n, ast.Return | ast.Break | ast.Continue) or _exits(n) for n in nodes)
         re_raises = isinstance(deciding, ast.Try) and all(self._only_raises(h) for h in deciding.handlers)
         if re_raises:
             return  # `except OSError as error: if error.errno != EEXIST: raise`
@@ -98,3 +98,8 @@ class Folders:
         elif len(call.args) < (3 if name == "os.makedirs" else 2):
             code = "exist_ok=True"
             self.plan.add(e.InsertArgument(call, RULE, REASON, transaction=GROUP, position=-1, code=code))
+
+
+def _exits(node: ast.AST) -> bool:
+    """Whether a call ends the process: the others would wait for it."""
+    return isinstance(node, ast.Call) and last_name(node.func) in ("exit", "quit", "_exit")

@@ -52,7 +52,7 @@ def plan_start(plan: Plan, accelerators: Accelerators) -> None:
         plan.imports(place, "PartialState")
         plan.after(place, RULE, REASON, code)
         return
-    places = {accelerators.statement(home)}
+    places = {_before_reads(script, home, accelerators.statement(home), reads)}
     for read in reads:
         frame = script.frame(read)
         if is_function_frame(frame) and not _is_called_below(script, frame, home):
@@ -87,6 +87,20 @@ def _block(script: Script, frame: Frame, node: ast.AST) -> list[ast.stmt]:
         statement = above
         suite = script.suite_of(statement)
     return suite
+
+
+def _before_reads(script: Script, home: Frame, statement: ast.stmt, reads: list[ast.AST]) -> ast.stmt:
+    """The first statement of a function that comes to a read, by calls too, where that is above `statement`; else that one."""
+    for one in home.body:
+        if place_of(one) >= place_of(statement):
+            break
+        called = [
+            f for n in walk(one) if isinstance(n, ast.Call) for f in script.functions(script.last(n.func))
+        ]
+        within = [read for read in reads if script.frame(read) is home and script.table.is_inside(read, one)]
+        if within or any(_is_called_below(script, script.frame(read), f) for f in called for read in reads):
+            return one
+    return statement
 
 
 def _is_called_below(script: Script, frame: Frame, home: Frame) -> bool:

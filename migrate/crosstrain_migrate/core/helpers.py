@@ -26,12 +26,8 @@ class Helpers:
     """Which functions only write."""
 
     def __init__(self, plan: Plan) -> None:
+        self.plan = plan
         self.script: Script = plan.script
-        self._edited = {
-            id(edit.node)
-            for edit in plan.edits
-            if edit.transaction == e.CORE and edit.rule not in ("CT105", "CT101")
-        }
 
     def called(self, call: ast.Call) -> Function | None:
         """The one function of the project that a call means."""
@@ -59,12 +55,21 @@ class Helpers:
             self.saves_weights(one, seen | {function}) for one in called - seen - {function}
         )
 
+    def met_at(self) -> set[int]:
+        """The nodes at which an edit makes something that all processes do together."""
+        return {
+            id(edit.node)
+            for edit in self.plan.edits
+            if isinstance(edit, e.Within | e.InsertBefore)
+            or (edit.transaction == e.CORE and edit.rule not in ("CT105", "CT101"))
+        }
+
     def only_writes(self, function: Function, seen: frozenset[Function] = frozenset()) -> bool:
         """Whether nothing but files and windows is changed by a function, so that no other process needs its call."""
         nodes = [node for statement in function.body for node in walk(statement)]
+        edited = self.met_at()
         if any(
-            id(node) in self._edited or isinstance(node, ast.Yield | ast.YieldFrom | ast.Await)
-            for node in nodes
+            id(node) in edited or isinstance(node, ast.Yield | ast.YieldFrom | ast.Await) for node in nodes
         ):
             return False
         if any(isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Nonlocal)) for node in nodes):
@@ -90,7 +95,7 @@ class Helpers:
         self, call: ast.Call, own: set[str], nodes: list[ast.AST], seen: frozenset[Function]
     ) -> bool:
         last = last_name(call.func)
-        if _DRAWS.match(last) or "Loader" in last:
+        if draws(call) or "Loader" in last:
             return False
         if (function := self.called(call)) is not None:
             return function in seen or self.only_writes(function, seen)
@@ -133,6 +138,11 @@ class Helpers:
             and self.script.frame(n) is not module
             for n in self.script.table.parents
         )
+
+
+def draws(call: ast.Call) -> bool:
+    """Whether a call draws random numbers."""
+    return _DRAWS.match(last_name(call.func)) is not None
 
 
 def _calls(function: Function) -> list[ast.Call]:

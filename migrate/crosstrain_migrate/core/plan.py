@@ -10,11 +10,13 @@ from crosstrain_migrate.assumptions import how_checked
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import line_of, place_of
+from crosstrain_migrate.syntax.program import path_of
 
 from .script import Script
 
 CORE = e.CORE
 IMPORT = "what the conversion uses is imported"
+WRITTEN = ("code", "template", "test", "context", "arms")  # the fields of an edit that hold new code
 
 
 @dataclass
@@ -80,6 +82,20 @@ class Plan:
             ):
                 self.edits.append(e.AddImport(module, "CT101", IMPORT, transaction=group, code=code))
 
+    def drop_unused_imports(self) -> None:
+        """Takes back the imports that were asked for by an edit that was not made in the end."""
+        used: dict[ast.Module, str] = defaultdict(str)
+        for one in self.edits:
+            if not isinstance(one, e.AddImport):
+                texts = (getattr(one, name) for name in WRITTEN if hasattr(one, name))
+                used[self.script.module(one.node)] += " ".join(map(str, texts)) + "\n"
+        self.edits = [
+            one
+            for one in self.edits
+            if not isinstance(one, e.AddImport)
+            or one.code.rpartition(" ")[2] in used[self.script.module(one.node)]
+        ]
+
     def state(self, node: ast.AST, group: str = CORE) -> str:
         """The state of the processes, for code that has no accelerator at hand."""
         self.imports(node, "PartialState", group)
@@ -109,8 +125,14 @@ class Plan:
         found = []
         for (rule, reason, remedy), nodes in self._notes.items():
             first, *others = sorted(set(nodes), key=place_of)
-            lines = ", ".join(str(line_of(one)) for one in others[:8])
+            lines = ", ".join(dict.fromkeys(self._place(one, first) for one in others[:8]))
             more = f" (also line {lines})" if len(others) == 1 else f" (also lines {lines})" if others else ""
             column = getattr(first, "col_offset", 0) + 1
             found.append(Finding(rule, line_of(first) or 1, column, reason + more, remedy, Severity.NOTE))
         return [*self.findings, *found]
+
+    def _place(self, node: ast.AST, beside: ast.AST) -> str:
+        """The line of a node in its file, with the file's path where a note stands in another file."""
+        module = self.script.module(node)
+        line = str((line_of(node) or 1) - getattr(module, "lineno", 1) + 1)
+        return line if module is self.script.module(beside) else f"{path_of(module)}:{line}"

@@ -12,7 +12,7 @@ from crosstrain_migrate.syntax.walks import walk
 from .audience import ALL, OWN, Audience
 from .files import FILE, Files, null_device
 from .plan import Plan
-from .script import Script, is_statement_call
+from .script import Script, is_function_frame, is_statement_call
 
 PRINT = "CT401"
 _LOG_FILES = frozenset(
@@ -129,6 +129,8 @@ class Recorders:
         parent = self.script.parent(read)
         if isinstance(parent, ast.Assign) and parent.value is read:
             return {last_name(target) for target in parent.targets}
+        if isinstance(parent, ast.Return):
+            return self._bound_by_callers(parent)
         call = self.script.parent(parent) if isinstance(parent, ast.keyword) else parent
         if not isinstance(call, ast.Call) or read is call.func:
             return set()
@@ -138,6 +140,15 @@ class Recorders:
             for name in self.script.parameters(function)
             if self.script.argument_for(call, function, name) is read
         }
+
+    def _bound_by_callers(self, node: ast.Return) -> set[str]:
+        """The names that a function's callers bind its result to; empty where one makes something else of it."""
+        frame = self.script.frame(node)
+        calls = self.script.callers(frame) if is_function_frame(frame) else []
+        bound = [self.script.parent(call) for call in calls]
+        if not all(isinstance(one, ast.Assign) for one in bound):
+            return set()
+        return {last_name(target) for one in bound if isinstance(one, ast.Assign) for target in one.targets}
 
     def _functions(self, call: ast.Call) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
         cls = self.script.class_made(call)

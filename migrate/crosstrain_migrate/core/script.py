@@ -318,15 +318,12 @@ class Script:
         return function in self._entry_points()
 
     def _entry_points(self) -> list[Function]:
-        """The functions of a script that does nothing by itself: another program, an installed command, calls them."""
+        """The functions that are called from outside: a bare `fire.Fire()` offers them all, and so does a script without calls."""
         definitions = (*FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
         acts = [s for s in self.entry.body if not isinstance(s, definitions)]
         calls = [node for statement in acts for node in walk(statement) if isinstance(node, ast.Call)]
-        if any(
-            last_name(call.func) != "Fire" or call.args for call in calls
-        ):  # `fire.Fire()` calls any of them
-            return []
-        return [s for s in self.entry.body if isinstance(s, FUNCTIONS)]
+        offers = any(last_name(call.func) == "Fire" and not call.args for call in calls)
+        return [s for s in self.entry.body if isinstance(s, FUNCTIONS)] if offers or not calls else []
 
     # -- names -------------------------------------------------------------------------------------------------
 

@@ -79,8 +79,8 @@ FETCHES = (
 )
 # Libraries whose data sets are fetched, or made from raw files, when they are constructed.
 _SELF_FETCHING = re.compile(
-    r"^(torch_geometric\.datasets|torchtext\.(datasets|vocab)|dgl\.data|ogb\.\w+|medmnist)(\.\w+)*\.[A-Z]\w*$"
-    r"|^sklearn\.datasets\.fetch_\w+$|^gensim\.downloader\.load$"
+    r"^(torch_geometric\.datasets|torchtext\.(datasets|vocab)|dgl\.data|medmnist)(\.\w+)*\.[A-Z]\w*$"
+    r"|^ogb\.(\w+\.)+\w*Dataset\w*$|^sklearn\.datasets\.fetch_\w+$|^gensim\.downloader\.load$"
 )
 _ASKS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob", "_check_exists"})
 _READS = re.compile(r"^(load|read_|imread|fromfile|genfromtxt|memmap)")

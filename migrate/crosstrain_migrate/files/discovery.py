@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,22 +60,6 @@ def discover(paths: Sequence[Path], exclude: Sequence[str] = ()) -> Iterator[Fou
                 yield InputError(path, reason, "Name a directory or a file that does.")
         elif _is_new(path, seen):
             yield Found(path, named=True)
-
-
-def has_neighbours(files: Collection[Path]) -> bool:
-    """Whether there may be Python files beside or below `files`, which are real paths, that are none of them."""
-    if not files:
-        return False
-    folder = os.path.commonpath([path.parent for path in files])
-    own = {path.name for path in files if str(path.parent) == folder}
-    try:
-        with os.scandir(folder) as scan:
-            return any(
-                entry.is_dir(follow_symlinks=False) or (entry.name not in own and _is_python(entry))
-                for entry in scan
-            )
-    except OSError:
-        return True
 
 
 def _is_new(path: Path, seen: set[str]) -> bool:

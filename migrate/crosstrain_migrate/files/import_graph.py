@@ -39,12 +39,6 @@ _join = os.path.join  # joining Paths takes longer than asking the file system a
 _SCRIPT = re.compile(rb"^(?:if[ \t(]+__name__\b|(?:for|while|with)[ \t(]|[A-Za-z_][\w.]*\()", re.M)
 
 
-def mentioned(data: bytes) -> set[str]:
-    """Every part of a name that import statements say: `from a.b import c` says three, and `from . import c` two: the
-    package's own is empty."""
-    return {part for _, module, names in _imports(data) for part in (*module.split("."), *names)}
-
-
 def is_script(data: bytes) -> bool:
     """Whether a file does something when it is run: it calls something at its top level."""
     return _SCRIPT.search(data) is not None

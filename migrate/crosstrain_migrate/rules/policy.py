@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from crosstrain_migrate.results import Change, Finding, Severity
-from crosstrain_migrate.syntax.edits import AddImport, Edit, InsertAfter, InsertAtStart, InsertBefore
+from crosstrain_migrate.syntax.edits import AddImport, Edit, InsertAfter, InsertBefore
 from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.suppress import Region, Suppressions
 
@@ -22,7 +22,7 @@ ALWAYS = "CT0"
 # Without these there is no conversion: a selection that names none of them asks for findings only.
 _CONVERSION = ("CT1", "CT2", "CT3", "CT6")
 # These edits add a statement beside the one they name, which stays as it is.
-BESIDE = (InsertBefore, InsertAfter, InsertAtStart, AddImport)
+BESIDE = (InsertBefore, InsertAfter, AddImport)
 
 
 @dataclass(frozen=True, slots=True)

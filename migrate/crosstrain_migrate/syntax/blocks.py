@@ -10,7 +10,6 @@ import libcst as cst
 
 from . import edits as e
 from .edit_plan import EditPlan, first_of, of_kind
-from .new_imports import is_docstring
 
 
 class Blocks:
@@ -35,15 +34,6 @@ class Blocks:
         body, rest = self._rebuild(_lines_of(original), _lines_of(updated), edits)
         footer = only_comments(rest)
         return cst.IndentedBlock(body=body or [_pass()], header=updated.trailing_whitespace, footer=footer)
-
-    def insert_at_start(self, node: cst.FunctionDef, code: str) -> cst.FunctionDef:
-        body = node.body
-        if isinstance(body, cst.SimpleStatementSuite):
-            body = cst.IndentedBlock(body=_lines_of(body))
-        statements = list(body.body)
-        position = 1 if statements and is_docstring(statements[0]) else 0
-        statements[position:position] = self._parsed(code)
-        return node.with_changes(body=body.with_changes(body=statements))
 
     def rebuild(
         self, original: Sequence[cst.BaseStatement], updated: Sequence[cst.BaseStatement]
@@ -111,12 +101,6 @@ class Blocks:
 
         opens: it is the first of its block now because others were removed, so it keeps no blank line above.
         """
-        folds, unwraps = of_kind(edits, e.Fold), of_kind(edits, e.Unwrap)
-        self.plan.done.update([*unwraps, *folds])
-        if folds:
-            return _folded(new, folds[0].arms, pending)
-        if unwraps:
-            return _spliced(new.body, [*new.leading_lines, *_header_comments(new)], pending)
         if removals := of_kind(edits, e.RemoveStatement):
             self.plan.done.update(removals)
             new = self._without(old, new, removals)
@@ -162,65 +146,6 @@ def _lines_of(suite: cst.SimpleStatementSuite) -> list[cst.SimpleStatementLine]:
     """`x = 1; y = 2` behind a colon as lines of their own."""
     plain = (small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT) for small in suite.body)
     return [cst.SimpleStatementLine([small]) for small in plain]
-
-
-def _spliced(
-    suite: Any, leading: Sequence[cst.EmptyLine], pending: list[cst.EmptyLine]
-) -> tuple[list[cst.BaseStatement], list[cst.EmptyLine]]:
-    """The statements of a suite whose header goes, and the comments below them, which the next statement gets."""
-    if isinstance(suite, cst.SimpleStatementSuite):
-        body: list[cst.BaseStatement] = [*_lines_of(suite)]
-        header_comment, footer = suite.trailing_whitespace.comment, []
-    else:
-        body = list(suite.body)
-        header_comment, footer = suite.header.comment, only_comments(suite.footer)
-    lines = [*pending, *leading]
-    if header_comment is not None:
-        lines.append(cst.EmptyLine(comment=header_comment))
-    body[0] = body[0].with_changes(leading_lines=[*lines, *leading_of(body[0])])
-    return body, footer
-
-
-def _folded(
-    node: Any, arms: tuple[str, ...], pending: list[cst.EmptyLine]
-) -> tuple[list[cst.BaseStatement], list[cst.EmptyLine]]:
-    """What is left of an `if` chain when some of its branches are known to be taken or not."""
-    branches: list[Any] = []
-    current = node
-    while current is not None:
-        branches.append(current)
-        current = current.orelse if isinstance(current, cst.If) else None
-    if arms == ("negate", "keep"):
-        return [_only_else(branches[0], branches[1], pending)], []
-    left = [(branch, fate) for branch, fate in zip(branches, arms, strict=True) if fate != "drop"]
-    kept = [branch for branch, fate in left if fate == "keep" and isinstance(branch, cst.If)]
-    last = next((branch for branch, _ in left if branch not in kept), None)
-    if not kept:
-        if last is None:
-            return [], [*pending, *node.leading_lines]
-        above = [] if last is node else only_comments(last.leading_lines)
-        return _spliced(last.body, [*node.leading_lines, *above, *_header_comments(last)], pending)
-    tail: Any = None
-    if last is not None:
-        tail = cst.Else(body=last.body, leading_lines=last.leading_lines if last is not node else [])
-    for branch in reversed(kept):
-        tail = branch.with_changes(orelse=tail)
-    return [tail.with_changes(leading_lines=[*pending, *node.leading_lines])], []
-
-
-def _only_else(node: cst.If, other: cst.Else, pending: list[cst.EmptyLine]) -> cst.If:
-    """`if not test:` around the other branch."""
-    comments = [cst.EmptyLine(comment=comment) for comment in _comments_in(node.body)]
-    leading = [*pending, *node.leading_lines, *comments, *other.leading_lines]
-    return node.with_changes(test=_negated(node.test), body=other.body, orelse=None, leading_lines=leading)
-
-
-def _negated(test: cst.BaseExpression) -> cst.BaseExpression:
-    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-        return test.expression
-    plain = isinstance(test, cst.Name | cst.Attribute | cst.Call | cst.Subscript) or test.lpar
-    inner = test if plain else test.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-    return cst.UnaryOperation(cst.Not(), inner)
 
 
 def _parts(statement: cst.BaseStatement) -> list[cst.CSTNode]:
@@ -284,13 +209,6 @@ def _own_comments(statement: cst.CSTNode) -> list[cst.Comment]:
     if isinstance(body, cst.IndentedBlock) and body.header.comment is not None:
         found.append(body.header.comment)
     return found
-
-
-def _header_comments(statement: Any) -> list[cst.EmptyLine]:
-    """The comments in brackets of a compound statement's header, which goes."""
-    header = getattr(statement.body, "header", None)
-    behind = header.comment if header is not None else None
-    return [cst.EmptyLine(comment=c) for c in _own_comments(statement) if c is not behind]
 
 
 def _with_leading(new: cst.BaseStatement, pending: list[cst.EmptyLine], first: bool) -> cst.BaseStatement:

@@ -65,35 +65,12 @@ class RemoveStatement(Edit):
 
 
 @dataclass(frozen=True, eq=False)
-class Unwrap(Edit):
-    """An `if` or `with` goes and its body takes its place."""
-
-
-@dataclass(frozen=True, eq=False)
-class Fold(Edit):
-    """An `if` whose outcome is partly known: `arms` says of each branch (`if`, `elif`s, `else`) what becomes of it.
-
-    "keep": it stays; "always": its test is known to hold, so it is the last branch there is; "drop": it is never taken.
-    ("negate", "keep"): the first of two does nothing, and the other one is all that is left.
-    """
-
-    arms: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
 class InsertBefore(Edit):
     code: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class InsertAfter(Edit):
-    code: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class InsertAtStart(Edit):
-    """First statement of a function's body, after its docstring."""
-
     code: str = ""
 
 
@@ -128,30 +105,7 @@ class RemoveArgument(Edit):
 
 
 @dataclass(frozen=True, eq=False)
-class ReplaceParameter(Edit):
-    """Parameter `name` of the function `node` becomes `code`, or goes when `code` is empty."""
-
-    name: str = ""
-    code: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class InsertParameter(Edit):
-    """The function `node` gets a positional parameter at `position` (counted with `self`)."""
-
-    position: int = 0
-    code: str = ""
-
-
-@dataclass(frozen=True, eq=False)
 class AddImport(Edit):
     """`code` joins the module's imports. `node` is the module."""
 
     code: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class RemoveImport(Edit):
-    """`name` (as bound) leaves the import statement `node`."""
-
-    name: str = ""

@@ -44,8 +44,3 @@ def all_arguments(node: FunctionNode) -> list[ast.arg]:
 def defaults(args: ast.arguments) -> list[ast.expr]:
     """What a definition evaluates for its parameters."""
     return [*args.defaults, *(default for default in args.kw_defaults if default is not None)]
-
-
-def fields_of(cls: ast.ClassDef) -> list[str]:
-    """The annotated fields of a dataclass or a NamedTuple, in order."""
-    return [s.target.id for s in cls.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]

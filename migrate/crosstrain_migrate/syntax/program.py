@@ -20,7 +20,6 @@ from .bindings import bindings
 from .walks import statements
 
 MARKER = "'crosstrain file "
-LOCAL = "//"  # before the path of a linked file or folder in a Symbol
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +112,6 @@ def parse(text: str) -> ast.Module:
         _spell_out_stars(region, links)
     tree.body = cast(list[ast.stmt], regions)  # a tree that is walked and never compiled may hold modules
     return tree
-
-
-@lru_cache(maxsize=2)
-def _program_of(text: str) -> ast.Module:
-    return parse(text)
-
-
-def read_only(text: str) -> ast.Module:
-    """The tree of a script or a program. It is shared, so callers must not change it."""
-    return _program_of(text) if text.startswith(MARKER) else tree_of(text)
 
 
 def _region(tree: ast.Module, part: Part) -> Region:

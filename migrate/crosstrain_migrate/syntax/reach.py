@@ -1,8 +1,6 @@
-"""Walks a scope in execution order, and tells which bindings of a local name each use of it can see.
+"""Walks a scope in execution order: which bindings of a local name may have been made where it is used.
 
-A script at module level that reuses `loss` and `images` in its training and its evaluation loop is the common case;
-without this the two loops would be one. Structured control flow only; where it cannot tell (a name that another
-scope rebinds), a use has no entry and the caller takes every binding of the name.
+Structured control flow only.
 """
 
 from __future__ import annotations
@@ -11,8 +9,7 @@ import ast
 import sys
 
 from .bindings import bindings, bound_name
-from .nodes import COMPREHENSIONS, Function, all_arguments, defaults
-from .scopes import Scope, ScopeTable
+from .nodes import COMPREHENSIONS, Function, defaults
 from .walks import children
 
 State = dict[str, frozenset[ast.AST]]
@@ -21,37 +18,6 @@ if sys.version_info >= (3, 11):
     _Try = ast.Try | ast.TryStar
 else:
     _Try = ast.Try
-
-
-def reaching_definitions(table: ScopeTable) -> dict[ast.Name, frozenset[ast.AST]]:
-    """For each use of a name in the scope that binds it: the definitions that may reach it."""
-    found: dict[ast.Name, frozenset[ast.AST]] = {}
-    foreign = _rebound_elsewhere(table)
-    for scope in table.scopes.values():
-        _Reaching(scope, found, foreign).run()
-    return found
-
-
-def reaching_within(
-    table: ScopeTable, function: Function, taken: dict[ast.If, bool]
-) -> tuple[dict[ast.Name, frozenset[ast.AST]], list[ast.Return]]:
-    """The same for one function when the outcomes of some tests are known (`taken`), and the returns it may reach."""
-    found: dict[ast.Name, frozenset[ast.AST]] = {}
-    flow = _Reaching(table.scopes[function], found, _rebound_elsewhere(table), taken)
-    flow.run()
-    return found, list(dict.fromkeys(flow.returns))
-
-
-def _rebound_elsewhere(table: ScopeTable) -> set[tuple[Scope, str]]:
-    """Names that an inner scope binds by `global` or `nonlocal`."""
-    found: set[tuple[Scope, str]] = set()
-    for scope in table.scopes.values():
-        found.update((scope.module, name) for name in scope.globals)
-        for name in scope.nonlocals:
-            owner = scope.parent.resolve(name) if scope.parent is not None else None
-            if owner is not None:
-                found.add((owner, name))
-    return found
 
 
 def join(*states: State | None) -> State | None:
@@ -252,46 +218,3 @@ class Flow:
         elif not isinstance(node, ast.Constant | ast.Lambda):
             for child in children(node):
                 self.expression(child)
-
-
-class _Reaching(Flow):
-    """Collects for each use in one scope the definitions that may reach it."""
-
-    def __init__(
-        self,
-        scope: Scope,
-        found: dict[ast.Name, frozenset[ast.AST]],
-        foreign: set[tuple[Scope, str]],
-        taken: dict[ast.If, bool] | None = None,
-    ) -> None:
-        super().__init__(taken)
-        self.scope = scope
-        self.found = found
-        self.foreign = foreign
-        self.defined: list[tuple[str, ast.AST]] = []
-
-    def define(self, name: str, node: ast.AST) -> None:
-        super().define(name, node)
-        self.defined.append((name, node))
-
-    def try_body(self, before: State | None, body: list[ast.stmt]) -> State | None:
-        """Any definition in the body may be the last one before the exception, also where the body ends in a return."""
-        first = len(self.defined)
-        self.body(body)
-        inside = [{name: frozenset({node})} for name, node in self.defined[first:]]
-        return join(before, *inside) if before is not None else None
-
-    def run(self) -> None:
-        node = self.scope.node
-        if isinstance(node, ast.Lambda):
-            return
-        if isinstance(node, Function):
-            for argument in all_arguments(node):
-                self.define(argument.arg, argument)
-        self.body(node.body)
-
-    def use(self, node: ast.Name) -> None:
-        if self.scope.resolve(node.id) is not self.scope or (self.scope, node.id) in self.foreign:
-            return
-        if seen := (self.state or {}).get(node.id):
-            self.found[node] = self.found.get(node, frozenset()) | seen

@@ -145,41 +145,6 @@ class _Rewriter(cst.CSTTransformer):
             args = _insert_argument(args, insertion)
         return updated_node.with_changes(args=args)
 
-    # -- imports ---------------------------------------------------------------------------------------------
-
-    def leave_ImportFrom(
-        self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom
-    ) -> cst.BaseSmallStatement:
-        if isinstance(updated_node.names, cst.ImportStar):
-            return updated_node
-        names = updated_node.names
-        for edit in self.plan.made(original_node, e.RemoveImport):
-            kept = [n for n in names if (n.evaluated_alias or n.evaluated_name) != edit.name]
-            if not kept or len(kept) == len(names):
-                raise EditNotApplied(edit)
-            if kept[-1] is not names[-1]:
-                kept[-1] = kept[-1].with_changes(comma=names[-1].comma)
-            names = kept
-        return updated_node.with_changes(names=names) if names is not updated_node.names else updated_node
-
-    # -- functions -------------------------------------------------------------------------------------------
-
-    def leave_FunctionDef(
-        self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
-    ) -> cst.FunctionDef:
-        result = updated_node
-        for edit in self.plan.edits_of(original_node):
-            if isinstance(edit, e.ReplaceParameter):
-                result = _replace_parameter(result, edit)
-            elif isinstance(edit, e.InsertParameter):
-                result = _insert_parameter(result, edit)
-            elif isinstance(edit, e.InsertAtStart):
-                result = self.blocks.insert_at_start(result, edit.code)
-            else:
-                continue  # an edit of a statement, which its block makes
-            self.plan.done.add(edit)
-        return result
-
     # -- statements ------------------------------------------------------------------------------------------
 
     def leave_IndentedBlock(
@@ -294,47 +259,3 @@ def _insert_argument(args: list[cst.Arg], edit: e.InsertArgument) -> list[cst.Ar
         previous = last.with_changes(comma=space, whitespace_after_arg=cst.SimpleWhitespace(""))
         return [*args[:-1], previous, parsed.with_changes(whitespace_after_arg=behind)]
     return [*args[: edit.position], parsed.with_changes(comma=space), *args[edit.position :]]
-
-
-def _parse_parameter(code: str) -> cst.Param:
-    function = cst.ensure_type(cst.parse_statement(f"def f({code}): pass"), cst.FunctionDef)
-    return (*function.params.params, *function.params.kwonly_params)[0].with_changes(
-        comma=cst.MaybeSentinel.DEFAULT, star=cst.MaybeSentinel.DEFAULT
-    )
-
-
-def _replace_parameter(node: cst.FunctionDef, edit: e.ReplaceParameter) -> cst.FunctionDef:
-    params = node.params
-    for field in ("posonly_params", "params", "kwonly_params"):
-        group: list[cst.Param] = list(getattr(params, field))
-        for index, param in enumerate(group):
-            if param.name.value != edit.name:
-                continue
-            if edit.code:
-                group[index] = _in_place_of(param, _parse_parameter(edit.code))
-            else:
-                if index == len(group) - 1 and index > 0:
-                    group[index - 1] = _in_place_of(param, group[index - 1])
-                del group[index]
-            return node.with_changes(params=params.with_changes(**{field: group}))
-    raise EditNotApplied(edit)
-
-
-def _in_place_of(param: cst.Param, other: cst.Param) -> cst.Param:
-    return other.with_changes(comma=param.comma, whitespace_after_param=param.whitespace_after_param)
-
-
-def _insert_parameter(node: cst.FunctionDef, edit: e.InsertParameter) -> cst.FunctionDef:
-    fresh = _parse_parameter(edit.code)
-    group = list(node.params.params)
-    space = _separator(group)
-    if edit.position < len(group):
-        group.insert(edit.position, fresh.with_changes(comma=space))
-    else:
-        if group and not isinstance(group[-1].comma, cst.Comma):
-            group[-1] = group[-1].with_changes(comma=space)
-        more = bool(
-            node.params.kwonly_params or node.params.star_kwarg or isinstance(node.params.star_arg, cst.Param)
-        )
-        group.append(fresh.with_changes(comma=space if more else cst.MaybeSentinel.DEFAULT))
-    return node.with_changes(params=node.params.with_changes(params=group))

@@ -22,7 +22,7 @@ _INDENTED_COMMENT = re.compile(r"^[ \t\f]+#", re.MULTILINE)
 _Kinds = tuple[type[ast.stmt], ...]
 _SHORT = 24  # characters: about the length of a name
 # These edits move or remove the statements they name, with all comments in them.
-_AS_A_WHOLE = (e.RemoveStatement, e.Unwrap, e.Fold, e.Guard, e.Within)
+_AS_A_WHOLE = (e.RemoveStatement, e.Guard, e.Within)
 
 
 class Skeleton:

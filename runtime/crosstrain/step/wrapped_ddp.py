@@ -30,7 +30,7 @@ class WrappedSync:
         self._handles: list[Any] = []
         if plain_backward is None:
             return
-        for param in wrapper.parameters():
+        for param in filter(lambda param: param.requires_grad, wrapper.parameters()):
             watched: Any = param  # torch leaves this method untyped
             handle = watched.register_post_accumulate_grad_hook(partial(self._arrive, plain_backward))
             self._handles.append(handle)

@@ -1,0 +1,47 @@
+"""What the report says: places by file, and no import that nothing uses."""
+
+from __future__ import annotations
+
+from crosstrain_migrate.syntax.program import link
+
+from .converting import conversion
+
+TRAINS = """import torch
+from torch.utils.data import DataLoader
+import shown
+
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader([], 8):
+    loss = shown.loss_of(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+SHOWN = """import torch
+
+def loss_of(out, y):
+    print("rows", len(y))
+    print("mean", out.mean().item())
+    return torch.nn.functional.mse_loss(out, y)
+"""
+
+
+def test_further_lines_of_a_note_are_those_of_the_file() -> None:
+    program = link([("other.py", "import torch\n" * 40), ("shown.py", SHOWN), ("train.py", TRAINS)], ("",))
+    found = [one.reason for one in conversion(program).findings if "also" in one.reason]
+    assert found and all("also line 5)" in reason for reason in found), found
+
+
+def test_an_edit_that_is_not_made_leaves_no_import() -> None:
+    board = """import visdom
+
+class Board:
+    def __init__(self, **options):
+        self.inner = visdom.Visdom(port=8097, **options)
+"""
+    script = TRAINS.replace("import shown", "import shown\nimport board\n\nseen = board.Board()")
+    program = link([("board.py", board), ("shown.py", SHOWN), ("train.py", script)], ("",))
+    after = conversion(program).text
+    part = after[after.index("import visdom") : after.index("class Board")]
+    assert "crosstrain" not in part, part

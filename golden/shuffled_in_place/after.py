@@ -32,6 +32,7 @@ def shuffle_together(xs, ys):
 
 class Trainer(object):
     def __init__(self, hp):
+        accelerator = Accelerator()
         self.hp = hp
         self.device = accelerator.device
         self.net = nn.Sequential(nn.Linear(2, 48), nn.ReLU(), nn.Linear(48, 48), nn.ReLU(), nn.Linear(48, 2))
@@ -41,6 +42,7 @@ class Trainer(object):
         self.loss_fn = nn.CrossEntropyLoss()
 
     def fit(self, xs, ys):
+        accelerator = Accelerator()
         for epoch in range(self.hp.epochs):
             shuffle_together(xs, ys)
             for x, y in accelerator.prepare(make_batches(xs, ys, self.hp.batch)):

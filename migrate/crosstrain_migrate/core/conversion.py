@@ -38,6 +38,7 @@ from .plan import CORE, Plan
 from .prepare import Preparing
 from .refusals import known_wrong
 from .roles import Roles, Stepped
+from .schedules import plan_counted_rates
 from .script import Script
 from .shown import plan_shown_losses
 from .unseen import already_migrated, unseen_training, written_for_accelerate
@@ -141,6 +142,7 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
         merging = Merging(plan, evaluations, accelerators)
         merging.run()
         dealt = merging.loops
+        plan_counted_rates(plan, roles, accelerators)
         numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
         numbers.run(dealt)
         differing = Differing(script, roles, evaluations, merging.alike | numbers.alike)

@@ -18,6 +18,7 @@ RANDOM = re.compile(
     r"(rand\w*|multinomial|choice\w*|sample|shuffle|permutation|normal|integers|uniform|bernoulli)$"
 )
 _SHAPED = re.compile(r"_like$")
+_CHOOSES = re.compile(r"(randint|integers|choices?|randrange|randperm|permutation)$")
 _DEPTH = 3  # how many calls are followed, upwards and downwards
 
 
@@ -62,6 +63,16 @@ def _is_draw(script: Script, call: ast.Call) -> bool:
     name = script.dotted(call.func)
     if not RANDOM.match(name) and not (is_method(call, "sample") and (call.args or call.keywords)):
         return False
-    shaped = any(isinstance(n, ast.Attribute) and n.attr in ("shape", "size") for n in walk(call))
     is_coin = any(isinstance(one, ast.Compare) for one in script.around(call)) or name == "random.random"
-    return not shaped and not is_coin and not _SHAPED.search(name)
+    return not is_coin and not _is_shaped(name, call)
+
+
+def _is_shaped(name: str, call: ast.Call) -> bool:
+    """Whether a draw has the shape of something that is there already: noise, not a place in the data."""
+    if _SHAPED.search(name):
+        return True
+    sizes: list[ast.expr] = [keyword.value for keyword in call.keywords if keyword.arg == "size"]
+    sizes += [one for one in call.args if not _CHOOSES.search(name) or isinstance(one, ast.Tuple)]
+    return any(
+        isinstance(n, ast.Attribute) and n.attr in ("shape", "size") for one in sizes for n in walk(one)
+    )

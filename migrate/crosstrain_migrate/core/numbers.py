@@ -114,6 +114,8 @@ class TrainingNumbers:
         kinds: dict[str, str] = {}
         changes = found.changes()
         for text, made in changes.items():
+            if any(self.plan.is_replaced(getattr(node, "value", node)) for _, node in made):
+                continue  # it counts what all processes have
             if found.read_behind(text) and found.start(text) is not None:
                 changed = {kind for kind, _ in made}
                 if changed == {Change.SUM}:

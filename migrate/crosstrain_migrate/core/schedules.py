@@ -1,12 +1,17 @@
-"""Which schedules follow a loop that becomes shorter, so that the runtime moves them by all processes' batches."""
+"""Schedules of loops that become shorter: those that the runtime moves by all processes' batches, and learning rates
+that the script computes from the rows that it has counted.
+"""
 
 from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .accelerator import Accelerators
+from .alike import comes_alike, what_may_differ
+from .plan import Plan
 from .roles import Roles, Stepped
 from .script import Loop, Script, names_in
 
@@ -37,3 +42,43 @@ def _counts_batches(script: Script, loop: Loop) -> bool:
         and any(isinstance(n, ast.Break) for n in walk(one))
         for one in handlers
     )
+
+
+def plan_counted_rates(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
+    """Counts the rows of all processes where the learning rate is computed from their number."""
+    for data in roles.data:
+        loop = data.loop
+        if not isinstance(loop, ast.For):
+            continue
+        nodes = [node for statement in loop.body for node in walk(statement)]
+        batch, rates = _computed_from(nodes, names_in(loop.target)), _decides_rate(nodes)
+        for node in nodes:
+            if not isinstance(node, ast.AugAssign) or written(node.target) not in rates:
+                continue
+            if not names_in(node.value) & batch or plan.is_replaced(node.value):
+                continue
+            if comes_alike(plan.script, node, loop, what_may_differ(plan.script, loop)):
+                code = f'{accelerators.at(node)}.reduce({{it}}, "sum")'
+                reason = "the learning rate follows the rows of all processes"
+                plan.replace(node.value, "CT602", reason, code, it=node.value)
+
+
+def _computed_from(nodes: list[ast.AST], names: set[str]) -> set[str]:
+    """The variables that hold these, or what is computed from them."""
+    found = set(names)
+    for node in nodes:
+        if isinstance(node, ast.Assign) and names_in(node.value) & found:
+            found |= {name for target in node.targets for name in names_in(target)}
+    return found
+
+
+def _decides_rate(nodes: list[ast.AST]) -> set[str]:
+    """What a learning rate is computed from, where it is set by hand: `group["lr"] = ...`."""
+    assigns = [node for node in nodes if isinstance(node, ast.Assign)]
+    found: set[str] = set()
+    for _ in range(4):
+        for node in assigns:
+            sets = any(isinstance(t, ast.Subscript) and ast.unparse(t.slice) == "'lr'" for t in node.targets)
+            if sets or found & {written(target) for target in node.targets}:
+                found |= {written(n) for n in walk(node.value) if isinstance(n, ast.Name | ast.Attribute)}
+    return found

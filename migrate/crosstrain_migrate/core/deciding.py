@@ -234,11 +234,7 @@ class Decisions:
             return not self.differing.level(node)
         if value is not None and self._repair_parts(node, value, statement, depth):
             return True
-        if (
-            not reduces
-            or (value is not None and not self._is_number(value))
-            or not self._all_come(statement, 0)
-        ):
+        if not reduces or (value is not None and not self._is_number(value)) or not self._all_come(statement):
             return False
         self.plan.after(statement, RULE, REASON, self._bound_to_mean(node, statement), GROUP)
         self.differing.make_alike(node)
@@ -266,13 +262,13 @@ class Decisions:
         """An entry of a dictionary: above the statement that decides by it."""
         statement = self.script.statement(at)
         bound = self._binding(self.script.frame(node), node.value)
-        if bound is not None and bound[0] in self.script.suite_of(statement) and self._all_come(bound[0], 0):
+        if bound is not None and bound[0] in self.script.suite_of(statement) and self._all_come(bound[0]):
             self.plan.after(bound[0], RULE, REASON, self._bound_to_mean(node, at), GROUP)
             self.differing.make_alike(node)
             return True
         is_elif = isinstance(statement, ast.If | ast.While) and self.script.table.is_whole_else(statement)
         loops = isinstance(statement, ast.While) or self._is_in_pass(at)
-        if not self._has_plain_keys(node) or is_elif or loops or not self._all_come(at, 0):
+        if not self._has_plain_keys(node) or is_elif or loops or not self._all_come(at):
             return False
         self.plan.before(statement, RULE, REASON, self._bound_to_mean(node, at), GROUP)
         self.differing.make_alike(node)
@@ -308,7 +304,7 @@ class Decisions:
 
     def _where_read(self, node: ast.expr, at: ast.AST) -> bool:
         """In the test itself, and where its branches keep the same: what flows into backward is never touched."""
-        if not self._all_come(at, 0) or (self._is_in_pass(at) and not self._is_answer(node, 0)):
+        if not self._all_come(at) or (self._is_in_pass(at) and not self._is_answer(node, 0)):
             return False
         reads = [node]
         if isinstance(at, ast.If | ast.While):
@@ -451,8 +447,22 @@ class Decisions:
                 return
             yield one
 
-    def _all_come(self, node: ast.AST, depth: int) -> bool:
-        """Whether every process comes to a place when one does."""
+    def _all_come(self, node: ast.AST) -> bool:
+        """Whether every process comes to a place, and to the calls of its function, when one does: each frame is asked once."""
+        work: list[tuple[ast.AST, int]] = [(node, 0)]
+        seen: set[Frame] = set()
+        while work:
+            place, depth = work.pop(0)
+            if not self._comes_within_frame(place):
+                return False
+            frame = self.script.frame(place)
+            if is_function_frame(frame) and frame not in seen and depth <= _DEPTH:
+                seen.add(frame)
+                work += [(call, depth + 1) for call in self.script.direct_callers(frame)]
+        return True
+
+    def _comes_within_frame(self, node: ast.AST) -> bool:
+        """Whether every process that runs the function of a place comes to it."""
         if self.accelerators.is_early(node) or self._is_in_evaluation(node) or self.script.in_lambda(node):
             return False
         below: ast.AST = node
@@ -469,10 +479,7 @@ class Decisions:
             if test is not None and below is not test and (self.differing.level(test) or asks_rank(test)):
                 return False
             below = one
-        frame = self.script.frame(node)
-        if not is_function_frame(frame) or depth > _DEPTH:
-            return True
-        return all(self._all_come(call, depth + 1) for call in self.script.direct_callers(frame))
+        return True
 
 
 def _callee(call: ast.Call) -> tuple[str, ...]:

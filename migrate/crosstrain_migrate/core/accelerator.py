@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 from crosstrain_migrate.syntax.nodes import Function, place_of
 from crosstrain_migrate.syntax.program import is_main_test
@@ -132,11 +133,14 @@ class Accelerators:
     def is_too_soon(self, node: ast.AST) -> bool:
         """Whether code may run before the script has said which GPUs there are."""
         frame = self.script.frame(node)
-        says = [s for s in self.script.table.parents if isinstance(s, ast.stmt) and _chooses_visible(s)]
         runs_early = isinstance(frame, ast.Module) or self.is_early(node)
         return runs_early and any(
-            self.script.frame(s) is not frame or place_of(s) > place_of(node) for s in says
+            self.script.frame(s) is not frame or place_of(s) > place_of(node) for s in self._choose_visible
         )
+
+    @cached_property
+    def _choose_visible(self) -> list[ast.stmt]:
+        return [s for s in self.script.table.parents if isinstance(s, ast.stmt) and _chooses_visible(s)]
 
     def statement(self, frame: Frame) -> ast.stmt:
         """The statement above which a frame's accelerator is made."""

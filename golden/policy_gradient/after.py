@@ -5,7 +5,6 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 import torch.optim as optim
-from crosstrain import Accelerator
 from torch.distributions import Categorical
 
 parser = argparse.ArgumentParser(description='Policy gradient on a corridor')
@@ -17,8 +16,7 @@ parser.add_argument('--log-interval', type=int, default=10)
 args = parser.parse_args()
 
 torch.manual_seed(args.seed)
-accelerator = Accelerator()
-device = accelerator.device
+device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
 
 
 class Corridor:
@@ -85,16 +83,15 @@ def main():
         log_probs, rewards = play()
         loss = -(log_probs * discounted(rewards)).sum()
         optimizer.zero_grad()
-        accelerator.backward(loss)
+        loss.backward()
         optimizer.step()
 
         reward = sum(rewards)
         average = reward if average is None else 0.9 * average + 0.1 * reward
         if episode % args.log_interval == 0:
-            accelerator.print('episode {}: {} steps, reward {:.2f}, average {:.2f}, loss {:.4f}'.format(
+            print('episode {}: {} steps, reward {:.2f}, average {:.2f}, loss {:.4f}'.format(
                 episode, len(rewards), reward, average, loss.item()))
 
 
 if __name__ == '__main__':
-    policy, optimizer = accelerator.prepare(policy, optimizer)
     main()

@@ -117,13 +117,7 @@ class Devices:
                 self._place(call)
         elif name in ("torch.accelerator.current_accelerator", "torch.cuda.current_device"):
             self._place(call)
-        elif (
-            name.startswith("torch.cuda.")
-            and last_name(call.func) in _STATEMENTS
-            and is_statement_call(self.script, call)
-        ):
-            self._guard(call)
-        elif name == "torch.set_default_tensor_type" and self._is_cuda_type(call):
+        elif self._needs_cuda(call, name):
             self._guard(call)
         elif is_method(call, "type") and self._is_cuda_type(call) and isinstance(call.func, ast.Attribute):
             self._typed(call, call.func.value)
@@ -155,6 +149,16 @@ class Devices:
         self.plan.replace(call, RULE, REASON, f"{{of}}.to({self.device(call)}{more})", of=of, **holes)
         for number in (*call.args, *(k.value for k in call.keywords if k.arg == "device")):
             self._say_number(number)
+
+    def _needs_cuda(self, call: ast.Call, name: str) -> bool:
+        """Whether a statement of its own stops where there is no CUDA."""
+        if name == "torch.set_default_tensor_type":
+            return self._is_cuda_type(call)
+        return (
+            name.startswith("torch.cuda.")
+            and last_name(call.func) in _STATEMENTS
+            and is_statement_call(self.script, call)
+        )
 
     def _is_cuda_type(self, call: ast.Call) -> bool:
         """Whether the one argument of a call is a type of tensors on a GPU, or its name."""

@@ -46,10 +46,12 @@ def main(args):
             model, criterion, train_loader, optimizer, scheduler, device, epoch, args.clip_grad
         )
         val_stats = engine.evaluate(model, criterion, val_loader, device)
+        val_stats['acc'] = accelerator.reduce(val_stats['acc'], "mean")
         accelerator.print(f"epoch {epoch}: train {train_stats} val {val_stats}")
         if val_stats["acc"] > best:
             best = val_stats["acc"]
-            save_checkpoint(args.output_dir, "best.pth", model, optimizer, epoch)
+            if accelerator.is_main_process:
+                save_checkpoint(args.output_dir, "best.pth", model, optimizer, epoch)
     accelerator.print(f"best accuracy {best:.4f}")
 
 

@@ -145,7 +145,8 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
         plan_counted_rates(plan, roles, accelerators)
         numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
         numbers.run(dealt)
-        differing = Differing(script, roles, evaluations, merging.alike | numbers.alike)
+        alike = merging.alike | numbers.alike
+        differing = Differing(script, roles, evaluations, alike, plan.models)
         Decisions(plan, roles, accelerators, differing).run()
         Devices(plan, accelerators).run()
     plan_mpi(plan)

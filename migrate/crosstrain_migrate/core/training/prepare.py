@@ -99,7 +99,7 @@ class Preparing:
                 for text in models
                 if self._may_name(optimizer.frame, text)
                 and self._is_there(optimizer, text)
-                and not self._is_wrapped(optimizer.frame, text)
+                and not self._is_wrapped(optimizer, text)
                 and not self._is_part(optimizer.frame, text, models)
             ]
             found.append(optimizer)
@@ -171,11 +171,16 @@ class Preparing:
             for n in walk(argument)
         )
 
-    def _is_wrapped(self, frame: Frame, text: str) -> bool:
-        """Whether a model is prepared where DataParallel is applied to it."""
-        values = self.script.values(frame, text)
+    def _is_wrapped(self, optimizer: Held, text: str) -> bool:
+        """Whether a model is prepared where DataParallel is applied to it, whatever the script's flags say."""
+        values = self.script.values(optimizer.frame, text)
         calls = [n for value in values for n in walk(value) if isinstance(n, ast.Call)]
-        return any(self.script.last(call.func) == "DataParallel" for call in calls)
+        around = set(self.script.around(optimizer.use))
+        return any(
+            self.script.last(call.func) == "DataParallel"
+            and all(one in around for one in self.script.around(call) if isinstance(one, ast.If))
+            for call in calls
+        )
 
     # -- upwards through parameters ----------------------------------------------------------------------------
 

@@ -71,7 +71,6 @@ def main(epochs=2, bs=52, lr=0.3):
         tot = accelerator.reduce(tot, "mean")
 
         acc, ema_acc = run_validation(net, val_dl, dev), run_validation(ema.ema, val_dl, dev)
-        ema_acc = accelerator.reduce(ema_acc, "mean")
         accelerator.print("epoch", ep, "loss %.4f" % (tot.item() / len(train_dl)), "acc %.4f" % acc, "ema acc %.4f" % ema_acc)
 
         if ema_acc > best:

@@ -46,7 +46,6 @@ def main(args):
             model, criterion, train_loader, optimizer, scheduler, device, epoch, args.clip_grad
         )
         val_stats = engine.evaluate(model, criterion, val_loader, device)
-        val_stats['acc'] = accelerator.reduce(val_stats['acc'], "mean")
         accelerator.print(f"epoch {epoch}: train {train_stats} val {val_stats}")
         if val_stats["acc"] > best:
             best = val_stats["acc"]

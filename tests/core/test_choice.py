@@ -331,3 +331,77 @@ def test_a_device_without_such_a_configuration_is_the_accelerators() -> None:
 def test_a_condition_with_a_gpu_on_both_sides_is_no_choice(moves: str, made: str) -> None:
     text = TRAINING.format(choice="", inside="pass").replace("optimizer = ", moves + "\noptimizer = ", 1)
     assert f"accelerator = {made}\n" in converted(text)
+
+
+IN_CALLED = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+def train({given}, loader, model, optimizer):
+    {first}
+    device = "cuda:0" if torch.cuda.is_available() and {flag} else "cpu"
+    model.to(device)
+    for x, y in loader:
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
+        optimizer.step()
+
+def main():
+    options = argparse.ArgumentParser().parse_args()
+    if torch.cuda.is_available() and not options.cuda:
+        print("there is a GPU")
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(list(range(8)), 8)
+    train({call}, loader, model, optimizer)
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "flag", "call", "first"),
+    [
+        ("opt", "opt.cuda", "options", "pass"),
+        ("use_cuda", "use_cuda", "options.cuda", "pass"),
+        ("options", "options.cuda", "options", "print('begins')"),
+    ],
+)
+def test_the_first_accelerator_has_the_flag(given: str, flag: str, call: str, first: str) -> None:
+    after = converted(IN_CALLED.format(given=given, flag=flag, call=call, first=first))
+    main = after[after.index("def main") :]
+    assert "parse_args()\n    accelerator = Accelerator(cpu=not options.cuda)\n" in main
+    assert after.count("cpu=") == 1
+
+
+def test_a_flag_that_the_first_accelerator_cannot_know_is_said() -> None:
+    text = IN_CALLED.format(given="n", flag="opt.cuda", call="8", first="opt = read(n)")
+    assert "cpu=" not in converted(text)
+    assert "not kept" in notes(text, "CT105")[0].reason
+
+
+def test_a_choice_without_an_accelerator_before_stays_where_it_is() -> None:
+    text = IN_CALLED.format(given="opt", flag="opt.cuda", call="options", first="pass")
+    makes = text[text.index("    model = ") : text.index("    loader = ")]
+    text = (
+        text.replace(makes, "").replace(", model, optimizer)", ")").replace("    model.to(device)\n", makes)
+    )
+    text = text.replace("DataLoader(list(range(8)), 8)", "list(range(8))").replace(
+        "in loader", "in DataLoader(loader, 8)"
+    )
+    after = converted(text)
+    assert "    accelerator = Accelerator(cpu=not opt.cuda)\n    device = " in after
+    assert after.count("Accelerator(") == 1
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_function_inside_the_guard_has_the_accelerator_of_the_guard(guarded: bool) -> None:
+    helper = 'def report(loss):\n    torch.save({"loss": loss.item()}, "last")\n'
+    start = 'if __name__ == "__main__":\n'
+    body = TRAINING.split("\n", 4)[4].format(choice="", inside="report(y)")
+    imports = "\n".join(TRAINING.split("\n", 4)[:3]) + "\n"
+    inner = body.replace("for x, y", helper + "for x, y") if guarded else body
+    text = imports + ("" if guarded else helper) + start
+    text += "".join(f"    {line}\n" for line in inner.splitlines() if line)
+    after = converted(text)
+    assert ("PartialState" in after or after.count("Accelerator()") == 2) is not guarded

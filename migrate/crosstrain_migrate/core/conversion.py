@@ -30,8 +30,8 @@ from .numbers.running import note_running_numbers
 from .numbers.shown import plan_shown_losses
 from .numbers.training_numbers import TrainingNumbers
 from .output.all_output import Output
-from .placing.accelerator import Accelerators
-from .placing.choice import device_choice, frames_to_training
+from .placing.accelerator import Accelerators, Choice
+from .placing.choice import device_choice, frames_to_training, lifted
 from .placing.devices import NOT_KEPT, Devices
 from .plan import CORE, Plan
 from .reading.differing import Differing
@@ -108,12 +108,24 @@ def convert(
 
 
 def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> Plan:
-    """Every edit that is wanted, and every note."""
+    """Every edit that is wanted, and every note; the first accelerator on the way to the training has the script's choice."""
+    mapped = mapping.distributes_itself(script)
+    home = Accelerators(Plan(script, runtime), roles, None, [], mapped=mapped).home
+    choice = device_choice(script, roles, home)
+    plan, is_late = _planned_by(script, roles, runtime, seen, choice)
+    while is_late and choice is not None:
+        choice = lifted(script, choice) or Choice("", choice.frame, choice.before)
+        plan, is_late = _planned_by(script, roles, runtime, seen, choice)
+    return plan
+
+
+def _planned_by(
+    script: Script, roles: Roles, runtime: str, seen: Seen | None, choice: Choice | None
+) -> tuple[Plan, bool]:
+    """The plan by a choice, and whether another accelerator is made before the one that has it."""
     plan = Plan(script, runtime)
     mapped = mapping.distributes_itself(script)
     options = [] if mapped else plan_reduction(plan, roles, seen)
-    trial = Accelerators(Plan(script, runtime), roles, None, options, mapped=mapped)
-    choice = device_choice(script, roles, trial.home)
     if choice is not None and not choice.code:
         plan.note(
             "CT105",
@@ -123,7 +135,8 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
         )
         choice = None
     if mapped and choice is None:
-        choice = late_start(script, frames_to_training(script, roles, trial.home))
+        home = Accelerators(Plan(script, runtime), roles, None, [], mapped=True).home
+        choice = late_start(script, frames_to_training(script, roles, home))
     accelerators = Accelerators(plan, roles, choice, options, mapped=mapped)
     if mapped:  # their own meaning on several processes is the script's reference
         roles.data = [one for one in roles.data if mapping.is_shared_out(script, one)]
@@ -166,7 +179,7 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
             "iterate a DataLoader, or share the rows yourself by `accelerator.process_index`",
         )
     plan.drop_unused_imports()
-    return plan
+    return plan, not mapped and accelerators.comes_late()
 
 
 def _made(text: str, edits: list[e.Edit]) -> tuple[str | None, list[str]]:

@@ -103,6 +103,21 @@ class Choice:
     option: str = ""
 
 
+def calls_to(script: Script, frame: Frame) -> list[ast.Call]:
+    """The calls by which a function is reached, those of its callers with them."""
+    found: list[ast.Call] = []
+    work, seen = [frame], {frame}
+    while work:
+        one = work.pop()
+        for call in script.direct_callers(one) if is_function_frame(one) else ():
+            found.append(call)
+            caller = script.frame(call)
+            if caller not in seen:
+                seen.add(caller)
+                work.append(caller)
+    return found
+
+
 class Accelerators:
     """Where accelerators are made."""
 
@@ -160,13 +175,18 @@ class Accelerators:
                 and not isinstance(self.script.frame(node), ast.Module)
             ):
                 module = self.script.entry
-                return module in self._made and not self._is_guarded(module) and not self.is_early(node)
+                if module not in self._made or self.is_early(node):
+                    return False
+                guards = self._guards(self._made[module])
+                return guards <= self._guards(node) and (
+                    not guards or place_of(self._made[module]) <= place_of(node)
+                )
         return False
 
-    def _is_guarded(self, module: ast.Module) -> bool:
-        """Whether a file makes its accelerator under `if __name__ == "__main__":`. A script that imports the file, and
-        calls its functions, has none."""
-        return any(is_main_test(one) for one in self.script.around(self._made[module]))
+    def _guards(self, node: ast.AST) -> set[ast.AST]:
+        """What stands under `if __name__ == "__main__":`. A script that imports the file, and calls its functions, has no
+        accelerator that is made there; a function that is defined there has it."""
+        return {one for one in self.script.around(node) if is_main_test(one)}
 
     def is_early(self, node: ast.AST) -> bool:
         """Whether code runs before the script has chosen its device: it must not bring the processes to life."""
@@ -178,6 +198,15 @@ class Accelerators:
         if frame is self.choice.frame:
             return place_of(node) < place_of(self.choice.before)
         return frame in self._early
+
+    def comes_late(self) -> bool:
+        """Whether a function on the way to the choice makes an accelerator, which then is the run's first."""
+        return self.choice is not None and any(
+            (place := self._made.get(self.script.frame(call))) is not None
+            and self.script.frame(call) is not self.choice.frame
+            and place_of(place) <= place_of(call)
+            for call in calls_to(self.script, self.choice.frame)
+        )
 
     def is_too_soon(self, node: ast.AST) -> bool:
         """Whether code may run before the script has said which GPUs there are."""

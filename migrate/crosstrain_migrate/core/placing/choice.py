@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method, names_in
@@ -35,6 +36,45 @@ def device_choice(script: Script, roles: Roles, home: Frame) -> Choice | None:
                     # A device's definition is where a reader looks for the accelerator; a move may come late.
                     return _placed(script, frame, code, at, at_head=finder is _by_moves)
     return _by_option(script, frames) or _by_executed(script)
+
+
+def lifted(script: Script, choice: Choice) -> Choice | None:
+    """The same choice in the function that calls that of the choice, in the words of its call; None where it has none."""
+    function = choice.frame
+    calls = script.direct_callers(function) if is_function_frame(function) else []
+    if len(calls) != 1 or not is_function_frame(function) or not script.is_entry(calls[0]) or choice.option:
+        return None
+    call, caller = calls[0], script.frame(calls[0])
+    asked = ast.parse(choice.code, mode="eval").body
+    for name in names_in(asked):
+        if name in script.parameters(function):
+            given = script.argument_for(call, function, name)
+            if not isinstance(given, ast.Name | ast.Attribute):
+                return None
+            asked = _Renamed(name, given).visit(asked)
+        elif script.binds(function, name):
+            return None
+    choice = _placed(script, caller, ast.unparse(asked), call, at_head=False)
+    return _earliest(script, choice) if choice.code else None
+
+
+class _Renamed(ast.NodeTransformer):
+    """An expression with one variable written otherwise."""
+
+    def __init__(self, name: str, by: ast.expr) -> None:
+        self.name, self.by = name, by
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.by if node.id == self.name else node
+
+
+def _earliest(script: Script, choice: Choice) -> Choice:
+    """A choice above the first statement of its suite at which what it asks is known."""
+    asked = ast.parse(choice.code, mode="eval").body
+    texts = names_in(asked) | {written(n) for n in walk(asked) if isinstance(n, ast.Attribute)}
+    known = max((place_of(s) for text in texts for s in script.stores(choice.frame, text)), default=(0, 0))
+    behind = [s for s in script.suite_of(choice.before) if place_of(s) > known]
+    return replace(choice, before=behind[0]) if behind else choice
 
 
 def frames_to_training(script: Script, roles: Roles, home: Frame) -> list[Frame]:

@@ -16,6 +16,7 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Choice
+from .elsewhere import chosen_elsewhere
 from .first import needs_accelerator
 from .options import Option, Options
 
@@ -34,7 +35,8 @@ def device_choice(script: Script, roles: Roles, home: Frame) -> Choice | None:
                     code, at = found
                     # A device's definition is where a reader looks for the accelerator; a move may come late.
                     return _placed(script, frame, code, at, at_head=finder is _by_moves)
-    return _by_option(script, frames) or _by_executed(script)
+    finders = (_by_expression, _by_branches, _by_moves)
+    return _by_option(script, frames) or _by_executed(script) or chosen_elsewhere(script, frames, finders)
 
 
 def frames_to_training(script: Script, roles: Roles, home: Frame) -> list[Frame]:
@@ -126,10 +128,16 @@ def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST
     """`if args.cuda: model.cuda()`"""
     if not isinstance(node, ast.If) or not _ABOUT_GPU.search(ast.unparse(node.test)):
         return None
-    moves = [call for statement in node.body for call in walk(statement) if is_method(call, "cuda")]
-    moves = [call for call in moves if not script.dotted(call.func).startswith("torch.")]  # type: ignore[attr-defined]
+    if not _moves(script, node.body) or _moves(script, node.orelse):
+        return None
     flag = flag_of(script, frame, node.test)
-    return (_negated(flag), node) if moves and flag else None
+    return (_negated(flag), node) if flag else None
+
+
+def _moves(script: Script, body: list[ast.stmt]) -> bool:
+    """Whether a suite moves something to a GPU."""
+    calls = [call for statement in body for call in walk(statement) if is_method(call, "cuda")]
+    return any(not script.dotted(call.func).startswith("torch.") for call in calls)  # type: ignore[attr-defined]
 
 
 def _by_option(script: Script, frames: list[Frame]) -> Choice | None:
@@ -266,6 +274,8 @@ def side_of(script: Script, node: ast.expr) -> str:
         return "gpu" if ast.unparse(node).startswith(("f'cuda", 'f"cuda')) else ""
     if isinstance(node, ast.BinOp):
         node = node.left  # "cuda:%d" % gpu, "cuda:" + gpu
+    if is_method(node, "format") and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        node = node.func.value  # "cuda:{}".format(gpu)
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return "cpu" if node.value == "cpu" else "gpu" if _GPU.match(node.value) else ""
     if isinstance(node, ast.IfExp):

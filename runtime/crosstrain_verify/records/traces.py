@@ -63,6 +63,7 @@ class Batch:
         place: the script's line, as "file:line:function".
         width: bytes of a row, 0 if unknown. Batches that are padded to their longest sample have other widths when they
             are shared.
+        length: of the first batch of a pass, how many its loader says that the pass has; 0 if unknown.
     """
 
     loader: int
@@ -72,6 +73,7 @@ class Batch:
     first: bool
     place: str = ""
     width: int = 0
+    length: int = 0
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,8 @@ class RankTrace:
         gathered: in a permutation test, the gathered tensors that may have their rows in another dimension.
         observations: of an observed run.
         xla: None if nothing was trained on an XLA device.
-        asked: see `emulated`. joined, spawned: see `launcher`.
+        asked: see `emulated`. joined, spawned, wrapped: see `launcher`. mixed: see `replay`.
+        on_runtime: the script made the bundled runtime's accelerator.
     """
 
     ending: Ending
@@ -166,6 +169,9 @@ class RankTrace:
     asked: tuple[str, ...] = ()
     joined: int = 0
     spawned: int = 0
+    wrapped: bool = False
+    mixed: bool = False
+    on_runtime: bool = False
 
     def events_of(self, kind: Literal["loss", "step"]) -> list[Event]:
         """The events of one kind, in order."""

@@ -177,7 +177,7 @@ class Tracer:
     def _record_loss(self, tensors: Any) -> None:
         if self.watch.batches and not self._draws:
             self._compare(self._random, random_states())
-        if self.several and RUN.gradients.active.current is None:
+        if self.several and RUN.started and RUN.gradients.active.current is None:
             checks.doubt("loader")  # this loss was not computed from a prepared loader's batch
         roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
         self._loss_epsilon = max([self._loss_epsilon, *(epsilon(root) for root in roots)])
@@ -250,6 +250,7 @@ class Tracer:
             batches=tuple(self.watch.batches),
             draws=self._draws,
             noise=self._noise,
+            on_runtime=RUN.started,
             own_draws=RUN.started and RUN.gradients.active.draws.enabled,
             statistics=self._statistics,
             scale=self._scale,

@@ -66,8 +66,13 @@ def test_the_core_is_converted_and_the_rest_left_as_it_is() -> None:
     "text",
     [
         script({**SLOTS, **SEARCH, "optimizer": SEARCH["optimizer"] + "  # migrate: skip CT302"}),
-        script({**SLOTS, "imports": "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP",
-                "optimizer": "model = FSDP(model)\noptimizer = torch.optim.SGD(model.parameters())"}),
+        script(
+            {
+                **SLOTS,
+                "imports": "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP",
+                "optimizer": "model = FSDP(model)\noptimizer = torch.optim.SGD(model.parameters())",
+            }
+        ),
     ],
     ids=["a person keeps edits away", "another framework distributes it"],
 )

@@ -45,7 +45,10 @@ class Keeping:
     def _keep(self, loader: Any, batch: Any, first: bool) -> None:
         number = self._number(loader)
         if number in self._loaders:
-            leaves = [one.detach().cpu().clone() if isinstance(one, Tensor) else one for one in tree_flatten(batch)[0]]
+            leaves = [
+                one.detach().cpu().clone() if isinstance(one, Tensor) else one
+                for one in tree_flatten(batch)[0]
+            ]
             plain = all(isinstance(one, (Tensor, *PLAIN)) for one in leaves)
             self._kept.append(Kept(number, first, length_of(loader), leaves if plain else []))
 

@@ -14,16 +14,26 @@ import torch
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 
 
+def _unchanged(*args: Any, **kwargs: Any) -> Any:
+    return args[0] if args else kwargs["input"]
+
+
 def install() -> None:
     """Replace the functions, for the rest of this process."""
     functional: Any = torch.nn.functional
     for name in DROPOUTS:
-        setattr(functional, name, functools.wraps(getattr(functional, name))(lambda input, *args, **kwargs: input))
+        setattr(functional, name, functools.wraps(getattr(functional, name))(_unchanged))
     attention = functional.scaled_dot_product_attention
 
     @functools.wraps(attention)
     def without_dropout(
-        query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, *rest: Any, **more: Any
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        *rest: Any,
+        **more: Any,
     ) -> Any:
         return attention(query, key, value, attn_mask, 0.0, *rest, **more)
 
@@ -32,7 +42,9 @@ def install() -> None:
     normalise = module.batch_norm
 
     @functools.wraps(normalise)
-    def batch_norm(values: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any) -> Any:
+    def batch_norm(
+        values: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any
+    ) -> Any:
         return normalise(values, weight, bias, mean, var, training and mean is None, *rest)
 
     module.batch_norm = batch_norm

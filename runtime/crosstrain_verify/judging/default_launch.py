@@ -126,7 +126,9 @@ class DefaultLaunch:
 
 def _failed(check: Check) -> Check:
     """A check, failed if it was one of a loader and did not find a prepared one."""
-    return replace(check, status="failed") if (check.kind, check.status) == ("loader", "not reached") else check
+    return (
+        replace(check, status="failed") if (check.kind, check.status) == ("loader", "not reached") else check
+    )
 
 
 def _uneven(trace: RankTrace, world: int) -> tuple[tuple[int, int], ...]:

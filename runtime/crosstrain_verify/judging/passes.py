@@ -7,7 +7,9 @@ from itertools import groupby
 
 from crosstrain_verify.records.traces import Batch, RankTrace
 
-ALL = 0.75  # a process that trains on this share of the batches that it reads leaves none of them to the others
+ALL = (
+    0.75  # a process that trains on this share of the batches that it reads leaves none of them to the others
+)
 
 
 def trained_on(trace: RankTrace) -> Iterator[Batch]:
@@ -57,10 +59,15 @@ def unshared(original: RankTrace, ranks: Sequence[RankTrace]) -> Batch | None:
         if alike and len(set().union(*steps)) > 1:
             return found[0][0]
         first, all_of_it = found[0][0], whole.get(loader)
-        if all_of_it is None or not first.length or not first.rows or len(found[0]) < ALL * len(batches_of(ranks[0], {loader})):
+        if (
+            all_of_it is None
+            or not first.length
+            or not first.rows
+            or len(found[0]) < ALL * len(batches_of(ranks[0], {loader}))
+        ):
             continue
         most = -(-all_of_it.length // len(ranks)) * (all_of_it.rows or 0)
-        if 0 < most < first.length * first.rows - all_of_it.rows:
+        if 0 < most < first.length * first.rows:
             return first
     return None
 

@@ -49,12 +49,16 @@ def compare_same_rows(
     )
     ours = originals.under(again)
     if ours is None or ours.mixed:
-        return SameRows(Comparison(), reason=originals.failure or "the processes' batches cannot be joined to one")
+        return SameRows(
+            Comparison(), reason=originals.failure or "the processes' batches cannot be joined to one"
+        )
     result = Comparison()
     ranks = [_without_rates(rank) for rank in done.ranks]
     result.difference = compare_events(_without_rates(ours), ranks, Tolerance(trace.epsilon), result)
     if result.difference and ours.draws:
-        return SameRows(Comparison(), reason=f"training draws random numbers, and differs: {result.difference}")
+        return SameRows(
+            Comparison(), reason=f"training draws random numbers, and differs: {result.difference}"
+        )
     return SameRows(result, ours, done.ranks)
 
 

@@ -187,7 +187,9 @@ class LoaderWatch:
         self.rows, self.last = rows, self.number(loader)
         self.handed_out()
         length = length_of(loader) if first else 0
-        self.batches.append(Batch(self.last, self._events(), rows, digest, first, place(), width(batch), length))
+        self.batches.append(
+            Batch(self.last, self._events(), rows, digest, first, place(), width(batch), length)
+        )
 
 
 class PreparedPass:

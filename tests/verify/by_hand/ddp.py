@@ -1,6 +1,5 @@
 """`plain.py` for torchrun, by hand."""
 
-import os
 import sys
 
 import torch

@@ -25,6 +25,7 @@ ERRORS = (
     ("the learning rates differ from rank to rank", "local-decision"),
     ("holds no parameter of a prepared model", "not-averaged"),
     ("but no model was prepared", "model-not-prepared"),
+    ("but no model or optimizer was prepared", "model-not-prepared"),
     ("is not the same model on rank", "different-models"),
     ("unscale_() has already been called", "unscaled-twice"),
     ("unscale_() is being called after step()", "unscaled-late"),

@@ -85,6 +85,7 @@ verify-soak: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m tests.benchmarks
 	$(BIN)/python -m tests.benchmarks.saving
+	$(BIN)/python -m tests.benchmarks.variance
 	$(BIN)/python -m tests.benchmarks.conversions
 	$(BIN)/python -m tests.benchmarks.tools
 	$(BIN)/python -m tests.benchmarks.growth

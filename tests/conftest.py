@@ -31,6 +31,6 @@ def _nothing_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 def _fresh_run() -> Iterator[None]:
     """The runtime keeps one run per process; a test must not inherit another test's."""
     yield
-    state = sys.modules.get("crosstrain.state")
-    if state is not None:
-        state.RUN.close()
+    run = sys.modules.get("crosstrain.run")
+    if run is not None:
+        run.RUN.close()

@@ -20,7 +20,7 @@ from crosstrain_migrate.syntax.suppress import TODO, remaining_todo, skips_file,
 
 if TYPE_CHECKING:
     from crosstrain_migrate.core.conversion import Conversion
-    from crosstrain_migrate.core.observed import Seen
+    from crosstrain_migrate.core.training.observed import Seen
 
 XLA_ADVICE = "CT7"
 # What a conversion leaves local, whole, or the same on every process.
@@ -153,7 +153,7 @@ def _seen(path: Path, text: str, options: Options) -> Seen | None:
     """What an observed run has shown about this text."""
     if options.observed is None or path.resolve() != options.observed.script:
         return None
-    from crosstrain_migrate.core.observed import seen_in
+    from crosstrain_migrate.core.training.observed import seen_in
 
     return seen_in(options.observed.document, _first_lines(text, path.name))
 

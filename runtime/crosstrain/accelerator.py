@@ -26,7 +26,8 @@ from crosstrain.data.evaluation import EvaluationMembers
 from crosstrain.data.options import DataPlan
 from crosstrain.data.prepare import prepare_loader
 from crosstrain.parts import Parts
-from crosstrain.state import RUN, AcceleratorState, GradientState
+from crosstrain.run import RUN
+from crosstrain.state import AcceleratorState, GradientState
 from crosstrain.step import model as models
 from crosstrain.step import prepare_checks
 from crosstrain.step.accumulation import AccumulationMembers

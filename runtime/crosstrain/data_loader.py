@@ -12,7 +12,8 @@ from crosstrain.data.options import DataPlan
 from crosstrain.data.prepare import prepare_loader, skip_first_batches
 from crosstrain.data.samplers import SeedableRandomSampler, ShardedBatchSampler, SkipBatchSampler
 from crosstrain.data.sharding import Even
-from crosstrain.state import RUN, PartialState
+from crosstrain.run import RUN
+from crosstrain.state import PartialState
 
 # Accelerate has a class for each source of batches; here one class serves all, so isinstance holds for either name.
 DataLoaderShard = PreparedLoader

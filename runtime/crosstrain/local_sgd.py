@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from crosstrain.state import RUN
+from crosstrain.run import RUN
 from crosstrain.step.model import is_sharded, syncs_of
 
 if TYPE_CHECKING:

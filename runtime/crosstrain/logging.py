@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from crosstrain.config import read_place
-from crosstrain.state import RUN
+from crosstrain.run import RUN
 
 
 class MultiProcessAdapter(logging.LoggerAdapter[logging.Logger]):

@@ -10,10 +10,8 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from crosstrain.comm.protocol import Comm
-from crosstrain.data import unprepared_loops
 from crosstrain.data.active_loaders import ActiveLoaders
 from crosstrain.data.dealt import Given, deal
-from crosstrain.data.loader import PreparedLoader
 from crosstrain.data.options import DataPlan
 from crosstrain.step import held_objects
 from crosstrain.step.prepared import PreparedObjects
@@ -75,8 +73,6 @@ class OtherObjects:
         )
 
     def _deal(self, batches: Any, plan: DataPlan, given: Given) -> Any:
-        if self._comm.replicas > 1:
-            unprepared_loops.watch(PreparedLoader)
         loader, before = self._prepared.remembered.get(
             batches, plan, lambda: deal(batches, self._comm, plan, self._active, given)
         )

@@ -11,11 +11,14 @@ from torch.utils.data import DataLoader
 from crosstrain.checkpoint.training import Training
 from crosstrain.comm.protocol import Comm
 from crosstrain.compat.further_members import Trigger
+from crosstrain.data import unprepared_loops
 from crosstrain.data.evaluation import EvaluationLoaders
+from crosstrain.data.loader import PreparedLoader
 from crosstrain.data.options import DataPlan
 from crosstrain.options import Handlers
 from crosstrain.other_objects import OtherObjects
-from crosstrain.state import RUN, AcceleratorState
+from crosstrain.run import RUN
+from crosstrain.state import AcceleratorState
 from crosstrain.step.accumulation import Accumulation
 from crosstrain.step.announcement import Announcement
 from crosstrain.step.batch_rows import BatchRows
@@ -84,6 +87,8 @@ class Parts:
         parallelism: ParallelismConfig | None,
     ) -> None:
         """Make the objects that do the work, with nothing prepared, registered or counted."""
+        if comm.replicas > 1:
+            unprepared_loops.watch(PreparedLoader)
         self._comm = comm
         self._gradients = gradients = RUN.gradients
         self._prepared = prepared = PreparedObjects()

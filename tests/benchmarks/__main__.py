@@ -18,7 +18,7 @@ from tests.benchmarks.workloads import MARK
 from tests.support.ranks import free_port
 
 ALONE = ("imports", "steps", "loaders", "schedulers", "checkpoints")
-TWO = ("steps", "loaders", "gathers", "floors")
+TWO = ("steps", "loaders", "evaluations", "passes", "gathers", "floors")
 
 # What DESIGN.md promises: (processes, workload) -> (quantity, limit).
 TARGETS = {
@@ -31,6 +31,8 @@ TARGETS = {
     (2, "map loader"): ("ratio", 1.05),
     (2, "iterable loader"): ("seconds", 300e-6),  # process 0 reads and sends: the time of a batch counts
     (2, "iterable, every rank reads"): ("ratio", 1.10),
+    (2, "evaluation, tiny model"): ("ratio", 1.02),
+    (2, "evaluation, medium model"): ("ratio", 1.02),
     (2, "gather of a pair"): ("ratio", 1.2),
 }
 SOURCES = (str(Path(__file__).parents[2]), str(Path(crosstrain.__file__).parents[1]))

@@ -73,7 +73,7 @@ def _states(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, obj
 
 def _wait() -> None:
     from crosstrain.checkpoint import background
-    from crosstrain.state import RUN
+    from crosstrain.run import RUN
 
     background.finish(RUN.comm)
     os.sync()  # what one has left to the disk is not to slow the next one down

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
 
 Step = Callable[[], object]
 # Where models and batches are; `make gpu-check` measures on a GPU.
@@ -30,6 +30,24 @@ class Task:
     optimizer: torch.optim.Optimizer
     x: Tensor
     y: Tensor
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of the batch."""
+        return len(self.x)
+
+
+def evaluate(model: nn.Module, loader: Iterable[Any]) -> tuple[float, int]:
+    """The loop of an evaluation as most scripts have it: a loss and hits are added up."""
+    model.eval()
+    loss, correct = 0.0, 0
+    with torch.no_grad():
+        for x, y in loader:
+            output = model(x)
+            loss += mse_loss(output, y).item()
+            correct += ((output > 0) == (y > 0)).sum().item()
+    model.train()
+    return loss, correct
 
 
 def task(width: int, depth: int, rows: int) -> Task:
@@ -82,6 +100,14 @@ class Torch:
             return DataLoader(Shard(loader.dataset), batch_size=loader.batch_size)
         sampler: Any = DistributedSampler(loader.dataset, shuffle=False)  # type: ignore[arg-type]
         return DataLoader(loader.dataset, batch_size=loader.batch_size, sampler=sampler)
+
+    def evaluation(self, work: Task, loader: DataLoader[Any]) -> Step:
+        """The loop over this process's batches, without adding anything up over the processes."""
+        batches = len(loader)
+        rank, world = dist.get_rank(), dist.get_world_size()
+        rows = range(rank * batches // world * work.rows, (rank + 1) * batches // world * work.rows)
+        share = DataLoader(loader.dataset, batch_sampler=BatchSampler(rows, work.rows, drop_last=False))
+        return lambda: evaluate(work.model, share)
 
     def gather(self, first: Tensor, second: Tensor) -> Step:
         """One collective for both: the least that it can cost."""
@@ -168,6 +194,12 @@ class Crosstrain:
 
     def loader(self, loader: DataLoader[Any], **options: Any) -> Iterable[Any]:
         return self.accelerator(**options).prepare(loader)  # type: ignore[no-any-return]
+
+    def evaluation(self, work: Task, loader: DataLoader[Any]) -> Step:
+        """Each process takes its batches, and the sums are merged."""
+        accelerator = self.accelerator()
+        model, loader = accelerator.prepare_model(work.model), accelerator.prepare_evaluation(loader)
+        return lambda: accelerator.merge(loader, *evaluate(model, loader))
 
     def gather(self, first: Tensor, second: Tensor) -> Step:
         accelerator = self.accelerator()

@@ -80,6 +80,28 @@ def loaders() -> list[Result]:
     return results
 
 
+def evaluations() -> list[Result]:
+    """An evaluation of 100 batches: the plain loop over a process's share, and one that is divided and merged."""
+    results = []
+    for name, size in {"tiny": (16, 2, 32), "medium": (256, 3, 64)}.items():
+        work = task(*size)
+        data = TensorDataset(torch.randn(100 * work.rows, size[0]), torch.randn(100 * work.rows, 1))
+        loops = {
+            subject.name: subject.evaluation(task(*size), DataLoader(data, batch_size=work.rows))
+            for subject in installed()
+            if hasattr(subject, "evaluation") and subject.name in ("torch", "crosstrain")
+        }
+        results += interleaved(f"evaluation, {name} model", loops, inner=1, rounds=101)
+    return results
+
+
+def passes() -> list[Result]:
+    """A pass of one batch: what it costs that a pass has random numbers of its own, among others."""
+    data = TensorDataset(torch.randn(BATCH * dist.get_world_size(), WIDTH))
+    loaders = {s.name: _pass(s.loader(DataLoader(data, batch_size=BATCH))) for s in installed()}
+    return interleaved("a pass of one batch", loaders, inner=20, rounds=101)
+
+
 def floors() -> list[Result]:
     """What the backend itself takes here: one scatter of a batch, and one all_gather of a small message."""
     batch = torch.zeros(BATCH, WIDTH)
@@ -213,6 +235,8 @@ def main(arguments: list[str]) -> None:
 WORKLOADS: dict[str, Callable[[], list[Result]]] = {
     "steps": steps,
     "loaders": loaders,
+    "evaluations": evaluations,
+    "passes": passes,
     "floors": floors,
     "gathers": gathers,
     "schedulers": schedulers,

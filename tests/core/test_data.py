@@ -12,6 +12,7 @@ from .support import Trap, check, converted
 
 # Rows are numbered: `seen` holds the numbers of each batch that was trained on.
 ROWS = """
+import numpy as np
 from torch.utils.data import TensorDataset
 
 torch.manual_seed(0)
@@ -220,6 +221,36 @@ RUN = [
 
 LEFT = [
     Trap(
+        "a learning rate by the rows that were counted",
+        """
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        counted = shown = 0
+        for x, y in loader:
+            learn(model, optimizer, x, y)
+            counted += len(x)
+            shown += len(x)
+            share = counted / 32
+            for group in optimizer.param_groups:
+                group["lr"] = 0.1 * (1 - share)
+        print(counted, shown)
+        """,
+        (
+            'counted += accelerator.reduce(len(x), "sum")',
+            "shown += len(x)",
+            'shown = accelerator.reduce(shown, "sum")',
+        ),
+    ),
+    Trap(
+        "a window of one long series, at a place that each step draws",
+        """
+        for step in range(100):
+            at = np.random.randint(0, rows.shape[0] - 8)
+            learn(model, optimizer, rows[at : at + 8], targets[at : at + 8])
+        """,
+        ("for step in range(100):",),
+        ("prepare(range",),
+    ),
+    Trap(
         "a schedule of epochs, beside the function of one",
         """
         def one_epoch(loader):
@@ -267,7 +298,7 @@ LEFT = [
                 print(sum(losses[epoch - 10 : epoch]))
         """,
         ("for epoch in range(100):", "chosen = torch.randint(0, 32, (4,))"),
-        ("prepare(range", "same data"),
+        ("prepare(range",),
     ),
     Trap(
         "micro-batches of a batch",
@@ -352,6 +383,8 @@ def _trained_on(text: str) -> Any:
 @pytest.mark.parametrize("trap", [*RUN, *LEFT], ids=lambda trap: trap.name)
 def test_lines(trap: Trap) -> None:
     check(_with_rows(trap))
+    said = [one.reason for one in converted(_script(trap)).findings if one.rule == "CT902"]
+    assert said if "same data" in trap.says else not said
 
 
 @pytest.mark.parametrize("trap", RUN, ids=lambda trap: trap.name)

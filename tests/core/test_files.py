@@ -67,6 +67,18 @@ HELPERS = [
         before='import matplotlib.pyplot as plt\n\ndef show(model):\n    model.eval()\n    plt.savefig("out.png")\n',
     ),
     output(
+        "a helper that downloads, too, is guarded inside",
+        "show()",
+        "with PartialState().main_process_first():",
+        'rows = MNIST("data", download=True)',
+        "if PartialState().is_main_process:",
+        'save_image(rows, "out.png")',
+        "show()",
+        absent=(GUARD,),
+        before="from torchvision.datasets import MNIST\nfrom torchvision.utils import save_image\n\ndef show():\n"
+        '    rows = MNIST("data", download=True)\n    save_image(rows, "out.png")\n',
+    ),
+    output(
         "a bar of one's own",
         "bar(3)",
         GUARD,
@@ -80,6 +92,13 @@ HELPERS = [
         GUARD,
         'imsave("out.png", [1])',
         before="import imageio\n\ndef imsave(path, rows):\n    return imageio.imsave(path, rows)\n",
+    ),
+    output(
+        "a picture that is moved to the device",
+        'save_image(rows.cuda(), "out.png")',
+        GUARD,
+        'save_image(rows.to(accelerator.device), "out.png")',
+        before="from torchvision.utils import save_image\n",
     ),
     output(
         "a command",
@@ -205,6 +224,19 @@ OPENED = [
     ),
 ]
 
+RETURNED = [
+    output(
+        "an event file that a function makes",
+        'writer = make("runs")\nwriter.add_scalar("a", 1)',
+        "writer = SummaryWriter(folder) if PartialState().is_main_process else None",
+        "return writer",
+        GUARD,
+        'writer.add_scalar("a", 1)',
+        before="from tensorboardX import SummaryWriter\n\ndef make(folder):\n    writer = SummaryWriter(folder)\n"
+        "    return writer\n",
+    ),
+]
+
 NOTED = [
     Trap(
         "an event file that something else uses",
@@ -232,6 +264,40 @@ NOTED = [
         output("", 'done = cv2.imwrite("out.png", [1])\nprint(done)', before="import cv2\n").script,
         ('done = cv2.imwrite("out.png", [1])',),
         says="every process writes this file",
+    ),
+    Trap(
+        "a picture of what is drawn between two passes",
+        output(
+            "",
+            'save_image(torch.randn(4, 4), "out.png")',
+            before="from torchvision.utils import save_image\n",
+        ).script,
+        ('save_image(torch.randn(4, 4), "out.png")',),
+        (GUARD,),
+        says="every process writes this file",
+    ),
+    Trap(
+        "a table of an evaluation that all take part in",
+        output(
+            "",
+            'np.save("hits.npy", test(model, DataLoader(data)))',
+            before="import numpy as np\n\n@torch.no_grad()\ndef test(model, loader):\n    hits = 0\n"
+            "    for x, y in loader:\n        hits += (model(x).argmax(1) == y).sum().item()\n    return hits\n",
+        ).script,
+        ('np.save("hits.npy", test(model, DataLoader(data)))',),
+        (GUARD,),
+        says="every process writes this file",
+    ),
+    Trap(
+        "a folder because of which the author stops",
+        output(
+            "",
+            'if os.path.exists("out"):\n    sys.exit()\nelse:\n    os.makedirs("out")',
+            before="import os\nimport sys\n",
+        ).script,
+        ('if os.path.exists("out"):', "sys.exit()"),
+        ("is_main_process", "exist_ok"),
+        says="every process makes this folder",
     ),
     Trap(
         "a folder by which the author chooses another",
@@ -343,6 +409,32 @@ DOWNLOADS = [
         before="from torchvision.datasets import MNIST\n",
     ),
     output(
+        "a library's own way to print",
+        'say(Loss=0.5)\nprint("done")\nrows = say("kept")',
+        "if accelerator.is_main_process:",
+        "say(Loss=0.5)",
+        'accelerator.print("done")',
+        'rows = say("kept")',
+        before="from torch_geometric.logging import log as say\n",
+    ),
+    output(
+        "a layer of a library that also has data sets",
+        "net = AtomEncoder(3)",
+        "net = AtomEncoder(3)",
+        absent=("main_process_first",),
+        before="from ogb.graphproppred.mol_encoder import AtomEncoder\n",
+    ),
+    output(
+        "one block is enough where a part of it fetches, too",
+        'if not os.path.exists("rows.npy"):\n    rows = MNIST("data", download=True)\n    np.save("rows.npy", rows)\n'
+        'rows = np.load("rows.npy")',
+        "with accelerator.main_process_first():",
+        'if not os.path.exists("rows.npy"):',
+        'rows = MNIST("data", download=True)',
+        absent=("            with accelerator.main_process_first()",),
+        before="import os\nimport numpy as np\nfrom torchvision.datasets import MNIST\n",
+    ),
+    output(
         "a fetch that asks first",
         'if not os.path.exists("rows.zip"):\n    urlretrieve("http://host/rows.zip", "rows.zip")',
         "with accelerator.main_process_first():",
@@ -371,7 +463,7 @@ DOWNLOADS = [
 
 
 @pytest.mark.parametrize(
-    "trap", [*HELPERS, *OPENED, *NOTED, *READ_AGAIN, *DOWNLOADS], ids=lambda trap: trap.name
+    "trap", [*HELPERS, *OPENED, *RETURNED, *NOTED, *READ_AGAIN, *DOWNLOADS], ids=lambda trap: trap.name
 )
 def test_files(trap: Trap) -> None:
     check(trap)

@@ -16,7 +16,7 @@ from crosstrain.checkpoint import background, contents, host_copies, state_files
 from crosstrain.checkpoint.host_copies import HostCopies
 from crosstrain.checkpoint.manifests import beside, verify
 from crosstrain.comm import devices
-from crosstrain.state import RUN
+from crosstrain.run import RUN
 from torch import Tensor, nn
 
 from tests.runtime.checkpoints import small_training

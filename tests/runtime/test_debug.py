@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ import torch
 from crosstrain import Accelerator, PartialState
 from crosstrain.comm.frames import DistributedOperationException, Frames
 from crosstrain.comm.torch_backend import TorchComm
-from crosstrain.state import RUN
+from crosstrain.run import RUN
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from tests.support.ranks import run_ranks
 
@@ -123,3 +125,25 @@ def test_the_states_switch_reaches_the_backend(monkeypatch: pytest.MonkeyPatch) 
     assert not RUN.comm.debug
     PartialState._reset_state()
     assert not RUN.debug
+
+
+def _common_draws_on_rank_0_alone() -> str:
+    accelerator = Accelerator(cpu=True)
+    assert accelerator._comm.debug == (os.environ.get("CROSSTRAIN_DEBUG") == "1")
+    try:
+        for _ in accelerator.prepare(DataLoader(torch.arange(8.0), batch_size=2)):
+            if accelerator.is_main_process:
+                with accelerator.common_draws():
+                    torch.rand(1)
+            accelerator.gather(torch.ones(1))
+    except DistributedOperationException as error:
+        return str(error)
+    return "gathered"
+
+
+def test_common_draws_on_some_ranks_only_are_said_in_debug() -> None:
+    """What one rank draws there alone is not alike on all of them."""
+    for text in run_ranks(_common_draws_on_rank_0_alone, 2, env=DEBUG):
+        assert f"rank 0: common_draws() at {__file__}:" in text
+        assert "rank 1: all_gather of (1,) float32 at" in text
+    assert run_ranks(_common_draws_on_rank_0_alone, 2) == ["gathered"] * 2

@@ -21,7 +21,7 @@ from crosstrain.comm.pending import PendingWork
 from crosstrain.comm.torch_backend import TorchComm
 from crosstrain.comm.visible_devices import device_index
 from crosstrain.config import Place
-from crosstrain.state import RUN
+from crosstrain.run import RUN
 from crosstrain.utils import reduce
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset

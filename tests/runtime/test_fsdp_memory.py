@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator
-from crosstrain.state import RUN
+from crosstrain.run import RUN
 from crosstrain.utils import FullyShardedDataParallelPlugin
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor

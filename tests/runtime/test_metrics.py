@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -297,6 +298,26 @@ def _order() -> list[str]:
         pass
     assert not seen
     return [str(only_main()), str(only_one())]
+
+
+def _nested(folder: str) -> list[str]:
+    """A function that makes a folder ready calls one that fetches a file, each with its own block."""
+    accelerator = Accelerator(cpu=True)
+    found = Path(folder) / "rows.txt"
+    told: list[str] = []
+    for _ in range(2):
+        with accelerator.main_process_first():
+            if not found.exists():
+                with accelerator.main_process_first():
+                    told.append("fetches")
+                found.write_text("rows")
+            told.append(found.read_text())
+    accelerator.wait_for_everyone()
+    return told
+
+
+def test_one_block_within_another(tmp_path: Path) -> None:
+    assert run_ranks(_nested, 2, str(tmp_path)) == [["fetches", "rows", "rows"], ["rows", "rows"]]
 
 
 def test_guards() -> None:

@@ -131,6 +131,76 @@ def test_the_loop_of_an_unprepared_loader_inside_a_prepared_one_is_an_error() ->
         assert "accelerator.prepare()" in text
 
 
+def _asked_by_next(accelerator: Accelerator) -> Any:
+    """One unprepared batch of 8 rows for each prepared one of 4: 2 rows of each sample, by their number."""
+    other = iter(DataLoader(torch.arange(80.0), batch_size=8))
+    for _ in _loader(accelerator, 16, 4):
+        accelerator.gather_for_metrics(next(other))
+
+
+def _listed_at_once(accelerator: Accelerator) -> Any:
+    for _ in _loader(accelerator, 16, 4):
+        rows = torch.cat(list(DataLoader(torch.arange(16.0), batch_size=4)))
+        accelerator.gather_for_metrics(rows)
+
+
+def _collected_from_some(accelerator: Accelerator) -> Any:
+    """The loop over the other loader is over, and was left early."""
+    for _ in _loader(accelerator, 16, 4):
+        rows: list[str] = []
+        for y in DataLoader(torch.arange(16.0), batch_size=3):
+            rows += [str(i) for i in y.tolist()]
+            if len(rows) == 12:
+                break
+        accelerator.gather_for_metrics(rows)
+
+
+def _in_its_last_step(accelerator: Accelerator) -> Any:
+    """Only the main process's other loader has as many rows as these; the other processes say it too."""
+    for x in _loader(accelerator, 11, 4):
+        rows = torch.cat(list(DataLoader(torch.arange(8.0), batch_size=8))) if len(x) and x[0] >= 8 else x
+        accelerator.gather_for_metrics(rows)
+
+
+OF_ANOTHER = [_asked_by_next, _listed_at_once, _collected_from_some, _in_its_last_step]
+
+
+@pytest.mark.parametrize("case", OF_ANOTHER, ids=_name)
+@pytest.mark.parametrize("processes", [2, 3])
+def test_rows_that_an_unprepared_loader_gave_meanwhile_are_an_error(case: Any, processes: int) -> None:
+    """Plain: 4 rows of 16, or 16 of each process."""
+    texts = run_ranks(_said, processes, case, {})
+    assert len(set(texts)) == 1
+    assert texts[0].startswith(f"{__file__}:{_line_of(case)}: ")
+    assert "a DataLoader which was not prepared has given meanwhile" in texts[0]
+    assert "accelerator.prepare()" in texts[0] and "accelerator.gather()" in texts[0]
+
+
+def _as_many_rows(zipped: bool, n: int) -> tuple[list[int], list[str]]:
+    """Labelled and unlabelled batches of one size."""
+    accelerator = Accelerator(cpu=True)
+    loader, other = _loader(accelerator, n, 4), DataLoader(torch.arange(100.0), batch_size=4)
+    walk, seen = iter(other), []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if zipped:
+            for x, _ in zip(loader, other, strict=False):
+                seen.append(len(accelerator.gather_for_metrics(x)))
+        else:
+            for x in loader:
+                next(walk)
+                seen.append(len(accelerator.gather_for_metrics(x)))
+    return seen, [str(w.message) for w in caught if "A DataLoader that was not prepared" in str(w.message)]
+
+
+def test_rows_that_may_be_of_either_loader_are_said_where_some_are_left_out() -> None:
+    for seen, said in run_ranks(_as_many_rows, 2, False, 11):
+        assert sum(seen) == 11
+        assert len(said) == 1 and "accelerator.prepare()" in said[0] and said[0].startswith(__file__)
+    for seen, said in run_ranks(_as_many_rows, 2, False, 16) + run_ranks(_as_many_rows, 2, True, 11):
+        assert sum(seen) in (11, 16) and said == []
+
+
 def _collected(accelerator: Accelerator) -> Any:
     rows = torch.cat(list(_loader(accelerator, 11, 3)))
     return accelerator.gather_for_metrics(rows)

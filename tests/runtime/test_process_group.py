@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from crosstrain import Accelerator, PartialState
-from crosstrain.state import RUN
+from crosstrain.run import RUN
 from crosstrain.utils import checks
 from torch import nn
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from crosstrain import Accelerator, DataLoaderConfiguration, PartialState
+from crosstrain import Accelerator, AcceleratorState, DataLoaderConfiguration, GradientState, PartialState
 from crosstrain.utils import AutocastKwargs, GradientAccumulationPlugin, GradScalerKwargs
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -194,3 +194,48 @@ def test_an_accelerator_in_a_helper_that_one_rank_calls_waits_for_nobody(
     assert zero[0] != one[0]  # the script's own seeds
     assert zero[1:] == one[1:] == (0.5, 0.5)
     assert list(torch.load(tmp_path / "weights.pt")) == ["weight", "bias"]
+
+
+def _made_on_rank_0_alone(first: str) -> tuple[int, float]:
+    """How many messages this process has sent for objects that rank 0 alone makes, and a number drawn later."""
+    PartialState(cpu=True) if first == "state" else None
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    accelerator.prepare(nn.Linear(1, 1), _loader(3))
+    sent: list[int] = []
+    frames: Any = accelerator._comm._frames  # type: ignore[attr-defined]
+    gather = frames._gather
+    frames._gather = lambda out, mine: (sent.append(1), gather(out, mine))[1]
+    if accelerator.is_main_process:
+        PartialState()
+        PartialState(cpu=True, group_of_one=True, environment=True)
+        AcceleratorState(mixed_precision="no")
+        GradientState()
+        Accelerator()
+        Accelerator(cpu=True, gradient_accumulation_steps=2, split_batches=True, loss_reduction="mean")
+        Accelerator(own_draws=True, rng_types=["generator"], log_with=None)
+    number = len(sent)
+    accelerator.wait_for_everyone()
+    return number, torch.rand(1).item()
+
+
+@pytest.mark.parametrize("debug", ["0", "1"])
+@pytest.mark.parametrize("first", ["accelerator", "state"])
+def test_whatever_is_constructed_again_on_one_rank_alone_waits_for_nobody(first: str, debug: str) -> None:
+    """A helper that only the main process calls makes its own, after the first one of every process."""
+    zero, one = run_ranks(_made_on_rank_0_alone, 2, first, env={"CROSSTRAIN_DEBUG": debug})
+    assert zero == one
+    assert zero[0] == 0
+
+
+def _state_again_on_rank_0_alone() -> tuple[int, int]:
+    """Where nothing but a PartialState was constructed before."""
+    state = PartialState(cpu=True)
+    if state.process_index == 0:
+        PartialState()
+        AcceleratorState()
+    state.wait_for_everyone()
+    return state.process_index, PartialState().num_processes
+
+
+def test_a_state_that_is_constructed_again_on_one_rank_alone_waits_for_nobody() -> None:
+    assert run_ranks(_state_again_on_rank_0_alone, 3) == [(0, 3), (1, 3), (2, 3)]

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from crosstrain import Accelerator
-from crosstrain.state import RUN
+from crosstrain.run import RUN
 from crosstrain.utils import operations
 from torch.utils.data import DataLoader, IterableDataset
 

@@ -26,7 +26,7 @@ class Package(NamedTuple):
     others: frozenset[str] = frozenset()
 
 
-STEP = {"comm.types", "comm", "utils", "data", "step.window", "state"}
+STEP = {"comm.types", "comm", "utils", "data", "step.window", "run", "state"}
 RUNTIME = {
     "version": (),
     "config": (),
@@ -38,15 +38,16 @@ RUNTIME = {
     "comm": {"config", "comm.types", "requirements", "utils"},
     "data": {"comm.types", "comm", "utils"},
     "step.window": {"data", "utils"},
-    "state": {"config", "comm.types", "comm", "utils", "step.window"},
+    "run": {"config", "comm.types", "comm", "utils", "step.window"},
+    "state": {"config", "comm.types", "comm", "utils", "step.window", "run"},
     "step": {*STEP, "utils.operations"},
-    "utils.random": {"comm", "state"},  # seeds, which a checkpoint sets anew
+    "utils.random": {"comm", "run", "state"},  # seeds, which a checkpoint sets anew
     "checkpoint": {*STEP, "step", "utils.random", "version"},
-    "tracking": {"config", "state", "utils"},
+    "tracking": {"config", "run", "state", "utils"},
     "options": {"config", "comm", "data", "utils"},
-    "compat": {"comm.types", "comm", "data", "state", "utils", "compat.not_supported"},
+    "compat": {"comm.types", "comm", "data", "run", "state", "utils", "compat.not_supported"},
     "utils.memory": {"comm"},
-    "utils.operations": {"comm.types", "comm", "state", "utils"},
+    "utils.operations": {"comm.types", "comm", "run", "state", "utils"},
     "other_objects": {*STEP, "step"},
     "parts": {*STEP, "other_objects", "step", "checkpoint", "tracking", "compat", "options"},
     "accelerator": {
@@ -66,20 +67,20 @@ RUNTIME = {
     # What scripts import, under Accelerate's names: nothing else here imports these.
     "__init__": EVERY,
     "big_modeling": {"utils.modeling", "compat.not_supported"},
-    "data_loader": {"data", "state"},
+    "data_loader": {"data", "run", "state"},
     "parallelism_config": {"utils"},
     "launch.selftest": {"__init__", "utils.__init__"},  # a script of our own
     "launchers": {"launch"},
-    "local_sgd": {"accelerator", "state", "step"},
-    "logging": {"config", "state"},
+    "local_sgd": {"accelerator", "run", "state", "step"},
+    "logging": {"config", "run", "state"},
     "utils.__init__": EVERY,
     "utils.environment": {"config"},
     "utils.imports": {"comm"},
     "utils.modeling": {"step", "checkpoint", "compat.not_supported"},
-    "utils.other": {"state", "step", "checkpoint"},
-    "utils.padding": {"state", "utils"},
+    "utils.other": {"run", "state", "step", "checkpoint"},
+    "utils.padding": {"run", "state", "utils"},
     "utils.progress": {"config"},
-    "utils.xla_report": {"comm", "state"},
+    "utils.xla_report": {"comm", "run", "state"},
 }
 VERIFY = {
     "records": (),
@@ -101,8 +102,8 @@ TOOL = {
     "choices": (),
     "assumptions": {"results"},
     "syntax": {"results"},
-    "core.frameworks": (),
-    "files.may_train": {"core.frameworks"},
+    "core.reading.frameworks": (),
+    "files.may_train": {"core.reading.frameworks"},
     "files.sources": {"results"},
     "files.notebooks": {"results", "syntax", "files.sources"},
     "outcome": {"choices", "results", "files.sources"},
@@ -115,7 +116,7 @@ TOOL = {
         "files.sources",
         "files.notebooks",
     },
-    "core": {"results", "assumptions", "syntax", "core.frameworks"},
+    "core": {"results", "assumptions", "syntax", "core.reading.frameworks"},
     "rules": {"results", "assumptions", "syntax", "core", "files.notebooks"},
     "engine": {
         "core",

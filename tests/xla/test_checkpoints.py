@@ -88,7 +88,7 @@ def run(save_to: Path | None, load_from: Path | None) -> dict[str, Any]:
 
 
 def test_a_checkpoint_of_the_cpu_continues_on_xla(tmp_path: Path) -> None:
-    from crosstrain.state import RUN
+    from crosstrain.run import RUN
 
     weights = cpu_state(tmp_path / "state")
     RUN.close()

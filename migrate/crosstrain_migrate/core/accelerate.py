@@ -11,10 +11,10 @@ import ast
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.syntax.nodes import line_of
 
-from .backward import SUMMED, sums_over_rows
-from .mapping import distributes_itself
+from .distributed.mapping import distributes_itself
 from .plan import Plan
-from .roles import Roles
+from .reading.roles import Roles
+from .training.backward import SUMMED, sums_over_rows
 
 OWN = "crosstrain"
 REMEDY = "leave --runtime accelerate out: Crosstrain's own runtime does it"

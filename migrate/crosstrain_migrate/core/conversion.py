@@ -18,30 +18,31 @@ from crosstrain_migrate.syntax.layout import wrapped
 from crosstrain_migrate.syntax.nodes import line_of
 from crosstrain_migrate.syntax.rewrite import rewrite
 
-from . import mapping
 from .accelerate import OWN, not_in_accelerate
-from .accelerator import Accelerators
-from .backward import loss_of, plan_backward, plan_clipping, plan_reduction
-from .choice import device_choice, frames_to_training
-from .dealing import Evaluations
-from .deciding import Decisions
-from .devices import NOT_KEPT, Devices
-from .differing import Differing
-from .draws import draws_batches
-from .group import late_start
-from .merging import Merging
-from .mpi import plan_mpi
-from .numbers import TrainingNumbers
-from .observed import Seen
-from .output import Output
+from .distributed import mapping
+from .distributed.group import late_start
+from .distributed.mpi import plan_mpi
+from .distributed.wrappers import has_wrapper, plan_data_parallel
+from .numbers.dealing import Evaluations
+from .numbers.deciding import Decisions
+from .numbers.merging import Merging
+from .numbers.shown import plan_shown_losses
+from .numbers.training_numbers import TrainingNumbers
+from .output.all_output import Output
+from .placing.accelerator import Accelerators
+from .placing.choice import device_choice, frames_to_training
+from .placing.devices import NOT_KEPT, Devices
 from .plan import CORE, Plan
-from .prepare import Preparing
+from .reading.differing import Differing
+from .reading.draws import draws_batches
+from .reading.roles import Roles, Stepped
+from .reading.script import Script
 from .refusals import known_wrong
-from .roles import Roles, Stepped
-from .script import Script
-from .shown import plan_shown_losses
+from .training.backward import loss_of, plan_backward, plan_clipping, plan_reduction
+from .training.observed import Seen
+from .training.prepare import Preparing
+from .training.schedules import plan_counted_rates
 from .unseen import already_migrated, unseen_training, written_for_accelerate
-from .wrappers import has_wrapper, plan_data_parallel
 
 SAME_DATA = "CT902"
 CHECKS = "CT001"
@@ -144,6 +145,7 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
         merging = Merging(plan, evaluations, accelerators)
         merging.run()
         dealt = merging.loops
+        plan_counted_rates(plan, roles, accelerators)
         numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
         numbers.run(dealt)
         differing = Differing(script, roles, evaluations, merging.alike | numbers.alike)

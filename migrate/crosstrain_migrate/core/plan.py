@@ -12,7 +12,7 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import line_of, place_of
 from crosstrain_migrate.syntax.program import path_of
 
-from .script import Script
+from .reading.script import Script
 
 CORE = e.CORE
 IMPORT = "what the conversion uses is imported"

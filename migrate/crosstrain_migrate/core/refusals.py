@@ -12,10 +12,10 @@ import re
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.syntax.nodes import last_name, line_of, written
 
-from .frameworks import FRAMEWORKS
-from .mapping import shards_layers
-from .roles import Roles
-from .script import FUNCTIONS, Script, is_method
+from .distributed.mapping import shards_layers
+from .reading.frameworks import FRAMEWORKS
+from .reading.roles import Roles
+from .reading.script import FUNCTIONS, Script, is_method
 
 BUILT_ON, LINE_SEARCH = "CT901", "CT903"
 _NOT_OURS = {

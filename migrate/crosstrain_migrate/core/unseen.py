@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.syntax.walks import statements, walk
 
-from .frameworks import FRAMEWORKS, HIDDEN, TRAINERS
-from .script import Script, is_function_frame, is_method
+from .reading.frameworks import FRAMEWORKS, HIDDEN, TRAINERS
+from .reading.script import Script, is_function_frame, is_method
 
 BUILT_ON, BACKWARD, UNREACHED = "CT901", "CT202", "CT905"
 RUNTIMES = ("accelerate", "crosstrain")

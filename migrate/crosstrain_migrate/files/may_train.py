@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from crosstrain_migrate.core.frameworks import may_be_imported
+from crosstrain_migrate.core.reading.frameworks import may_be_imported
 
 _BACKWARD = re.compile(rb"backward\s*\(")
 _GRADIENT = re.compile(rb"\bautograd\b[^#\n]*\bgrad\b")

@@ -7,9 +7,9 @@ from collections import defaultdict
 from functools import cached_property
 from typing import TypeVar
 
-from crosstrain_migrate.core.dealing import Evaluations
-from crosstrain_migrate.core.roles import Roles
-from crosstrain_migrate.core.script import Frame, Loop, Script, is_function_frame
+from crosstrain_migrate.core.numbers.dealing import Evaluations
+from crosstrain_migrate.core.reading.roles import Roles
+from crosstrain_migrate.core.reading.script import Frame, Loop, Script, is_function_frame
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import walk
 

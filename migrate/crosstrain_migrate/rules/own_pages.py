@@ -131,6 +131,7 @@ Stays (after_step):
 CT301: DataParallel
 
 What:   `nn.DataParallel(model)` becomes the model where it is applied; `.module` stays, and the prepared model answers it.
+        Where the names with `module.` that it gives to weights may be used, it stays, is prepared, and has one device.
 Why:    DataParallel takes all GPUs that it sees, and so would each process.
 
 Example (setup):

@@ -25,7 +25,7 @@ from crosstrain.checkpoint.training import run_collectively
 from crosstrain.comm.devices import use_in_thread
 from crosstrain.comm.notices import Notices
 from crosstrain.comm.protocol import Comm
-from crosstrain.state import RUN
+from crosstrain.run import RUN
 
 INTERVAL = 0.01  # seconds between two reads of the notices
 LIMIT = timedelta(minutes=30)  # how long to wait for other ranks to write

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from crosstrain.comm.protocol import Comm
 from crosstrain.compat import not_supported
 from crosstrain.data.prepare import skip_first_batches
-from crosstrain.state import RUN
+from crosstrain.run import RUN
 
 
 class Trigger:

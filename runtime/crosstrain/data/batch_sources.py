@@ -30,41 +30,6 @@ from crosstrain.data.sharding import Batch, BatchSplit, Counts, groups, rank_ste
 from crosstrain.utils.nested import rows_of
 
 
-class MapFeed:
-    """A map-style data set: each rank reads its own index batches."""
-
-    def __init__(self, raw: DataLoader[Any], index_sampler: ShardedBatchSampler) -> None:
-        self.rng = index_sampler.rng
-        self.index_sampler = index_sampler
-        self._raw = raw
-
-    @property
-    def how(self) -> BatchSplit:
-        return self.index_sampler.how
-
-    def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
-        index_sampler = self.index_sampler
-        index_sampler.skip, index_sampler.resume, before = skip, resume, index_sampler.drawn
-        index_sampler.rewind = loader.restarts_workers()
-        try:
-            with self.rng.draws.common():
-                batches = iter(read())
-            drawn = None if index_sampler.drawn is before else index_sampler.drawn
-            if drawn is not None and resume is not None:
-                drawn.prime()
-        finally:
-            self.rng.close()
-        kind = OnePass if self.how.alone else MapPass
-        return kind(loader, batches, index_sampler, drawn, skip)
-
-    def length(self) -> int | None:
-        # Without sharding a subclass's own len() counts, as it does in the user's plain loop.
-        return known_length(self)
-
-    def __len__(self) -> int:
-        return len(self._raw if self.how.alone else self.index_sampler)
-
-
 class MapPass(Pass):
     """A pass over a map-style data set; the batches' counts come from its index batches."""
 
@@ -124,6 +89,43 @@ class OnePass(MapPass):
             return None
         rows = (min(size, total - (self.done - 1) * size),)
         return Counts(rows, rows)
+
+
+class MapFeed:
+    """A map-style data set: each rank reads its own index batches."""
+
+    pass_type: type[MapPass] = MapPass
+
+    def __init__(self, raw: DataLoader[Any], index_sampler: ShardedBatchSampler) -> None:
+        self.rng = index_sampler.rng
+        self.index_sampler = index_sampler
+        self._raw = raw
+
+    @property
+    def how(self) -> BatchSplit:
+        return self.index_sampler.how
+
+    def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
+        index_sampler = self.index_sampler
+        index_sampler.skip, index_sampler.resume, before = skip, resume, index_sampler.drawn
+        index_sampler.rewind = loader.restarts_workers()
+        try:
+            with self.rng.draws.common():
+                batches = iter(read())
+            drawn = None if index_sampler.drawn is before else index_sampler.drawn
+            if drawn is not None and resume is not None:
+                drawn.prime()
+        finally:
+            self.rng.close()
+        kind = OnePass if self.how.alone else self.pass_type
+        return kind(loader, batches, index_sampler, drawn, skip)
+
+    def length(self) -> int | None:
+        # Without sharding a subclass's own len() counts, as it does in the user's plain loop.
+        return known_length(self)
+
+    def __len__(self) -> int:
+        return len(self._raw if self.how.alone else self.index_sampler)
 
 
 class StreamFeed:

@@ -188,13 +188,15 @@ class Draws:
         """Put the kind of stream in place that is to be drawn from now."""
         lasts = self._depth > 0 or self._for_good
         wanted: Kind = self._asked[-1][0] if self._asked else "own" if lasts else "common"
+        over = wanted == "common" and not lasts and ["own"] not in self._asked
         if wanted != self._in_place:
-            self._install(wanted)
-        if wanted == "common" and not lasts and ["own"] not in self._asked:
+            self._install(wanted, over)
+        if over:
             self._own = None  # the next own streams are new ones
 
-    def _install(self, kind: Kind) -> None:
-        before = self._capture(aside=True)
+    def _install(self, kind: Kind, over: bool = False) -> None:
+        """Put a kind of stream in place. ``over``: the own ones, which were there, do not go on later."""
+        before = {} if over else self._capture(aside=True)
         if kind == "own":
             self._common = before
             self._exchange_numpy()

@@ -9,7 +9,6 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from crosstrain.comm.placement import Placer
 from crosstrain.comm.protocol import Comm
-from crosstrain.data import unprepared_loops
 from crosstrain.data.active_loaders import ActiveLoaders
 from crosstrain.data.evaluation_loader import (
     BlockBatchSampler,
@@ -20,7 +19,7 @@ from crosstrain.data.evaluation_loader import (
     source_of,
 )
 from crosstrain.data.fingerprint import check_same_loader
-from crosstrain.data.loader import Prepared, PreparedLoader, Progress
+from crosstrain.data.loader import Prepared, Progress
 from crosstrain.data.loader_copies import class_with, copy_with
 from crosstrain.data.merge import merge
 from crosstrain.data.options import DataPlan
@@ -98,7 +97,6 @@ class EvaluationLoaders:
 
     def _make_divided(self, loader: DataLoader[Any]) -> None:
         check_same_loader(loader, self.comm, one_stream=False)
-        unprepared_loops.watch(PreparedLoader)
         self._number += 1
         plan = self._plan()
         self._divided.put(loader, plan, _divided(loader, self.comm, plan, self._active, self._number))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from torch.utils.data import DataLoader
 
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.random_streams import State
-from crosstrain.data.batch_sources import MapFeed
+from crosstrain.data.batch_sources import MapFeed, MapPass
 from crosstrain.data.loader import Pass, PreparedLoader, Read
 from crosstrain.data.samplers import ShardedBatchSampler, known_length
 from crosstrain.data.sharding import Batch, Counts
@@ -32,14 +34,24 @@ class BlockBatchSampler(ShardedBatchSampler):
 
     def steps(self, walk: Iterator[Batch]) -> Iterator[tuple[Batch | None, Counts | None]]:
         block, last = self.block, self.how.part == self.how.parts - 1
-        for number, batch in enumerate(walk):
-            # The last block takes what a sampler gives beyond its length, so that no batch is missed.
-            if number >= block.start and (last or number < block.stop):
-                yield batch, None
+        # The last block takes what a sampler gives beyond its length, so that no batch is missed.
+        for batch in islice(walk, block.start, None if last else block.stop):
+            yield batch, None
+        deque(walk, maxlen=0)
+
+
+class EvaluationPass(MapPass):
+    """A pass over an evaluation loader, in which no rows are counted."""
+
+    @property
+    def receive(self) -> Callable[[Any], Any] | None:
+        return self.place
 
 
 class EvaluationFeed(MapFeed):
     """The source of an evaluation loader's batches, which remembers whether the loops over it were complete."""
+
+    pass_type = EvaluationPass
 
     def __init__(self, raw: DataLoader[Any], index_sampler: ShardedBatchSampler) -> None:
         super().__init__(raw, index_sampler)

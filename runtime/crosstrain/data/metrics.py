@@ -119,6 +119,7 @@ def _note(found: list[Column], hand: BatchInHand) -> None:
     if any(column.array for column in found):
         checks.held(KIND)
     hand.warn_of_several(found)
+    hand.warn_of_another(found)
 
 
 def _gather_objects(data: Any, found: list[Column], hand: BatchInHand, comm: Comm, listed: bool) -> Any:

@@ -50,6 +50,7 @@ class OrderRng:
         self._comm = comm
         self._generators = generators
         self._streams = ("torch", "python", "numpy") if reach == "anything" else ("torch",)
+        self._shared = everywhere and reach != "nothing"  # a fixed order draws from no stream
         self._kept = tuple(name for name in rng_types if name != "generator")
         self._common = everywhere and comm.world > 1 and (reach != "nothing" or bool(self._kept))
         self._own: State = {}
@@ -72,7 +73,7 @@ class OrderRng:
         """Install the state in which the order is drawn, and return it for a later resume of this pass."""
         if self.start is not None:
             return self.start
-        if self._everywhere:
+        if self._shared:
             self._asked = self.draws.open_common()
         here = self.now()
         start = resume or here
@@ -115,7 +116,7 @@ class OrderRng:
         return self.draws.read_common(walk) if self._everywhere and len(self._streams) > 1 else walk
 
     def _drawn_from(self) -> AbstractContextManager[None]:
-        return self.draws.common() if self._everywhere else nullcontext()
+        return self.draws.common() if self._shared else nullcontext()
 
     def _install(self, state: State) -> None:
         self.set_generator_states(state["generators"])

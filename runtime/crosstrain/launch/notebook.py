@@ -192,9 +192,9 @@ class Rank:
         models = sys.modules.get("crosstrain.step.model")
         if models is not None:
             models.forget_all()
-        state = sys.modules.get("crosstrain.state")
-        if state is not None:
-            state.RUN.close()
+        run = sys.modules.get("crosstrain.run")
+        if run is not None:
+            run.RUN.close()
         # A forked process inherits the OpenMP runtime but not its threads, and waiting for them would hang.
         torch.set_num_threads(1)
 

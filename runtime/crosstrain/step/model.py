@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from crosstrain.comm.protocol import Comm
-from crosstrain.state import RUN
+from crosstrain.run import RUN
 from crosstrain.step import ddp_members
 from crosstrain.step.buckets import BUCKET_BYTES, CommHook
 from crosstrain.step.gradients import GradientSync

@@ -12,7 +12,7 @@ from torch import distributed
 
 from crosstrain.comm.protocol import Comm
 from crosstrain.data.draws import Draws
-from crosstrain.state import Run
+from crosstrain.run import Run
 from crosstrain.step.window import Gradients
 from crosstrain.utils.messages import say
 from crosstrain.utils.script_frames import is_users

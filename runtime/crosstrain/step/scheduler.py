@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from crosstrain.state import RUN
+from crosstrain.run import RUN
 from crosstrain.step.closed_form import advance
 from crosstrain.step.dynamic_subclass import adopt, original_class
 from crosstrain.step.replica_consistency import agreed_metric

@@ -7,7 +7,7 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from crosstrain.state import RUN
+from crosstrain.run import RUN
 from crosstrain.step import model as models
 from crosstrain.step.optimizer import gate_of
 from crosstrain.utils import checks

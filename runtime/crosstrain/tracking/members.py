@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from crosstrain.state import RUN
+from crosstrain.run import RUN
 from crosstrain.tracking.base import GeneralTracker
 from crosstrain.tracking.registry import LOGGER_TYPE_TO_CLASS
 from crosstrain.utils.dataclasses import ProjectConfiguration

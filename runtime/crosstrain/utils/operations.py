@@ -15,7 +15,7 @@ from crosstrain.comm import collectives, double_reduction
 from crosstrain.comm.frames import DistributedOperationException
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.types import HOST
-from crosstrain.state import RUN
+from crosstrain.run import RUN
 from crosstrain.utils import checks
 from crosstrain.utils.nested import (
     concatenate,

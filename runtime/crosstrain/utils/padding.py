@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from crosstrain.state import RUN
+from crosstrain.run import RUN
 from crosstrain.utils.nested import same_sequence
 
 IGNORED = -100  # the label that cross_entropy ignores by default

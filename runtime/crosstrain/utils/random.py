@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import torch
 
 from crosstrain.comm.random_streams import capture, check_streams, restore
-from crosstrain.state import RUN
+from crosstrain.run import RUN
 
 
 def set_seed(seed: int, device_specific: bool = False, deterministic: bool = False) -> None:

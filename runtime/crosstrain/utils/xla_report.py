@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from crosstrain.state import RUN
+from crosstrain.run import RUN
 
 if TYPE_CHECKING:
     from crosstrain.comm.xla.watch import XlaReport

@@ -137,20 +137,25 @@ class LoaderWatch:
         self._inside = False
 
     def install(self) -> None:
-        """Replace the iteration of torch's and of prepared loaders."""
+        """Replace the iteration of torch's and of prepared loaders.
+
+        What is dealt by whole batches is no loader in the original, whose batches are not recorded either.
+        """
+        from crosstrain.data.dealt import DealtLoader
         from crosstrain.data.loader import PreparedLoader
 
         for kind in (DataLoader, PreparedLoader, *_of_others()):
-            self._wrap(kind)
+            self._wrap(kind, DealtLoader)
 
-    def _wrap(self, kind: Any) -> None:
+    def _wrap(self, kind: Any, dealt: type[Any]) -> None:
         real: Callable[[Any], Iterator[Any]] = kind.__iter__
         prepared_kind = kind is not DataLoader
 
         @functools.wraps(real)
         def iterate(loader: Any) -> Iterator[Any]:
             # A prepared loader reads from an inner loader, whose batches the script does not see.
-            if self._inside or (hasattr(loader, "_crosstrain") and not prepared_kind):
+            inner = hasattr(loader, "_crosstrain") and not prepared_kind
+            if self._inside or inner or isinstance(loader, dealt):
                 return real(loader)
             self.opening = self.draws_order(loader)
             batches = PreparedPass(self, real, loader) if prepared_kind else real(loader)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from crosstrain.state import RUN
+from crosstrain.run import RUN
 from crosstrain.utils import checks
 from torch import Tensor
 from torch.optim import Optimizer

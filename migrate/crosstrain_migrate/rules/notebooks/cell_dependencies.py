@@ -122,6 +122,11 @@ class Statements:
         symbols = _symbols(*(tables[name] for name in used if name in tables))
         return frozenset(s.get_name() for s in symbols if s.is_declared_global() and s.is_assigned())
 
+    @cached_property
+    def _bound(self) -> set[str]:
+        """The variables of the notebook; `iter = 0` is one although Python has an `iter` too."""
+        return stored(self.running)
+
     def used_after(self, last: ast.stmt) -> dict[str, ast.stmt]:
         """The names that the statements after `last` read before they assign them, each with its first reader."""
         return self.read_by([s for s in self.running if s.lineno > last.lineno])
@@ -134,7 +139,7 @@ class Statements:
             known = frozenset(fresh)
             for name in sorted(_read_first([statement], fresh)):
                 for read in sorted({name} | (self.reach([ast.Expr(ast.Name(name, ast.Load()))]) - known)):
-                    if read not in _BUILTINS:
+                    if read not in _BUILTINS or read in self._bound:
                         found.setdefault(read, statement)
         return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,6 +24,7 @@ from .statement_forms import (
     first_of,
     guarded_by,
     is_construct,
+    is_merge,
     is_own,
     is_prepare,
     names_in,
@@ -53,7 +55,7 @@ class Kernel:
         self.before, self.now = before, now
         self.statements = [s for s in now.running if s not in bodies]
         self._origin = Lines(before.text, now.text)
-        inside = {self._origin(line) for s in bodies for line in range(s.lineno, end_of(s) + 1)}
+        inside = {self._origin(line) for s in bodies for line in _lines_of(s) - _inserted_lines(s)}
         self._originals = [s for s in before.running if s.lineno not in inside]
         self.prepared = {n for s in now.running if is_prepare(s) for n in stored([s])}
         self._changed = self._changed_definitions(bodies)
@@ -102,7 +104,7 @@ class Kernel:
                 self.gone.append(statement)
             elif not _is_moved(statement) and self._may_come_back(statement):
                 originals = self._guarded(statement, taken)
-                if not originals and (original := self._original(statement)) is not None:
+                if not originals and (original := self._original(statement, taken)) is not None:
                     originals = [original] if original not in taken else []
                 taken |= set(originals)
                 if originals and [ast.dump(o) for o in originals] != [ast.dump(statement)]:
@@ -199,9 +201,12 @@ class Kernel:
             found.append(original)
         return found
 
-    def _original(self, statement: ast.stmt) -> ast.stmt | None:
+    def _original(self, statement: ast.stmt, taken: Collection[ast.stmt] = ()) -> ast.stmt | None:
         """The original of a statement, if it binds the same names and needs nothing that has changed."""
-        cell = self.now.cell(statement)
+        cell, said = self.now.cell(statement), ast.dump(_with_plain_print(statement))
+        for original in self._originals:
+            if original not in taken and self.before.cell(original) == cell and ast.dump(original) == said:
+                return None if self._calls_changed(self.before, original) else original
         first, last = self._origin(statement.lineno), self._origin(end_of(statement))
         for original in self._originals:
             overlaps = original.lineno <= last and first <= end_of(original)
@@ -237,6 +242,30 @@ class Kernel:
 
     def _calls_changed(self, notebook: Statements, statement: ast.stmt) -> bool:
         return bool(notebook.reach([statement]) & self._changed)
+
+
+class _PlainPrint(ast.NodeTransformer):
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        if is_own(node, "print"):
+            return ast.Name("print", ast.Load())
+        self.generic_visit(node)
+        return node
+
+
+def _with_plain_print(statement: ast.stmt) -> ast.stmt:
+    """A copy of the statement with `print` for `accelerator.print`."""
+    copy: ast.stmt = _PlainPrint().visit(deepcopy(statement))
+    return copy
+
+
+def _lines_of(statement: ast.stmt) -> set[int]:
+    return set(range(statement.lineno, end_of(statement) + 1))
+
+
+def _inserted_lines(statement: ast.stmt) -> set[int]:
+    """The lines of statements within it that the original does not have: a prepare, a merge."""
+    inner = [n for n in ast.walk(statement) if isinstance(n, ast.Assign)]
+    return {line for s in inner if is_prepare(s) or is_merge(s) for line in _lines_of(s)}
 
 
 def _is_moved(statement: ast.stmt) -> bool:

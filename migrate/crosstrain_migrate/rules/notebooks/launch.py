@@ -31,6 +31,7 @@ from .statement_forms import (
     calls_one_of,
     is_construct,
     is_device,
+    is_evaluation,
     is_maker,
     is_own,
     is_prepare,
@@ -78,6 +79,8 @@ class _LaunchPlanner:
         self.before, self.after, self.runtime = before, after, runtime
         self.now = Statements(after, modules)
         self.roles = _roles_by_name(before, roles)
+        for name in (n for s in self.now.running if is_evaluation(s) for n in targets_of(s)):
+            self.roles.setdefault(name, set()).add("evaluation loader")
         constructors = [s for s in self.now.running if is_construct(s)]
         self.construct = constructors[0] if len(constructors) == 1 else None
         # The notebook's functions and classes, and those that it imports from local modules.
@@ -269,6 +272,8 @@ class _LaunchPlanner:
                 continue
             # Set by the training, and not by its own prepare alone.
             anew = any(name in stored([s]) for s in work.body if not is_prepare(s))
+            if is_loader(name, self.roles) and name in outer and not anew:
+                continue  # later cells iterate the author's own
             if roles and roles <= _STATEFUL and name in outer and not anew:
                 if name in reach:
                     (work.models if roles == {"module"} else work.states).append(name)

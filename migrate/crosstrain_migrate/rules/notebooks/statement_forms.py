@@ -25,9 +25,21 @@ def is_construct(statement: ast.stmt) -> bool:
 
 
 def is_prepare(statement: ast.stmt) -> TypeGuard[ast.Assign]:
-    """`model, loader = accelerator.prepare(model, loader)`."""
+    """`model, loader = accelerator.prepare(model, loader)`, or an evaluation's."""
     value = statement.value if isinstance(statement, ast.Assign) else None
-    return isinstance(value, ast.Call) and is_own(value.func, "prepare")
+    return isinstance(value, ast.Call) and (is_own(value.func, "prepare") or is_evaluation(statement))
+
+
+def is_evaluation(statement: ast.stmt) -> TypeGuard[ast.Assign]:
+    """`loader = accelerator.prepare_evaluation(loader)`."""
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    return isinstance(value, ast.Call) and is_own(value.func, "prepare_evaluation")
+
+
+def is_merge(statement: ast.stmt) -> TypeGuard[ast.Assign]:
+    """`total = accelerator.merge(loader, total)`."""
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    return isinstance(value, ast.Call) and is_own(value.func, "merge")
 
 
 def is_device(statement: ast.stmt) -> TypeGuard[ast.Assign]:

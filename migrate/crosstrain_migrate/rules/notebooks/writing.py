@@ -17,6 +17,8 @@ from .statement_forms import (
     base_of,
     end_of,
     first_of,
+    is_evaluation,
+    is_own,
     is_prepare,
     names_in,
     names_in_order,
@@ -297,7 +299,18 @@ class FunctionWriter:
         together = {s for n, s in ready.items() if n in objects and n in self.reach}
         plain = [(n, s) for n, s in ready.items() if s in own and _is_plain_prepare(s)]
         names = [n for n, s in plain if base_of(n) in self.reach or (n in objects and s in together)]
-        return names, [s for s in dict.fromkeys(ready.values()) if s in own and not _is_plain_prepare(s)]
+        names = [n for n in names if not self._is_prepared_in_place(n)]
+        here = {ast.dump(s) for s in self.work.body if is_prepare(s)}
+        others = [s for s in dict.fromkeys(ready.values()) if s in own and not _is_plain_prepare(s)]
+        return names, [s for s in others if ast.dump(s) not in here]
+
+    def _is_prepared_in_place(self, name: str) -> bool:
+        """Whether the body has a variable in nothing but `for batch in accelerator.prepare(loader):`."""
+        nodes = [n for s in self.work.body for n in ast.walk(s)]
+        calls = [n for n in nodes if isinstance(n, ast.Call) and is_own(n.func, "prepare")]
+        given = {id(a) for call in calls if len(call.args) == 1 for a in call.args}
+        uses = [n for n in nodes if isinstance(n, ast.Name) and n.id == name]
+        return bool(uses) and all(id(use) in given for use in uses)
 
     def _opening(self) -> ast.Assign | None:
         """The prepare that the body begins with, if one statement can do both it and ours."""
@@ -403,6 +416,8 @@ def is_loader(name: str, roles: dict[str, set[str]]) -> bool:
 def _is_plain_prepare(statement: ast.stmt) -> bool:
     """Whether it is `a, b = accelerator.prepare(a, b)`, with the same names on both sides."""
     if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+        return False
+    if is_evaluation(statement):
         return False
     given = [ast.unparse(n) for n in statement.value.args if isinstance(n, ast.Name | ast.Subscript)]
     plain = len(given) == len(statement.value.args) and not statement.value.keywords

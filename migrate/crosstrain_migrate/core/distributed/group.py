@@ -1,0 +1,161 @@
+"""CT303 by use: where the group of a script that distributes itself comes to life.
+
+The author's `init_process_group` makes it, and the Accelerator before that. Nothing is started, and no variable of the
+launcher is set, where a file is only imported. A script without a branch of its own for plain python is a group of one there.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from crosstrain_migrate.core.placing.accelerator import Accelerators, Choice
+from crosstrain_migrate.core.placing.ranks import without_launcher
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script, is_function_frame
+from crosstrain_migrate.syntax.nodes import place_of, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .wrappers import is_wrapper
+
+RULE = "CT303"
+REASON = "the launcher's processes, or plain python's one, are the group"
+_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+_CHOOSES_DEVICE = re.compile(r"init_process_group|cuda\.set_device|torch\.device\(|\.cuda\(")
+
+
+def has_branch_without_group(script: Script) -> bool:
+    """Whether the author's script trains without a group where nothing has launched it, with nothing wrapped."""
+    wrappers = [call for call in script.calls if is_wrapper(script, call)]
+    if not all(any(isinstance(one, ast.If | ast.IfExp) for one in script.around(call)) for call in wrappers):
+        return False
+    return without_launcher(script) or any(_asks_launcher(node) for node in script.table.parents)
+
+
+def plan_start(plan: Plan, accelerators: Accelerators) -> None:
+    """The group is there before the script's own code asks for it, or writes an address of its own."""
+    script = plan.script
+    addresses = [one for one in script.table.each(ast.Subscript) if _is_address(script, one)]
+    written_first = [one for one in addresses if isinstance(script.frame(one), ast.Module)]
+    has_branch = has_branch_without_group(script)
+    if has_branch and not written_first and not (addresses and accelerators.choice is not None):
+        return
+    options = [] if has_branch else ["group_of_one=True"]
+    reads = [] if has_branch else [n for n in script.table.parents if _reads(script, n)]
+    if reads:
+        options.append("environment=True")
+    code = f"PartialState({', '.join(options)})"
+    home = accelerators.home
+    at_import = [one for one in reads if isinstance(script.frame(one), ast.Module)]
+    if written_first or at_import or isinstance(home, ast.Module):
+        place = _last_import(script)
+        plan.imports(place, "PartialState")
+        plan.after(place, RULE, REASON, code)
+        return
+    places = {_before_reads(script, home, accelerators.statement(home), reads)}
+    for read in reads:
+        frame = script.frame(read)
+        if is_function_frame(frame) and not _is_called_below(script, frame, home):
+            places.add(script.first_statement(frame))
+    for statement in sorted(places, key=place_of):
+        plan.imports(statement, "PartialState")
+        plan.before(statement, RULE, REASON, code)
+
+
+def late_start(script: Script, frames: list[Frame]) -> Choice | None:
+    """Where the accelerator is made in a script that trains without a group, too: where its author makes the group, behind
+    what says which GPUs there are."""
+    if not has_branch_without_group(script):
+        return None
+    for frame in frames:
+        for node in script.within(frame):
+            if isinstance(node, ast.Call) and script.dotted(node.func).endswith("init_process_group"):
+                chosen = [s for s in _block(script, frame, node) if _CHOOSES_DEVICE.search(ast.unparse(s))]
+                return Choice("", frame, chosen[0])
+    return None
+
+
+def _block(script: Script, frame: Frame, node: ast.AST) -> list[ast.stmt]:
+    """The statements of a frame, or of its `__main__` guard, that a node stands in one of."""
+    statement = script.statement(node)
+    suite = script.suite_of(statement)
+    while statement not in frame.body:
+        above = script.parent(statement)
+        assert isinstance(above, ast.stmt)
+        if isinstance(frame, ast.Module) and above in frame.body and "__name__" in ast.unparse(above)[:20]:
+            break
+        statement = above
+        suite = script.suite_of(statement)
+    return suite
+
+
+def _before_reads(script: Script, home: Frame, statement: ast.stmt, reads: list[ast.AST]) -> ast.stmt:
+    """The first statement of a function that comes to a read, by calls too, where that is above `statement`; else that one."""
+    for one in home.body:
+        if place_of(one) >= place_of(statement):
+            break
+        called = [
+            f for n in walk(one) if isinstance(n, ast.Call) for f in script.functions(script.last(n.func))
+        ]
+        within = [read for read in reads if script.frame(read) is home and script.table.is_inside(read, one)]
+        if within or any(_is_called_below(script, script.frame(read), f) for f in called for read in reads):
+            return one
+    return statement
+
+
+def _is_called_below(script: Script, frame: Frame, home: Frame) -> bool:
+    """Whether a function runs within another, or is it."""
+    work, seen = [frame], {frame}
+    while work:
+        one = work.pop()
+        if one is home:
+            return True
+        callers = script.callers(one) if is_function_frame(one) else []
+        for caller in (script.frame(call) for call in callers):
+            if caller not in seen:
+                seen.add(caller)
+                work.append(caller)
+    return False
+
+
+def _last_import(script: Script) -> ast.stmt:
+    """The last of the imports at the head of the script's own file."""
+    body = script.entry.body
+    found = body[0]
+    for statement in body:
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            found = statement
+        elif isinstance(statement, (*FUNCTIONS, ast.ClassDef, ast.If, ast.For)):
+            break
+    return found
+
+
+def _is_address(script: Script, node: ast.Subscript) -> bool:
+    """`os.environ["MASTER_PORT"] = ...`, from which the processes would not find each other."""
+    names = [n.value for n in walk(node.slice) if isinstance(n, ast.Constant)]
+    is_written = isinstance(node.ctx, ast.Store) and written(node.value).endswith("environ")
+    return is_written and names[:1] in (["MASTER_ADDR"], ["MASTER_PORT"]) and script.is_reached(node)
+
+
+def _reads(script: Script, node: ast.AST) -> bool:
+    """Whether reached code reads, or asks for, a variable that launchers set."""
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        given: ast.AST = node.slice
+        is_read = written(node.value).endswith("environ")
+        found = is_read and isinstance(given, ast.Constant) and given.value in _VARIABLES
+    else:
+        found = _asks_launcher(node)
+    return found and script.is_reached(node)
+
+
+def _asks_launcher(node: ast.AST) -> bool:
+    """`os.environ.get("RANK", -1)`, `os.getenv("RANK")`, `"RANK" in os.environ`"""
+    if isinstance(node, ast.Call) and node.args:
+        given = node.args[0]
+        is_asked = written(node.func).endswith(("environ.get", "getenv"))
+    elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
+        given = node.left
+        is_asked = written(node.comparators[0]).endswith("environ")
+    else:
+        return False
+    return is_asked and isinstance(given, ast.Constant) and given.value in _VARIABLES

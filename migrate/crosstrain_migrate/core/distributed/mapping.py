@@ -1,0 +1,216 @@
+"""CT302 to CT309 by use: a script that distributes itself is mapped where it stands (CONVERT.md, "one way").
+
+Its group, wrapper and processes become the runtime's. Samplers, rank tests, collectives, branches, the author's scaler and
+evaluations stay: their meaning on N processes is the script's own.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from crosstrain_migrate.core.placing.accelerator import Accelerators
+from crosstrain_migrate.core.placing.ranks import Ranks
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.data import Data
+from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import last_name, written
+
+from .group import RULE as GROUP
+from .group import plan_start
+from .wrappers import WRAPPER, has_wrapper, is_wrapper, plan_wrapper
+
+SAMPLER, SPAWN = "CT304", "CT305"
+DEVICE = "CT105"
+_COLLECTIVE = re.compile(
+    r"distributed(\.nn)?(\.functional)?\.(all_reduce|all_gather|reduce_scatter|broadcast)\w*$"
+)
+_SAMPLERS = re.compile(r"Distributed\w*Sampler$|^RASampler$")
+_GROUP_NUMBERS = ("get_world_size", "get_rank")
+
+Ordinals = set[
+    tuple[Frame | None, str]
+]  # what numbers a device: attributes, and variables in the frames where they do
+
+
+def distributes_itself(script: Script) -> bool:
+    return any(script.dotted(call.func).endswith("init_process_group") for call in script.calls)
+
+
+def is_shared_out(script: Script, data: Data) -> bool:
+    """Whether the script deals a loader's rows to its processes by a sampler, which `prepare` adopts. A loader without
+    one means the same on every process, or rows that the script has dealt by itself: it stays as it is."""
+    if not any(_SAMPLERS.search(script.last(call.func)) for call in script.calls):
+        return False
+    if not isinstance(data.node, ast.Name | ast.Attribute):
+        return False
+    frame, text = data.frame, written(data.node)
+    is_given = is_function_frame(frame) and text in script.parameters(frame)
+    return not (is_given and len(script.callers(frame)) > 1)  # type: ignore[arg-type]
+
+
+def shards_layers(script: Script) -> ast.Call | None:
+    """A collective of a layer's own, in a script without a wrapper: the processes share one model."""
+    if has_wrapper(script):
+        return None
+    for call in script.calls:
+        frame = script.frame(call)
+        if not _COLLECTIVE.search(script.dotted(call.func)) or not is_function_frame(frame):
+            continue
+        if frame.name in ("forward", "backward") and script.class_of(frame) is not None:
+            return call
+    return None
+
+
+class Mapping:
+    """Plans what becomes of a script's own distribution."""
+
+    def __init__(self, plan: Plan, accelerators: Accelerators) -> None:
+        self.plan = plan
+        self.script: Script = plan.script
+        self.accelerators = accelerators
+        self.ordinals = self._ordinals()
+
+    def run(self) -> None:
+        plan_start(self.plan, self.accelerators)
+        self._numbered_devices()
+        Ranks(self.plan).run()
+        for call in self.script.calls:
+            if any(self.plan.is_replaced(one) for one in self.script.around(call)):
+                continue
+            name = self.script.dotted(call.func)
+            if name.endswith("init_process_group"):
+                self._group(call)
+            elif is_wrapper(self.script, call):
+                plan_wrapper(self.plan, self.accelerators, call)
+            elif name.endswith("convert_sync_batchnorm") and call.args:
+                self._synchronised(call)
+            elif name.endswith("multiprocessing.spawn") and call.args:
+                self._spawn(call)
+            elif name.endswith("DistributedSampler"):
+                self._sampler(call)
+
+    def _ordinals(self) -> Ordinals:
+        """What names a device by its number, in `device_ids` and in `set_device`: attributes, and the variables of a
+        function with those that it gives them to."""
+        found: Ordinals = set()
+        for call in self.script.calls:
+            for node in self._numbers_in(call):
+                frame = self.script.frame(node)
+                if isinstance(node, ast.Attribute):
+                    found.add((None, written(node)))
+                elif isinstance(node, ast.Name) and not self._is_device(frame, node.id):
+                    found |= {(one, node.id) for one in self._given(frame, node.id)}
+        return found
+
+    def _numbers_in(self, call: ast.Call) -> list[ast.expr]:
+        name = self.script.dotted(call.func)
+        if name == "torch.cuda.set_device":
+            return call.args[:1]
+        lists = (
+            [k.value for k in call.keywords if k.arg == "device_ids"] if is_wrapper(self.script, call) else []
+        )
+        return [one for given in lists if isinstance(given, ast.List) for one in given.elts]
+
+    def _is_device(self, frame: Frame, text: str) -> bool:
+        """Whether a variable is a device, or its name, so that it is right once its value is the accelerator's."""
+        if any(
+            isinstance(self.script.parent(read), ast.Attribute) for read in self.script.reads(frame, text)
+        ):
+            return True  # device.type
+        values = self.script.values(frame, text)
+        return any("device(" in ast.unparse(v) or "cuda:" in ast.unparse(v) for v in values)
+
+    def _given(self, frame: Frame, text: str) -> set[Frame]:
+        """A frame, and the functions that it gives the variable to under its name."""
+        found, work = {frame}, [frame]
+        while work:
+            one = work.pop()
+            for call in self.script.calls_in(one):
+                for function in self.script.functions(self.script.last(call.func)):
+                    if function in found or text not in self.script.parameters(function):
+                        continue
+                    given = self.script.argument_for(call, function, text)
+                    if given is not None and written(given) == text:
+                        found.add(function)
+                        work.append(function)
+        return found
+
+    def _numbered_devices(self) -> None:
+        """`device = rank % torch.cuda.device_count()`: the variable becomes the device itself."""
+        for frame, text in sorted(self.ordinals, key=lambda pair: pair[1]):
+            if frame is None or "device" not in text:
+                continue
+            values = self.script.values(frame, text)
+            if len(values) == 1 and len(self.script.stores(frame, text)) == 1:
+                at_hand = self.accelerators.at_hand(values[0])
+                source = self.accelerators.name if at_hand else self._state(values[0])
+                self.plan.replace(
+                    values[0], DEVICE, "each process has a device of its own", f"{source}.device"
+                )
+                self.ordinals = self.ordinals - {(frame, text)}
+
+    def _state(self, node: ast.AST) -> str:
+        return self.plan.state(node)
+
+    def _synchronised(self, call: ast.Call) -> None:
+        """SyncBatchNorm needs a GPU."""
+        statement = self.script.statement(call)
+        model = written(call.args[0])
+        reason = "batch statistics are shared on GPUs only"
+        is_own = isinstance(statement, ast.Assign) and statement.value is call
+        if is_own and [written(target) for target in statement.targets] == [model]:  # type: ignore[attr-defined]
+            test = "torch.cuda.is_available()"
+            guard = e.Guard(statement, WRAPPER, reason, transaction="statistics", last=statement, test=test)
+            self.plan.add(guard)
+        else:
+            template = f"({{it}} if torch.cuda.is_available() else {model})"
+            self.plan.replace(call, WRAPPER, reason, template, "statistics", it=call)
+
+    def _group(self, call: ast.Call) -> None:
+        self.plan.imports(call, "PartialState")
+        self.plan.replace(
+            call, GROUP, "the group of the launcher's processes", "PartialState(group_of_one=True)"
+        )
+
+    def _spawn(self, call: ast.Call) -> None:
+        """`mp.spawn(worker, args=(...))`: the launcher starts the processes, each calls the worker."""
+        given = next(
+            (k.value for k in call.keywords if k.arg == "args"), call.args[1] if len(call.args) > 1 else None
+        )
+        rank = f"{self._state(call)}.local_process_index"
+        holes = {"worker": call.args[0]}
+        if isinstance(given, ast.Tuple) and not any(isinstance(one, ast.Starred) for one in given.elts):
+            more = "".join(f", {{a{n}}}" for n in range(len(given.elts)))
+            holes |= {f"a{n}": one for n, one in enumerate(given.elts)}
+            self.plan.replace(
+                call, SPAWN, "the launcher starts the processes", f"{{worker}}({rank}{more})", **holes
+            )
+        elif given is not None:
+            self.plan.replace(
+                call,
+                SPAWN,
+                "the launcher starts the processes",
+                f"{{worker}}({rank}, *{{given}})",
+                given=given,
+                **holes,
+            )
+        else:
+            self.plan.replace(
+                call, SPAWN, "the launcher starts the processes", f"{{worker}}({rank})", **holes
+            )
+
+    def _sampler(self, call: ast.Call) -> None:
+        """The group's own numbers are what it takes anyway; those of a command line may say something else."""
+        for keyword in call.keywords:
+            if keyword.arg in ("num_replicas", "rank") and not self._is_group_number(keyword.value):
+                reason = "the sampler asks the group for its numbers"
+                self.plan.add(e.RemoveArgument(call, SAMPLER, reason, argument=keyword.value))
+
+    def _is_group_number(self, node: ast.expr) -> bool:
+        """`dist.get_rank()`, a function that ends in this, or a variable that is bound to such a call alone."""
+        if isinstance(node, ast.Name):
+            values = self.script.values(self.script.frame(node), node.id)
+            return bool(values) and all(isinstance(v, ast.Call) and self._is_group_number(v) for v in values)
+        return isinstance(node, ast.Call) and last_name(node.func) in _GROUP_NUMBERS

@@ -1,0 +1,256 @@
+"""CT301 and CT302 by use: DataParallel and DistributedDataParallel go where they are applied, since `prepare` averages.
+
+A wrapper puts `module.` before the names in a model's state. Where these names may be read or written (in files that the
+author's other scripts read, in a library) the wrapper stays, and is prepared as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from crosstrain_migrate.core.placing.accelerator import Accelerators
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, pairs
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import Function, all_arguments, last_name, written
+
+WRAPPER, PARALLEL = "CT302", "CT301"
+_WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")
+_PARALLEL = re.compile(r"(^|\.)(DataParallel|DataParallelCriterion)$")
+_PARALLEL_CALLS = ("torch.nn.parallel.data_parallel", "torch.nn.parallel.replicate")
+_KEEPS_NAMES = "the wrapper stays: the names that it gives to weights, with `module.`, are used"
+_OPTIONS_OF_DEVICES = ("device_ids", "output_device")
+
+_NAMES = {
+    "state_dict",
+    "load_state_dict",
+    "children",
+    "get_submodule",
+    "get_parameter",
+    "get_buffer",
+    "_modules",
+}
+_NAMES |= {"named_parameters", "named_modules", "named_buffers", "named_children"}
+_RETURNS_IT = {"to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16", "requires_grad_"}
+_LOOKS_ONLY = {"isinstance", "hasattr", "getattr", "type", "id", "print", "len", "callable", "unwrap_model"}
+_LOOKING = (ast.Expr, ast.Compare, ast.UnaryOp, ast.If, ast.IfExp, ast.While, ast.Assert, ast.FormattedValue)
+_PASSES_ON = {"torch.compile", "copy.deepcopy", "copy.copy"}
+
+
+def is_wrapper(script: Script, call: ast.Call) -> bool:
+    return _WRAPPERS.search(script.dotted(call.func)) is not None
+
+
+def is_parallel(script: Script, call: ast.Call) -> bool:
+    return is_wrapper(script, call) or _PARALLEL.search(script.dotted(call.func)) is not None
+
+
+def has_wrapper(script: Script) -> bool:
+    """Whether a DistributedDataParallel averages the gradients; without one the script does it by itself."""
+    return any(is_wrapper(script, call) for call in script.calls)
+
+
+def plan_wrapper(plan: Plan, accelerators: Accelerators, call: ast.Call) -> None:
+    """Plans what becomes of a DistributedDataParallel."""
+    if accelerators.at_hand(call):
+        accelerator = accelerators.name
+    else:
+        plan.imports(call, "Accelerator")
+        accelerator = "Accelerator()"
+    _prepare(plan, call, WRAPPER, "the accelerator averages the gradients", accelerator)
+
+
+def plan_data_parallel(plan: Plan, accelerators: Accelerators) -> None:
+    """Plans what becomes of each DataParallel: each process has one device."""
+    script = plan.script
+    for call in script.calls:
+        if script.dotted(call.func) in _PARALLEL_CALLS:
+            _call_once(plan, call)
+        if not _PARALLEL.search(script.dotted(call.func)) or not call.args:
+            continue
+        accelerator = accelerators.may_be_at(call)
+        if accelerator is None or any(isinstance(one, ast.Starred) for one in call.args):
+            reason = "DataParallel stays here, and would take all GPUs in every process"
+            plan.note(PARALLEL, call, reason, "take it out, or give each process one GPU by `--gpu-ids`")
+        else:
+            _prepare(plan, call, PARALLEL, "each process has a device of its own", accelerator)
+
+
+def _call_once(plan: Plan, call: ast.Call) -> None:
+    """`data_parallel(model, x)` becomes `model(x)`; what replicates the model by itself is said."""
+    if last_name(call.func) == "data_parallel" and len(call.args) >= 2 and _is_plain_call(call):
+        inputs = call.args[1].elts if isinstance(call.args[1], ast.Tuple) else [call.args[1]]
+        holes = {f"a{n}": one for n, one in enumerate(inputs)}
+        given = ", ".join(f"{{{name}}}" for name in holes)
+        reason = "each process has a device of its own"
+        plan.replace(call, PARALLEL, reason, f"{{it}}({given})", it=call.args[0], **holes)
+        return
+    plan.note(PARALLEL, call, "every process copies the model to all GPUs here", "call the model itself")
+
+
+def _is_plain_call(call: ast.Call) -> bool:
+    """Whether a model is given, with inputs, and nothing but devices besides."""
+    others = {keyword.arg for keyword in call.keywords} - {*_OPTIONS_OF_DEVICES, "dim"}
+    inputs = call.args[1].elts if isinstance(call.args[1], ast.Tuple) else []
+    is_written = not any(isinstance(one, ast.Starred) for one in (*call.args, *inputs))
+    return (
+        is_written
+        and not others
+        and len(call.args) <= 5
+        and isinstance(call.args[0], ast.Name | ast.Attribute)
+    )
+
+
+def _prepare(plan: Plan, call: ast.Call, rule: str, reason: str, accelerator: str) -> None:
+    """Plans to prepare the model of a wrapper, or the wrapper where its names are used."""
+    model = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "module"), None)
+    if model is None:
+        return
+    template = f"{accelerator}.prepare({{it}})"
+    used = NamesUsed(plan.script).behind(call)
+    if used is None:
+        plan.replace(call, rule, reason, template, it=model)
+        return
+    plan.replace(call, rule, reason, template, it=call)
+    of_devices = [*call.args[1:], *(k.value for k in call.keywords if k.arg in _OPTIONS_OF_DEVICES)]
+    for argument in of_devices:
+        plan.add(e.RemoveArgument(call, rule, reason, argument=argument))
+    plan.note(rule, call, f"{_KEEPS_NAMES} in line {used.lineno}", "nothing needs to be done")
+
+
+class NamesUsed:
+    """Looks for a place where the names in a wrapped model's state may be seen. In doubt they are."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self._followed: set[tuple[Frame | None, str]] = set()
+
+    def behind(self, call: ast.Call) -> ast.expr | None:
+        """The first such place behind the call that wraps a model."""
+        return self._of_value(call)
+
+    def _of_value(self, node: ast.expr) -> ast.expr | None:
+        """Where an expression goes whose value is the wrapped model."""
+        parent = self.script.parent(node)
+        if isinstance(parent, ast.keyword):
+            parent = self.script.parent(parent)
+        if isinstance(parent, ast.Attribute):
+            return self._of_member(parent)
+        if isinstance(parent, ast.Call):
+            return None if parent.func is node else self._of_argument(parent, node)
+        if isinstance(parent, ast.IfExp) and node is not parent.test:
+            other = parent.orelse if node is parent.body else parent.body
+            unwraps = isinstance(other, ast.Attribute) and other.attr == "module"
+            return None if unwraps else self._of_value(parent)
+        if isinstance(parent, ast.NamedExpr | ast.BoolOp):
+            return self._of_value(parent)
+        if isinstance(parent, ast.Assign | ast.AnnAssign):
+            return self._of_binding(parent, node)
+        return None if isinstance(parent, _LOOKING) else node
+
+    def _of_member(self, member: ast.Attribute) -> ast.expr | None:
+        if member.attr in _NAMES:
+            return member
+        call = self.script.parent(member)
+        if member.attr in _RETURNS_IT and isinstance(call, ast.Call) and call.func is member:
+            return self._of_value(call)
+        return None
+
+    def _of_argument(self, call: ast.Call, node: ast.expr) -> ast.expr | None:
+        """Where a function of the project that is given the model uses it; what a library does is not known."""
+        if self.script.last(call.func) in _LOOKS_ONLY:
+            return None
+        if self.script.dotted(call.func) in _PASSES_ON or is_parallel(self.script, call):
+            return self._of_value(call)
+        functions = self._called(call)
+        for function in functions:
+            names = [one.arg for one in all_arguments(function)]
+            given = [one for one in names if self.script.argument_for(call, function, one) is node]
+            used = self._of_text(function, given[0]) if given else node
+            if used is not None:
+                return used
+        return None if functions else call
+
+    def _called(self, call: ast.Call) -> list[Function]:
+        """The functions of the project that a call calls, if it is clear which."""
+        script, name = self.script, self.script.last(call.func)
+        if isinstance(call.func, ast.Name):
+            inits = [m for cls in script.classes(name) for m in script.methods(cls) if m.name == "__init__"]
+            return inits or [one for one in script.functions(name) if script.class_of(one) is None]
+        if not isinstance(call.func, ast.Attribute):
+            return []
+        of = call.func.value
+        if written(of) == "self":
+            return [one for one in script.functions(name) if script.class_of(one) is not None]
+        if script.is_imported(of):
+            return [one for one in script.functions(name) if script.class_of(one) is None]
+        made = [script.class_made(value) for value in script.values(script.frame(call), written(of))]
+        return [one for one in script.functions(name) if script.class_of(one) in made]
+
+    def _of_binding(self, statement: ast.Assign | ast.AnnAssign, node: ast.expr) -> ast.expr | None:
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        for target in targets:
+            assert statement.value is not None
+            for bound, value in pairs(target, statement.value):
+                if value is not node:
+                    continue
+                frame = self.script.frame(statement)
+                if not isinstance(bound, ast.Name | ast.Attribute) or self._is_part(frame, bound):
+                    return node
+                used = self._of_text(frame, written(bound), after=statement)
+                if used is not None:
+                    return used
+        return None
+
+    def _is_part(self, frame: Frame, bound: ast.expr) -> bool:
+        """Whether the wrapped model may become a part of another one, whose state has its names."""
+        if not isinstance(bound, ast.Attribute):
+            return False
+        cls = self.script.class_of(frame)
+        return written(bound.value) != "self" or cls is None or bool(cls.bases)
+
+    def _of_text(self, frame: Frame, text: str, after: ast.stmt | None = None) -> ast.expr | None:
+        """The uses of a variable, or an attribute, that holds the model; those of its own frame behind `after`."""
+        attribute = text.rpartition(".")[2] if "." in text else ""
+        key = (None, f".{attribute}") if attribute else (frame, text)
+        if key in self._followed:
+            return None
+        self._followed.add(key)
+        for read in self._reads_of_attribute(attribute) if attribute else self._reads(frame, text):
+            is_above = after is not None and self._runs_above(read, after)
+            used = None if is_above else self._of_value(read)
+            if used is not None:
+                return used
+        return None
+
+    def _runs_above(self, read: ast.expr, statement: ast.stmt) -> bool:
+        """Whether a node, or every call of the function that it stands in, is above the end of a statement of a frame."""
+        frame, home = self.script.frame(read), self.script.frame(statement)
+        if frame is home:
+            return _ends_before(read, statement)
+        calls = self.script.callers(frame) if is_function_frame(frame) else []
+        return bool(calls) and all(self.script.frame(c) is home and _ends_before(c, statement) for c in calls)
+
+    def _reads(self, frame: Frame, name: str) -> list[ast.expr]:
+        """Where the variable that a frame sees by a name is read, there and in other functions."""
+        scopes = self.script.table.scopes
+        owner = scopes[frame].resolve(name)
+        frames = [one for one in self.script.frames if scopes[one].resolve(name) is owner]
+        return [read for one in frames for read in self.script.reads(one, name)]
+
+    def _reads_of_attribute(self, attribute: str) -> list[ast.expr]:
+        return [
+            node
+            for frame in self.script.frames
+            for node in self.script.within(frame)
+            if isinstance(node, ast.Attribute)
+            and node.attr == attribute
+            and isinstance(node.ctx, ast.Load)
+            and self.script.is_reached(node)
+        ]
+
+
+def _ends_before(node: ast.expr, statement: ast.stmt) -> bool:
+    """Whether a node begins above the end of a statement."""
+    return (node.lineno, node.col_offset) < (statement.end_lineno or 0, statement.end_col_offset or 0)

@@ -1,0 +1,440 @@
+"""What an evaluation's loop leaves behind: what it adds up, joins, and merely leaves (CONVERT.md, "Numbers").
+
+An evaluation is dealt to the processes by whole batches, and what its body accumulates is merged behind the loop. That is
+right where everything that the body changes is an accumulator that starts at zero or empty for this very pass, is bound
+before it is read, or is a clock. Anything else raises `Unsure`, with the reason, and the evaluation stays whole.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from crosstrain_migrate.core.reading.script import (
+    LOOPS,
+    Frame,
+    Script,
+    is_statement_call,
+    names_in,
+    pairs,
+    root_of,
+)
+from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, last_name, place_of, written
+from crosstrain_migrate.syntax.walks import walk
+
+# Calls that stand alone and keep nothing that is read behind the loop.
+QUIET_ROOTS = re.compile(
+    r"^(print|plt|ax\w*|fig\w*|logging|log\w*|\w*bar|\w*tqdm|t|time|gc|torch\.cuda|\w*writer|wandb|sys|os|cv2|accelerator)\b"
+)
+QUIET_METHODS = re.compile(
+    r"\.(print|eval|train|set_\w+|close|cpu|flush|refresh|imshow|display|synchronize|zero_grad|savefig|save|show|debug|info|write)$"
+)
+DRAWS = re.compile(
+    r"\b(random|np\.random|numpy\.random)\.\w+\(|torch\.(rand|randn|randint|randperm|multinomial|bernoulli|normal)\w*\("
+    r"|\.(random_|normal_|uniform_)\("
+)
+JOINS = {
+    *("torch.cat", "torch.concat", "torch.vstack", "torch.hstack", "numpy.append", "numpy.concatenate"),
+    *("numpy.vstack", "numpy.hstack", "np.append", "np.concatenate", "np.vstack", "np.hstack"),
+}
+METERS = ("update", "add", "add_batch", "process")
+_EMPTY = re.compile(r"0|0\.0*|\.0|-?0j|\[\]|\{\}|\(\)|None|''|list\(\)|dict\(\)|int\(\)|float\(\)")
+_EMPTY_CALL = re.compile(
+    r"(torch|np|numpy)\.(zeros|zeros_like|empty\(0|array\(\[\]|tensor\(\[\]|tensor\(0|Tensor\(\))"
+    r"|(collections\.)?(defaultdict|Counter|OrderedDict)\("
+)
+CLOCK = re.compile(r"\btime\w*(\.\w+)?\(\)")
+_SAME_VALUE = ("to", "cuda", "float", "double", "long", "int", "cpu", "reshape", "type", "astype")
+
+
+class Unsure(Exception):
+    """The evaluation may not be what it seems to be. The text says why."""
+
+
+class Change(Enum):
+    """How a statement of a loop's body changes a variable."""
+
+    SUM = auto()  # x += ...
+    LIST = auto()  # x.append(...)
+    JOIN = auto()  # x = torch.cat([x, ...])
+    METER = auto()  # x.update(...)
+    SET = auto()  # x = ...
+    CARRIED = auto()  # x = f(x)
+    OTHER = auto()
+
+
+@dataclass
+class Left:
+    """Variables, and attributes, by how `merge` is to treat them; themselves: metrics add up over processes by themselves."""
+
+    sums: list[str] = field(default_factory=list)
+    joins: list[str] = field(default_factory=list)
+    lasts: list[str] = field(default_factory=list)
+    themselves: bool = False
+
+
+@dataclass
+class Pass:
+    """A loop over an evaluation's batches. phase: the text of the author's own test for training in it, or empty."""
+
+    script: Script
+    frame: Frame
+    loop: ast.For
+    phase: str = ""
+
+    def left(self) -> Left:
+        """Raises Unsure."""
+        self._check_ways_out()
+        changes = self.changes()
+        self._calls_that_keep(changes)
+        found = Left(themselves=self._has_metric())
+        targets = names_in(self.loop.target)
+        for text, made in changes.items():
+            if not self._is_clock(made):
+                self._sort(text, made, targets, found)
+        found.lasts += [t for t in sorted(targets) if t not in changes and self.read_behind(t)]
+        return found
+
+    # -- the body ----------------------------------------------------------------------------------------------
+
+    def _body(self) -> list[ast.AST]:
+        nodes = [node for statement in self.loop.body for node in walk(statement)]
+        return [node for node in nodes if not self._only_trains(node)] if self.phase else nodes
+
+    def _only_trains(self, node: ast.AST) -> bool:
+        """Whether a node stands under the author's test for training."""
+        below = node
+        for one in self.script.around(node):
+            if one is self.loop:
+                return False
+            if isinstance(one, ast.If) and ast.unparse(one.test) == self.phase:
+                return below not in one.orelse
+            below = one
+        return False
+
+    def _check_ways_out(self) -> None:
+        for node in self._body():
+            if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom):
+                raise Unsure("it returns or yields inside")
+            if isinstance(node, ast.Break) and self._loop_of(node) is self.loop:
+                raise Unsure("it breaks off")
+            if isinstance(node, ast.Call) and DRAWS.search(ast.unparse(node)):
+                raise Unsure("it draws random numbers")
+
+    def _loop_of(self, node: ast.AST) -> ast.AST | None:
+        return next((one for one in self.script.around(node) if isinstance(one, LOOPS)), None)
+
+    def changes(self) -> dict[str, list[tuple[Change, ast.AST]]]:
+        """How the body changes what, by the text of the variable or the attribute."""
+        found: dict[str, list[tuple[Change, ast.AST]]] = defaultdict(list)
+        for node in self._body():
+            if isinstance(node, ast.AugAssign):
+                kind = Change.SUM if isinstance(node.op, ast.Add) else Change.OTHER
+                found[written(_changed(node.target))].append((kind, node))
+            elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    for part, value in _targets(target, node.value):
+                        found[written(_changed(part))].append((_kind(part, value), node))
+            elif isinstance(node, ast.For | ast.comprehension) and node is not self.loop:
+                for name in names_in(node.target):
+                    found[name].append((Change.SET, node))
+            elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+                found[written(node.optional_vars)].append((Change.SET, node))
+            elif isinstance(node, ast.NamedExpr):
+                found[node.target.id].append((Change.SET, node))
+        return found
+
+    def _calls_that_keep(self, found: dict[str, list[tuple[Change, ast.AST]]]) -> None:
+        """Adds what calls that stand alone change. Raises Unsure for one that keeps something elsewhere."""
+        inner = self._of_one_batch(found)
+        for call in self._body():
+            if not isinstance(call, ast.Call) or not is_statement_call(self.script, call):
+                continue
+            if isinstance(call.func, ast.Attribute):
+                self._method_that_keeps(call, call.func, inner, found)
+            elif self._is_object(call.func) and written(call.func) not in inner:
+                raise Unsure(f"`{written(call.func)}()` keeps something")
+            else:
+                given = [*call.args, *(keyword.value for keyword in call.keywords)]
+                texts = [written(one) for one in given if isinstance(one, ast.Name | ast.Attribute)]
+                if any(text not in inner and self.start(text) is not None for text in texts):
+                    raise Unsure(f"`{written(call.func)}` is given what is added up")
+
+    def _of_one_batch(self, found: dict[str, list[tuple[Change, ast.AST]]]) -> set[str]:
+        """What the body binds anew for each batch: not the items of a list that was there before."""
+        loops = [n for n in self._body() if isinstance(n, ast.For | ast.comprehension)]
+        inner = names_in(self.loop.target)
+        inner |= {
+            text for text, made in found.items() if any(k is Change.SET and n not in loops for k, n in made)
+        }
+        for loop in loops:
+            read = {n.id for n in walk(loop.iter) if isinstance(n, ast.Name)}
+            inner |= names_in(loop.target) if read & inner else set()
+        return inner
+
+    def _is_object(self, func: ast.expr) -> bool:
+        """Whether what is called is neither a function, a class nor imported, nor a metric, nor quiet: it may keep things."""
+        name = written(func)
+        known = name[:1].isupper() or hasattr(builtins, name) or QUIET_ROOTS.search(name)
+        return isinstance(func, ast.Name) and not (
+            known or self._is_metric(name) or self.script.functions(name) or self.script.is_imported(func)
+        )
+
+    def _method_that_keeps(
+        self,
+        call: ast.Call,
+        func: ast.Attribute,
+        inner: set[str],
+        found: dict[str, list[tuple[Change, ast.AST]]],
+    ) -> None:
+        text, root = written(func.value), root_of(func.value)
+        changed = written(_changed(func.value))
+        if changed in inner or (root in inner and root != "self"):
+            return
+        if func.attr in ("append", "extend"):
+            found[changed].append((Change.LIST, call))
+        elif self._is_metric(text):
+            return
+        elif func.attr in METERS and self.is_meter(text, func.attr):
+            found[text].append((Change.METER, call))
+        elif not QUIET_ROOTS.search(written(func)) and not QUIET_METHODS.search(written(func)):
+            raise Unsure(f"`{written(func)}()` keeps something")
+
+    # -- what becomes of a variable ----------------------------------------------------------------------------
+
+    def _is_clock(self, made: list[tuple[Change, ast.AST]]) -> bool:
+        return all(
+            kind is Change.SET and isinstance(node, ast.Assign) and CLOCK.search(ast.unparse(node.value))
+            for kind, node in made
+        )
+
+    def _sort(self, text: str, made: list[tuple[Change, ast.AST]], targets: set[str], found: Left) -> None:
+        kinds = {kind for kind, _ in made}
+        if text in targets:
+            found.lasts += [text] if self.read_behind(text) else []
+        elif kinds == {Change.METER}:
+            if not self.is_fresh(text):
+                raise Unsure(f"`{text}` is not made for this pass")
+            found.sums.append(text)
+        elif kinds <= {Change.SUM, Change.LIST} or kinds == {Change.JOIN}:
+            self._accumulates(text, made, kinds, found)
+        else:
+            if Change.SET not in kinds or self._read_before_set(text, made):
+                raise Unsure(f"`{text}` is carried from batch to batch")
+            found.lasts += [text] if self.read_behind(text) else []
+
+    def _accumulates(
+        self, text: str, made: list[tuple[Change, ast.AST]], kinds: set[Change], found: Left
+    ) -> None:
+        start = self.start(text)
+        if start is None:
+            raise Unsure(f"`{text}` does not start at zero for this pass")
+        entries = [
+            n for k, n in made if k is Change.SUM and isinstance(getattr(n, "target", None), ast.Subscript)
+        ]
+        if entries and isinstance(start, ast.List | ast.ListComp | ast.BinOp):
+            raise Unsure(f"`{text}` is a list of sums")
+        if _is_open(start):
+            raise Unsure(f"`{text}` gets its keys as it goes")
+        is_none = isinstance(start, ast.Constant) and start.value is None
+        (found.joins if is_none or kinds == {Change.JOIN} else found.sums).append(text)
+
+    def _read_before_set(self, text: str, made: list[tuple[Change, ast.AST]]) -> bool:
+        """Whether a pass of the body may read what the one before it has left in a variable."""
+        sets = [node for kind, node in made if kind is Change.SET and hasattr(node, "lineno")]
+        if not sets:
+            return False
+        first = min(sets, key=place_of)
+        own = {id(n) for n in walk(first.value)} if isinstance(first, ast.Assign) else set()
+        for statement in self.loop.body:
+            for node in walk(statement):
+                if not _is_read(node, text) or (place_of(node) >= place_of(first) and id(node) not in own):
+                    continue
+                return not any(isinstance(one, COMPREHENSIONS) for one in self.script.around(node))
+        return False
+
+    # -- before the loop and behind it -------------------------------------------------------------------------
+
+    def start(self, text: str) -> ast.expr | None:
+        """What `text` was bound to for this very pass, where that is zero or empty: the same loops are around both."""
+        around = self.script.loops_around(self.loop)
+        best: tuple[ast.AST, ast.expr] | None = None
+        for node in self.script.within(self.frame):
+            if place_of(node) >= place_of(self.loop):
+                continue
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                for target in targets:
+                    for part, value in _targets(target, node.value):
+                        if written(part) == text:
+                            best = (node, value if value is not None else node.value)
+            elif isinstance(node, ast.AugAssign) and written(node.target) == text:
+                best = None
+        if best is None or self.script.loops_around(best[0]) != around:
+            return None
+        return best[1] if is_empty(best[1]) else None
+
+    def read_behind(self, text: str) -> bool:
+        """Whether `text` is read behind the loop before it is bound anew."""
+        end = (self.loop.end_lineno or 0, self.loop.end_col_offset or 0)
+        later: list[tuple[int, int]] = []
+        for node in self.script.within(self.frame):
+            if (
+                not isinstance(node, ast.Name | ast.Attribute)
+                or place_of(node) <= end
+                or written(node) != text
+                or self._is_of_comprehension(node, text)
+            ):
+                continue
+            statement = self.script.statement(node)
+            line = node.lineno if hasattr(statement, "body") else statement.lineno
+            reads = isinstance(node.ctx, ast.Load) or isinstance(self.script.parent(node), ast.AugAssign)
+            later.append((line, 0 if reads else 1))
+        return bool(later) and min(later)[1] == 0
+
+    def _is_of_comprehension(self, node: ast.AST, text: str) -> bool:
+        """Whether a name is the variable of a comprehension of its own."""
+        return any(
+            isinstance(one, COMPREHENSIONS) and any(text in names_in(g.target) for g in one.generators)
+            for one in self.script.around(node)
+        )
+
+    def is_fresh(self, text: str) -> bool:
+        """Whether a meter is made, or reset, for this pass."""
+        around = self.script.loops_around(self.loop)
+        for node in self.script.within(self.frame):
+            if place_of(node) >= place_of(self.loop) or self.script.loops_around(node) != around:
+                continue
+            made = isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+            if made and any(written(target) == text for target in node.targets):  # type: ignore[attr-defined]
+                return True
+            if isinstance(node, ast.Call) and written(node.func) == f"{text}.reset":
+                return True
+        return False
+
+    def _has_metric(self) -> bool:
+        """Whether the body gives its batches to a metric, `metric.update(...)` or `metric(...)`."""
+        calls = [n.func for n in self._body() if isinstance(n, ast.Call)]
+        return any(
+            self._is_metric(written(f.value) if isinstance(f, ast.Attribute) else written(f)) for f in calls
+        )
+
+    def _is_metric(self, text: str) -> bool:
+        """Whether `text` is a metric of torchmetrics, which adds up over the processes when it computes."""
+        values = [v for frame in self.script.frames for v in self.script.values(frame, text)]
+        calls = [n for value in values for n in walk(value) if isinstance(n, ast.Call)]
+        return any(self.script.dotted(call.func).startswith("torchmetrics.") for call in calls)
+
+    def is_meter(self, text: str, method: str) -> bool:
+        """Whether `text` is an object of a class of this project whose `method` only adds to its attributes."""
+        values = [v for frame in self.script.frames for v in self.script.values(frame, text)]
+        cls = next((c for v in values if (c := self.script.class_made(v)) is not None), None)
+        return cls is not None and _only_adds(self.script, cls, method)
+
+
+def _only_adds(script: Script, cls: ast.ClassDef, method: str) -> bool:
+    """Whether a method adds to attributes, remembers what it was given, and computes averages of these: no more."""
+    found = next((one for one in script.methods(cls) if one.name == method), None)
+    if found is None:
+        return False
+    added = False
+    for node in walk(found):
+        if isinstance(node, ast.AugAssign):
+            added |= isinstance(node.op, ast.Add)
+            if not isinstance(node.op, ast.Add):
+                return False
+        elif isinstance(node, ast.Assign):
+            changed = {written(_changed(target)) for target in node.targets}
+            if any(text.startswith("self.") and _reads(node.value, text) for text in changed):
+                return False  # self.total = f(self.total)
+        elif isinstance(node, ast.Call) and root_of(node.func) == "self":
+            if not (isinstance(node.func, ast.Attribute) and node.func.attr in ("append", "extend")):
+                return False
+            added = True
+    return added
+
+
+def is_empty(value: ast.expr) -> bool:
+    """Whether an expression is zero, or an empty container, or a container of such."""
+    text = ast.unparse(value)
+    if _EMPTY.fullmatch(text) or _EMPTY_CALL.match(text):
+        return True
+    if (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in _SAME_VALUE
+    ):
+        return is_empty(value.func.value)
+    if isinstance(value, ast.Dict):
+        return all(is_empty(one) for one in value.values)
+    if isinstance(value, ast.ListComp):
+        return is_empty(value.elt)
+    if isinstance(value, ast.DictComp):
+        return is_empty(value.value)
+    is_repeated = (
+        isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and isinstance(value.left, ast.List)
+    )
+    return is_repeated and all(is_empty(one) for one in value.left.elts)  # type: ignore[attr-defined]
+
+
+def _is_open(value: ast.expr) -> bool:
+    """Whether a start is an empty plain dictionary: each process would fill in other keys."""
+    if isinstance(value, ast.Dict):
+        return not value.keys
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict"
+
+
+def _targets(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr | None]]:
+    """The variables that an assignment binds, each with its value where that is written out."""
+    found: list[tuple[ast.expr, ast.expr | None]] = []
+    for part, given in pairs(target, value):
+        if isinstance(part, ast.Tuple | ast.List):
+            inner = (one.value if isinstance(one, ast.Starred) else one for one in part.elts)
+            found += [(one, None) for one in inner]
+        else:
+            found.append((part, given))
+    return found
+
+
+def _changed(target: ast.expr) -> ast.expr:
+    """The object that an assignment to `target` changes: d for d["k"]."""
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    return target
+
+
+def _is_read(node: ast.AST, text: str) -> bool:
+    return (
+        isinstance(node, ast.Name | ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and written(node) == text
+    )
+
+
+def _reads(node: ast.AST, text: str) -> bool:
+    return any(_is_read(one, text) for one in walk(node))
+
+
+def _kind(target: ast.expr, value: ast.expr | None) -> Change:
+    """What an assignment of `value` to `target` is."""
+    text = written(_changed(target))
+    if isinstance(target, ast.Subscript):
+        return Change.OTHER
+    if value is None or not _reads(value, text):
+        return Change.SET
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and written(value.left) == text:
+        return Change.SUM
+    branches = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+    if any(isinstance(one, ast.Call) and written(one.func) in JOINS for one in branches):
+        return Change.JOIN
+    return Change.CARRIED
+
+
+def adds_over_processes(script: Script, call: ast.Call) -> bool:
+    """Whether a call is of a function of the project that adds up over the processes."""
+    found = script.functions(last_name(call.func))
+    return any("all_reduce" in ast.unparse(one) for one in found)

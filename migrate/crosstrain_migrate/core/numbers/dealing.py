@@ -1,0 +1,288 @@
+"""Which loops evaluate, and which of these can be dealt to the processes by whole batches (contract, decision 33)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from crosstrain_migrate.core.reading.alike import comes_alike, what_may_differ
+from crosstrain_migrate.core.reading.phases import Phases
+from crosstrain_migrate.core.reading.roles import Roles
+from crosstrain_migrate.core.reading.script import (
+    FUNCTIONS,
+    Frame,
+    Script,
+    is_method,
+    is_statement_call,
+    names_in,
+    root_of,
+)
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .accumulators import Left, Pass, Unsure, adds_over_processes
+
+_NOT_DATA = re.compile(r"(glob|listdir|children|modules|sorted|split|keys|items|values|zip_longest)\b")
+_NAMED_LIKE_DATA = re.compile(r"load|data|iter|batch|test|val|dev|set\b|dl\b|gen", re.I)
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """An evaluation whose batches are dealt.
+
+    phase: the author's own test for training in this loop, or empty. again: where the loader is named a second time,
+    `tqdm(loader) if shown else loader`.
+    """
+
+    loop: ast.For
+    frame: Frame
+    source: ast.expr
+    left: Left
+    phase: str = ""
+    again: tuple[ast.expr, ...] = ()
+
+
+@dataclass(frozen=True)
+class Whole:
+    """An evaluation that every process does whole, and why. phase: as of `Dealt`; sources: what the loop reads."""
+
+    loop: ast.For
+    reason: str
+    phase: str
+    sources: tuple[ast.expr, ...]
+
+
+class Evaluations:
+    """The evaluations of a script."""
+
+    def __init__(self, script: Script, roles: Roles) -> None:
+        self.script = script
+        self.roles = roles
+        self.phases_of = Phases(script, roles)
+        self.dealt: list[Dealt] = []
+        self.whole: list[Whole] = []
+        self._seen: set[ast.AST] = set()
+        loops = [n for n in script.table.each(ast.For) if script.is_reached(n)]
+        for loop in sorted(loops, key=place_of):
+            if self._evaluates(loop):
+                try:
+                    self.dealt.append(self._deal(loop))
+                except Unsure as why:
+                    self.whole.append(self._whole(loop, str(why)))
+
+    @property
+    def phases(self) -> list[ast.For]:
+        """The loops that train and evaluate, by a test of the author's."""
+        return [d.loop for d in self.dealt if d.phase] + [w.loop for w in self.whole if w.phase]
+
+    # -- which loops evaluate ----------------------------------------------------------------------------------
+
+    def _evaluates(self, loop: ast.For) -> bool:
+        if self.phases_of.trains(loop):
+            if not self.phases_of.test(loop):
+                return False
+        elif not self._without_gradient(loop, 0):
+            return False
+        frame = self.script.frame(loop)
+        sources = self.roles.sources(frame, loop.iter)
+        if not self._is_data(sources, loop) or self._is_inside_another(loop, frame):
+            return False
+        body = [node for statement in loop.body for node in walk(statement)]
+        uses = names_in(loop.target) & {n.id for n in body if isinstance(n, ast.Name)}
+        if not uses or not any(isinstance(n, ast.Call) for n in body):
+            return False
+        self._seen.add(loop)
+        return True
+
+    def _is_data(self, sources: list[ast.expr], loop: ast.For) -> bool:
+        calls = [one for one in sources if isinstance(one, ast.Call)]
+        if not sources or any(last_name(one.func) == "range" for one in calls):
+            return False
+        if len(sources) == 1 and calls and _NOT_DATA.search(written(calls[0].func)):
+            return False
+        names = [written(one.func) if isinstance(one, ast.Call) else ast.unparse(one) for one in sources]
+        return (
+            _NAMED_LIKE_DATA.search(names[0]) is not None or self._moves_batch(loop) or self._asks_model(loop)
+        )
+
+    def _asks_model(self, loop: ast.For) -> bool:
+        """Whether the body calls, on what the loop gives it, an object that the training calls too: a model, a loss."""
+        targets = names_in(loop.target)
+        return any(
+            isinstance(n, ast.Call) and written(n.func) in self.trained and targets & names_in(n)
+            for statement in loop.body
+            for n in walk(statement)
+        )
+
+    @cached_property
+    def trained(self) -> set[str]:
+        """The variables and attributes that training loops call: no functions of the script, of modules, of Python."""
+        loops = [one for b in self.roles.backwards for one in self.script.loops_around(b.call)[:1]]
+        frames = [b.frame for b in self.roles.backwards]
+        calls = [n for loop in loops for n in walk(loop) if isinstance(n, ast.Call)]
+        calls += [
+            call
+            for frame in frames
+            if not isinstance(frame, ast.Module)
+            for call in self.script.calls_in(frame)
+        ]
+        named = (c for c in calls if isinstance(c.func, ast.Name) or written(c.func).startswith("self."))
+        return {
+            written(c.func)
+            for c in named
+            if not self.script.functions(last_name(c.func))
+            and (
+                written(c.func).startswith("self.")
+                or self.script.table.scopes[self.script.frame(c)].resolve(written(c.func)) is not None
+            )
+        }
+
+    def _moves_batch(self, loop: ast.For) -> bool:
+        """Whether the body moves what the loop gives it to a device."""
+        targets = names_in(loop.target)
+        return any(
+            is_method(n, "to", "cuda") and root_of(n.func) in targets  # type: ignore[attr-defined]
+            for statement in loop.body
+            for n in walk(statement)
+        )
+
+    def _is_inside_another(self, loop: ast.For, frame: Frame) -> bool:
+        """Whether a loop goes over the rows of an evaluation's batch."""
+        return any(one in self._seen for one in self.script.loops_around(loop))
+
+    def _without_gradient(self, node: ast.AST, depth: int) -> bool:
+        """Whether code runs without gradients or in eval mode: by a block, a decorator, `.eval()` before it, or its calls."""
+        frame = self.script.frame(node)
+        texts = [ast.unparse(one) for one in getattr(frame, "decorator_list", ())]
+        for one in (node, *self.script.around(node)):
+            if isinstance(one, FUNCTIONS):
+                break
+            if isinstance(one, ast.With):
+                texts += [ast.unparse(item.context_expr) for item in one.items]
+        inside = walk(node) if isinstance(node, ast.For) else ()
+        texts += [ast.unparse(i.context_expr) for n in inside if isinstance(n, ast.With) for i in n.items]
+        if any("no_grad" in text or "inference_mode" in text for text in texts):
+            return True
+        modes = [
+            (place_of(call), last_name(call.func) == "eval" or _is_false(call))
+            for call in self.script.calls_in(frame)
+            if is_method(call, "eval", "train") and place_of(call) <= place_of(node)
+        ]
+        if modes:
+            return max(modes)[1]
+        if isinstance(frame, ast.Module) or depth > 2:
+            return False
+        calls = self.script.direct_callers(frame)
+        return bool(calls) and all(self._without_gradient(call, depth + 1) for call in calls)
+
+    def _whole(self, loop: ast.For, why: str) -> Whole:
+        sources = self.roles.sources(self.script.frame(loop), loop.iter)
+        phase = self.phases_of.test(loop) if self.phases_of.trains(loop) else ""
+        return Whole(loop, why, phase if _is_one(sources) else "", tuple(sources))
+
+    def _reached_alike(self, node: ast.AST, depth: int) -> bool:
+        """Whether no training loop around a node, or around the calls of its function, comes to it by the batch."""
+        script = self.script
+        frame = script.frame(node)
+        for data in self.roles.data:
+            loop = data.loop
+            if (
+                loop is None
+                or loop is node
+                or data.frame is not frame
+                or not script.table.is_inside(node, loop)
+            ):
+                continue
+            if not comes_alike(script, node, loop, what_may_differ(script, loop)):
+                return False
+        if isinstance(frame, ast.Module) or depth > 2:
+            return True
+        return all(self._reached_alike(call, depth + 1) for call in script.direct_callers(frame))
+
+    # -- whether one can be dealt ------------------------------------------------------------------------------
+
+    def _deal(self, loop: ast.For) -> Dealt:
+        frame = self.script.frame(loop)
+        sources = self.roles.sources(frame, loop.iter)
+        phase = self.phases_of.test(loop) if self.phases_of.trains(loop) else ""
+        if not _is_one(sources):
+            raise Unsure("it goes over more than one iterable")
+        if not phase and not self._reached_alike(loop, 0):
+            raise Unsure("not every process may come to it")
+        found = Pass(self.script, frame, loop, phase)
+        left = found.left()
+        if not left.sums and not left.joins and not left.themselves:
+            raise Unsure("it adds nothing up")
+        running = self._shown_inside(loop, [*left.sums, *left.joins])
+        if running and not any(self._shown_behind(frame, loop, text) for text in running):
+            raise Unsure("its result is shown inside the loop alone")
+        left.sums = [text for text in left.sums if not self._adds_itself(frame, loop, text)]
+        return Dealt(loop, frame, sources[0], left, phase, tuple(sources[1:]))
+
+    def _shown_inside(self, loop: ast.For, names: list[str]) -> list[str]:
+        """What calls in the loop show while it grows; a bar's own text may be a share."""
+        calls = [
+            n
+            for s in loop.body
+            for n in walk(s)
+            if isinstance(n, ast.Call) and is_statement_call(self.script, n)
+        ]
+        calls = [
+            n
+            for n in calls
+            if not (
+                isinstance(n.func, ast.Attribute) and re.search(r"set_|append|extend|update|add", n.func.attr)
+            )
+        ]
+        given = [a for n in calls for a in (*n.args, *(k.value for k in n.keywords))]
+        return [text for text in names if any(_mentions(a, text) for a in given)]
+
+    def _shown_behind(self, frame: Frame, loop: ast.For, text: str, depth: int = 0) -> bool:
+        """Whether `text` is returned, printed or passed on behind the loop."""
+        end = loop.end_lineno or 0
+        for node in self.script.within(frame):
+            if (
+                not isinstance(node, ast.Return | ast.Expr | ast.Assign)
+                or node.lineno <= end
+                or not _mentions(node, text)
+            ):
+                continue
+            if not isinstance(node, ast.Assign):
+                if not re.match(r"[\w.]*(save|dump)\w*\(", ast.unparse(node)):
+                    return True
+            elif depth < 3:
+                names = [written(target) for target in node.targets]
+                if any(self._shown_behind(frame, loop, name, depth + 1) for name in names):
+                    return True
+        return not isinstance(frame, ast.Module) and text.startswith("self.")
+
+    def _adds_itself(self, frame: Frame, loop: ast.For, text: str) -> bool:
+        """Whether the script adds `text` up over the processes behind the loop."""
+        end = loop.end_lineno or 0
+        calls = [
+            c
+            for c in self.script.calls_in(frame)
+            if c.lineno > end and any(_mentions(a, text) for a in c.args)
+        ]
+        return any(adds_over_processes(self.script, call) for call in calls)
+
+
+def _is_one(sources: list[ast.expr]) -> bool:
+    """Whether all that a loop reads is one iterable, perhaps on both sides of a choice."""
+    return len({ast.unparse(one) for one in sources}) == 1 and (
+        len(sources) == 1 or not any(isinstance(n, ast.Call) for n in walk(sources[0]))
+    )
+
+
+def _mentions(node: ast.AST, text: str) -> bool:
+    return any(
+        isinstance(one, ast.Name | ast.Attribute) and isinstance(one.ctx, ast.Load) and written(one) == text
+        for one in walk(node)
+    )
+
+
+def _is_false(call: ast.Call) -> bool:
+    given = call.args[:1] or [keyword.value for keyword in call.keywords]
+    return bool(given) and isinstance(given[0], ast.Constant) and given[0].value is False

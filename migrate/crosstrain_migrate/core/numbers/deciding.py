@@ -1,0 +1,495 @@
+"""CT605 by use: processes decide together.
+
+Early stopping, a best model, a plateau of the learning rate: where the number that decides may be another one on each
+process, its mean over the processes decides, so that none stops, saves or slows down alone.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from crosstrain_migrate.core.placing.accelerator import Accelerators
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.alike import asks_rank
+from crosstrain_migrate.core.reading.differing import Differing
+from crosstrain_migrate.core.reading.roles import Roles
+from crosstrain_migrate.core.reading.script import (
+    FUNCTIONS,
+    LOOPS,
+    Frame,
+    Script,
+    is_function_frame,
+    is_method,
+    is_statement_call,
+)
+from crosstrain_migrate.core.training.backward import loss_of
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
+from crosstrain_migrate.syntax.program import is_main_test
+from crosstrain_migrate.syntax.walks import walk
+
+RULE = "CT605"
+GROUP = "decisions"
+REASON = "all processes decide by the same number"
+_SAVES = (
+    "save",
+    "save_model",
+    "save_pretrained",
+    "save_checkpoint",
+    "copyfile",
+    "copy",
+    "dump",
+    "load_state_dict",
+)
+_PASSED_ON = ("item", "float", "abs", "round", "detach", "cpu", "isnan", "isinf", "isfinite")
+_BY_SIZE = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_DEPTH = 4
+
+
+class Decisions:
+    """Plans the reductions of what decides."""
+
+    def __init__(self, plan: Plan, roles: Roles, accelerators: Accelerators, differing: Differing) -> None:
+        self.plan = plan
+        self.script: Script = plan.script
+        self.roles = roles
+        self.accelerators = accelerators
+        self.differing = differing
+        self._drivers = self._frames_that_drive()
+
+    def run(self) -> None:
+        decisions = [one for one in self._decisions() if self.differing.level(one[1])]
+        for node, by in decisions:
+            self._repair_all([(one, node) for one in self._atoms(by)], 0)
+        remedy = 'decide by its mean, `accelerator.reduce(x, "mean")`'
+        for node, by in decisions:
+            if self.differing.level(by) and not self._skips_batch(node) and self._compares(by):
+                reason = "processes may part here: each decides by a number of its own"
+                self.plan.note(RULE, node, reason, remedy)
+
+    # -- what decides ------------------------------------------------------------------------------------------
+
+    def _decisions(self) -> Iterator[tuple[ast.AST, ast.expr]]:
+        """The tests, and the observations of plateau schedulers, by which processes may part, in the order of the text."""
+        for frame in self.script.reached_frames:
+            if self._is_of_library(frame):
+                continue
+            for node in self.script.within(frame):
+                if self._is_in_evaluation(node):
+                    continue
+                if isinstance(node, ast.If | ast.While) and self._matters(frame, node):
+                    yield node, node.test
+                elif isinstance(node, ast.Call) and node.args and self._steps_scheduler(frame, node):
+                    yield node, node.args[0]
+
+    def _steps_scheduler(self, frame: Frame, call: ast.Call) -> bool:
+        is_step = isinstance(call.func, ast.Attribute) and call.func.attr == "step"
+        return is_step and self.roles.is_scheduler(frame, written(call.func).rpartition(".")[0])
+
+    def _is_of_library(self, frame: Frame) -> bool:
+        """Whether a function is of a model or a data set, which see one process's batches on purpose."""
+        cls = next((one for one in self.script.around(frame) if isinstance(one, ast.ClassDef)), None)
+        names = {method.name for method in self.script.methods(cls)} if cls is not None else set()
+        return bool(names & {"forward", "__getitem__"}) and frame not in self.roles.frames
+
+    def _is_in_evaluation(self, node: ast.AST) -> bool:
+        """Whether a node stands in a loop that only evaluates."""
+        training = {one.loop for one in self.roles.data}
+        backwards = [one.call for one in self.roles.backwards]
+        return any(
+            loop in self.differing.loops
+            and loop not in training
+            and not any(self.script.table.is_inside(call, loop) for call in backwards)
+            for loop in self.script.loops_around(node)
+        )
+
+    def _matters(self, frame: Frame, node: ast.If | ast.While) -> bool:
+        """Whether what follows from a test must happen on every process or on none."""
+        if isinstance(node, ast.While):
+            return frame in self._drivers
+        return any(self._must_agree(frame, node, n) for s in (*node.body, *node.orelse) for n in walk(s))
+
+    def _must_agree(self, frame: Frame, test: ast.If, node: ast.AST) -> bool:
+        if isinstance(node, ast.Break | ast.Continue):
+            return frame in self._drivers and self._loop_of(node) not in walk(test)
+        if isinstance(node, ast.Return):
+            return frame in self._drivers
+        if isinstance(node, ast.AugAssign):
+            is_counter = isinstance(node.value, ast.Constant) and self._is_asked(frame, written(node.target))
+            return is_counter or "'lr'" in ast.unparse(node.target)
+        if isinstance(node, ast.Assign):
+            is_flag = isinstance(node.value, ast.Constant) and isinstance(node.value.value, bool)
+            is_rate = any("'lr'" in ast.unparse(target) for target in node.targets)
+            is_kept = frame in self._drivers or any("." in written(target) for target in node.targets)
+            return (is_flag and is_kept) or is_rate
+        return isinstance(node, ast.Call) and self._call_must_agree(node, 0)
+
+    def _is_asked(self, frame: Frame, text: str) -> bool:
+        """Whether a test asks for a counter; one of an object may be asked for anywhere."""
+        tests = (
+            s.test
+            for s in map(self.script.statement, self.script.reads(frame, text))
+            if isinstance(s, ast.If | ast.While)
+        )
+        is_own = frame in self._drivers
+        return "." in text or (is_own and any(text in {written(n) for n in walk(test)} for test in tests))
+
+    def _call_must_agree(self, call: ast.Call, depth: int) -> bool:
+        """Whether a call saves, steps, communicates or changes the learning rate, itself or in a function of the project."""
+        if last_name(call.func) in _SAVES or is_method(call, "backward"):
+            return True
+        functions = self.script.functions(self.script.last(call.func))
+        if any(one in self._drivers for one in functions):
+            return True
+        return depth < 2 and any(
+            (isinstance(node, ast.Call) and self._call_must_agree(node, depth + 1))
+            or (isinstance(node, ast.Assign) and any("'lr'" in ast.unparse(t) for t in node.targets))
+            for function in functions
+            for node in self.script.within(function)
+        )
+
+    def _loop_of(self, node: ast.AST) -> ast.AST | None:
+        return next((one for one in self.script.around(node) if isinstance(one, LOOPS)), None)
+
+    def _frames_that_drive(self) -> set[Frame]:
+        """The code that trains, and what calls it."""
+        found: set[Frame] = set()
+        work: list[Frame] = [*self.roles.frames, *(one.frame for one in self.roles.data)]
+        while work:
+            frame = work.pop()
+            if frame not in found:
+                found.add(frame)
+                callers = self.script.callers(frame) if is_function_frame(frame) else []
+                work += [self.script.frame(call) for call in callers]
+        return found
+
+    # -- what is made alike ------------------------------------------------------------------------------------
+
+    def _atoms(self, node: ast.AST) -> list[ast.expr]:
+        """The variables, and else the calls, of which an expression is made and which may differ."""
+        if not isinstance(node, ast.expr | ast.keyword) or not self.differing.level(node):
+            return []
+        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
+            return [node]
+        if isinstance(node, ast.Call):
+            return self._atoms_of_call(node)
+        return [one for child in ast.iter_child_nodes(node) for one in self._atoms(child)]
+
+    def _atoms_of_call(self, call: ast.Call) -> list[ast.expr]:
+        """`loss` of `float(loss)`; the call itself where a function computes something of its own."""
+        of = self._passed_on(call)
+        return [one for a in of for one in self._atoms(a)] or [call]
+
+    def _passed_on(self, call: ast.Call) -> list[ast.expr]:
+        """What a call gives on in other words, or decides by: what is one of several numbers, or is given to an object."""
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        name = last_name(call.func)
+        if self.differing.calls_trained(call):
+            return []
+        if name in _PASSED_ON:
+            return [*([call.func.value] if isinstance(call.func, ast.Attribute) else []), *given]
+        is_own = self.script.functions(name) or self.differing.is_variable(call.func)
+        return given if is_own or (name in ("max", "min") and len(given) > 1) else []
+
+    def _repair_all(self, found: Sequence[tuple[ast.expr, ast.AST]], depth: int) -> bool:
+        return all([self._repair(one, at, depth) for one, at in found])  # noqa: C419 - each is repaired
+
+    def _compares(self, node: ast.expr) -> bool:
+        """Whether an expression compares by size, or asks whether a number is one: what else decides may be none."""
+        return any(
+            (isinstance(n, ast.Compare) and any(isinstance(op, _BY_SIZE) for op in n.ops))
+            or (isinstance(n, ast.Call) and last_name(n.func) in ("isnan", "isinf", "isfinite"))
+            for n in walk(node)
+        )
+
+    def _is_number_there(self, node: ast.AST) -> bool:
+        """Whether the place where an expression is read takes a number: a comparison by size, a scheduler's step."""
+        for one in self.script.around(node):
+            if isinstance(one, ast.stmt):
+                return False
+            if isinstance(one, ast.expr) and self._compares(one):
+                return True
+            if is_method(one, "step"):
+                return True
+        return False
+
+    def _repair(self, node: ast.expr, at: ast.AST, depth: int) -> bool:
+        """Makes what an expression says the same on every process: where it is bound, else where `at` reads it."""
+        if not self.differing.level(node):
+            return True
+        if depth == 0 and not self._is_number_there(node):
+            return self._where_bound(node, depth, reduces=False) or self._where_collected(node, depth)
+        if isinstance(node, ast.Call):
+            return self._where_collected(node, depth) or self._where_read(node, at)
+        if isinstance(node, ast.Subscript):
+            return self._where_collected(node, depth) or self._entered(node, at) or self._where_read(node, at)
+        return self._where_bound(node, depth) or self._where_read(node, at)
+
+    def _where_bound(self, node: ast.expr, depth: int, reduces: bool = True) -> bool:
+        """A variable: behind the assignment that is read, or behind that of what is assigned there."""
+        frame = self.script.frame(node)
+        if depth > _DEPTH or not isinstance(node, ast.Name | ast.Attribute):
+            return False
+        bound = self._binding(frame, node)
+        if bound is None:
+            return self._where_given(frame, node, depth) or self._where_collected(node, depth)
+        statement, value = bound
+        if self._is_of_step(statement):
+            return False
+        if isinstance(statement, ast.AugAssign):
+            self._repair_all([(one, statement) for one in self._atoms(statement.value)], depth + 1)
+            return not self.differing.level(node)
+        if value is not None and self._repair_parts(node, value, statement, depth):
+            return True
+        if not reduces or (value is not None and not self._is_number(value)) or not self._all_come(statement):
+            return False
+        self.plan.after(statement, RULE, REASON, self._bound_to_mean(node, statement), GROUP)
+        self.differing.make_alike(node)
+        return True
+
+    def _repair_parts(self, node: ast.expr, value: ast.expr, statement: ast.stmt, depth: int) -> bool:
+        """What a variable is another word for: `-loss`, `float(loss)`, `loss < best`, `stopper(loss)`."""
+        plain = (ast.Name, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp)
+        parts: list[ast.expr] = [value] if isinstance(value, plain) else []
+        if isinstance(value, ast.Call):
+            parts = self._passed_on(value)
+            for function in self.script.functions(self.script.last(value.func)):
+                returned = [
+                    n.value for n in self.script.within(function) if isinstance(n, ast.Return) and n.value
+                ]
+                parts += [one for one in returned if not self._is_number(one)]
+        self._repair_all([(atom, statement) for one in parts for atom in self._atoms(one)], depth + 1)
+        return not self.differing.level(node)
+
+    def _bound_to_mean(self, node: ast.expr, at: ast.AST) -> str:
+        text = ast.unparse(node)
+        return f'{text} = {self._accelerator(at)}.reduce({text}, "mean")'
+
+    def _entered(self, node: ast.Subscript, at: ast.AST) -> bool:
+        """An entry of a dictionary: above the statement that decides by it."""
+        statement = self.script.statement(at)
+        bound = self._binding(self.script.frame(node), node.value)
+        if bound is not None and bound[0] in self.script.suite_of(statement) and self._all_come(bound[0]):
+            self.plan.after(bound[0], RULE, REASON, self._bound_to_mean(node, at), GROUP)
+            self.differing.make_alike(node)
+            return True
+        is_elif = isinstance(statement, ast.If | ast.While) and self.script.table.is_whole_else(statement)
+        loops = isinstance(statement, ast.While) or self._is_in_pass(at)
+        if not self._has_plain_keys(node) or is_elif or loops or not self._all_come(at):
+            return False
+        self.plan.before(statement, RULE, REASON, self._bound_to_mean(node, at), GROUP)
+        self.differing.make_alike(node)
+        return True
+
+    def _where_given(self, frame: Frame, root: ast.expr, depth: int) -> bool:
+        """A parameter: where the function is called."""
+        if not isinstance(root, ast.Name) or not is_function_frame(frame):
+            return False
+        if root.id not in self.script.parameters(frame) or self.script.stores(frame, root.id):
+            return False
+        given = [
+            (call, self.script.argument_for(call, frame, root.id)) for call in self.script.callers(frame)
+        ]
+        atoms = [(one, call) for call, value in given if value is not None for one in self._atoms(value)]
+        return self._repair_all(atoms, depth + 1) and not self.differing.level(root)
+
+    def _where_collected(self, node: ast.expr, depth: int) -> bool:
+        """A list of numbers, one of each epoch, or an object that is told them: what it is given."""
+        frame = self.script.frame(node)
+        holders = {
+            ast.unparse(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute | ast.Subscript)
+        }
+        calls = [
+            call
+            for call in self.script.calls_in(frame)
+            if is_statement_call(self.script, call) and call.args and holders & {*_callee(call)}
+        ]
+        if depth > _DEPTH or not calls or any(self._is_in_pass(call) for call in calls):
+            return False
+        atoms = [(one, call) for call in calls for given in call.args for one in self._atoms(given)]
+        return self._repair_all(atoms, depth + 1) and not self.differing.level(node)
+
+    def _where_read(self, node: ast.expr, at: ast.AST) -> bool:
+        """In the test itself, and where its branches keep the same: what flows into backward is never touched."""
+        if not self._all_come(at) or (self._is_in_pass(at) and not self._is_answer(node, 0)):
+            return False
+        reads = [node]
+        if isinstance(at, ast.If | ast.While):
+            text = ast.unparse(node)
+            kept = [n.value for n in walk(at) if isinstance(n, ast.Assign)]
+            reads = [n for n in (*walk(at.test), *kept) if isinstance(n, ast.expr) and ast.unparse(n) == text]
+        template = f'{self._accelerator(at)}.reduce({{x}}, "mean")'
+        if not all([self.plan.replace(one, RULE, REASON, template, GROUP, x=one) for one in reads]):  # noqa: C419
+            return False
+        self.differing.make_alike(node, within=at)
+        return True
+
+    def _is_answer(self, node: ast.expr, depth: int) -> bool:
+        """Whether a value is a loss, or another of a model's answers: what is the batch's own says nothing of others'."""
+        frame = self.script.frame(node)
+        losses = {written(loss_of(one.call)) for one in self.roles.backwards if one.frame is frame}
+        for one in walk(node):
+            if isinstance(one, ast.Call) and self.differing.calls_trained(one):
+                return True
+            if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load):
+                values = self.script.values(frame, one.id) if depth < _DEPTH else []
+                if one.id in losses or any(self._is_answer(value, depth + 1) for value in values):
+                    return True
+        return False
+
+    def _skips_batch(self, node: ast.AST) -> bool:
+        """Says that some processes may leave out a step, where a test is of the batch; it cuts a range off where it can."""
+        if not isinstance(node, ast.If) or not any(
+            isinstance(n, ast.Continue) for s in node.body for n in walk(s)
+        ):
+            return False
+        loop = self._loop_of(node)
+        if not isinstance(loop, ast.For) or loop not in self.differing.loops:
+            return False
+        reason = "a process that skips a batch of its own makes the others wait"
+        self.plan.note(RULE, node, reason, "leave such batches out before the loop")
+        return True
+
+    def _accelerator(self, at: ast.AST) -> str:
+        accelerator = self.accelerators.may_be_at(at)
+        if accelerator is None:
+            self.plan.imports(at, "Accelerator", GROUP)
+            accelerator = "Accelerator()"
+        return accelerator
+
+    # -- where it is bound -------------------------------------------------------------------------------------
+
+    def _binding(self, frame: Frame, root: ast.expr) -> tuple[ast.stmt, ast.expr | None] | None:
+        """Behind what a variable has the value that a read sees, in a block around it: its last assignment there, with its
+        value, or a loop or branch behind that which assigns it anew."""
+        text = written(root)
+        if not isinstance(root, ast.Name) and written(getattr(root, "value", root)) != "self":
+            return None
+        stores = [one for one in self.script.stores(frame, text) if place_of(one) < place_of(root)]
+        found: tuple[ast.stmt, ast.expr | None] | None = None
+        for store in stores:
+            statement = self.script.statement(store)
+            if isinstance(statement, ast.Assign | ast.AugAssign) and self._is_around(statement, root):
+                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                found = (statement, statement.value if targets == [store] else None)
+        found = found or self._bound_by_branches(root, stores)
+        if found is None or self._is_carried(frame, text, found[0], root):
+            return None
+        suite = self.script.suite_of(found[0])
+        later = [
+            one
+            for one in suite[suite.index(found[0]) + 1 :]
+            if not self.script.table.is_inside(root, one)
+            and any(self.script.table.is_inside(store, one) for store in stores)
+        ]
+        return (later[-1], None) if later else found
+
+    def _bound_by_branches(
+        self, root: ast.expr, stores: list[ast.expr]
+    ) -> tuple[ast.stmt, ast.expr | None] | None:
+        """An `if` with an `else`, above a read and in a block around it, whose branches bind the variable."""
+        branches = [
+            one
+            for store in stores
+            for one in self.script.around(store)
+            if isinstance(one, ast.If) and one.orelse and self._is_around(one, root)
+        ]
+        is_inside = [one for one in branches if self.script.table.is_inside(root, one)]
+        return (branches[-1], None) if branches and not is_inside else None
+
+    def _is_carried(self, frame: Frame, text: str, bound: ast.stmt, root: ast.AST) -> bool:
+        """Whether a loop around a read, but not around an assignment above it, assigns the variable anew."""
+        loops = [
+            loop for loop in self.script.loops_around(root) if loop not in self.script.loops_around(bound)
+        ]
+        stores = self.script.stores(frame, text)
+        return any(self.script.table.is_inside(store, loop) for loop in loops for store in stores)
+
+    def _is_around(self, statement: ast.stmt, node: ast.AST) -> bool:
+        """Whether a statement stands in a block that a node stands in, too."""
+        suite = self.script.suite_of(statement)
+        return any(one in suite for one in (self.script.statement(node), *self.script.around(node)))
+
+    def _is_number(self, value: ast.expr) -> bool:
+        """Whether a value may be a number: no list, no truth, no text."""
+        if isinstance(value, ast.Call):
+            functions = self.script.functions(self.script.last(value.func))
+            return last_name(value.func) not in ("array", "list", "cat", "stack", "numpy") and not any(
+                isinstance(node, ast.Return) and node.value is not None and not self._is_number(node.value)
+                for function in functions
+                for node in self.script.within(function)
+            )
+        is_truth = isinstance(value, ast.Constant) and not isinstance(value.value, int | float)
+        is_truth |= isinstance(value, ast.Constant) and isinstance(value.value, bool)
+        others = (
+            ast.Compare,
+            ast.BoolOp,
+            ast.List,
+            ast.ListComp,
+            ast.Dict,
+            ast.Set,
+            ast.JoinedStr,
+            ast.Tuple,
+        )
+        return not is_truth and not isinstance(value, others)
+
+    def _has_plain_keys(self, node: ast.expr) -> bool:
+        while isinstance(node, ast.Subscript):
+            if not isinstance(node.slice, ast.Constant) or not isinstance(node.slice.value, str):
+                return False
+            node = node.value
+        return isinstance(node, ast.Name) or written(getattr(node, "value", node)) == "self"
+
+    def _is_of_step(self, statement: ast.stmt) -> bool:
+        """Whether a statement runs in every step of the training, where a number may flow into backward."""
+        loops = [loop for loop in self.script.loops_around(statement) if loop in self.differing.loops]
+        return bool(loops) and not any(isinstance(one, ast.If) for one in self._up_to(statement, loops[0]))
+
+    def _is_in_pass(self, node: ast.AST) -> bool:
+        return any(loop in self.differing.loops for loop in self.script.loops_around(node))
+
+    def _up_to(self, node: ast.AST, end: ast.AST) -> Iterator[ast.AST]:
+        for one in self.script.around(node):
+            if one is end:
+                return
+            yield one
+
+    def _all_come(self, node: ast.AST) -> bool:
+        """Whether every process comes to a place, and to the calls of its function, when one does: each frame is asked once."""
+        work: list[tuple[ast.AST, int]] = [(node, 0)]
+        seen: set[Frame] = set()
+        while work:
+            place, depth = work.pop(0)
+            if not self._comes_within_frame(place):
+                return False
+            frame = self.script.frame(place)
+            if is_function_frame(frame) and frame not in seen and depth <= _DEPTH:
+                seen.add(frame)
+                work += [(call, depth + 1) for call in self.script.direct_callers(frame)]
+        return True
+
+    def _comes_within_frame(self, node: ast.AST) -> bool:
+        """Whether every process that runs the function of a place comes to it."""
+        if self.accelerators.is_early(node) or self._is_in_evaluation(node) or self.script.in_lambda(node):
+            return False
+        below: ast.AST = node
+        for one in self.script.around(node):
+            if isinstance(one, FUNCTIONS):
+                break
+            if isinstance(one, ast.ExceptHandler):
+                return False
+            test = (
+                one.test
+                if isinstance(one, ast.If | ast.While | ast.IfExp) and not is_main_test(one)
+                else None
+            )
+            if test is not None and below is not test and (self.differing.level(test) or asks_rank(test)):
+                return False
+            below = one
+        return True
+
+
+def _callee(call: ast.Call) -> tuple[str, ...]:
+    """What a call calls, and the object whose method that is."""
+    func = call.func
+    return (ast.unparse(func), *([ast.unparse(func.value)] if isinstance(func, ast.Attribute) else []))

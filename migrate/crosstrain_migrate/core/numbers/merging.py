@@ -1,0 +1,209 @@
+"""CT601 by use: an evaluation is dealt by whole batches, and what it accumulated is merged behind its loop.
+
+The body stays as its author wrote it (contract, decision 33). Where that is not sure, the evaluation stays whole on every
+process, and one note says why.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from crosstrain_migrate.core.accelerate import OWN
+from crosstrain_migrate.core.placing.accelerator import Accelerators
+from crosstrain_migrate.core.plan import CORE, Plan
+from crosstrain_migrate.core.reading.script import Frame, Loop, Script
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .accumulators import Left
+from .dealing import Dealt, Evaluations
+
+RULE, WHOLE = "CT601", "CT603"
+REASON = "each process evaluates its own batches, and the results are merged"
+
+
+class Merging:
+    """Plans the edits of dealt evaluations."""
+
+    def __init__(self, plan: Plan, found: Evaluations, accelerators: Accelerators) -> None:
+        self.plan = plan
+        self.script: Script = plan.script
+        self.found = found
+        self.accelerators = accelerators
+        self.loops: list[ast.For] = []  # the loops that are dealt
+        self.alike: dict[tuple[Frame, str], Loop] = {}  # what is merged behind which loop
+        self.of_phases: dict[ast.AST, str] = {}  # the loaders of loops whose training alone is dealt
+        self._names: dict[tuple[Frame, str], str] = {}
+
+    def run(self) -> None:
+        for one in self.found.dealt:
+            if self.plan.runtime == OWN:
+                self._deal(one)
+            else:
+                self._stays_whole(one.loop, "Accelerate cannot merge what processes have evaluated")
+        for whole in self.found.whole:
+            self._stays_whole(whole.loop, whole.reason)
+            if whole.phase:  # its training is dealt all the same
+                frame, (source, *again) = self.script.frame(whole.loop), whole.sources
+                one = Dealt(whole.loop, frame, source, Left(), whole.phase, tuple(again))
+                name = self._dealt_loader(one, self.accelerators.at(whole.loop), CORE, evaluates=False)
+                self.of_phases[whole.loop] = name
+
+    def _stays_whole(self, loop: ast.For, reason: str) -> None:
+        remedy = "nothing needs to be done; to share it, see `merge` in the documentation"
+        self.plan.note(WHOLE, loop, f"evaluated whole on every process: {reason}", remedy)
+
+    def _deal(self, one: Dealt) -> None:
+        trained = self.plan.is_replaced(one.source)
+        if not one.phase and (trained or self.accelerators.is_early(one.loop)):
+            reason = "it runs before the device is chosen" if not trained else "its loader is trained on too"
+            self._stays_whole(one.loop, reason)
+            return
+        accelerator = self.accelerators.at(one.loop)
+        group = f"evaluation {one.loop.lineno}"
+        self.loops.append(one.loop)
+        if one.phase:
+            self.plan.take_back(one.source)
+        name = self._dealt_loader(one, accelerator, group)
+        self._count_from_start(one, name, group)
+        for text in (*one.left.joins, *one.left.lasts):
+            if not any(place_of(store) < place_of(one.loop) for store in self.script.stores(one.frame, text)):
+                # A process may have no batch at all.
+                self.plan.before(one.loop, RULE, REASON, f"{text} = None", group)
+        for texts, option in (
+            (one.left.sums, ""),
+            (one.left.joins, ", join=True"),
+            (one.left.lasts, ", last=True"),
+        ):
+            if texts:
+                self.alike |= {(one.frame, text): one.loop for text in texts}
+                listed = ", ".join(texts)
+                code = f"{listed} = {accelerator}.merge({name}, {listed}{option})"
+                self.plan.after(one.loop, RULE, REASON, code, group)
+
+    def _dealt_loader(self, one: Dealt, accelerator: str, group: str, evaluates: bool = True) -> str:
+        """Plans the loader that the loop goes over; its name. evaluates: its evaluation is dealt too."""
+        text = self.script.source(one.source)
+        made = f"{accelerator}.prepare_evaluation({text})" if evaluates else text
+        if one.phase:
+            made = f"{accelerator}.prepare({text}) if {one.phase} else {made}"
+        anchor = self._anchor(one)
+        if self._may_bind(one):
+            self.plan.before(anchor, RULE, REASON, f"{text} = {made}", group)
+            return text
+        name = self._fresh_name(one.frame, text, "loader" if one.phase else "evaluation_loader")
+        is_here = self.script.frame(one.source) is one.frame
+        header = self.script.statement(one.source) if is_here else one.loop
+        self.plan.before(self._outwards(one, header), RULE, REASON, f"{name} = {made}", group)
+        for source in (one.source, *one.again):
+            self.plan.replace(source, RULE, "", name, group)
+        return name
+
+    def _anchor(self, one: Dealt) -> ast.stmt:
+        """Above the statement that first reads the loader in the loop's own block, or puts a bar over it."""
+        text = written(one.source) if isinstance(one.source, ast.Name | ast.Attribute) else ""
+        place: ast.stmt = self._outwards(one, one.loop)
+        suite = self.script.suite_of(place)
+        for store in self.script.stores(one.frame, text) if text else ():
+            statement: ast.AST = self.script.statement(store)
+            value = getattr(statement, "value", None)
+            if (
+                value is None
+                or place_of(statement) >= place_of(one.loop)
+                or text not in {written(n) for n in walk(value) if isinstance(n, ast.Name | ast.Attribute)}
+            ):
+                continue
+            while statement not in suite:  # `if is_main: loader = tqdm(loader)`
+                above = self.script.parent(statement)
+                if above is None or isinstance(above, ast.Module):
+                    break
+                statement = above
+            if statement in suite and place_of(statement) < place_of(place):
+                place = statement
+        statement = self.script.statement(one.source)
+        if statement in suite and place_of(statement) < place_of(place):
+            place = statement
+        return self._outwards(one, place)
+
+    def _outwards(self, one: Dealt, place: ast.stmt) -> ast.stmt:
+        """The same place outside the blocks and loops around it that bind nothing of what is read there."""
+        read = {written(n) for n in walk(one.source) if isinstance(n, ast.Name | ast.Attribute)}
+        read |= {n.id for n in walk(ast.parse(one.phase)) if isinstance(n, ast.Name)}
+        makes = any(isinstance(n, ast.Call) for n in walk(one.source))
+        for around in self.script.around(place):
+            passes = isinstance(around, ast.With) or (isinstance(around, ast.For) and not makes)
+            if not passes or any(
+                isinstance(n, ast.Name | ast.Attribute)
+                and not isinstance(n.ctx, ast.Load)
+                and written(n) in read
+                for n in walk(around)
+            ):
+                break
+            place = around  # type: ignore[assignment]
+        return place
+
+    def _may_bind(self, one: Dealt) -> bool:
+        """Whether the loader's variable can hold the dealt one: it is the frame's own, and no other loop reads it."""
+        if not isinstance(one.source, ast.Name) or (one.phase and not self._is_own(one.frame, one.source.id)):
+            return False
+        name = one.source.id
+        if not self._is_own(one.frame, name) or (
+            isinstance(one.frame, ast.Module) and self._read_in_functions(one.frame, name)
+        ):
+            return False
+        inside = set(map(id, walk(one.loop)))
+        for read in self.script.reads(one.frame, name):
+            if id(read) in inside or read in (one.source, *one.again):
+                continue
+            parent = self.script.parent(read)
+            is_length = isinstance(parent, ast.Call) and last_name(parent.func) == "len"
+            statement = self.script.statement(read)
+            is_bar = isinstance(statement, ast.Assign) and name in map(written, statement.targets)
+            if not is_length and not is_bar and not isinstance(parent, ast.Attribute | ast.Compare):
+                return False
+        return True
+
+    def _is_own(self, frame: Frame, name: str) -> bool:
+        return self.script.binds(frame, name)
+
+    def _read_in_functions(self, module: ast.Module, name: str) -> bool:
+        others = [f for f in self.script.frames if f is not module and self.script.module(f) is module]
+        return any(self.script.reads(f, name) and not self.script.binds(f, name) for f in others)
+
+    def _fresh_name(self, frame: Frame, text: str, base: str) -> str:
+        """A name that the frame does not use; the same for loops over the same loader."""
+        taken = {n.id for n in self.script.table.parents if isinstance(n, ast.Name)}
+        taken |= {name for (other, _), name in self._names.items() if other is frame}
+        name, number = base, 2
+        while name in taken:
+            name, number = f"{base}_{number}", number + 1
+        return self._names.setdefault((frame, text), name)
+
+    def _count_from_start(self, one: Dealt, name: str, group: str) -> None:
+        """`enumerate` counts as in the original, where the loop's index is read."""
+        for call in walk(one.loop.iter):
+            if (
+                not isinstance(call, ast.Call)
+                or last_name(call.func) != "enumerate"
+                or len(call.args) != 1
+                or call.keywords
+            ):
+                continue
+            if not isinstance(one.loop.target, ast.Tuple) or not isinstance(
+                one.loop.target.elts[0], ast.Name
+            ):
+                continue
+            index = one.loop.target.elts[0].id
+            if (
+                not any(
+                    isinstance(n, ast.Name) and n.id == index and isinstance(n.ctx, ast.Load)
+                    for s in one.loop.body
+                    for n in walk(s)
+                )
+                and index not in one.left.lasts
+            ):
+                continue
+            sure = re.search(r"loader|dl\b", name, re.I) is not None and not one.phase
+            start = f"{name}.start" if sure else f'getattr({name}, "start", 0)'
+            self.plan.replace(call, RULE, "", f"enumerate({{it}}, {start})", group, it=call.args[0])

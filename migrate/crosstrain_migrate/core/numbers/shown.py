@@ -1,0 +1,166 @@
+"""CT602 by use: the loss that a training loop prints is that of the whole batch.
+
+`print(loss.item())` shows one process's share of it. Where every process comes to the print alike, its mean over the
+processes is shown instead. A bar's own text may be a share.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+
+from crosstrain_migrate.core.placing.accelerator import Accelerators
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.alike import comes_alike, counters_of, what_may_differ
+from crosstrain_migrate.core.reading.data import Data
+from crosstrain_migrate.core.reading.roles import Backward, Roles
+from crosstrain_migrate.core.reading.script import Frame, Loop, Script, is_method, is_statement_call, names_in
+from crosstrain_migrate.syntax.nodes import place_of
+from crosstrain_migrate.syntax.walks import walk
+
+from .training_numbers import MEAN, SUM, UNSURE, TrainingNumbers
+
+RULE = "CT602"
+GROUP = "printed losses"
+REASON = "the loss of the whole batch is shown"
+
+
+def plan_shown_losses(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
+    """Plans the reductions of the losses, and of the running totals, that are printed in the training loops."""
+    script = plan.script
+    losses: dict[Data, set[str]] = defaultdict(set)
+    loops = {data.loop: data for data in roles.data if isinstance(data.loop, ast.For)}
+    for one in roles.backwards:
+        loop = next((around for around in script.loops_around(one.call) if around in loops), None)
+        if isinstance(loop, ast.For) and accelerators.at_hand(one.call):
+            losses[loops[loop]].add(_loss(one))
+    numbers = TrainingNumbers(plan, roles, accelerators)
+    for data, names in losses.items():
+        assert isinstance(data.loop, ast.For)
+        for call in _prints(script, data.frame, data.loop):
+            totals = _totals(numbers, data, data.loop, call)
+            means = _means(script, data.frame, call, names - {""})
+            if totals is not None and means is not None:
+                _reduce(plan, accelerators.name, totals, means)
+                for rows in _rows(call, data.loop):
+                    template = f'{accelerators.name}.reduce({{rows}}, "sum")'
+                    plan.replace(
+                        rows, RULE, "the rows of the whole batch are counted", template, GROUP, rows=rows
+                    )
+        for call in _prints_behind(script, data.frame, data.loop):
+            # What the loop added up is reduced behind it already.
+            means = _means(script, data.frame, call, names - {""})
+            if means and _totals(numbers, data, data.loop, call) is not None:
+                _reduce(plan, accelerators.name, {}, means)
+
+
+def _reduce(plan: Plan, accelerator: str, totals: dict[ast.Name, str], means: list[ast.Call]) -> None:
+    for read in means:
+        assert isinstance(read.func, ast.Attribute)
+        template = f'{accelerator}.reduce({{loss}}, "mean").item()'
+        plan.replace(read, RULE, REASON, template, GROUP, loss=read.func.value)
+    for name, kind in totals.items():
+        plan.replace(name, RULE, REASON, f'{accelerator}.reduce({name.id}, "{kind}")', GROUP)
+
+
+def _totals(
+    numbers: TrainingNumbers, data: Data, loop: ast.For, call: ast.Call
+) -> dict[ast.Name, str] | None:
+    """The running totals of a print, each with how it is reduced; None where one may be something else."""
+    found: dict[ast.Name, str] = {}
+    for node in walk(call):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            kind = numbers.kind_in_loop(data, loop, node.id)
+            if kind == UNSURE:
+                return None
+            if kind in (SUM, MEAN):
+                found[node] = kind
+    return found
+
+
+def _rows(call: ast.Call, loop: ast.For) -> list[ast.expr]:
+    """How far a pass is, in rows: `len(x)` of `i * len(x)`, where `x` is of the batch and `i` counts the batches."""
+    batch, counters = names_in(loop.target), counters_of(loop)
+    found: list[ast.expr] = []
+    for node in walk(call):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            for rows, times in ((node.left, node.right), (node.right, node.left)):
+                if names_in(times) & counters and _counts_rows(rows, batch - counters):
+                    found.append(rows)
+    return found
+
+
+def _counts_rows(node: ast.expr, batch: set[str]) -> bool:
+    counts = ("len({})", "{}.size(0)", "{}.shape[0]")
+    return ast.unparse(node) in {one.format(name) for one in counts for name in batch}
+
+
+def _loss(one: Backward) -> str:
+    """The variable that a backward starts from; empty for another expression."""
+    of = one.call.func.value if is_method(one.call, "backward") else None  # type: ignore[attr-defined]
+    return of.id if isinstance(of, ast.Name) else ""
+
+
+def _prints(script: Script, frame: Frame, loop: Loop) -> list[ast.Call]:
+    """The prints in a loop to which every process comes alike."""
+    return [
+        call
+        for call in _all_prints(script, frame)
+        if script.table.is_inside(call, loop) and _is_alike(script, call, loop)
+    ]
+
+
+def _prints_behind(script: Script, frame: Frame, loop: ast.For) -> list[ast.Call]:
+    """The prints behind a loop, in its own block, of what the loop left: nothing that they read is bound anew."""
+    block = script.parent(loop)
+    stored = [n for n in script.within(frame) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    end = loop.end_lineno or 0
+    return [
+        call
+        for call in _all_prints(script, frame)
+        if script.parent(script.statement(call)) is block
+        and call.lineno > end
+        and not {n.id for n in stored if end < n.lineno < call.lineno} & names_in(call)
+    ]
+
+
+def _all_prints(script: Script, frame: Frame) -> list[ast.Call]:
+    """The prints of a function to the terminal."""
+    found = [
+        call
+        for call in script.calls_in(frame)
+        if script.dotted(call.func) == "print" and is_statement_call(script, call)
+    ]
+    return [call for call in found if not any(keyword.arg == "file" for keyword in call.keywords)]
+
+
+def _means(script: Script, frame: Frame, call: ast.Call, losses: set[str]) -> list[ast.Call] | None:
+    """Every `x.item()` of a print, where each is a mean over the batch; None where one may be something else."""
+    reads = [n for n in walk(call) if isinstance(n, ast.Call) and is_method(n, "item")]
+    of = [read.func.value for read in reads if isinstance(read.func, ast.Attribute)]
+    return reads if all(_is_mean(script, frame, one, losses, 0) for one in of) else None
+
+
+def _is_mean(script: Script, frame: Frame, node: ast.expr, losses: set[str], depth: int) -> bool:
+    """Whether a value is a trained loss, a sum of such, or the mean of something."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        return all(_is_mean(script, frame, side, losses, depth) for side in (node.left, node.right))
+    if (
+        is_method(node, "mean", "detach")
+        and isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+    ):
+        return node.func.attr == "mean" or _is_mean(script, frame, node.func.value, losses, depth)
+    if not isinstance(node, ast.Name) or depth > 3:
+        return False
+    values = script.values(frame, node.id)
+    made = bool(values) and all(_is_mean(script, frame, value, losses, depth + 1) for value in values)
+    return node.id in losses or made
+
+
+def _is_alike(script: Script, call: ast.Call, loop: Loop) -> bool:
+    """Whether every process comes to a print in a loop when one does, also past each `continue` and `break` above it."""
+    ways_out = [n for n in walk(loop) if isinstance(n, ast.Continue | ast.Break | ast.Return)]
+    before = [n for n in ways_out if place_of(n) < place_of(call)]
+    own = what_may_differ(script, loop)
+    return all(comes_alike(script, node, loop, own) for node in (call, *before))

@@ -1,0 +1,311 @@
+"""CT602 by use: what a training loop adds up and shows behind it becomes the number of all processes.
+
+What is added tells how: counts of rows, and losses times such a count, are added; batch means are averaged. What a number
+is divided by behind the loop must agree. Numbers that meet in one statement are made global together or not at all.
+Everything else stays the main process's own, with one note.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from crosstrain_migrate.core.placing.accelerator import Accelerators
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.data import Data
+from crosstrain_migrate.core.reading.roles import Roles
+from crosstrain_migrate.core.reading.script import Frame, Loop, Script, is_method, names_in
+from crosstrain_migrate.core.training.backward import loss_of, sums_over_rows
+from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .accumulators import Change, Pass
+
+RULE = "CT602"
+GROUP = "numbers of training"
+SUM, MEAN, STEPS, MERGED, UNSURE = "sum", "mean", "steps", "merged", "?"
+_ROWS = re.compile(r"dataset|num_(samples|examples|rows)|n_(samples|examples)", re.I)
+_BATCHES = re.compile(
+    r"len\(\w*(loader|batches|iter|dl)\w*\)|num_batches|n_batches"
+    r"|\b(i|step|steps|batch_idx|batch_index|idx|it|iteration)\b",
+    re.I,
+)
+_MEANS = ("mean", "fmean", "average", "sum", "len")
+_OF_LOSS = ("item", "detach", "float", "cpu", "double", "clone")
+
+
+class TrainingNumbers:
+    """Plans the reductions behind the training loops."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        roles: Roles,
+        accelerators: Accelerators,
+        of_phases: dict[ast.AST, str] | None = None,
+    ) -> None:
+        """of_phases: loops of which the training is dealt, and the evaluation whole, with the names of their loaders."""
+        self.of_phases = of_phases or {}
+        self.plan = plan
+        self.script: Script = plan.script
+        self.roles = roles
+        self.accelerators = accelerators
+        self.alike: dict[tuple[Frame, str], Loop] = {}  # what is made global behind which loop
+        self._loss_is_sum = sums_over_rows(self.script, roles)
+
+    def run(self, dealt: list[ast.For]) -> None:
+        for data in self.roles.data:
+            if isinstance(data.loop, ast.For) and data.loop not in dealt:
+                self._behind(data, data.loop)
+
+    def _behind(self, data: Data, loop: ast.For) -> None:
+        if any(isinstance(node, ast.Return) for statement in loop.body for node in walk(statement)):
+            return
+        found = Pass(self.script, data.frame, loop)
+        kinds = self._kinds(data, found)
+        if not kinds:
+            return
+        if loop in self.of_phases:  # `merge` adds the training's, and leaves the evaluation's as they are
+            kinds |= {text: MERGED for text, kind in kinds.items() if kind == SUM}
+        self._keep_together(loop, kinds)
+        source = data.node if isinstance(data.node, ast.Name | ast.Attribute) else None
+        merged = [text for text, kind in kinds.items() if kind == MERGED]
+        loader = self.of_phases.get(loop) or (written(source) if source is not None else "")
+        is_named = loop in self.of_phases or (
+            source is not None
+            and not self.plan.is_replaced(source)
+            and self.script.frame(source) is data.frame
+        )
+        if not is_named:
+            kinds |= dict.fromkeys(merged, UNSURE)
+            merged = []
+        wanted = any(kind in (SUM, MEAN, MERGED) for kind in kinds.values())
+        accelerator = self.accelerators.may_be_at(loop) if wanted else None
+        for kind, way in ((SUM, "added"), (MEAN, "averaged")):
+            names = [text for text, its in kinds.items() if its == kind]
+            if names and accelerator is not None:
+                self.alike |= {(data.frame, text): loop for text in names}
+                listed = ", ".join(names)
+                given = f"({listed})" if len(names) > 1 else listed
+                code = f'{listed} = {accelerator}.reduce({given}, "{kind}")'
+                self.plan.after(loop, RULE, f"what the processes have is {way}", code, GROUP)
+        if merged and accelerator is not None:
+            self.alike |= {(data.frame, text): loop for text in merged}
+            listed = ", ".join(merged)
+            code = f"{listed} = {accelerator}.merge({loader}, {listed})"
+            self.plan.after(loop, RULE, "what the processes have is merged", code, GROUP)
+        if UNSURE in kinds.values() or (wanted and accelerator is None):
+            remedy = "reduce them by `accelerator.reduce` where they are shown, if they must be exact"
+            self.plan.note(RULE, loop, "numbers of this training loop are the main process's own", remedy)
+
+    def kind_in_loop(self, data: Data, loop: ast.For, text: str) -> str:
+        """What a variable is that a loop adds to and begins anew: SUM, MEAN, STEPS or UNSURE; empty where it is neither."""
+        made = Pass(self.script, data.frame, loop).changes().get(text, [])
+        kinds = {self._kind_of_added(data.frame, node) for change, node in made if change is Change.SUM}
+        others = [node for change, node in made if change is not Change.SUM]
+        if kinds and not all(isinstance(getattr(node, "value", None), ast.Constant) for node in others):
+            return UNSURE
+        return "" if not kinds else kinds.pop() if len(kinds) == 1 else UNSURE
+
+    # -- of what kind ------------------------------------------------------------------------------------------
+
+    def _kinds(self, data: Data, found: Pass) -> dict[str, str]:
+        """What the loop accumulates and is read behind it, each with what is to become of it."""
+        kinds: dict[str, str] = {}
+        changes = found.changes()
+        for text, made in changes.items():
+            if any(self.plan.is_replaced(getattr(node, "value", node)) for _, node in made):
+                continue  # it counts what all processes have
+            if found.read_behind(text) and found.start(text) is not None:
+                changed = {kind for kind, _ in made}
+                if changed == {Change.SUM}:
+                    kinds[text] = self._kind_of_sum(data, found, text, [node for _, node in made])
+        return kinds | self._kinds_of_objects(found)
+
+    def _kind_of_sum(self, data: Data, found: Pass, text: str, made: list[ast.AST]) -> str:
+        added = {self._kind_of_added(data.frame, node) for node in made}
+        ways = {self._way(data, read) for read in self._reads_behind(found, text)}
+        if added == {STEPS}:
+            return STEPS
+        if len(ways) == 1 and ways != {UNSURE}:
+            return (
+                ways.pop()
+            )  # by rows of the whole data set, or by batches of one process: whatever was added
+        evidence = (added - {UNSURE}) | (ways - {UNSURE})
+        if UNSURE in added and added != {UNSURE}:
+            return UNSURE
+        return evidence.pop() if len(evidence) == 1 else UNSURE
+
+    def _kinds_of_objects(self, found: Pass) -> dict[str, str]:
+        """Meters, and lists of which the mean alone is read, are merged as an evaluation's are."""
+        kinds: dict[str, str] = {}
+        for statement in found.loop.body:
+            for call in walk(statement):
+                if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+                    continue
+                text = written(call.func.value)
+                if not isinstance(self.script.parent(call), ast.Expr) or not found.read_behind(text):
+                    continue
+                if call.func.attr == "append":
+                    is_fresh = isinstance(found.start(text), ast.List)
+                    reads = self._reads_behind(found, text)
+                    is_mean = all(self._is_of_mean(read) for read in reads)
+                    kinds[text] = MERGED if is_fresh and is_mean and kinds.get(text) != UNSURE else UNSURE
+                elif found.is_meter(text, call.func.attr):
+                    kinds[text] = MERGED if found.is_fresh(text) else UNSURE
+        return kinds
+
+    def _is_of_mean(self, read: ast.expr) -> bool:
+        parent = self.script.parent(read)
+        return isinstance(parent, ast.Call) and last_name(parent.func) in _MEANS
+
+    def _kind_of_added(self, frame: Frame, node: ast.AST) -> str:
+        value = node.value if isinstance(node, ast.AugAssign | ast.Assign) else None
+        if isinstance(node, ast.Assign) and isinstance(value, ast.BinOp):
+            value = value.right  # x = x + value
+        if value is None or self._entry_by_variable(node):
+            return UNSURE
+        return self._kind_of_value(frame, value, 0)
+
+    def _entry_by_variable(self, node: ast.AST) -> bool:
+        """`sums[k] += ...`: processes may have different keys."""
+        target = getattr(node, "target", None)
+        return isinstance(target, ast.Subscript) and not isinstance(target.slice, ast.Constant)
+
+    def _kind_of_value(self, frame: Frame, value: ast.expr, depth: int) -> str:
+        """Of what is added in one step: a number of rows, a sum over rows, or a mean over them."""
+        if isinstance(value, ast.Constant):
+            return STEPS
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult | ast.Div):
+            sides = [self._kind_of_value(frame, side, depth) for side in (value.left, value.right)]
+            if isinstance(value.op, ast.Div):
+                return sides[0] if sides[1] == STEPS else MEAN if sides == [SUM, SUM] else UNSURE
+            if MEAN in sides and (SUM in sides or STEPS in sides):
+                return SUM if SUM in sides else MEAN
+            if sides[1] == STEPS:
+                return sides[0]
+            return SUM if SUM in sides else UNSURE  # anything times a number of rows
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add | ast.Sub):
+            terms = {self._kind_of_value(frame, side, depth) for side in (value.left, value.right)}
+            return terms.pop() if len(terms) == 1 else UNSURE
+        if self._counts_rows(value):
+            return SUM
+        value = _without_tail(value)
+        if self._counts_rows(value):
+            return SUM
+        text = written(value) if isinstance(value, ast.Name | ast.Attribute | ast.Subscript) else ""
+        if text and text in self._losses(frame):
+            return SUM if self._loss_is_sum else MEAN
+        if isinstance(value, ast.Name) and self._is_first_of_shape(frame, value.id):
+            return SUM
+        if isinstance(value, ast.Name) and depth < 3:
+            made = self.script.values(frame, value.id)
+            if len(made) == 1:
+                return self._kind_of_value(frame, made[0], depth + 1)
+            if (
+                not made
+                and isinstance(frame, ast.FunctionDef)
+                and value.id not in self.script.parameters(frame)
+            ):
+                return UNSURE
+            return STEPS if value.id.isupper() or not made else UNSURE
+        return UNSURE
+
+    def _losses(self, frame: Frame) -> set[str]:
+        """What a frame calls backward on."""
+        losses = [loss_of(one.call) for one in self.roles.backwards if one.frame is frame]
+        return {written(one) for one in losses if isinstance(one, ast.Name | ast.Attribute | ast.Subscript)}
+
+    def _is_first_of_shape(self, frame: Frame, name: str) -> bool:
+        """`n` of `n, width = x.shape`"""
+        return any(
+            isinstance(statement := self.script.statement(store), ast.Assign)
+            and isinstance(target := statement.targets[0], ast.Tuple)
+            and target.elts[0] is store
+            and re.search(r"\.(shape|size\(\))$", ast.unparse(statement.value)) is not None
+            for store in self.script.stores(frame, name)
+        )
+
+    def _counts_rows(self, value: ast.expr) -> bool:
+        """`len(x)`, `x.size(0)`, `x.shape[0]`, `(a == b).sum()`"""
+        if isinstance(value, ast.Subscript):
+            return isinstance(value.value, ast.Attribute) and value.value.attr == "shape"
+        if not isinstance(value, ast.Call):
+            return False
+        if last_name(value.func) == "len" or is_method(value, "size", "numel"):
+            return True
+        return last_name(value.func) == "sum" and any(
+            isinstance(n, ast.Compare) or is_method(n, "eq") for n in walk(value)
+        )
+
+    # -- what it meets behind the loop -------------------------------------------------------------------------
+
+    def _keep_together(self, loop: ast.For, kinds: dict[str, str]) -> None:
+        """Where one of the numbers of a statement stays local, all of them do."""
+        for statement in self._statements_behind(loop, kinds):
+            names = {written(n) for n in walk(statement) if isinstance(n, ast.Name | ast.Attribute)}
+            group = [text for text in kinds if text in names]
+            if any(kinds[text] == UNSURE for text in group):
+                kinds |= dict.fromkeys(group, UNSURE)
+
+    def _reads_behind(self, found: Pass, text: str) -> list[ast.expr]:
+        end = found.loop.end_lineno or 0
+        return [read for read in self.script.reads(found.frame, text) if read.lineno > end]
+
+    def _statements_behind(self, loop: ast.For, kinds: dict[str, str]) -> list[ast.AST]:
+        frame = self.script.frame(loop)
+        end = loop.end_lineno or 0
+        roots = {text.partition(".")[0] for text in kinds}
+        return [
+            node
+            for node in self.script.within(frame)
+            if isinstance(node, ast.stmt)
+            and not hasattr(node, "body")
+            and node.lineno > end
+            and names_in(node) & roots
+        ]
+
+    def _way(self, data: Data, read: ast.expr) -> str:
+        """What a read is divided by behind the loop says: rows, or batches."""
+        below: ast.AST = read
+        for one in self.script.around(read):
+            if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div):
+                return UNSURE if below is one.right else self._divisor(data, one.right)
+            if isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Div):
+                return self._divisor(data, one.value)
+            if isinstance(one, ast.stmt):
+                break
+            below = one
+        statement = self.script.statement(read)
+        if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Div):
+            return self._divisor(data, statement.value) if read is statement.target else UNSURE
+        return UNSURE
+
+    def _divisor(self, data: Data, node: ast.expr) -> str:
+        text = written(node)
+        if text == f"len({written(data.node)})" and self.plan.is_replaced(data.node):
+            return SUM  # prepared in the loop's header: the length is that of the whole loader
+        if text == f"len({written(data.node)})" or _BATCHES.search(text):
+            return MEAN
+        return SUM if _ROWS.search(text) else UNSURE
+
+
+def _without_tail(value: ast.expr) -> ast.expr:
+    """`loss` of `loss.detach().item()` and of `float(loss)`; `x` of `loss.data`."""
+    while True:
+        if isinstance(value, ast.Call) and is_method(value, *_OF_LOSS):
+            value = value.func.value  # type: ignore[attr-defined]
+        elif (
+            isinstance(value, ast.Call) and last_name(value.func) in ("float", "int") and len(value.args) == 1
+        ):
+            value = value.args[0]
+        elif isinstance(value, ast.Attribute) and value.attr == "data":
+            value = value.value
+        elif (
+            isinstance(value, ast.Subscript)
+            and isinstance(value.value, ast.Attribute)
+            and value.value.attr == "data"
+        ):
+            value = value.value  # `loss.data[0]`, as it was before PyTorch 0.4
+        else:
+            return value

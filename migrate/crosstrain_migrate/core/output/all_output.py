@@ -1,0 +1,68 @@
+"""CT401 to CT502 by use: one process prints, shows, writes files and downloads; what is saved is there for all.
+
+In an evaluation that is dealt, what the body does for a batch is done once already, by the process that has the batch.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.core.placing.accelerator import Accelerators
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.script import Frame, Script, is_statement_call
+
+from .audience import Audience
+from .downloads import Downloads
+from .files import Files
+from .folders import Folders
+from .recorders import PRINT, Recorders
+from .saving import plan_saving
+
+
+class Output:
+    """Plans what one process does."""
+
+    def __init__(
+        self, plan: Plan, accelerators: Accelerators, training: list[Frame], dealt: list[ast.For]
+    ) -> None:
+        """training: the code that trains. dealt: the loops of evaluations that are dealt."""
+        self.plan = plan
+        self.script: Script = plan.script
+        self.accelerators = accelerators
+        self.audience = Audience(self.script, dealt)
+        # The files that speak of the training: the script's own, and those that train or evaluate.
+        self._speaking = {self.script.entry, *map(self.script.module, (*training, *dealt))}
+
+    def run(self) -> None:
+        files = Files(self.plan, self.accelerators, self.audience)
+        Downloads(self.plan, files, self.audience).run()
+        files.run()
+        Folders(self.plan, files, self.audience).run()
+        plan_saving(self.plan, self.accelerators, files, self.audience)
+        Recorders(self.plan, files, self.audience).run()
+        files.plan_guards()
+        if not self.script.functions("print"):  # the author's own prints as it likes
+            self._prints()
+
+    def _prints(self) -> None:
+        for call in self.script.calls:
+            if self.script.dotted(call.func) != "print" or not is_statement_call(self.script, call):
+                continue
+            is_early = self.accelerators.is_early(call) or self.script.is_shared(call)
+            if is_early or self.script.in_lambda(call) or any(k.arg == "file" for k in call.keywords):
+                continue
+            if self._speaks(call) and not self.audience.is_guarded(call):
+                knows = (
+                    self.accelerators.name
+                    if self.accelerators.at_hand(call)
+                    else self.plan.state(call, "print")
+                )
+                self.plan.replace(call.func, PRINT, "one process prints", f"{knows}.print", "print")
+
+    def _speaks(self, call: ast.Call) -> bool:
+        """Whether a print is one of the training's; what a library of the project says, every process says."""
+        if self.script.module(call) in self._speaking:
+            return True
+        reason = "files that neither train nor evaluate print on every process"
+        self.plan.note(PRINT, call, reason, "nothing needs to be done")
+        return False

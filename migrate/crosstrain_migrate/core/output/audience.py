@@ -1,0 +1,129 @@
+"""Which processes come to a place: all of them, one that a guard lets through, or each for rows of its own."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from crosstrain_migrate.core.reading.alike import comes_alike, may_differ, what_may_differ
+from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script
+from crosstrain_migrate.syntax.nodes import Function, last_name, place_of
+from crosstrain_migrate.syntax.program import is_main_test
+from crosstrain_migrate.syntax.walks import walk
+
+ALL, ONE, OWN = "all", "one", "own rows"
+_MAIN_TEST = re.compile(r"rank|is_main|is_master|master_process|local_rank|main_process", re.I)
+_FOR_ROWS = ("__getitem__", "__getitems__")
+_GIVEN_TO_WORKERS = ("collate_fn", "worker_init_fn")
+
+
+class Audience:
+    """Answers for code as its author wrote it, and for what has been guarded since."""
+
+    def __init__(self, script: Script, dealt: list[ast.For]) -> None:
+        """dealt: loops of evaluations of which each process does some batches."""
+        self.script = script
+        self._dealt = {id(node) for loop in dealt for statement in loop.body for node in walk(statement)}
+        self._guarded: set[int] = set()
+        self._of_frames: dict[Frame, frozenset[str]] = {}
+        self._for_workers = {
+            last_name(keyword.value)
+            for call in script.calls
+            for keyword in call.keywords
+            if keyword.arg in _GIVEN_TO_WORKERS
+        }
+
+    def guard(self, *statements: ast.AST) -> None:
+        """From now on one process at a time comes to these statements."""
+        self._guarded |= {id(node) for statement in statements for node in walk(statement)}
+        self._of_frames.clear()
+
+    def is_guarded(self, node: ast.AST) -> bool:
+        """Whether a guard in its own function lets one process through to a node."""
+        if id(node) in self._guarded:
+            return True
+        below = node
+        for one in self.script.around(node):
+            if isinstance(one, FUNCTIONS):
+                return False
+            if (
+                isinstance(one, ast.If)
+                and below not in one.orelse
+                and below is not one.test
+                and _MAIN_TEST.search(ast.unparse(one.test))
+            ):
+                return True
+            below = one
+        return False
+
+    def is_own(self, node: ast.AST) -> bool:
+        """Whether a node stands in a loop over batches of which each process has some."""
+        return id(node) in self._dealt
+
+    def is_all(self, node: ast.AST) -> bool:
+        """Whether every process comes to a node, and not only for rows of its own."""
+        return ALL in self.of(node)
+
+    def of(self, node: ast.AST) -> frozenset[str]:
+        """Who comes to a node, by whichever way."""
+        if self.is_guarded(node):
+            return frozenset({ONE})
+        if self.is_own(node):
+            return frozenset({OWN})
+        return self._of_frame(self.script.frame(node))
+
+    def _of_frame(self, frame: Frame) -> frozenset[str]:
+        if isinstance(frame, ast.Module):
+            return frozenset({ALL})
+        if frame not in self._of_frames:
+            self._of_frames[frame] = frozenset()  # for a function that calls itself
+            self._of_frames[frame] = self._of_function(frame)
+        return self._of_frames[frame]
+
+    def _of_function(self, function: Function) -> frozenset[str]:
+        if function.name in _FOR_ROWS or function.name in self._for_workers:
+            return frozenset({OWN})
+        calls = self.script.callers(function)
+        if not calls:
+            return frozenset({ALL})
+        return frozenset(who for call in calls for who in self.of(call)) or frozenset({ALL})
+
+    def comes_alike(self, node: ast.AST, depth: int = 4) -> bool:
+        """Whether every process comes to a node when one does, so that they may wait for each other there."""
+        below = node
+        for loop in self.script.loops_around(node)[-1:]:
+            if not comes_alike(self.script, node, loop, what_may_differ(self.script, loop)):
+                return False
+            below = loop
+        for one in self.script.around(below):
+            if isinstance(one, FUNCTIONS):
+                break
+            if isinstance(one, ast.Try):
+                return False
+            if isinstance(one, ast.If) and not is_main_test(one) and may_differ(one.test, set()):
+                return False
+        frame = self.script.frame(node)
+        if isinstance(frame, ast.Module):
+            return True
+        calls = self.script.callers(frame)
+        return depth > 0 and all(self.is_all(c) and self.comes_alike(c, depth - 1) for c in calls)
+
+    def comes_after(self, later: ast.AST, earlier: ast.AST) -> bool:
+        """Whether a run may come to one node when it has been at the other: below it, or in the next turn of a loop."""
+        others = self._ways(earlier)
+        for node in self._ways(later):
+            for other in others:
+                if self.script.frame(node) is self.script.frame(other):
+                    loops = set(self.script.loops_around(node)) & set(self.script.loops_around(other))
+                    if loops or place_of(node) > place_of(other):
+                        return True
+        return False
+
+    def _ways(self, node: ast.AST) -> list[ast.AST]:
+        """A node and the calls that lead to it."""
+        found = [node]
+        for one in found:  # which grows meanwhile
+            frame = self.script.frame(one)
+            if not isinstance(frame, ast.Module):
+                found += [call for call in self.script.callers(frame) if call not in found]
+        return found

@@ -1,0 +1,181 @@
+"""CT404 by use: what is fetched, or made once and kept, is there before the other processes look for it.
+
+Data sets that fetch themselves and code that asks for its files first go under `main_process_first()`. A fetch that does not
+ask is the main process's, and all wait for it.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.walks import walk
+
+from . import writers
+from .audience import Audience
+from .files import Files
+
+RULE = "CT404"
+GROUP = "downloads"
+REASON = "one process downloads, the others read"
+_WHOLE = (ast.Assign, ast.Expr, ast.AnnAssign, ast.Return, ast.If, ast.AugAssign)
+
+
+class Downloads:
+    """Plans who fetches first."""
+
+    def __init__(self, plan: Plan, files: Files, audience: Audience) -> None:
+        self.plan = plan
+        self.script: Script = plan.script
+        self.files = files
+        self.audience = audience
+        self._first_there: dict[ast.stmt, str] = {}  # each with what knows the main process
+
+    def run(self) -> None:
+        for call in self.script.calls:
+            if not self.audience.is_all(call) or self.script.in_lambda(call):
+                continue
+            if writers.fetches_itself(self.script, call):
+                self._first(call, self.script.statement(call))
+            elif writers.fetches(self.script, call) or self._answers(call):
+                self._fetch(call)
+            elif self._makes(call):
+                self._kept(call)
+        for node in self.script.table.each(ast.If):
+            if self.script.is_reached(node) and self.audience.is_all(node) and self._reads_or_makes(node):
+                self._plan(node, [node])
+        for statement, state in self._first_there.items():
+            if not any(one in self._first_there for one in self.script.around(statement)):
+                context = f"{state}.main_process_first()"
+                self.plan.add(e.Within(statement, RULE, REASON, transaction=GROUP, context=context))
+
+    def _answers(self, call: ast.Call) -> bool:
+        """Whether a call brings what its function then writes: `requests.get(url)`."""
+        name = self.script.dotted(call.func)
+        if name not in ("requests.get", "urllib.request.urlopen", "httpx.get"):
+            return False
+        calls = self.script.calls_in(self.script.frame(call))
+        return any(writers.opens_to_write(self.script, one) for one in calls)
+
+    def _makes(self, call: ast.Call) -> bool:
+        return (
+            writers.writes_file(self.script, call)
+            or writers.opens_to_write(self.script, call)
+            or writers.saves_weights(self.script, call)
+        )
+
+    def _fetch(self, call: ast.Call) -> None:
+        asking = self._asking(call)
+        if asking is not None:
+            self._first(call, asking)
+        elif self._asks_at_all(self.script.frame(call)):
+            self._at_calls(call)
+        else:
+            self._alone(call)
+
+    def _kept(self, call: ast.Call) -> None:
+        """`if not exists(path): write(path)`, and then it is read: every process would find it half written."""
+        asking = self._asking(call)
+        paths = self.files.paths_of(call)
+        if asking is None or not paths:
+            return
+        reads = [c for c in self.script.calls if self.files.reads(c, asking, paths)]
+        asked = self.files.spelled_in(asking.test)
+        if reads and paths & asked:
+            self._first(call, asking)
+
+    def _reads_or_makes(self, node: ast.If) -> bool:
+        """`if exists(path): rows = load(path)`, `else: rows = make(path)`, where `make` writes what it made."""
+        if not node.orelse or not writers.asks_for_files(node.test):
+            return False
+        arms = [
+            [n for s in arm for n in walk(s) if isinstance(n, ast.Call)] for arm in (node.body, node.orelse)
+        ]
+        for one, other in (arms, reversed(arms)):
+            reads = any(writers.reads_file(self.script, call) for call in one)
+            makes = [f for call in other if (f := self.files.helpers.called(call)) is not None]
+            if reads and any(self.files.helpers.writes(function) for function in makes):
+                return not self._trains(node)
+        return False
+
+    def _asking(self, call: ast.Call) -> ast.If | None:
+        """The outermost `if` around a call, in its function, that asks for files."""
+        asking = None
+        frame = self.script.frame(call)
+        for one in self.script.around(call):
+            if one is frame:
+                break
+            if isinstance(one, ast.If) and writers.asks_for_files(one.test):
+                asking = one
+        return asking
+
+    def _asks_at_all(self, frame: Frame) -> bool:
+        return is_function_frame(frame) and any(
+            isinstance(n, ast.If) and writers.asks_for_files(n.test) for n in walk(frame)
+        )
+
+    def _first(self, call: ast.Call, statement: ast.stmt) -> None:
+        """The main process comes to a statement first. In a file that other scripts share, to the call of its function."""
+        frame = self.script.frame(statement)
+        shared = is_function_frame(frame) and self.script.is_shared(frame.body[0])
+        self._plan(call, (self._calls_of(frame, 4) if shared else None) or [statement])
+
+    def _at_calls(self, call: ast.Call) -> None:
+        """The main process comes first to every call of the function around a fetch."""
+        self._plan(call, self._calls_of(self.script.frame(call), 4))
+
+    def _plan(self, call: ast.AST, statements: list[ast.stmt]) -> None:
+        states = [self.files.state(one) for one in statements]
+        if not statements or None in states or not all(map(self._may_wait, statements)):
+            self._leave(call)
+            return
+        self._first_there.update((s, str(state)) for s, state in zip(statements, states, strict=True))
+        self.audience.guard(*statements)
+
+    def _may_wait(self, statement: ast.stmt) -> bool:
+        return isinstance(statement, _WHOLE) and not self._trains(statement)
+
+    def _calls_of(self, frame: Frame, depth: int) -> list[ast.stmt]:
+        """The statements that call a function; for those in shared files, the calls of the functions that they stand in."""
+        found: list[ast.stmt] = []
+        calls = self.script.callers(frame) if is_function_frame(frame) else []
+        for call in calls:
+            if not self.audience.is_all(call) or self.script.in_lambda(call):
+                return []
+            outer = self.script.frame(call)
+            above = self._calls_of(outer, depth - 1) if depth and self.script.is_shared(call) else []
+            found += above or [self.script.statement(call)]
+        return list(dict.fromkeys(found))
+
+    def _trains(self, statement: ast.stmt) -> bool:
+        """Whether a statement leads to training, or to anything that all processes do together."""
+        calls = [n for n in walk(statement) if isinstance(n, ast.Call)]
+        return any(is_method(n, "backward") or self.files.is_collective(n) for n in calls)
+
+    def _alone(self, call: ast.Call) -> None:
+        """A fetch that does not ask whether it has happened already: the main process fetches, and the others wait."""
+        statement = self._block(call)
+        suite = self.script.suite_of(statement)
+        behind = suite[suite.index(statement) + 1 :]
+        binds = any(isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) for n in walk(statement))
+        state = self.files.state(statement)
+        if not behind or state is None or (binds and not isinstance(statement, ast.With)):
+            self._leave(call)
+            return
+        if self.files.guard(statement):
+            self.plan.before(behind[0], RULE, REASON, f"{state}.wait_for_everyone()", GROUP)
+
+    def _block(self, call: ast.Call) -> ast.stmt:
+        """The outermost `with` or loop around a call in its function, or its statement."""
+        found = self.script.statement(call)
+        for one in self.script.around(found):
+            if not isinstance(one, ast.With | ast.For):
+                break
+            found = one
+        return found
+
+    def _leave(self, node: ast.AST) -> None:
+        reason = "every process downloads this, and one may read what another still writes"
+        self.plan.note(RULE, node, reason, "download it before training, or under `main_process_first()`")

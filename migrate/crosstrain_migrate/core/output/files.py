@@ -1,0 +1,307 @@
+"""CT402, CT403 by use: one process writes files and opens windows; what it wrote is there before all read it.
+
+A statement that does nothing else, a block, and the call of a function that only writes go under a guard. Any other file
+that is opened for writing is the null device on the other processes.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from crosstrain_migrate.core.placing.accelerator import Accelerators
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_method, is_statement_call
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import Function, place_of, written
+from crosstrain_migrate.syntax.walks import walk
+
+from . import writers
+from .audience import Audience
+from .helpers import Helpers, draws
+
+FILE = "CT403"
+GROUP = "files"
+REASON = "one process writes"
+_PATHS = (ast.Attribute, ast.JoinedStr, ast.BinOp, ast.Call)
+_COLLECTIVE = re.compile(
+    r"\.(reduce|merge|gather\w*|prepare\w*|backward|wait_for_everyone|main_process_first)\("
+)
+_HANDLED = frozenset({"pickle.dump", "json.dump", "yaml.dump", "yaml.safe_dump", "dill.dump", "cPickle.dump"})
+
+
+class Files:
+    """Plans the guards, and the null devices."""
+
+    def __init__(self, plan: Plan, accelerators: Accelerators, audience: Audience) -> None:
+        self.plan = plan
+        self.script: Script = plan.script
+        self.accelerators = accelerators
+        self.audience = audience
+        self.helpers = Helpers(plan)
+        self._guards: list[ast.stmt] = []
+
+    def run(self) -> None:
+        self._calls_of_helpers()
+        for node in self.script.table.each(ast.With):
+            if self.script.is_reached(node) and self.audience.is_all(node):
+                self._block(node)
+        for call in self.script.calls:
+            if is_statement_call(self.script, call) and self._is_written_alone(call):
+                self.guard(self.script.statement(call), call)
+        for call in self.script.calls:
+            if writers.opens_to_write(self.script, call) and self.audience.is_all(call):
+                self._opened(call)
+            elif writers.writes_file(self.script, call) and self._is_used(call):
+                self.leave(call)
+
+    # -- guards ------------------------------------------------------------------------------------------------
+
+    def _is_written_alone(self, call: ast.Call) -> bool:
+        if not self.audience.is_all(call) or self.script.in_lambda(call):
+            return False
+        if writers.shows(self.script, call):
+            return not self.script.is_shared(call)
+        if not writers.writes_file(self.script, call):
+            return False
+        return not self._is_given_file(call)  # that one was opened for one process
+
+    def _is_given_file(self, call: ast.Call) -> bool:
+        path = writers.path_of_write(self.script, call)
+        if self.script.dotted(call.func) in _HANDLED:
+            return not any(writers.opens_to_write(self.script, one) for one in call.args)
+        values = self.script.values(self.script.frame(call), written(path)) if path is not None else []
+        return any(writers.opens_to_write(self.script, value) for value in values)
+
+    def _is_used(self, call: ast.Call) -> bool:
+        """Whether every process makes something of what a call returns."""
+        return self.audience.is_all(call) and not is_statement_call(self.script, call)
+
+    def guard(self, statement: ast.stmt, call: ast.Call | None = None) -> bool:
+        """Plans that one process comes to a statement; False, with a note, where that is not sure to be right."""
+        state = self.state(statement)
+        paths = self.paths_of(call) if call is not None else set()
+        if (
+            state is None
+            or self._is_needed_by_all(statement)
+            or not self._waits_before_reads(statement, paths)
+        ):
+            self.leave(statement)
+            return False
+        self._guards.append(statement)
+        self.audience.guard(statement)
+        return True
+
+    def _is_needed_by_all(self, statement: ast.stmt) -> bool:
+        """Whether every process must come to a statement: they meet in it, or draw the same random numbers."""
+        nodes = walk(statement)
+        calls = [node for node in nodes if isinstance(node, ast.Call)]
+        if self._meet_at(nodes) or any(map(self.is_collective, calls)):
+            return True
+        passes = [data.loop for data in self.accelerators.roles.data]
+        in_pass = any(loop in passes for loop in self.script.loops_around(statement))
+        return not in_pass and any(draws(call) for call in calls)  # in a pass each draws for itself
+
+    def _meet_at(self, nodes: list[ast.AST]) -> bool:
+        """Whether an edit has put there what every process must come to."""
+        places = set(map(id, nodes))
+        edits = [edit for edit in self.plan.edits if id(edit.node) in places]
+        return any(_COLLECTIVE.search(getattr(x, "template", "") + getattr(x, "code", "")) for x in edits)
+
+    def leave(self, node: ast.AST) -> None:
+        """Says that a file stays every process's."""
+        remedy = "write it under `if PartialState().is_main_process:` where the others do not need it"
+        self.plan.note(FILE, node, "every process writes this file", remedy)
+
+    def state(self, node: ast.AST) -> str | None:
+        """What knows the main process at a node; None where asking would choose a GPU before the script has."""
+        if self.accelerators.at_hand(node):
+            return self.accelerators.name
+        return None if self.accelerators.is_too_soon(node) else self.plan.state(node, GROUP)
+
+    def plan_guards(self) -> None:
+        """Guarded neighbours share one `if`."""
+        runs: list[list[ast.stmt]] = []
+        for statement in sorted(self._guards, key=place_of):
+            suite = self.script.suite_of(statement)
+            last = runs[-1][-1] if runs else None
+            if last in suite and suite.index(last) + 1 == suite.index(statement):
+                runs[-1].append(statement)
+            else:
+                runs.append([statement])
+        for run in runs:
+            test = f"{self.state(run[0])}.is_main_process"
+            self.plan.add(e.Guard(run[0], FILE, REASON, transaction=GROUP, last=run[-1], test=test))
+
+    # -- what is read again ------------------------------------------------------------------------------------
+
+    def paths_of(self, call: ast.Call) -> set[str]:
+        path = writers.path_of_write(self.script, call)
+        return self._spelled(path) if path is not None else set()
+
+    def _spelled(self, path: ast.expr) -> set[str]:
+        """How a path is written, and the file's own name, because one path may be put together in several ways."""
+        texts = [n.value for n in walk(path) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+        names = {text.replace("\\", "/").rpartition("/")[2] for text in texts}
+        found = {name for name in names if "." in name.strip(".{}%sd")}
+        if isinstance(path, _PATHS):
+            found.add(ast.unparse(path))
+        elif isinstance(path, ast.Name):
+            found.add(f"{path.id} of {id(self.script.frame(path))}")
+        return found
+
+    def spelled_in(self, test: ast.expr) -> set[str]:
+        """How the paths are written that a test asks for."""
+        calls = [n for n in walk(test) if isinstance(n, ast.Call)]
+        named = [
+            a for c in calls for a in (*c.args, getattr(c.func, "value", None)) if isinstance(a, ast.expr)
+        ]
+        return {text for path in named for text in self._spelled(path)}
+
+    def _waits_before_reads(self, statement: ast.stmt, paths: set[str]) -> bool:
+        """Plans that all wait for the main process where they read what it wrote; False where they cannot."""
+        reads = [c for c in self.script.calls if paths and self.reads(c, statement, paths)]
+        if not all(self.audience.comes_alike(read) and self.state(read) is not None for read in reads):
+            return False
+        for read in reads:
+            self._wait_before(read)
+        return True
+
+    def _wait_before(self, read: ast.Call) -> None:
+        code = f"{self.state(read)}.wait_for_everyone()"
+        reason = "what the main process wrote is there before all read it"
+        self.plan.before(self.script.statement(read), FILE, reason, code, GROUP)
+
+    def reads(self, call: ast.Call, statement: ast.stmt, paths: set[str]) -> bool:
+        if not writers.reads_file(self.script, call) or not self.audience.is_all(call):
+            return False
+        if not any(paths & self._spelled(argument) for argument in call.args):
+            return False
+        return self.audience.comes_after(call, statement)
+
+    # -- functions that only write -----------------------------------------------------------------------------
+
+    def _calls_of_helpers(self) -> None:
+        for function in self.script.frames:
+            if isinstance(function, ast.Module) or not self.script.is_reached(function.body[0]):
+                continue
+            calls = [c for c in self.script.callers(function) if self.audience.is_all(c)]
+            if (
+                calls
+                and all(self._is_call_of(c, function) for c in calls)
+                and self._is_better(function, calls)
+            ):
+                for call in calls:
+                    self._call(call, function)
+
+    def _is_call_of(self, call: ast.Call, function: Function) -> bool:
+        """Whether a call stands alone, and not in a function whose calls are guarded instead."""
+        caller = self.script.frame(call)
+        is_within = (
+            is_function_frame(caller) and self.helpers.only_writes(caller) and self.script.callers(caller)
+        )
+        is_alone = is_statement_call(self.script, call) and not self.script.in_lambda(call)
+        return self.script.last(call.func) == function.name and is_alone and not is_within
+
+    def _is_better(self, function: Function, calls: list[ast.Call]) -> bool:
+        """Whether the calls of a function are guarded rather than what it writes."""
+        count = self.helpers.writes(function)
+        if (
+            not count
+            or len(self.script.functions(function.name)) > 1
+            or not self.helpers.only_writes(function)
+        ):
+            return False
+        module = self.script.module(function)
+        if all(self.script.module(call) is not module for call in calls):
+            return True  # other scripts may use that file
+        return len(calls) <= count and not self.helpers.saves_weights(function)
+
+    def _call(self, call: ast.Call, function: Function) -> None:
+        statement = self.script.statement(call)
+        loads = [
+            c
+            for c in self.script.calls
+            if self.script.dotted(c.func) == "torch.load"
+            and self.audience.is_all(c)
+            and self.audience.comes_after(c, call)
+        ]
+        waits = loads if self.helpers.saves_weights(function) else []
+        if all(self.audience.comes_alike(c) and self.state(c) is not None for c in waits) and self.guard(
+            statement
+        ):
+            for load in waits:
+                self._wait_before(load)
+
+    # -- files that are opened ---------------------------------------------------------------------------------
+
+    def _block(self, node: ast.With) -> None:
+        """`with open(path, "w") as file:` whose body only writes."""
+        opener = node.items[0].context_expr
+        if (
+            len(node.items) != 1
+            or not writers.opens_to_write(self.script, opener)
+            or not self._only_writes(node)
+        ):
+            return
+        assert isinstance(opener, ast.Call)
+        self.guard(node, opener)
+
+    def _only_writes(self, node: ast.With) -> bool:
+        inside = [n for s in node.body for n in walk(s)]
+        stores = [
+            n for n in inside if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
+        ]
+        if any(self._read_later(node, written(n)) for n in stores):
+            return False
+        if any(
+            is_method(n, "backward", "step") or (isinstance(n, ast.Call) and self.is_collective(n))
+            for n in inside
+        ):
+            return False
+        return not any(isinstance(n, ast.Return | ast.Yield | ast.Break | ast.Continue) for n in inside)
+
+    def _read_later(self, node: ast.With, text: str) -> bool:
+        reads = self.script.reads(self.script.frame(node), text)
+        is_attribute = "." in text
+        return is_attribute or any(read.lineno > (node.end_lineno or 0) for read in reads)
+
+    def is_collective(self, call: ast.Call) -> bool:
+        """Whether a call may lead to code that communicates: to a function of the project, or one that was replaced."""
+        return self._meet_at([call, call.func]) or any(
+            self._communicates(f, set()) for f in self.script.functions(self.script.last(call.func))
+        )
+
+    def _communicates(self, function: Function, seen: set[Function]) -> bool:
+        """Whether something is prepared, trained or merged in a function, or in one that it calls."""
+        if function in seen:
+            return False
+        seen.add(function)
+        inside = set(map(id, walk(function)))
+        if inside & self.helpers.met_at():
+            return True
+        called = (
+            f for c in self.script.calls_in(function) for f in self.script.functions(self.script.last(c.func))
+        )
+        return any(self._communicates(one, seen) for one in called)
+
+    def _opened(self, call: ast.Call) -> None:
+        """A file that stays open is the null device on the other processes."""
+        path, state = writers.opened_path(self.script, call), self.state(call)
+        statement = self.script.statement(call)
+        if path is None or state is None or not self._waits_before_reads(statement, self.paths_of(call)):
+            self.leave(call)
+            return
+        null_device(self.plan, path, state, FILE, "the other processes write nowhere", GROUP)
+
+
+def null_device(plan: Plan, path: ast.expr, state: str, rule: str, reason: str, group: str) -> None:
+    """The file at `path` is the null device on all but the main process, which `state` knows."""
+    module = plan.script.module(path)
+    given = "({path})" if isinstance(path, ast.IfExp | ast.Lambda) else "{path}"
+    plan.replace(path, rule, reason, f"{given} if {state}.is_main_process else os.devnull", group, path=path)
+    names = {
+        a.asname or a.name for n in plan.script.within(module) if isinstance(n, ast.Import) for a in n.names
+    }
+    if "os" not in {name.split(".")[0] for name in names}:
+        plan.add(e.AddImport(module, rule, transaction=group, code="import os"))

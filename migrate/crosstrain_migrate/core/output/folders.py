@@ -1,0 +1,105 @@
+"""CT402 by use: a folder may exist already, because another process has made it; what its author decides by that, one decides."""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.walks import walk
+
+from . import writers
+from .audience import Audience
+from .files import Files
+from .stamps import is_stamped
+
+RULE = "CT402"
+REASON = "several processes make the folder"
+GROUP = "folders"
+
+
+class Folders:
+    """Plans how folders are made."""
+
+    def __init__(self, plan: Plan, files: Files, audience: Audience) -> None:
+        self.plan = plan
+        self.script: Script = plan.script
+        self.files = files
+        self.audience = audience
+
+    def run(self) -> None:
+        for call in self.script.calls:
+            is_made = writers.makes_folder(self.script, call) and is_statement_call(self.script, call)
+            if is_made and self.audience.is_all(call) and not self.script.in_lambda(call):
+                self._folder(call)
+
+    def _folder(self, call: ast.Call) -> None:
+        deciding = self._deciding(call)
+        path = call.args[0] if call.args else getattr(call.func, "value", None)
+        if deciding is not None:
+            self._one_decides(call, deciding)
+        elif isinstance(path, ast.expr) and is_stamped(self.script, path):
+            self.files.guard(self.script.statement(call))
+        elif not self._is_caught(call):
+            self._may_exist(call)
+
+    def _deciding(self, call: ast.Call) -> ast.If | ast.Try | None:
+        """What around a call does something else where the folder is there already: it warns, stops, or takes another."""
+        for one in self.script.around(call):
+            if isinstance(one, ast.If) and writers.asks_for_files(one.test):
+                return one if one.orelse or (len(one.body) > 1 and self._empties(one)) else None
+            if isinstance(one, ast.Try):
+                handled = [s for handler in one.handlers for s in handler.body]
+                return None if all(isinstance(s, ast.Pass) for s in handled) else one
+            if not isinstance(one, ast.Expr):
+                return None
+        return None
+
+    def _empties(self, node: ast.If) -> bool:
+        return any(isinstance(n, ast.Call) and last_name(n.func) == "rmtree" for n in walk(node))
+
+    def _one_decides(self, call: ast.Call, deciding: ast.If | ast.Try) -> None:
+        """One process makes the folder and warns or stops; where it decides on a name, all would have to know it."""
+        nodes = walk(deciding)
+        binds = any(isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store) for n in nodes)
+        leaves = any(isinstance(n, ast.Return | ast.Break | ast.Continue) or _exits(n) for n in nodes)
+        re_raises = isinstance(deciding, ast.Try) and all(self._only_raises(h) for h in deciding.handlers)
+        if re_raises:
+            return  # `except OSError as error: if error.errno != EEXIST: raise`
+        if binds or leaves or any(isinstance(n, ast.Call) and self.files.is_collective(n) for n in nodes):
+            reason = "every process makes this folder, and what follows depends on whether it was there"
+            self.plan.note(RULE, call, reason, "make it under `if PartialState().is_main_process:`")
+            return
+        self.files.guard(deciding)
+
+    def _only_raises(self, handler: ast.ExceptHandler) -> bool:
+        inside = [n for s in handler.body for n in walk(s) if isinstance(n, ast.stmt)]
+        return all(isinstance(n, ast.Raise | ast.If | ast.Pass) for n in inside) and any(
+            isinstance(n, ast.If) for n in inside
+        )
+
+    def _is_caught(self, call: ast.Call) -> bool:
+        return any(isinstance(one, ast.Try) for one in self.script.around(call))
+
+    def _may_exist(self, call: ast.Call) -> None:
+        exist = next((k for k in call.keywords if k.arg == "exist_ok"), None)
+        name = self.script.dotted(call.func)
+        if exist is not None:
+            if isinstance(exist.value, ast.Constant) and exist.value.value is False:
+                self.plan.replace(exist.value, RULE, REASON, "True", GROUP)
+        elif name == "os.mkdir":
+            if len(call.args) == 1 and not call.keywords and isinstance(call.func, ast.Attribute):
+                template = f"{written(call.func.value)}.makedirs({{path}}, exist_ok=True)"
+                self.plan.replace(call, RULE, REASON, template, GROUP, path=call.args[0])
+            else:
+                self.files.guard(self.script.statement(call))
+        elif len(call.args) < (3 if name == "os.makedirs" else 2):
+            code = "exist_ok=True"
+            self.plan.add(e.InsertArgument(call, RULE, REASON, transaction=GROUP, position=-1, code=code))
+
+
+def _exits(node: ast.AST) -> bool:
+    """Whether a call ends the process: the others would wait for it."""
+    return isinstance(node, ast.Call) and last_name(node.func) in ("exit", "quit", "_exit")

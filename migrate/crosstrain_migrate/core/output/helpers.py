@@ -1,0 +1,157 @@
+"""Functions of the project that do nothing but write or show: where one process is enough, so is one process's call."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.script import FUNCTIONS, Script, is_statement_call, root_of
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import Function, last_name, written
+from crosstrain_migrate.syntax.walks import walk
+
+from . import writers
+
+_DRAWS = re.compile(
+    r"^(rand\w*|normal_?|uniform_?|shuffle|sample|choices?|multinomial|permutation|bernoulli_?|manual_seed|seed|next|iter"
+    r"|exponential_?)$"
+)
+# What one process may do to a model that all have, where the same function takes it back.
+_IN_PLACE = {"eval": {"train"}, "train": {"eval"}, "cpu": {"cuda"}, "cuda": set[str](), "to": set[str]()}
+_HARMLESS = frozenset({"close", "flush", "write", "writelines", "writerow", "writerows"})
+
+
+class Helpers:
+    """Which functions only write."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.script: Script = plan.script
+
+    def called(self, call: ast.Call) -> Function | None:
+        """The one function of the project that a call means."""
+        if self.script.class_made(call) is not None:
+            return None
+        found = self.script.functions(self.script.last(call.func))
+        return found[0] if len(found) == 1 else None
+
+    def writes(self, function: Function, seen: frozenset[Function] = frozenset()) -> int:
+        """The number of calls that write or show in a function and those that it calls."""
+        return sum(self._writes(call, seen | {function}) for call in _calls(function))
+
+    def _writes(self, call: ast.Call, seen: frozenset[Function]) -> int:
+        if writers.writes_file(self.script, call) or writers.shows(self.script, call):
+            return 1
+        if writers.saves_weights(self.script, call) or writers.opens_to_write(self.script, call):
+            return 1
+        function = self.called(call)
+        return self.writes(function, seen) if function is not None and function not in seen else 0
+
+    def saves_weights(self, function: Function, seen: frozenset[Function] = frozenset()) -> bool:
+        """Whether weights are saved in a function, or in one that it calls."""
+        called = {f for call in _calls(function) if (f := self.called(call)) is not None}
+        return any(writers.saves_weights(self.script, call) for call in _calls(function)) or any(
+            self.saves_weights(one, seen | {function}) for one in called - seen - {function}
+        )
+
+    def met_at(self) -> set[int]:
+        """The nodes at which an edit makes something that all processes do together."""
+        return {
+            id(edit.node)
+            for edit in self.plan.edits
+            if isinstance(edit, e.Within | e.InsertBefore)
+            or (edit.transaction == e.CORE and edit.rule not in ("CT105", "CT101"))
+        }
+
+    def only_writes(self, function: Function, seen: frozenset[Function] = frozenset()) -> bool:
+        """Whether nothing but files and windows is changed by a function, so that no other process needs its call."""
+        nodes = [node for statement in function.body for node in walk(statement)]
+        edited = self.met_at()
+        if any(
+            id(node) in edited or isinstance(node, ast.Yield | ast.YieldFrom | ast.Await) for node in nodes
+        ):
+            return False
+        if any(isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Nonlocal)) for node in nodes):
+            return False
+        shared = {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
+        if any(self._is_used_elsewhere(function, name) for name in shared):
+            return False
+        own = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)} - shared
+        stored = [
+            n for n in nodes if isinstance(n, ast.Attribute | ast.Subscript) and isinstance(n.ctx, ast.Store)
+        ]
+        if any(root_of(node) not in own for node in stored):
+            return False
+        calls = [node for node in nodes if isinstance(node, ast.Call)]
+        without_gradient = any(
+            last_name(call.func) in ("no_grad", "eval", "inference_mode") for call in calls
+        )
+        if not without_gradient and any(self._may_be_model(call, function) for call in calls):
+            return False
+        return all(self._is_harmless(call, own, nodes, seen | {function}) for call in calls)
+
+    def _is_harmless(
+        self, call: ast.Call, own: set[str], nodes: list[ast.AST], seen: frozenset[Function]
+    ) -> bool:
+        last = last_name(call.func)
+        if draws(call) or "Loader" in last:
+            return False
+        if (function := self.called(call)) is not None:
+            return function in seen or self.only_writes(function, seen)
+        if self.script.functions(last) or self.script.class_made(call) is not None:
+            return False
+        if not isinstance(call.func, ast.Attribute) or root_of(call.func) in own | self._imported(call):
+            return True
+        if last.endswith("_") and not last.endswith("__"):
+            return False
+        if not is_statement_call(self.script, call):
+            return last not in ("pop", "popitem", "setdefault")
+        if last in _IN_PLACE:
+            of = written(call.func.value)
+            there = {n.func.attr for n in nodes if _is_method_of(n, of)}  # type: ignore[attr-defined]
+            return there >= _IN_PLACE[last]
+        return last in _HARMLESS or bool(self._writes(call, seen))
+
+    def _may_be_model(self, call: ast.Call, function: Function) -> bool:
+        """Whether a call may be a model's: of what the function is given, or of an attribute."""
+        is_given = isinstance(call.func, ast.Name) and call.func.id in self.script.parameters(function)
+        is_held = isinstance(call.func, ast.Attribute) and written(call.func.value) == "self"
+        return (is_given or is_held) and not self.script.functions(last_name(call.func))
+
+    def _imported(self, call: ast.Call) -> set[str]:
+        """The modules that a call's file imports, by the names that it has for them."""
+        module = self.script.module(call)
+        imports = [n for n in self.script.within(module) if isinstance(n, ast.Import | ast.ImportFrom)]
+        return {(a.asname or a.name).split(".")[0] for n in imports for a in n.names}
+
+    def _is_used_elsewhere(self, function: Function, name: str) -> bool:
+        inside = set(map(id, walk(function)))
+        module = self.script.module(function)
+        return any(
+            isinstance(n, ast.Name)
+            and n.id == name
+            and isinstance(n.ctx, ast.Load)
+            and id(n) not in inside
+            and self.script.module(n) is module
+            and self.script.is_reached(n)
+            and self.script.frame(n) is not module
+            for n in self.script.table.parents
+        )
+
+
+def draws(call: ast.Call) -> bool:
+    """Whether a call draws random numbers."""
+    return _DRAWS.match(last_name(call.func)) is not None
+
+
+def _calls(function: Function) -> list[ast.Call]:
+    return [n for statement in function.body for n in walk(statement) if isinstance(n, ast.Call)]
+
+
+def _is_method_of(node: ast.AST, text: str) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and written(node.func.value) == text
+    )

@@ -1,0 +1,180 @@
+"""CT401, CT403 by use: bars, trackers, event files and log files are one process's, from where they are made."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_statement_call
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .audience import ALL, OWN, Audience
+from .files import FILE, Files, null_device
+
+PRINT = "CT401"
+_LOG_FILES = frozenset(
+    f"logging.{name}"
+    for name in (
+        *("FileHandler", "handlers.RotatingFileHandler", "handlers.TimedRotatingFileHandler"),
+        "handlers.WatchedFileHandler",
+    )
+)
+# What makes it, and the keyword that makes it silent on the other processes.
+_SILENT = {
+    "wandb.init": ("mode", 'mode=None if {0}.is_main_process else "disabled"'),
+    "visdom.Visdom": ("send", "send={0}.is_main_process"),
+}
+# Functions of libraries that only say something.
+_SAYS = frozenset(
+    {
+        *("torch_geometric.logging.log", "torch_geometric.logging.init_wandb"),
+        *("pprint.pprint", "click.echo", "typer.echo", "rich.print"),
+    }
+)
+
+
+class Recorders:
+    """Plans that one process shows and records."""
+
+    def __init__(self, plan: Plan, files: Files, audience: Audience) -> None:
+        self.plan = plan
+        self.script: Script = plan.script
+        self.files = files
+        self.audience = audience
+
+    def run(self) -> None:
+        for call in self.script.calls:
+            name = self.script.dotted(call.func)
+            if self.script.in_lambda(call) or self.audience.is_guarded(call):
+                continue
+            if name in _LOG_FILES or name == "logging.basicConfig":
+                self._log_file(call)
+            if self.script.is_shared(call):
+                continue
+            if name.startswith("tqdm.") and name.endswith(("tqdm", "trange")):
+                self._give(call, PRINT, "bars", "disable", "disable=not {0}.is_main_process")
+            elif name in _SAYS and isinstance(self.script.statement(call), ast.Expr):
+                self.files.guard(self.script.statement(call))
+            elif name in _SILENT:
+                self._give(call, FILE, "trackers", *_SILENT[name])
+            elif name == "logging.basicConfig" or last_name(call.func) == "setLevel":
+                self._level(call)
+            elif last_name(call.func) == "SummaryWriter" and not self.script.functions("SummaryWriter"):
+                self._event_file(call)
+
+    def _give(self, call: ast.Call, rule: str, group: str, keyword: str, template: str) -> None:
+        """Plans another keyword of a call, which silences it on the other processes."""
+        state = self.files.state(call)
+        if state is None or any(k.arg in (keyword, None) for k in call.keywords):
+            return
+        reason = "one process shows the progress" if rule == PRINT else "one process records the run"
+        code = template.format(state)
+        self.plan.add(e.InsertArgument(call, rule, reason, transaction=group, position=-1, code=code))
+
+    # -- logs --------------------------------------------------------------------------------------------------
+
+    def _log_file(self, call: ast.Call) -> None:
+        path = next((k.value for k in call.keywords if k.arg == "filename"), None)
+        if path is None and call.args and last_name(call.func) != "basicConfig":
+            path = call.args[0]
+        state = self.files.state(call)
+        if path is None:
+            return
+        if state is None or not self.audience.is_all(call):
+            self.files.leave(call)
+            return
+        null_device(self.plan, path, state, FILE, "the other processes log nowhere", "log files")
+
+    def _level(self, call: ast.Call) -> None:
+        """Every process logs warnings; everything below is logged once."""
+        level = next((k.value for k in call.keywords if k.arg == "level"), None)
+        if level is None and last_name(call.func) == "setLevel" and call.args:
+            level = call.args[0]
+        if level is None or self.script.dotted(level) not in ("logging.INFO", "logging.DEBUG"):
+            return
+        state = self.files.state(call)
+        if state is not None and isinstance(level, ast.Attribute):
+            template = f"{{level}} if {state}.is_main_process else {written(level.value)}.WARNING"
+            self.plan.replace(level, PRINT, "logged once", template, "log levels", level=level)
+
+    # -- event files -------------------------------------------------------------------------------------------
+
+    def _event_file(self, call: ast.Call) -> None:
+        """`SummaryWriter(...)`: the other processes make none, where all that uses it is the main process's."""
+        statement, state = self.script.statement(call), self.files.state(call)
+        reads = (
+            self._reads(statement) if isinstance(statement, ast.Assign) and statement.value is call else None
+        )
+        if reads is None or state is None or not all(map(self._is_ours, reads)):
+            reason = "every process writes an event file"
+            remedy = "make it and use it under `if PartialState().is_main_process:`"
+            self.plan.note(FILE, call, reason, remedy)
+            return
+        template = f"{{writer}} if {state}.is_main_process else None"
+        self.plan.replace(call, FILE, "one process records the run", template, "event files", writer=call)
+
+    def _reads(self, statement: ast.Assign) -> Sequence[ast.expr]:
+        """Where the script reads a variable or an attribute, also under the names by which it is passed on."""
+        names = {last_name(target) for target in statement.targets}
+        while True:
+            reads = [
+                n
+                for n in self.script.table.parents
+                if isinstance(n, ast.Name | ast.Attribute)
+                and last_name(n) in names
+                and isinstance(n.ctx, ast.Load)
+                and self.script.is_reached(n)
+            ]
+            passed_on = {name for read in reads for name in self._passed_to(read)}
+            if passed_on <= names:
+                return reads
+            names |= passed_on
+
+    def _passed_to(self, read: ast.expr) -> set[str]:
+        """The names that a value gets where it is given to a function, or assigned."""
+        parent = self.script.parent(read)
+        if isinstance(parent, ast.Assign) and parent.value is read:
+            return {last_name(target) for target in parent.targets}
+        if isinstance(parent, ast.Return):
+            return self._bound_by_callers(parent)
+        call = self.script.parent(parent) if isinstance(parent, ast.keyword) else parent
+        if not isinstance(call, ast.Call) or read is call.func:
+            return set()
+        return {
+            name
+            for function in self._functions(call)
+            for name in self.script.parameters(function)
+            if self.script.argument_for(call, function, name) is read
+        }
+
+    def _bound_by_callers(self, node: ast.Return) -> set[str]:
+        """The names that a function's callers bind its result to; empty where one makes something else of it."""
+        frame = self.script.frame(node)
+        calls = self.script.callers(frame) if is_function_frame(frame) else []
+        bound = [self.script.parent(call) for call in calls]
+        if not all(isinstance(one, ast.Assign) for one in bound):
+            return set()
+        return {last_name(target) for one in bound if isinstance(one, ast.Assign) for target in one.targets}
+
+    def _functions(self, call: ast.Call) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+        cls = self.script.class_made(call)
+        if cls is not None:
+            return [one for one in self.script.methods(cls) if one.name == "__init__"]
+        return self.script.functions(self.script.last(call.func))
+
+    def _is_ours(self, read: ast.expr) -> bool:
+        """Whether a use of a writer is the main process's, can be made so, passes it on, or asks whether there is one."""
+        if not self.audience.of(read) & {ALL, OWN}:
+            return True
+        statement = self.script.statement(read)
+        if isinstance(statement, ast.If | ast.While) and read in walk(statement.test):
+            return True
+        if self._passed_to(read):
+            return True
+        parent = self.script.parent(read)
+        call = self.script.parent(parent) if isinstance(parent, ast.Attribute) else None
+        is_alone = isinstance(call, ast.Call) and call.func is parent and is_statement_call(self.script, call)
+        return is_alone and not self.audience.is_own(read) and self.files.guard(statement)

@@ -1,0 +1,211 @@
+"""What writes files, shows windows, or fetches: tables of calls, and questions about a single call."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
+from crosstrain_migrate.syntax.walks import walk
+
+# Functions that write a file, with the position of the argument that names it.
+FUNCTIONS = {
+    **dict.fromkeys(
+        ("numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.savetxt", "scipy.io.savemat"), 0
+    ),
+    **dict.fromkeys(("scipy.io.wavfile.write", "soundfile.write", "librosa.output.write_wav"), 0),
+    **dict.fromkeys(("torchaudio.save", "torchvision.io.write_video", "write_wav", "os.mknod"), 0),
+    **dict.fromkeys(
+        ("pickle.dump", "json.dump", "yaml.dump", "joblib.dump", "dill.dump", "torch.jit.save"), 1
+    ),
+    **dict.fromkeys(("shutil.copy", "shutil.copy2", "shutil.copyfile", "shutil.copytree", "shutil.move"), 1),
+    **dict.fromkeys(("os.rename", "os.replace", "os.link", "os.symlink", "shutil.make_archive"), 1),
+    **dict.fromkeys(("shutil.rmtree", "os.remove", "os.unlink", "os.rmdir", "os.removedirs"), 0),
+    "torch.onnx.export": 2,
+    "yaml.safe_dump": 1,
+    "cPickle.dump": 1,
+}
+# The same by the last part of their names, which say enough: functions, or methods of a figure, a table, a path.
+WRITERS = {
+    **dict.fromkeys(
+        ("savefig", "imwrite", "imsave", "mimsave", "mimwrite", "savetxt", "savez", "savemat"), 0
+    ),
+    **dict.fromkeys(("to_csv", "to_pickle", "to_excel", "to_parquet", "tofile", "save_pretrained"), 0),
+    **dict.fromkeys(("write_text", "write_bytes", "write_html", "write_image", "write_videofile"), 0),
+    "save_image": 1,
+    "dump_json": 1,
+    "unlink": None,
+}
+SHOWS = frozenset(
+    {"matplotlib.pyplot.show", "pylab.show", "cv2.imshow", "cv2.waitKey", "cv2.destroyAllWindows"}
+)
+STREAMS = frozenset({"sys.stdout.write", "sys.stderr.write", "sys.stdout.writelines"})
+ECHOES = frozenset(
+    {
+        *("tqdm.write", "tqdm.tqdm.write", "tqdm.auto.tqdm.write", "click.echo", "click.secho", "typer.echo"),
+        *("pprint.pprint", "pprint.pp", "rich.print", "termcolor.cprint"),
+    }
+)
+_RECORDS = re.compile(r"add_(scalar|scalars|histogram|pr_curve|hparams|embedding)$")
+_RECORDS_OF_WRITER = re.compile(r"add_(image|images|graph|text|figure|video|audio)$")
+_WRITER = re.compile(r"writer|board|\btb\b|summary|vis\b|viz\b|logger", re.I)
+_OPENS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"})
+# Files of other kinds, which cannot be the null device.
+_CONTAINERS = frozenset({"h5py.File", "zipfile.ZipFile", "tarfile.open"})
+_COMMANDS = frozenset(
+    {"os.system", "subprocess.call", "subprocess.run", "subprocess.check_call", "subprocess.check_output"}
+)
+# A folder may be made by all; what is installed, all need.
+_HARMLESS_COMMAND = re.compile(r"^\s*(mkdir|pip|python -m pip|clear|cls|nvidia-smi|export|ulimit)\b")
+_FETCHES_FILES = re.compile(r"\b(wget|curl|unzip|tar|gdown|gunzip|aria2c)\b")
+FETCHES = (
+    *(
+        "urllib.request.urlretrieve",
+        "urllib.urlretrieve",
+        "urlretrieve",
+        "download_url_to_file",
+        "wget.download",
+    ),
+    *(
+        "gdown.download",
+        "download_url",
+        "download_and_extract_archive",
+        "shutil.unpack_archive",
+        "nltk.download",
+    ),
+    "gdown.download_file_from_google_drive",
+)
+# Libraries whose data sets are fetched, or made from raw files, when they are constructed.
+_SELF_FETCHING = re.compile(
+    r"^(torch_geometric\.datasets|torchtext\.(datasets|vocab)|dgl\.data|medmnist)(\.\w+)*\.[A-Z]\w*$"
+    r"|^ogb\.(\w+\.)+\w*Dataset\w*$|^sklearn\.datasets\.fetch_\w+$|^gensim\.downloader\.load$"
+)
+_ASKS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob", "_check_exists"})
+_READS = re.compile(r"^(load|read_|imread|fromfile|genfromtxt|memmap)")
+_LIBRARY = re.compile(r"^(torch|torchvision|scipy|skimage|imageio|matplotlib|cv2|numpy|pandas|PIL|plotly)\.")
+_MODE = re.compile(r"[rwaxbtU+]{1,4}")
+
+
+def opened_path(script: Script, node: ast.AST) -> ast.expr | None:
+    """The path of `open(path, "w")`; None for another call, and for one that reads."""
+    if not isinstance(node, ast.Call) or script.dotted(node.func) not in _OPENS or not node.args:
+        return None
+    return node.args[0] if set(_mode(node, 1)) & set("wax") and "+" not in _mode(node, 1) else None
+
+
+def opens_to_write(script: Script, node: ast.AST) -> bool:
+    """`open(path, "w")`, `path.open("w")`, `h5py.File(path, "w")`."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = script.dotted(node.func)
+    if name in _OPENS | _CONTAINERS:
+        return bool(set(_mode(node, 1)) & set("wax"))
+    is_path = (
+        isinstance(node.func, ast.Attribute) and node.func.attr == "open" and not name.startswith("PIL.")
+    )
+    return is_path and bool(set(_mode(node, 0)) & set("wax"))
+
+
+def _mode(call: ast.Call, position: int) -> str:
+    given = next((k.value for k in call.keywords if k.arg == "mode"), None)
+    if given is None and len(call.args) > position:
+        given = call.args[position]
+    text = given.value if isinstance(given, ast.Constant) else None
+    return text if isinstance(text, str) and _MODE.fullmatch(text) else ""
+
+
+def writes_file(script: Script, call: ast.Call) -> bool:
+    """Whether a library's call writes, moves or removes a file. What a function of the project does is seen in it."""
+    name, last = script.dotted(call.func), last_name(call.func)
+    if name in FUNCTIONS:
+        return True
+    if name in _COMMANDS:
+        return is_statement_call(script, call) and not _HARMLESS_COMMAND.match(_command(call))
+    if script.functions(last) and not _LIBRARY.match(name):
+        return False
+    if last in WRITERS or name.startswith("mlflow.log"):
+        return True
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    if last == "save":  # of a picture, an animation, a vocabulary
+        return bool(call.args) and not name.startswith("torch.")
+    is_recorded = _RECORDS_OF_WRITER.match(last) and _WRITER.search(written(call.func.value))
+    return _RECORDS.match(last) is not None or is_recorded is not None
+
+
+def shows(script: Script, call: ast.Call) -> bool:
+    """Whether a call opens a window, or prints otherwise than by `print`."""
+    name = script.dotted(call.func)
+    return name in SHOWS or name in STREAMS or name in ECHOES
+
+
+def saves_weights(script: Script, call: ast.Call) -> bool:
+    return script.dotted(call.func) == "torch.save" and len(call.args) + len(call.keywords) >= 2
+
+
+def makes_folder(script: Script, call: ast.Call) -> bool:
+    """Whether a call makes a folder."""
+    name = script.dotted(call.func)
+    return name in ("os.mkdir", "os.makedirs") or (
+        isinstance(call.func, ast.Attribute) and call.func.attr == "mkdir" and not name.startswith("os.")
+    )
+
+
+def fetches(script: Script, call: ast.Call) -> bool:
+    """Whether a call brings a file, or unpacks one, without asking whether it is there."""
+    name, last = script.dotted(call.func), last_name(call.func)
+    if name in _COMMANDS:
+        return _FETCHES_FILES.search(_command(call)) is not None
+    if script.functions(last):
+        return False
+    return name.endswith(FETCHES) or last == "extractall"
+
+
+def fetches_itself(script: Script, call: ast.Call) -> bool:
+    """A data set that looks for its files and fetches them: `MNIST(root, download=True)`."""
+    value = next((k.value for k in call.keywords if k.arg == "download"), None)
+    if value is None:
+        return _SELF_FETCHING.match(script.dotted(call.func)) is not None
+    return not (isinstance(value, ast.Constant) and not value.value) and not _is_off(script, call, value)
+
+
+def _is_off(script: Script, call: ast.Call, value: ast.expr) -> bool:
+    """Whether `download=` passes on a parameter that no caller of the function gives."""
+    frame = script.frame(call)
+    if isinstance(frame, ast.Module) or not isinstance(value, ast.Name):
+        return False
+    named = [*frame.args.posonlyargs, *frame.args.args]
+    positions = {a.arg: d for a, d in zip(reversed(named), reversed(frame.args.defaults), strict=False)}
+    default = positions.get(value.id)
+    is_false = isinstance(default, ast.Constant) and not default.value
+    return is_false and all(script.argument_for(c, frame, value.id) is None for c in script.callers(frame))
+
+
+def asks_for_files(test: ast.AST) -> bool:
+    """Whether code looks for files."""
+    return any(isinstance(n, ast.Call) and last_name(n.func) in _ASKS for n in walk(test))
+
+
+def reads_file(script: Script, call: ast.Call) -> bool:
+    name, last = script.dotted(call.func), last_name(call.func)
+    if name in _OPENS:
+        return not opens_to_write(script, call)
+    return last != "load_state_dict" and _READS.match(last) is not None
+
+
+def path_of_write(script: Script, call: ast.Call) -> ast.expr | None:
+    """The argument that names the file which a call writes."""
+    if (path := opened_path(script, call)) is not None:
+        return path
+    name, last = script.dotted(call.func), last_name(call.func)
+    index = 1 if name == "torch.save" else FUNCTIONS.get(name, WRITERS.get(last, 0))
+    if index is None or index >= len(call.args):
+        return None
+    return opened_path(script, call.args[index]) or call.args[index]
+
+
+def _command(call: ast.Call) -> str:
+    """The text of a command, as far as it is written out."""
+    parts = [n for a in call.args[:1] for n in walk(a) if isinstance(n, ast.Constant)]
+    return " ".join(n.value for n in sorted(parts, key=place_of) if isinstance(n.value, str))

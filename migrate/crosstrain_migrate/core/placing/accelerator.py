@@ -1,0 +1,302 @@
+"""CT102 by use: where the accelerator is made, and where it is at hand.
+
+The script makes one where its training begins: at the head of the function that it calls, or at its top level before the
+first statement that does anything. Another function that needs one makes its own, which shares the run's state
+(contract, decision 37), so that no signature changes. In other files it is always so.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.roles import STEPS, Roles
+from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script, is_function_frame, is_method
+from crosstrain_migrate.syntax.nodes import Function, place_of
+from crosstrain_migrate.syntax.program import is_main_test
+from crosstrain_migrate.syntax.walks import walk
+
+RULE = "CT102"
+REASON = "one Accelerator knows the processes, the devices and the precision"
+# Statements before which nothing has to be: settings, options, seeds.
+_SETTINGS = re.compile(
+    r"^(sys\.|os\.environ|warnings\.|matplotlib\.use|plt\.switch_backend|torch\.(manual_seed|backends|cuda\.manual_seed)"
+    r"|np\.random\.seed|numpy\.random\.seed|random\.seed|logging\.|\w*(pars|arg|opt)\w*\b)"
+)
+
+
+def _chooses_visible(statement: ast.stmt) -> bool:
+    """Whether a statement says which GPUs there are, and does nothing else that matters."""
+    if "CUDA_VISIBLE_DEVICES" not in ast.unparse(statement):
+        return False
+    inside = [n for n in walk(statement) if isinstance(n, ast.stmt) and n is not statement]
+    return not any(isinstance(n, ast.For | ast.While | ast.With | ast.Return) for n in inside) and not any(
+        isinstance(n, ast.Attribute) and n.attr in ("cuda", "to", "DataParallel", "load")
+        for n in walk(statement)
+    )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The script's own choice of the CPU: `code` is true where it takes the CPU; it is known above `before`.
+
+    An empty `code`: the accelerator is made there all the same. `option`: what holds the device's name, from then on that
+    of the accelerator.
+    """
+
+    code: str
+    frame: Frame
+    before: ast.stmt
+    option: str = ""
+
+
+class Accelerators:
+    """Where accelerators are made."""
+
+    def __init__(
+        self, plan: Plan, roles: Roles, choice: Choice | None, options: list[str], *, mapped: bool = False
+    ) -> None:
+        self.plan = plan
+        self._mapped = mapped
+        self.script: Script = plan.script
+        self.roles = roles
+        self.choice = choice
+        self.options = options
+        self.name = "accelerator"
+        while any(isinstance(n, ast.Name) and n.id == self.name for n in self.script.table.parents):
+            self.name += "_"
+        self.home = choice.frame if choice is not None else self._home()
+        self._made: dict[Frame, ast.stmt] = {}
+        self._in_step = self._called_in_steps()
+        self._early = self._runs_before_choice()
+        self._make(self.home)
+
+    # -- asked by the others -----------------------------------------------------------------------------------
+
+    def at(self, node: ast.AST) -> str:
+        """The accelerator at a node; one is made in its function where none is at hand."""
+        if not self.at_hand(node):
+            self._make(self.script.frame(node))
+        return self.name
+
+    def may_be_at(self, node: ast.AST) -> str | None:
+        """The accelerator, where one is at hand or its function may make one: none runs in every step."""
+        if self.at_hand(node):
+            return self.name
+        frame = self.script.frame(node)
+        if frame in self._in_step or frame in self._early or not is_function_frame(frame):
+            return None
+        if frame in self._made:
+            return None  # below the node
+        self._make(frame)
+        return self.name
+
+    def at_hand(self, node: ast.AST) -> bool:
+        """Whether code that runs before has bound the accelerator where `node` reads it."""
+        frame: ast.AST | None = self.script.frame(node)
+        while frame is not None:
+            place = self._made.get(frame)  # type: ignore[call-overload]
+            if place is not None and (
+                self.script.frame(node) is not frame or place_of(place) <= place_of(node)
+            ):
+                return True
+            frame = next((one for one in self.script.around(frame) if isinstance(one, FUNCTIONS)), None)
+            if (
+                frame is None
+                and self.script.is_entry(node)
+                and not isinstance(self.script.frame(node), ast.Module)
+            ):
+                module = self.script.entry
+                return module in self._made and not self._is_guarded(module) and not self.is_early(node)
+        return False
+
+    def _is_guarded(self, module: ast.Module) -> bool:
+        """Whether a file makes its accelerator under `if __name__ == "__main__":`. A script that imports the file, and
+        calls its functions, has none."""
+        return any(is_main_test(one) for one in self.script.around(self._made[module]))
+
+    def is_early(self, node: ast.AST) -> bool:
+        """Whether code runs before the script has chosen its device: it must not bring the processes to life."""
+        if self.choice is None:
+            return False
+        frame = self.script.frame(node)
+        if isinstance(frame, ast.Module) and frame is not self.choice.frame:
+            return True
+        if frame is self.choice.frame:
+            return place_of(node) < place_of(self.choice.before)
+        return frame in self._early
+
+    def is_too_soon(self, node: ast.AST) -> bool:
+        """Whether code may run before the script has said which GPUs there are."""
+        frame = self.script.frame(node)
+        runs_early = isinstance(frame, ast.Module) or self.is_early(node)
+        return runs_early and any(
+            self.script.frame(s) is not frame or place_of(s) > place_of(node) for s in self._choose_visible
+        )
+
+    @cached_property
+    def _choose_visible(self) -> list[ast.stmt]:
+        return [s for s in self.script.table.parents if isinstance(s, ast.stmt) and _chooses_visible(s)]
+
+    def statement(self, frame: Frame) -> ast.stmt:
+        """The statement above which a frame's accelerator is made."""
+        return self._made[frame]
+
+    # -- where -------------------------------------------------------------------------------------------------
+
+    def _home(self) -> Frame:
+        """The function in which the script's own file begins to train, or its top level."""
+        work, seen, above = list(self.roles.frames), set[Frame](), dict[Frame, Frame]()
+        while work:
+            frame = work.pop(0)
+            if isinstance(frame, ast.Module):
+                if frame is self.script.entry:
+                    return self._below(frame, above)
+                continue
+            if frame in seen:
+                continue
+            seen.add(frame)
+            cls = self.script.class_of(frame)
+            calls = list(self.script.callers(frame))
+            if cls is not None and not calls:
+                calls = [c for c in self.script.calls if self.script.last(c.func) == cls.name]
+            for call in calls:
+                caller = self.script.frame(call)
+                if caller not in seen:
+                    above.setdefault(caller, frame)
+                    work.append(caller)
+        starts = [f for f in seen if is_function_frame(f) and self.script.is_entry_point(f)]
+        return min(starts, key=place_of) if starts else self.script.entry
+
+    def _below(self, module: ast.Module, above: dict[Frame, Frame]) -> Frame:
+        """The function of the script's own file that its top level calls, unless the top level trains itself."""
+        own = {*self.roles.frames, *(data.frame for data in self.roles.data)}
+        first = above.get(module)
+        if (
+            module in own
+            or first is None
+            or not self.script.is_entry(first)
+            or self.script.class_of(first) is not None
+        ):
+            return module
+        if not isinstance(self.script.parent(first), ast.Module):
+            return module
+        if self._mapped and self._is_called_by_guard(first):
+            return first
+        calls = (
+            [c for c in self.script.direct_callers(first) if self.script.frame(c) is module]
+            if is_function_frame(first)
+            else []
+        )
+        others = self._acting(module.body)
+        runs_only_it = others is None or (len(calls) == 1 and self.script.table.is_inside(calls[0], others))
+        return first if runs_only_it else module
+
+    def _is_called_by_guard(self, frame: Frame) -> bool:
+        """Whether the top level calls a function once, under `if __name__ == "__main__":`; another file may call it too."""
+        calls = self.script.direct_callers(frame) if is_function_frame(frame) else []
+        top = [c for c in calls if isinstance(self.script.frame(c), ast.Module)]
+        return len(top) == 1 and any(is_main_test(one) for one in self.script.around(top[0]))
+
+    def _make(self, frame: Frame) -> None:
+        if frame in self._made:
+            return
+        statement = self._place(frame)
+        self._made[frame] = statement
+        given = list(self.options)
+        if self.choice is not None and self.choice.code and frame is self.choice.frame:
+            given.insert(0, f"cpu={self.choice.code}")
+        self.plan.imports(frame, "Accelerator")
+        self.plan.before(statement, RULE, REASON, f"{self.name} = Accelerator({', '.join(given)})")
+        if self.choice is not None and self.choice.option and frame is self.choice.frame:
+            self.plan.before(statement, RULE, REASON, f"{self.choice.option} = {self.name}.device.type")
+
+    def _place(self, frame: Frame) -> ast.stmt:
+        if self.choice is not None and frame is self.choice.frame:
+            return self.choice.before
+        if isinstance(frame, ast.Module):
+            return self._acting(frame.body) or self.script.first_statement(frame)
+        visible = [s for s in frame.body if _chooses_visible(s)]
+        if visible and visible[-1] is not frame.body[-1]:
+            return frame.body[frame.body.index(visible[-1]) + 1]
+        return self.script.first_statement(frame)
+
+    def _acting(self, body: list[ast.stmt]) -> ast.stmt | None:
+        """The first statement that does something: no import, definition, constant, option, setting or seed."""
+        past = max(
+            (
+                n
+                for n, s in enumerate(body)
+                if _chooses_visible(s) and not isinstance(s, (*FUNCTIONS, ast.ClassDef))
+            ),
+            default=-1,
+        )
+        for statement in body[past + 1 :]:
+            if isinstance(
+                statement, (ast.Import | ast.ImportFrom | ast.ClassDef | ast.Pass | ast.Global, FUNCTIONS)
+            ):
+                continue
+            if is_main_test(statement):
+                assert isinstance(statement, ast.If)
+                return self._acting(statement.body) or statement.body[0]
+            if isinstance(statement, ast.Try) and all(
+                isinstance(s, ast.Import | ast.ImportFrom) for s in statement.body
+            ):
+                continue
+            if isinstance(statement, ast.If) and not any(isinstance(n, ast.Call) for n in walk(statement)):
+                continue
+            text = ast.unparse(statement)
+            calls = any(isinstance(n, ast.Call) for n in walk(statement))
+            if not calls or _SETTINGS.match(text):
+                continue
+            return statement
+        return None
+
+    # -- functions that must not make one ----------------------------------------------------------------------
+
+    def _called_in_steps(self) -> set[Frame]:
+        """The functions that a loop over data calls, directly or not."""
+        loops = [one.loop for one in self.roles.data if one.loop is not None]
+        loops += [n for one in self.roles.backwards for n in self.script.loops_around(one.call)[:1]]
+        found = self._functions_called_in([statement for loop in loops for statement in loop.body])
+        frames = (one.frame for one in self.roles.backwards if not self._loops_over_steps(one.call))
+        steps = {f for f in frames if is_function_frame(f) and self._is_called_in_loops(f)}
+        return found | steps
+
+    def _loops_over_steps(self, backward: ast.Call) -> bool:
+        """Whether a loop of its own function repeats a backward and the step behind it."""
+        loops = self.script.loops_around(backward)
+        return any(is_method(node, *STEPS) for loop in loops for node in walk(loop))
+
+    def _is_called_in_loops(self, function: Function) -> bool:
+        return any(self.script.loops_around(call) for call in self.script.callers(function))
+
+    def _runs_before_choice(self) -> set[Frame]:
+        """The functions that run before the script has chosen its device."""
+        if self.choice is None:
+            return set()
+        home, last = self.choice.frame, place_of(self.choice.before)
+        before = [s for s in (*home.body, *self.script.suite_of(self.choice.before)) if place_of(s) < last]
+        before += [s for module in self.script.modules if module is not home for s in module.body]
+        running = [s for s in before if not isinstance(s, (*FUNCTIONS, ast.ClassDef)) and not is_main_test(s)]
+        return self._functions_called_in(running, without=home)
+
+    def _functions_called_in(self, statements: list[ast.stmt], without: Frame | None = None) -> set[Frame]:
+        found: set[Frame] = set()
+        work: list[ast.AST] = list(statements)
+        while work:
+            for node in walk(work.pop()):
+                if not isinstance(node, ast.Call):
+                    continue
+                name = self.script.last(node.func)
+                functions = [*self.script.functions(name)]
+                for cls in self.script.classes(name):
+                    functions += [m for m in self.script.methods(cls) if m.name == "__init__"]
+                for function in functions:
+                    if function not in found and function is not without:
+                        found.add(function)
+                        work.append(function)
+        return found

@@ -1,0 +1,336 @@
+"""CT105 by use: each process has a device of its own, which the accelerator knows.
+
+What chooses a GPU, `.cuda()`, `"cuda"`, `torch.device("cuda:0")`, becomes the accelerator's device wherever the training
+reaches it. `.to(device)` of the author's stays: it is harmless once `device` is the accelerator's.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script, is_method, is_statement_call
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import defaults, last_name, place_of, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .accelerator import Accelerators
+from .choice import arms_of, flag_of, side_of
+from .options import Options
+from .ranks import is_local_rank
+
+RULE = "CT105"
+REASON = "each process has a device of its own"
+NOT_KEPT = "the script's own choice of the CPU is not kept"
+GPU_ONLY = "CT308"
+_GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
+# Tests that hold with CUDA alone.
+_ASKS_FOR_CUDA = re.compile(r"is_available|== 'cuda'|startswith\('cuda|'cuda' in ")
+_STATEMENTS = (
+    "synchronize",
+    "empty_cache",
+    "set_device",
+    "reset_peak_memory_stats",
+    "reset_max_memory_allocated",
+    "ipc_collect",
+)
+
+
+class Devices:
+    """Plans the edits of everything that chooses a device. `ordinals`: what numbers one, and in which frame."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        accelerators: Accelerators,
+        ordinals: set[tuple[Frame | None, str]] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.script: Script = plan.script
+        self.accelerators = accelerators
+        self.ordinals = ordinals or set()
+        self._is_mapped = ordinals is not None
+        self._options = Options(plan.script)
+        self._whole: set[ast.AST] = set()  # expressions that are replaced with all that is in them
+
+    def run(self) -> None:
+        for node in sorted((n for n in self.script.table.parents if hasattr(n, "lineno")), key=place_of):
+            if not self.script.is_reached(node) or self._is_too_early(node):
+                continue
+            if any(one in self._whole for one in self.script.around(node)):
+                continue
+            if isinstance(node, ast.Call):
+                self._call(node)
+            elif isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp) and self._names_gpu(node):
+                self._literal(node)
+            elif isinstance(node, ast.IfExp):
+                self._choice_of_text(node)
+            elif (isinstance(node, ast.Assert) and "torch.cuda.is_available()" in ast.unparse(node.test)) or (
+                isinstance(node, ast.If) and self._stops_without_gpu(node)
+            ):
+                self._remove(node, "the script runs on any device")
+            elif isinstance(node, ast.If):
+                self._arms(node)
+
+    def _is_too_early(self, node: ast.AST) -> bool:
+        """Whether the script's own choice is still to come. The group of one that distributes itself may be there before,
+        but an option's default stays its author's."""
+        if not self.accelerators.is_early(node):
+            return False
+        return not self._is_mapped or any(is_method(one, "add_argument") for one in self.script.around(node))
+
+    # -- calls -------------------------------------------------------------------------------------------------
+
+    def _call(self, call: ast.Call) -> None:
+        name = self.script.dotted(call.func)
+        if (
+            isinstance(call.func, ast.Attribute)
+            and call.func.attr == "cuda"
+            and not name.startswith("torch.")
+        ):
+            self._cuda(call, call.func.value)
+        elif name == "torch.device":
+            if not (
+                call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value in ("cpu", "meta")
+            ):
+                self._place(call)
+        elif name in ("torch.accelerator.current_accelerator", "torch.cuda.current_device"):
+            self._place(call)
+        elif (
+            name.startswith("torch.cuda.")
+            and last_name(call.func) in _STATEMENTS
+            and is_statement_call(self.script, call)
+        ):
+            self._guard(call)
+        elif re.fullmatch(r"torch\.cuda\.\w+Tensor", name) and not self._is_chosen(call):
+            kind = name.rpartition(".")[2]
+            given = ", ".join(f"{{a{n}}}" for n in range(len(call.args)))
+            holes = {f"a{n}": argument for n, argument in enumerate(call.args)}
+            if not call.keywords and not any(isinstance(a, ast.Starred) for a in call.args):
+                self.plan.replace(
+                    call, RULE, REASON, f"torch.{kind}({given}).to({self.device(call)})", **holes
+                )
+        elif last_name(call.func) == "to" and call.args and self._is_ordinal(call.args[0]):
+            self._place(call.args[0])
+        for keyword in call.keywords if self.ordinals else ():
+            if keyword.arg in ("device", "map_location") and self._is_ordinal(keyword.value):
+                self._place(keyword.value)
+
+    def _is_ordinal(self, node: ast.expr) -> bool:
+        """Whether an expression is a device's number."""
+        text = written(node)
+        return (None, text) in self.ordinals or (self.script.frame(node), text) in self.ordinals
+
+    def _cuda(self, call: ast.Call, of: ast.expr) -> None:
+        more = "".join(
+            f", {keyword.arg}={{k{n}}}" for n, keyword in enumerate(call.keywords) if keyword.arg != "device"
+        )
+        more = more.replace("async=", "non_blocking=")
+        holes = {f"k{n}": keyword.value for n, keyword in enumerate(call.keywords) if keyword.arg != "device"}
+        self.plan.replace(call, RULE, REASON, f"{{of}}.to({self.device(call)}{more})", of=of, **holes)
+        for number in (*call.args, *(k.value for k in call.keywords if k.arg == "device")):
+            self._say_number(number)
+
+    def _is_chosen(self, node: ast.AST) -> bool:
+        """Whether the author's own condition stands around a node."""
+        return any(isinstance(one, ast.IfExp | ast.If) for one in self.script.around(node))
+
+    def _guard(self, call: ast.Call) -> None:
+        """`torch.cuda.synchronize()` and the like, where there is CUDA."""
+        statement = self.script.statement(call)
+        for number in call.args[:1] if last_name(call.func) == "set_device" else ():
+            if not self._is_mapped or self._is_ordinal(number) or isinstance(number, ast.Constant):
+                self._place(number)
+        tests = [one.test for one in self.script.around(statement) if isinstance(one, ast.If)]
+        if any(self._holds_with_cuda(test) for test in tests):
+            return
+        reason = "a CPU or a TPU has no CUDA to ask"
+        self.plan.add(
+            e.Guard(
+                statement,
+                GPU_ONLY,
+                reason,
+                transaction="cuda",
+                last=statement,
+                test="torch.cuda.is_available()",
+            )
+        )
+
+    def _holds_with_cuda(self, test: ast.expr) -> bool:
+        """Whether a test asks for CUDA, by itself or by a variable."""
+        if isinstance(test, ast.Name):
+            frame = self.script.frame(test)
+            values = self.script.values(frame, test.id) or self.script.values(
+                self.script.module(test), test.id
+            )
+            return bool(values) and all("is_available" in ast.unparse(value) for value in values)
+        return _ASKS_FOR_CUDA.search(ast.unparse(test)) is not None
+
+    # -- texts -------------------------------------------------------------------------------------------------
+
+    def _names_gpu(self, node: ast.Constant | ast.JoinedStr | ast.BinOp) -> bool:
+        """`"cuda"`, `"cuda:0"`, `f"cuda:{rank}"`, `"cuda:" + str(rank)`, `"cuda:%d" % rank`"""
+        if isinstance(node, ast.BinOp):
+            left = node.left
+            return isinstance(left, ast.Constant) and left.value in ("cuda:", "cuda:%d", "cuda:%s")
+        if isinstance(node, ast.JoinedStr):
+            first = node.values[0] if node.values else None
+            return isinstance(first, ast.Constant) and first.value == "cuda:"
+        is_part = isinstance(self.script.parent(node), ast.JoinedStr)
+        return isinstance(node.value, str) and not is_part and _GPU.fullmatch(node.value) is not None
+
+    def _literal(self, node: ast.Constant | ast.JoinedStr | ast.BinOp) -> None:
+        parent = self.script.parent(node)
+        if isinstance(parent, ast.Call):
+            if (
+                isinstance(parent.func, ast.Attribute) and parent.func.attr in ("to", "set_default_device")
+            ) or (isinstance(parent.func, ast.Attribute) and parent.func.attr == "load"):
+                self._place(node)
+        elif isinstance(parent, ast.keyword):
+            if parent.arg in ("device", "map_location"):
+                self._place(node)
+        elif isinstance(parent, ast.arguments):
+            self._default(node, parent)
+        elif isinstance(parent, ast.Assign):
+            names = [written(target).lower() for target in parent.targets]
+            if any("device" in name and "type" not in name for name in names):
+                self._place(node, as_text=self._is_compared(parent))
+        elif isinstance(parent, ast.Dict):
+            keys = [
+                k.value
+                for k, v in zip(parent.keys, parent.values, strict=True)
+                if v is node and isinstance(k, ast.Constant)
+            ]
+            if any("device" in str(key).lower() for key in keys):
+                self._place(node, as_text=True)
+
+    def _choice_of_text(self, node: ast.IfExp) -> None:
+        """`"cuda" if ... else "cpu"`, `torch.device("cuda") if ... else torch.device("cpu")`."""
+        is_made = all(self._makes_device(one) for one in (node.body, node.orelse))
+        if is_made and {side_of(self.script, node.body), side_of(self.script, node.orelse)} == {"gpu", "cpu"}:
+            self._place(node)
+            self._say_choice(node)
+            return
+        sides = {one.value for one in (node.body, node.orelse) if isinstance(one, ast.Constant)}
+        gpu = {one for one in sides if isinstance(one, str) and _GPU.fullmatch(one)}
+        is_formatted = any(
+            isinstance(one, ast.JoinedStr) and self._names_gpu(one) for one in (node.body, node.orelse)
+        )
+        if not ("cpu" in sides and (gpu or is_formatted)):
+            return
+        self._say_choice(node)
+        parent = self.script.parent(node)
+        if isinstance(parent, ast.Call) and self.script.dotted(parent.func) == "torch.device":
+            return
+        is_type = isinstance(parent, ast.keyword) and parent.arg == "device_type"
+        self._place(
+            node,
+            as_text=is_type
+            or (isinstance(parent, ast.Assign) and self._is_compared(parent))
+            or (isinstance(parent, ast.keyword) and parent.arg == "default"),
+        )
+
+    def _arms(self, node: ast.If) -> None:
+        """`if torch.cuda.is_available(): device = "cuda" else: device = "cpu"`: the accelerator's in every arm."""
+        for value in arms_of(self.script, node):
+            if self._makes_device(value):
+                self._place(value)
+
+    def _say_choice(self, node: ast.IfExp) -> None:
+        """A flag that chooses the CPU elsewhere than where the accelerator is made is not kept."""
+        choice = self.accelerators.choice
+        if choice is None and flag_of(self.script, self.script.frame(node), node.test):
+            self.plan.note(RULE, node, NOT_KEPT, "use `crosstrain launch --cpu`")
+
+    def _makes_device(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Call) and self.script.dotted(node.func) == "torch.device"
+
+    def _is_compared(self, assign: ast.Assign) -> bool:
+        """Whether the variable is used as a text: compared, searched, or given to autocast."""
+        frames = self.script.frames
+        for target in assign.targets:
+            for frame in frames:
+                for read in self.script.reads(frame, written(target)):
+                    parent = self.script.parent(read)
+                    if isinstance(parent, ast.Compare | ast.FormattedValue | ast.BinOp):
+                        return True
+                    if isinstance(parent, ast.Attribute) and parent.attr in ("startswith", "split", "find"):
+                        return True
+                    if isinstance(parent, ast.keyword) and parent.arg == "device_type":
+                        return True
+                    if isinstance(parent, ast.Call) and last_name(parent.func) == "autocast":
+                        return True
+        return False
+
+    def _default(self, node: ast.expr, arguments: ast.arguments) -> None:
+        """`def f(device="cuda")`: calls that give none give the accelerator's."""
+        function = self.script.parent(arguments)
+        if not isinstance(function, FUNCTIONS):
+            return
+        positional = [*arguments.posonlyargs, *arguments.args]
+        names = {d: a.arg for d, a in zip(reversed(arguments.defaults), reversed(positional), strict=False)}
+        names |= {
+            d: a.arg
+            for d, a in zip(arguments.kw_defaults, arguments.kwonlyargs, strict=True)
+            if d is not None
+        }
+        name = names.get(node)
+        if name is None or "device" not in name or node not in defaults(arguments):
+            return
+        for call in self.script.callers(function):
+            called = self.script.last(call.func)
+            if called not in (
+                function.name,
+                *(c.name for c in [self.script.class_of(function)] if c is not None),
+            ):
+                continue
+            if self.script.argument_for(call, function, name) is None and not self.accelerators.is_early(
+                call
+            ):
+                self.plan.add(
+                    e.InsertArgument(call, RULE, REASON, position=-1, code=f"{name}={self.device(call)}")
+                )
+
+    # -- edits -------------------------------------------------------------------------------------------------
+
+    def device(self, node: ast.AST) -> str:
+        """The device of the process, for code at a node."""
+        accelerator = self.accelerators.name if self.accelerators.at_hand(node) else self.plan.state(node)
+        return f"{accelerator}.device"
+
+    def _place(self, node: ast.expr, as_text: bool = False) -> None:
+        device = self.device(node)
+        if as_text:  # one that is numbered stays so
+            device = f"{device}.type" if isinstance(node, ast.Constant | ast.IfExp) else f"str({device})"
+        self.plan.replace(node, RULE, REASON, device)
+        self._whole.add(node)
+        self._say_number(node)
+
+    def _say_number(self, node: ast.expr) -> None:
+        """An option that chose a GPU by its number does so no more."""
+        for one in walk(node):
+            option = self._options.read_by(one) if isinstance(one, ast.Attribute) else None
+            if option is not None and option.is_number and not is_local_rank(option):
+                reason = f"`--{option.name}` chooses no GPU any more: each process has its own"
+                self.plan.note(RULE, one, reason, "use `crosstrain launch --gpu-ids`")
+                return
+
+    def _stops_without_gpu(self, node: ast.If) -> bool:
+        if (
+            node.orelse
+            or "not torch.cuda.is_available()" not in ast.unparse(node.test)
+            or len(ast.unparse(node.test)) > 40
+        ):
+            return False
+        last = node.body[-1]
+        exits = (
+            isinstance(last, ast.Expr)
+            and isinstance(last.value, ast.Call)
+            and last_name(last.value.func) in ("exit", "quit", "_exit")
+        )
+        return isinstance(last, ast.Raise) or exits
+
+    def _remove(self, node: ast.stmt, reason: str) -> None:
+        if len(self.script.suite_of(node)) > 1 and not any(self.plan.is_replaced(n) for n in walk(node)):
+            self.plan.add(e.RemoveStatement(node, GPU_ONLY, reason, transaction="cuda only"))

@@ -1,0 +1,106 @@
+"""What the command line can say: the options that a script defines, and the expressions that read them."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame
+from crosstrain_migrate.syntax.nodes import last_name
+
+_DEFINES_FLAG = "DEFINE_"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: the call that defines it (argparse, click or absl), its attribute's name, and its default."""
+
+    call: ast.Call
+    name: str
+    default: ast.expr | None
+
+    def keyword(self, name: str) -> ast.expr | None:
+        return next((k.value for k in self.call.keywords if k.arg == name), None)
+
+    @property
+    def is_switch(self) -> bool:
+        """`--flag` without a value, off unless it is given."""
+        action = self.keyword("action")
+        is_flag = self.keyword("is_flag")
+        given = action if action is not None else is_flag
+        return isinstance(given, ast.Constant) and given.value in ("store_true", True)
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the value is a number, or some: `--gpu 1`, `--gpu_ids 0,1`."""
+        given, default = self.keyword("type"), getattr(self.default, "value", None)
+        is_text = isinstance(default, str) and default.replace(",", "").isdigit()
+        return (
+            last_name(given) == "int"
+            if given is not None and not is_text
+            else is_text or type(default) is int
+        )
+
+
+class Options:
+    """The options of a script, by the name of the attribute or parameter that holds them."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.by_name = {one.name: one for call in script.calls if (one := _option(script, call)) is not None}
+
+    def read_by(self, node: ast.expr | None, depth: int = 0) -> Option | None:
+        """The option that an expression is the value of: `args.rank`, or a variable or parameter that is given it."""
+        if isinstance(node, ast.Attribute):
+            return self.by_name.get(node.attr)
+        if not isinstance(node, ast.Name) or depth > 3:
+            return None
+        frame = self.script.frame(node)
+        values = self.given(frame, node.id)
+        found = {self.read_by(value, depth + 1) for value in values}
+        if not values and is_function_frame(frame) and frame.decorator_list:  # click gives it by its name
+            found = {self.by_name.get(node.id)}
+        return found.pop() if len(found) == 1 else None
+
+    def given(self, frame: Frame, name: str) -> list[ast.expr]:
+        """What a variable is bound to, or what the calls of its function give for a parameter."""
+        if not is_function_frame(frame) or name not in self.script.parameters(frame):
+            return self.script.values(frame, name)
+        found: list[ast.expr] = list(self.script.values(frame, name))
+        for call in self.script.callers(frame):
+            if self.script.last(call.func) == frame.name:
+                value = self.script.argument_for(call, frame, name)
+            else:
+                value = _spawned_with(call, self.script.parameters(frame), name)
+            if value is not None:
+                found.append(value)
+        return found
+
+
+def _spawned_with(call: ast.Call, parameters: list[str], name: str) -> ast.expr | None:
+    """What `mp.spawn(worker, args=(...))` gives for a parameter behind the first, which is the process's number."""
+    given = next((k.value for k in call.keywords if k.arg == "args"), None)
+    index = parameters.index(name) - 1
+    if (
+        last_name(call.func) != "spawn"
+        or not isinstance(given, ast.Tuple)
+        or not 0 <= index < len(given.elts)
+    ):
+        return None
+    return given.elts[index]
+
+
+def _option(script: Script, call: ast.Call) -> Option | None:
+    called = last_name(call.func)
+    texts = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    default = next((k.value for k in call.keywords if k.arg == "default"), None)
+    if called.startswith(_DEFINES_FLAG) and texts:
+        given = call.args[1] if len(call.args) > 1 else default
+        return Option(call, texts[0], given)
+    if called not in ("add_argument", "option") or not texts:
+        return None
+    dest = next((k.value for k in call.keywords if k.arg == "dest"), None)
+    if isinstance(dest, ast.Constant):
+        return Option(call, str(dest.value), default)
+    long = next((text for text in texts if text.startswith("--")), texts[0])
+    return Option(call, long.split("/")[0].lstrip("-").replace("-", "_"), default)

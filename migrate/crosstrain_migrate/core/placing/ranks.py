@@ -1,0 +1,246 @@
+"""CT309 by use: what numbers the processes of a script that distributes itself gets the launcher's numbers.
+
+An option that its own launcher gave (`--local_rank`, `--rank`) takes the launcher's variable where it is set, and else the
+author's default, so that a branch without processes stays taken under plain python. What the script computes for its group
+(`args.nr * args.gpus + gpu`) is the group's own number. What counts the GPUs counts the processes of the machine.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+
+from crosstrain_migrate.core.distributed.wrappers import is_wrapper
+from crosstrain_migrate.core.plan import CORE, IMPORT, Plan
+from crosstrain_migrate.core.reading.script import Frame, Script
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import written
+from crosstrain_migrate.syntax.walks import walk
+
+from .options import Option, Options
+
+RULE = "CT309"
+KNOWN = "the launcher knows the number"
+_LOCAL_RANK = re.compile(r"(local|proc)_?rank$")
+# The state's attribute, for what is given to the group.
+_OF_GROUP = {"rank": "process_index", "world_size": "num_processes", "num_replicas": "num_processes"}
+_VARIABLES = {"rank": "RANK", "world_size": "WORLD_SIZE", "num_replicas": "WORLD_SIZE"}
+
+
+class Ranks:
+    """Plans the numbers of the processes."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.script: Script = plan.script
+        self.options = Options(self.script)
+        self._spawns = [c for c in self.script.calls if self._dotted(c).endswith("multiprocessing.spawn")]
+        self._done: set[ast.AST] = set()
+
+    def run(self) -> None:
+        for call in self.script.calls:
+            name = self._dotted(call)
+            if name.endswith("init_process_group"):
+                self._numbers_of(call)
+        self._node_ranks()
+        for spawn in self._spawns:
+            self._spawned(spawn)
+        for option in self.local_ranks():
+            self._default(option, "LOCAL_RANK")
+        for call in self.script.calls:
+            is_inside = any(self.plan.is_replaced(one) for one in self.script.around(call))
+            if self._dotted(call) == "torch.cuda.device_count" and not is_inside:
+                code = self._variable(call, "LOCAL_WORLD_SIZE", "1")
+                self.plan.replace(call, RULE, "the launcher says how many processes a machine has", code)
+
+    def _dotted(self, call: ast.Call) -> str:
+        return self.script.dotted(call.func)
+
+    # -- the group's own numbers -------------------------------------------------------------------------------
+
+    def _numbers_of(self, group: ast.Call) -> None:
+        """What `init_process_group` is given: computed numbers are the group's, an option has the launcher's."""
+        for keyword in group.keywords:
+            if keyword.arg in _VARIABLES:
+                self._number(keyword.value, keyword.arg)
+
+    def _number(self, node: ast.expr, of: str, depth: int = 0) -> None:
+        if depth > 4:
+            return
+        stores = self._stores(node)
+        for value in stores:
+            if isinstance(value, ast.Name | ast.Attribute):
+                self._number(value, of, depth + 1)
+            elif self._is_computed(value) or (len(stores) == 1 and _is_count(value)):
+                self._replace(value, f"{self.plan.state(value)}.{_OF_GROUP[of]}")
+        for statement in self._additions(node):
+            code = f"{written(statement.target)} = {self.plan.state(statement)}.{_OF_GROUP[of]}"
+            self.plan.add(e.ReplaceStatement(statement, RULE, KNOWN, transaction=CORE, code=code))
+        if not stores and (option := self.options.read_by(node)) is not None:
+            self._default(option, _VARIABLES[of], alone="1" if of != "rank" and self._spawns else "")
+
+    def _stores(self, node: ast.expr) -> list[ast.expr]:
+        """What an attribute is set to anywhere, a variable in its function, a parameter by the calls of it."""
+        if isinstance(node, ast.Attribute):
+            return [v for frame in self.script.frames for v in self.script.values(frame, written(node))]
+        return self.options.given(self.script.frame(node), node.id) if isinstance(node, ast.Name) else []
+
+    def _additions(self, node: ast.expr) -> list[ast.AugAssign]:
+        frames: Iterable[Frame] = (
+            self.script.frames if isinstance(node, ast.Attribute) else [self.script.frame(node)]
+        )
+        text = written(node)
+        found = [
+            one for frame in frames for one in self.script.within(frame) if isinstance(one, ast.AugAssign)
+        ]
+        return [one for one in found if written(one.target) == text]
+
+    def _is_computed(self, value: ast.expr) -> bool:
+        """`nr * gpus + gpu`, `torch.cuda.device_count()`: not what the environment or the group says."""
+        if not self.script.is_reached(value):
+            return False
+        if isinstance(value, ast.Call):
+            return self._dotted(value) == "torch.cuda.device_count"
+        text = ast.unparse(value)
+        return isinstance(value, ast.BinOp) and not re.search(r"environ|getenv|get_rank|get_world_size", text)
+
+    def _node_ranks(self) -> None:
+        """`args.nr == 0`, where `args.nr * args.gpus + gpu` is the rank: the first process of all is meant."""
+        for call in self.script.calls:
+            for keyword in call.keywords if self._dotted(call).endswith("init_process_group") else ():
+                if keyword.arg != "rank":
+                    continue
+                nodes = {text for value in self._stores(keyword.value) for text in _factors(value)}
+                nodes |= _factors(keyword.value)
+                for node in self._comparisons(nodes - {written(keyword.value)}):
+                    self._replace(node, f"{self.plan.state(node)}.process_index")
+
+    def _comparisons(self, texts: set[str]) -> list[ast.expr]:
+        """Where an attribute that is an option is compared with 0."""
+        found: list[ast.expr] = []
+        for node in self.script.table.each(ast.Compare):
+            left, right = node.left, node.comparators[0]
+            is_zero = isinstance(right, ast.Constant) and right.value == 0
+            is_node = isinstance(left, ast.Attribute) and written(left) in texts
+            if is_zero and is_node and self.options.read_by(left) and self.script.is_reached(left):
+                found.append(left)
+        return found
+
+    # -- processes that the script started ---------------------------------------------------------------------
+
+    def _spawned(self, spawn: ast.Call) -> None:
+        """The number of processes, and the switch that asks for them, are the launcher's."""
+        count = next((k.value for k in spawn.keywords if k.arg == "nprocs"), None)
+        option = self.options.read_by(count)
+        if option is not None and not self._stores_of(option):
+            self._default(option, "LOCAL_WORLD_SIZE", alone="1")
+        for one in self.script.around(spawn):
+            if isinstance(one, ast.If) and any(self.script.table.is_inside(spawn, s) for s in one.body):
+                self._switch(one.test)
+
+    def _switch(self, test: ast.expr) -> None:
+        option = self.options.read_by(test)
+        if option is None or not option.is_switch or option.default is not None or option.call in self._done:
+            return
+        self._done.add(option.call)
+        self._import_os(option.call)
+        reason = "the launcher starts the processes"
+        code = 'default="RANK" in os.environ'
+        self.plan.add(e.InsertArgument(option.call, RULE, reason, transaction=CORE, position=-1, code=code))
+
+    # -- options -----------------------------------------------------------------------------------------------
+
+    def local_ranks(self) -> list[Option]:
+        """What `torch.distributed.launch` gave: named so, or what a wrapper's `device_ids` are."""
+        found = [one for one in self.options.by_name.values() if is_local_rank(one)]
+        for call in self.script.calls if not self._spawns else ():
+            for keyword in call.keywords if is_wrapper(self.script, call) else ():
+                if keyword.arg == "device_ids" and isinstance(keyword.value, ast.List):
+                    read = [self.options.read_by(one) for one in keyword.value.elts]
+                    found += [one for one in read if one is not None and not self._stores_of(one)]
+        return list(dict.fromkeys(found))
+
+    def _stores_of(self, option: Option) -> list[ast.Attribute]:
+        """Where the script itself sets an option's attribute."""
+        return [
+            one
+            for one in self.script.table.each(ast.Attribute)
+            if one.attr == option.name and isinstance(one.ctx, ast.Store)
+        ]
+
+    def _default(self, option: Option, variable: str, alone: str = "") -> None:
+        """An option without a value on the command line is the launcher's variable, else the author's default.
+
+        alone: what it is under plain python, where the author's default counts processes that the script started.
+        """
+        call, default = option.call, option.default
+        if call in self._done or not self.script.is_reached(call):
+            return
+        self._done.add(call)
+        required = option.keyword("required")
+        if required is not None:
+            self.plan.add(e.RemoveArgument(call, RULE, KNOWN, transaction=CORE, argument=required))
+        if default is None or (isinstance(default, ast.Constant) and default.value is None):
+            code = self._variable(call, variable, alone or ("" if self.asks_for_none(option) else "0"))
+        elif "environ" in ast.unparse(default) or "getenv" in ast.unparse(default):
+            return
+        else:
+            code = self._variable(call, variable, alone or self.script.source(default))
+        if default is not None:
+            self._replace(default, code)
+            return
+        self.plan.add(
+            e.InsertArgument(call, RULE, KNOWN, transaction=CORE, position=-1, code=f"default={code}")
+        )
+
+    def asks_for_none(self, option: Option) -> bool:
+        """Whether the script has a branch for an option that was not given."""
+        asked = [
+            node.left
+            for node in self.script.table.each(ast.Compare)
+            if isinstance(node.comparators[0], ast.Constant) and node.comparators[0].value is None
+        ]
+        return any(self.options.read_by(one) is option for one in asked)
+
+    def _variable(self, node: ast.AST, name: str, otherwise: str) -> str:
+        """A variable of the launcher as a number; None where `otherwise` is empty and it is not set."""
+        self._import_os(node)
+        if otherwise:
+            return f'int(os.environ.get("{name}", {otherwise}))'
+        return f'int(os.environ["{name}"]) if "{name}" in os.environ else None'
+
+    def _import_os(self, node: ast.AST) -> None:
+        module = self.script.module(node)
+        self.plan.add(e.AddImport(module, "CT101", IMPORT, transaction=CORE, code="import os"))
+
+    def _replace(self, node: ast.expr, code: str) -> None:
+        self.plan.replace(node, RULE, KNOWN, code)
+
+
+def is_local_rank(option: Option) -> bool:
+    return _LOCAL_RANK.search(option.name) is not None
+
+
+def without_launcher(script: Script) -> bool:
+    """Whether a script has a rank of its own for a run that nothing launched: a default of -1, or None that it asks for."""
+    ranks = Ranks(Plan(script))
+    for option in ranks.local_ranks():
+        default = option.default
+        if default is not None and ast.unparse(default) == "-1":
+            return True
+        if ranks.asks_for_none(option) and (default is None or ast.unparse(default) == "None"):
+            return True
+    return False
+
+
+def _is_count(value: ast.expr) -> bool:
+    """`world_size = 4`"""
+    return isinstance(value, ast.Constant) and isinstance(value.value, int) and value.value > 0
+
+
+def _factors(value: ast.expr) -> set[str]:
+    """The attributes that are multiplied in a sum: `args.nr` and `args.gpus` of `args.nr * args.gpus + gpu`."""
+    products = [n for n in walk(value) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mult)]
+    sides = [side for product in products for side in (product.left, product.right)]
+    return {written(side) for side in sides if isinstance(side, ast.Attribute)}

@@ -1,0 +1,371 @@
+"""Which values may be another one on each process: what comes from a process's own batches, from what a model answers,
+and from clocks.
+
+What every process computes of the same data is the same in theory alone: kernels round, buffers and random numbers are
+each process's own. So a model's answers count as different, and so does what is made of them, through variables,
+attributes, arguments and results of the project's functions.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+
+from crosstrain_migrate.core.numbers.accumulators import CLOCK, QUIET_ROOTS
+from crosstrain_migrate.core.numbers.dealing import Evaluations
+from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.walks import children
+
+from .alike import counters_of
+from .draws import RANDOM
+from .roles import Roles
+from .script import Frame, Loop, Script, is_function_frame, is_method, pairs
+
+Key = tuple[ast.AST, str]  # the scope that binds a variable, or the class of an attribute of `self`; its name
+ALIKE, GIVEN, OWN = 0, 1, 2  # GIVEN: different where the function's caller gives something different
+_SAME = ("device", "dtype", "shape", "ndim", "dataset", "training")
+_SAME_CALLS = ("len", "size", "dim", "isinstance", "hasattr", "is_available", "keys", "type")
+
+
+class Differing:
+    """What may differ, variable by variable."""
+
+    def __init__(
+        self, script: Script, roles: Roles, evaluations: Evaluations, alike: dict[tuple[Frame, str], Loop]
+    ) -> None:
+        """alike: what the conversion makes alike behind a loop, by function and variable."""
+        self.script = script
+        self.roles = roles
+        self.loops: set[ast.AST] = {one.loop for one in roles.data if one.loop is not None}
+        self.loops |= {one.loop for one in evaluations.dealt} | {one.loop for one in evaluations.whole}
+        self._trained = evaluations.trained
+        self._levels: dict[Key, int] = {}
+        self._until: dict[Key, Loop] = {}
+        self._fixed: set[Key] = set()
+        self._entries: dict[Key, set[Key]] = defaultdict(set)
+        self._alike_texts: dict[str, list[ast.AST]] = defaultdict(list)
+        self._texts: dict[ast.AST, str] = {}
+        self._results: dict[Frame, list[int]] = {}
+        for (frame, text), loop in alike.items():
+            for store in script.stores(frame, text):
+                if (key := self.key(store)) is not None:
+                    self._until[key] = loop
+        self._spread()
+
+    # -- asked by the others -----------------------------------------------------------------------------------
+
+    def level(self, node: ast.AST) -> int:
+        """Whether the value of an expression may differ: ALIKE, GIVEN or OWN."""
+        if isinstance(node, ast.Constant | ast.Lambda):
+            return ALIKE
+        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call) and self._is_made_alike(
+            node
+        ):
+            return ALIKE
+        if isinstance(node, ast.Compare) and all(
+            isinstance(op, ast.Is | ast.IsNot | ast.In) for op in node.ops
+        ):
+            return ALIKE
+        if isinstance(node, ast.Name):
+            return self._of_variable(node)
+        if isinstance(node, ast.Attribute):
+            if node.attr in _SAME:
+                return ALIKE
+            if isinstance(node.value, ast.Name) and node.value.id == "self":
+                return self._of_variable(node)
+        if isinstance(node, ast.Subscript) and (entry := self._entry(node)) is not None:
+            key = self.key(node)
+            return max(self._of_key(entry), self._of_key(key) if key is not None else ALIKE)
+        if isinstance(node, ast.Call):
+            return self._of_call(node)
+        return max((self.level(child) for child in children(node)), default=ALIKE)
+
+    def key(self, node: ast.AST) -> Key | None:
+        """What stands for the variable at the root of an expression: `d` of `d["k"].x`, an attribute of `self`."""
+        while isinstance(node, ast.Subscript | ast.Call | ast.Attribute | ast.Starred):
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id == "self"
+            ):
+                cls = self._class_around(node)
+                return (cls, node.attr) if cls is not None else None
+            node = node.func if isinstance(node, ast.Call) else node.value
+        if not isinstance(node, ast.Name):
+            return None
+        scope = self.script.table.of_node[node].resolve(node.id)
+        return (scope.node, node.id) if scope is not None else None
+
+    def make_alike(self, node: ast.expr, within: ast.AST | None = None) -> None:
+        """The conversion makes what an expression says the same on every process: everywhere, or within a statement."""
+        is_entry = isinstance(node, ast.Subscript) and _is_root(node.value)
+        key = self._entry(node) if is_entry else self.key(node) if _is_root(node) else None
+        if within is None and key is not None:
+            self._fixed.add(key)
+        if within is not None or key is None or is_entry:
+            self._alike_texts[self._text(node)].append(within or self.script.frame(node))
+        self._spread()
+
+    def calls_trained(self, call: ast.Call) -> bool:
+        """Whether a call asks a model, or another object that the training calls."""
+        text = written(call.func)
+        if isinstance(call.func, ast.Name) and not self.is_variable(call.func):
+            return False
+        return text in self._trained or (is_method(call, "loss") and text.rpartition(".")[0] in self._trained)
+
+    # -- one expression ----------------------------------------------------------------------------------------
+
+    def _is_made_alike(self, node: ast.expr) -> bool:
+        if not self._alike_texts:
+            return False
+        return any(
+            self.script.table.is_inside(node, one) for one in self._alike_texts.get(self._text(node), ())
+        )
+
+    def _text(self, node: ast.expr) -> str:
+        if node not in self._texts:
+            self._texts[node] = ast.unparse(node)
+        return self._texts[node]
+
+    def _of_variable(self, node: ast.Name | ast.Attribute) -> int:
+        key = self.key(node)
+        if key is None:
+            return ALIKE
+        loop = self._until.get(key)
+        if loop is not None:  # behind its loop it is alike
+            return OWN if self.script.table.is_inside(node, loop) else ALIKE
+        return max(map(self._of_key, (key, *self._entries.get(key, ()))))
+
+    def _of_key(self, key: Key) -> int:
+        return ALIKE if key in self._fixed else self._levels.get(key, ALIKE)
+
+    def _entry(self, node: ast.expr) -> Key | None:
+        """What stands for `d["k"]`, where an expression is that, or is taken out of it: the entries are variables."""
+        while isinstance(node, ast.Subscript | ast.Call | ast.Attribute | ast.Starred):
+            inner = node.func if isinstance(node, ast.Call) else node.value
+            if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and _is_root(inner):
+                key = self.key(inner)
+                return _entry_of(key, node.slice) if key is not None else None
+            node = inner
+        return None
+
+    def _of_call(self, call: ast.Call) -> int:
+        name = last_name(call.func)
+        if name in _SAME_CALLS:
+            return ALIKE
+        if self.calls_trained(call) or name == "next" or CLOCK.search(f"{written(call.func)}()"):
+            return OWN
+        if RANDOM.match(self.script.dotted(call.func)) and self._is_in_pass(call):
+            return OWN
+        results = [
+            max(self._results.get(f, [ALIKE])) for f in self.script.functions(self.script.last(call.func))
+        ]
+        inner: list[ast.expr] = [call.func] if isinstance(call.func, ast.Attribute) else []
+        inner += [*call.args, *(keyword.value for keyword in call.keywords)]
+        found = [*(level for level in results if level == OWN), *(self.level(one) for one in inner)]
+        return max(found, default=ALIKE)
+
+    def _is_in_pass(self, node: ast.AST) -> bool:
+        return any(loop in self.loops for loop in self.script.loops_around(node))
+
+    def _class_around(self, node: ast.AST) -> ast.ClassDef | None:
+        return next((one for one in self.script.around(node) if isinstance(one, ast.ClassDef)), None)
+
+    # -- from variable to variable -----------------------------------------------------------------------------
+
+    @cached_property
+    def _statements(self) -> list[tuple[Frame, ast.AST]]:
+        """What binds or changes something in reached code."""
+        kinds = (
+            ast.Assign,
+            ast.AnnAssign,
+            ast.AugAssign,
+            ast.For,
+            ast.Expr,
+            ast.Return,
+            ast.withitem,
+            ast.NamedExpr,
+        )
+        return [
+            (f, n) for f in self.script.reached_frames for n in self.script.within(f) if isinstance(n, kinds)
+        ]
+
+    @cached_property
+    def _given(self) -> list[tuple[Key, ast.expr]]:
+        """The parameters of the project's functions, each with what a call gives for it."""
+        found: list[tuple[Key, ast.expr]] = []
+        for frame in filter(is_function_frame, self.script.reached_frames):
+            calls = self.script.callers(frame)
+            for name in self.script.parameters(frame):
+                given = (self.script.argument_for(call, frame, name) for call in calls)
+                found += [((frame, name), one) for one in given if one is not None]
+        return found
+
+    @cached_property
+    def _origins(self) -> dict[Key, list[ast.expr]]:
+        """What a variable is another name of, or is taken out of: an object changed through it changes that, too."""
+        found: dict[Key, list[ast.expr]] = defaultdict(list)
+        for key, given in self._given:
+            found[key].append(given)
+        plain = (ast.Name, ast.Attribute, ast.Subscript)
+        for _, node in self._statements:
+            bound: list[tuple[ast.expr, ast.expr]] = []
+            if isinstance(node, ast.For):
+                bound = [(target, node.iter) for target in _parts(node.target)]
+            elif isinstance(node, ast.Assign):
+                bound = [
+                    one for t in node.targets for one in pairs(t, node.value) if isinstance(one[1], plain)
+                ]
+            for target, value in bound:
+                variable = self.key(target)
+                if variable is not None:
+                    found[variable].append(value)
+        return found
+
+    def _spread(self) -> None:
+        """Goes over the code until nothing more is found that may differ."""
+        self._levels.clear()
+        self._results.clear()
+        for _ in range(12):
+            before = (dict(self._levels), {frame: list(levels) for frame, levels in self._results.items()})
+            for frame, node in self._statements:
+                self._one(frame, node)
+            for parameter, given in self._given:
+                if self.level(given):
+                    self._raise(parameter, GIVEN)
+            if before == (self._levels, self._results):
+                return
+
+    def _one(self, frame: Frame, node: ast.AST) -> None:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                self._assign(target, node.value)
+        elif isinstance(node, ast.AugAssign | ast.NamedExpr):
+            self._bind(node.target, self.level(node.value))
+        elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+            self._bind(node.optional_vars, self.level(node.context_expr))
+        elif isinstance(node, ast.For):
+            level = OWN if node in self.loops else self.level(node.iter)
+            counters = counters_of(node)
+            for part in _parts(node.target):
+                if written(part) not in counters:
+                    self._bind(part, level)
+        elif isinstance(node, ast.Return) and node.value is not None:
+            self._return(frame, node.value)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            self._change(node.value)
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        for part, given in pairs(target, value):
+            key = self.key(part) if isinstance(part, ast.Name) else None
+            entries = _entries_of(given)
+            if key is not None and entries:
+                for name, one in entries:
+                    self._raise_entry(key, _entry_of(key, name), self.level(one))
+                continue
+            results = self._results_of(given)
+            if isinstance(part, ast.Tuple | ast.List) and len(results) == len(part.elts):
+                for element, level in zip(part.elts, results, strict=True):
+                    self._bind(element, level)
+            else:
+                self._bind(part, self.level(given))
+
+    def _results_of(self, value: ast.expr) -> list[int]:
+        """Of each value that a function of the project returns, where a call of it is assigned."""
+        if not isinstance(value, ast.Call) or self.calls_trained(value):
+            return []
+        functions = self.script.functions(self.script.last(value.func))
+        results = [self._results.get(function, []) for function in functions]
+        if len(results) != 1 or len(results[0]) < 2:
+            return []
+        given = max((self.level(a) for a in (*value.args, *(k.value for k in value.keywords))), default=ALIKE)
+        return [given if level == GIVEN else level for level in results[0]]
+
+    def _return(self, frame: Frame, value: ast.expr) -> None:
+        values = value.elts if isinstance(value, ast.Tuple) else [value]
+        levels = [self.level(one) for one in values]
+        known = self._results.get(frame)
+        if known is None:
+            self._results[frame] = levels
+        elif len(known) == len(levels):
+            self._results[frame] = [max(pair) for pair in zip(known, levels, strict=True)]
+        else:
+            self._results[frame] = [max(*known, *levels)]
+
+    def _bind(self, target: ast.expr, level: int) -> None:
+        for part in _parts(target):
+            key = self.key(part)
+            if key is not None and not self._is_made_alike(part):
+                self._raise_entry(key, self._entry(part) or key, level)
+
+    def _raise_entry(self, key: Key, entry: Key, level: int) -> None:
+        if level:
+            self._raise(entry, level)
+            if entry != key:
+                self._entries[key].add(entry)
+
+    def _raise(self, key: Key, level: int) -> None:
+        self._levels[key] = max(level, self._levels.get(key, ALIKE))
+
+    def _change(self, call: ast.Call) -> None:
+        """A call that stands alone may put what it is given into its object: `losses.append(loss)`, `stopper(loss)`."""
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        level = max((self.level(one) for one in given), default=ALIKE)
+        if not level or QUIET_ROOTS.search(written(call.func)) or is_method(call, "backward", "step"):
+            return
+        of = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+        seen: set[Key] = set()
+        work: list[ast.expr] = [of]
+        while work:
+            node = work.pop()
+            key = self.key(node)
+            if key is None or key in seen or key not in self._variables:
+                continue
+            entry = self._entry(node) or key
+            seen.add(entry)
+            self._raise_entry(key, entry, level)
+            work += self._origins.get(key, ())
+
+    @cached_property
+    def _variables(self) -> set[Key]:
+        """What is bound by more than an import or a definition."""
+        found = {key for key, _ in self._given}
+        for frame in self.script.frames:
+            found |= {(frame, name) for name in self.script.parameters(frame)}
+        for node in self.script.table.parents:
+            is_bound = isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
+            if is_bound and (key := self.key(node)) is not None:
+                found.add(key)
+        return found
+
+    def is_variable(self, node: ast.expr) -> bool:
+        """Whether an expression is a variable, or an attribute, that an assignment or a call binds."""
+        key = self.key(node)
+        return key in self._variables and key[1] != "self"
+
+
+def _is_root(node: ast.expr) -> bool:
+    """Whether an expression is a variable, or an attribute of `self`."""
+    return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and written(node.value) == "self")
+
+
+def _entry_of(key: Key, name: ast.expr) -> Key:
+    return key[0], f"{key[1]}[{ast.unparse(name)}]"
+
+
+def _entries_of(value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """The keys and values of a dictionary that is written out, all keys being constants."""
+    if not isinstance(value, ast.Dict) or not all(isinstance(key, ast.Constant) for key in value.keys):
+        return []
+    return [(key, one) for key, one in zip(value.keys, value.values, strict=True) if key is not None]
+
+
+def _parts(target: ast.expr) -> Iterator[ast.expr]:
+    """The variables, attributes and entries that an assignment to `target` binds."""
+    if isinstance(target, ast.Tuple | ast.List):
+        for one in target.elts:
+            yield from _parts(one)
+    else:
+        yield target.value if isinstance(target, ast.Starred) else target

@@ -1,0 +1,78 @@
+"""Whether training steps draw their batch at random, so that each process draws its own (contract, decision 34).
+
+A coin, noise in the shape of a batch and what is drawn for a picture are no batch.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from crosstrain_migrate.syntax.walks import walk
+
+from .roles import Roles
+from .script import Frame, Script, is_function_frame, is_method, is_statement_call
+
+RANDOM = re.compile(
+    r"^(torch|numpy|np|random|numpy\.random)\.(.*\.)?"
+    r"(rand\w*|multinomial|choice\w*|sample|shuffle|permutation|normal|integers|uniform|bernoulli)$"
+)
+_SHAPED = re.compile(r"_like$")
+_CHOOSES = re.compile(r"(randint|integers|choices?|randrange|randperm|permutation)$")
+_DEPTH = 3  # how many calls are followed, upwards and downwards
+
+
+def draws_batches(script: Script, roles: Roles) -> bool:
+    """Whether a training step, or a function that it asks for something, draws at random what it trains on."""
+    calls: dict[ast.Call, None] = {}
+    for backward in roles.backwards:
+        for one in _calls_of_step(script, backward.call, backward.frame, 0):
+            calls.setdefault(one)
+    asked = set[Frame]()
+    return any(_draws(script, call, asked, 0) for call in calls)
+
+
+def _calls_of_step(script: Script, node: ast.AST, frame: Frame, depth: int) -> list[ast.Call]:
+    """The calls that are made for every step: those in the loops around the backward, or around its function's calls."""
+    loops = script.loops_around(node)
+    if loops:
+        return [c for c in script.calls_in(frame) if script.table.is_inside(c, loops[-1])]
+    if not is_function_frame(frame) or depth == _DEPTH:
+        return []
+    found = [*script.calls_in(frame)]
+    for call in script.callers(frame):
+        found += _calls_of_step(script, call, script.frame(call), depth + 1)
+    return found
+
+
+def _draws(script: Script, call: ast.Call, asked: set[Frame], depth: int) -> bool:
+    if is_statement_call(script, call):
+        return False
+    if _is_draw(script, call):
+        return True
+    for function in script.functions(script.last(call.func)):
+        if function not in asked and depth < _DEPTH:
+            asked.add(function)
+            if any(_draws(script, inner, asked, depth + 1) for inner in script.calls_in(function)):
+                return True
+    return False
+
+
+def _is_draw(script: Script, call: ast.Call) -> bool:
+    """Whether a call draws more than a coin, and not in the shape of something that is there already."""
+    name = script.dotted(call.func)
+    if not RANDOM.match(name) and not (is_method(call, "sample") and (call.args or call.keywords)):
+        return False
+    is_coin = any(isinstance(one, ast.Compare) for one in script.around(call)) or name == "random.random"
+    return not is_coin and not _is_shaped(name, call)
+
+
+def _is_shaped(name: str, call: ast.Call) -> bool:
+    """Whether a draw has the shape of something that is there already: noise, not a place in the data."""
+    if _SHAPED.search(name):
+        return True
+    sizes: list[ast.expr] = [keyword.value for keyword in call.keywords if keyword.arg == "size"]
+    sizes += [one for one in call.args if not _CHOOSES.search(name) or isinstance(one, ast.Tuple)]
+    return any(
+        isinstance(n, ast.Attribute) and n.attr in ("shape", "size") for one in sizes for n in walk(one)
+    )

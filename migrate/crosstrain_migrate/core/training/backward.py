@@ -1,0 +1,205 @@
+"""CT202 and CT203 by use: backward and clipping go through the accelerator, where one is at hand.
+
+A plain `loss.backward()` averages the gradients of whatever is prepared as well (contract, decisions 1 and 31), and every
+process clips the same averaged gradients, so both may stay where no accelerator is at hand.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.core.placing.accelerator import Accelerators
+from crosstrain_migrate.core.plan import CORE, Plan
+from crosstrain_migrate.core.reading.roles import Roles
+from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method
+from crosstrain_migrate.syntax.nodes import last_name, written
+
+from .observed import Seen
+
+BACKWARD, CLIPPING = "CT202", "CT203"
+SUMMED = 'loss_reduction="sum"'
+_DEPTH = 4
+
+
+def plan_backward(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
+    for one in roles.backwards:
+        call = one.call
+        if accelerators.may_be_at(call) is None or not is_method(call, "backward"):
+            continue
+        assert isinstance(call.func, ast.Attribute)
+        if call.args or any(keyword.arg in (None, "gradient", "inputs") for keyword in call.keywords):
+            continue  # loss.backward(gradient): averaged as it stands
+        loss = call.func.value  # scaler.scale(loss): the author's scaler stays in use
+        more = "".join(f", {keyword.arg}={{k{n}}}" for n, keyword in enumerate(call.keywords))
+        holes = {f"k{n}": keyword.value for n, keyword in enumerate(call.keywords)}
+        template = f"{accelerators.name}.backward({{loss}}{more})"
+        group = (
+            CORE if accelerators.options else "backward"
+        )  # a plain one averages too, unless losses are summed
+        reason = "the gradients are averaged over the processes"
+        plan.replace(call, BACKWARD, reason, template, group, loss=loss, **holes)
+
+
+def plan_reduction(plan: Plan, roles: Roles, seen: Seen | None) -> list[str]:
+    """The Accelerator's arguments where losses are sums over rows; says what is assumed, or what a run has shown.
+
+    seen: what a run of the script has shown, which counts for more than what the code says.
+    """
+    shown = {kind: one.call for one in roles.backwards if seen and (kind := seen.kind(loss_of(one.call)))}
+    if seen is not None and len(shown) == 1:
+        (kind, call), *_ = shown.items()
+        plan.observed(BACKWARD, call, f"the loss is a {kind} over the rows of the batch", seen.run)
+        return [SUMMED] if kind == "sum" else []
+    if sums_over_rows(plan.script, roles):
+        return [SUMMED]
+    if (loss := unseen_loss(plan.script, roles)) is not None:
+        plan.assume("mean", BACKWARD, loss, "the loss is a mean over the rows of the batch")
+    return []
+
+
+def plan_clipping(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
+    script = plan.script
+    scaled = any(is_method(call, "unscale_") for call in script.calls)
+    for call in script.calls:
+        name = script.dotted(call.func)
+        if not name.endswith(("clip_grad_norm_", "clip_grad_value_")) or not name.startswith(
+            "torch.nn.utils"
+        ):
+            continue
+        if accelerators.at_hand(call) and not scaled:
+            reason = "gradients are clipped once they are averaged"
+            plan.replace(
+                call.func,
+                CLIPPING,
+                reason,
+                f"{accelerators.name}.{name.rpartition('.')[2]}",
+                "clipping",
+            )
+
+
+def sums_over_rows(script: Script, roles: Roles) -> bool:
+    """Whether the code shows that the loss is a sum over rows: then gradients are added, not averaged."""
+    return any(_terms(script, one.frame, loss_of(one.call), 0) == SUM for one in roles.backwards)
+
+
+def unseen_loss(script: Script, roles: Roles) -> ast.AST | None:
+    """The first backward whose loss the code does not show to be a mean over rows; None where all are."""
+    return next(
+        (one.call for one in roles.backwards if not _is_mean(script, one.frame, loss_of(one.call), 0)), None
+    )
+
+
+def _is_mean(script: Script, frame: Frame, node: ast.AST, depth: int) -> bool:
+    """Whether every term of a loss is the mean of one of torch's loss functions."""
+    if depth > _DEPTH:
+        return False
+    if isinstance(node, ast.BinOp):
+        sides = [_is_mean(script, frame, side, depth) for side in (node.left, node.right)]
+        return all(sides) if isinstance(node.op, ast.Add | ast.Sub) else any(sides)
+    if isinstance(node, ast.Name | ast.Attribute):
+        values = [v for v in script.values(frame, written(node)) if not isinstance(v, ast.Constant)]
+        return bool(values) and all(_is_mean(script, frame, value, depth + 1) for value in values)
+    if not isinstance(node, ast.Call):
+        return False
+    if is_method(node, "mean") or script.dotted(node.func) == "torch.mean":
+        return True
+    if script.dotted(node.func).startswith("torch.nn.functional."):
+        return not any(keyword.arg in ("reduction", "size_average", "reduce") for keyword in node.keywords)
+    made = [v for one in script.frames for v in script.values(one, written(node.func))]
+    return bool(made) and all(_makes_mean(script, value) for value in made)
+
+
+def _makes_mean(script: Script, value: ast.expr) -> bool:
+    """Whether a value is one of torch's loss functions, as it is made: `nn.CrossEntropyLoss().cuda()` too."""
+    while (
+        is_method(value, "to", "cuda")
+        and isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+    ):
+        value = value.func.value
+    if not isinstance(value, ast.Call) or not script.dotted(value.func).startswith("torch.nn."):
+        return False
+    return not any(keyword.arg in ("reduction", "size_average", "reduce") for keyword in value.keywords)
+
+
+def loss_of(call: ast.Call) -> ast.expr:
+    """What a backward starts from; the function itself where that is a bound method in a variable."""
+    if call.args and not is_method(call, "backward"):
+        return call.args[0]
+    return call.func.value if isinstance(call.func, ast.Attribute) else call.func
+
+
+# Of what the terms of a loss are: a loss function's `reduction="sum"`, a plain `.sum()`, which alone may be one over
+# anything, and all else.
+SUM, PLAIN_SUM, OTHER = 2, 1, 0
+
+
+def _terms(script: Script, frame: Frame, node: ast.AST, depth: int) -> int:
+    """SUM where every term of a loss is a sum, undivided, and one at least is asked of a loss function."""
+    if depth > _DEPTH:
+        return OTHER
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        return _joined([_terms(script, frame, side, depth) for side in (node.left, node.right)])
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return max(_terms(script, frame, side, depth) for side in (node.left, node.right))
+    if isinstance(node, ast.Name | ast.Attribute):
+        values = [v for v in script.values(frame, written(node)) if not isinstance(v, ast.Constant)]
+        return _joined([_terms(script, frame, value, depth + 1) for value in values])
+    if not isinstance(node, ast.Call):
+        return OTHER
+    if _asks_for_sum(node):
+        return SUM
+    if last_name(node.func) == "sum":
+        is_whole = not node.keywords and len(node.args) == (
+            0 if is_method(node, "sum") and not _is_torch(node) else 1
+        )
+        return PLAIN_SUM if is_whole else OTHER
+    return _terms_of_call(script, frame, node, depth)
+
+
+def _joined(terms: list[int]) -> int:
+    return OTHER if not terms or OTHER in terms else max(terms)
+
+
+def _is_torch(call: ast.Call) -> bool:
+    return written(call.func) == "torch.sum"
+
+
+def _terms_of_call(script: Script, frame: Frame, call: ast.Call, depth: int) -> int:
+    """The same of a loss object made with `reduction="sum"`, and of a function that returns such a loss."""
+    text = written(call.func)
+    made = _given(script, frame, text) or [v for one in script.frames for v in script.values(one, text)]
+    if made and all(isinstance(v, ast.Call) and _asks_for_sum(v) for v in made):
+        return SUM
+    functions = script.functions(script.last(call.func))
+    returns = [
+        (function, node.value)
+        for function in functions
+        for node in script.within(function)
+        if isinstance(node, ast.Return) and node.value is not None
+    ]
+    return _joined([_terms(script, one, value, depth + 1) for one, value in returns])
+
+
+def _given(script: Script, frame: Frame, name: str) -> list[ast.expr]:
+    """What the callers of a function give for a parameter, or what they have bound that to."""
+    if not is_function_frame(frame) or name not in script.parameters(frame):
+        return []
+    found: list[ast.expr] = []
+    for call in script.direct_callers(frame):
+        argument = script.argument_for(call, frame, name)
+        if isinstance(argument, ast.Name):
+            found += script.values(script.frame(call), argument.id)
+        elif argument is not None:
+            found.append(argument)
+    return found
+
+
+def _asks_for_sum(call: ast.Call) -> bool:
+    for keyword in call.keywords:
+        if isinstance(keyword.value, ast.Constant):
+            if keyword.arg == "reduction" and keyword.value.value == "sum":
+                return True
+            if keyword.arg == "size_average" and keyword.value.value is False:
+                return not any(k.arg == "reduce" for k in call.keywords)
+    return False

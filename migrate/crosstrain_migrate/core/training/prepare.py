@@ -1,0 +1,455 @@
+"""CT201 by use: what trains is prepared, jointly where one scope holds it, otherwise where it is used.
+
+Each object is looked for upwards, from the place of its use to the scope that binds it, and through parameters to the
+caller that gives it. A loader is bound anew only where nothing but its training loop iterates the variable; otherwise it
+is prepared in the loop's header, or in the function that is given it. An attribute that `__init__` binds is prepared there.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from crosstrain_migrate.core.placing.accelerator import Accelerators
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.data import Data
+from crosstrain_migrate.core.reading.ranges import full_batches
+from crosstrain_migrate.core.reading.roles import Roles
+from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script, is_function_frame, names_in
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .schedules import shortened
+
+RULE = "CT201"
+REASON = "every process trains on its own share, and the gradients are averaged"
+_ORDER = {"model": 0, "optimizer": 1, "loader": 2, "scheduler": 3}
+
+
+@dataclass(frozen=True)
+class Held:
+    """An object in the scope that holds it: `text` names it there, `use` is where it is used, or given on."""
+
+    kind: str
+    text: str
+    frame: Frame
+    use: ast.AST
+
+
+class Preparing:
+    """Plans every `prepare`."""
+
+    def __init__(
+        self, plan: Plan, roles: Roles, accelerators: Accelerators, phases: Iterable[ast.For] = ()
+    ) -> None:
+        """phases: the loops that also evaluate, whose loaders are prepared there, by the author's own test."""
+        self.plan = plan
+        self.script: Script = plan.script
+        self.roles = roles
+        self.accelerators = accelerators
+        self.phases = list(phases)
+        self.in_place: list[Data] = []  # loaders that are prepared where they are iterated
+        self._trained = {id(one.node) for one in roles.data}
+
+    def run(self, models: bool = True, loaders: bool = True, schedulers: bool = True) -> None:
+        """models, loaders, schedulers: these too, where the script does not wrap, deal or count them by itself."""
+        held = [one for one in self._optimizers() if models or one.kind != "model"]
+        held += self._loaders() if loaders else []
+        for s in shortened(self.script, self.roles) if schedulers else ():
+            held += self._lifted(Held("scheduler", s.text, s.frame, s.call))
+        by_frame: dict[Frame, list[Held]] = defaultdict(list)
+        for one in dict.fromkeys(held):
+            by_frame[one.frame].append(one)
+            if one.kind == "model":
+                self.plan.models.append((one.text, one.use))
+        for frame, those in by_frame.items():
+            self._prepare_in(frame, self._in_init(frame, those))
+        for data in self.in_place:
+            self._prepare_in_place(data)
+
+    def _prepare_in_place(self, data: Data) -> None:
+        accelerator = self.accelerators.at(data.node)
+        batches = full_batches(self.script, data.node, data.loop)
+        if batches:
+            self.plan.replace(data.node, RULE, REASON, f"{accelerator}.prepare(range({batches}))")
+        else:
+            self.plan.replace(data.node, RULE, REASON, f"{accelerator}.prepare({{it}})", it=data.node)
+
+    # -- which -------------------------------------------------------------------------------------------------
+
+    def _optimizers(self) -> list[Held]:
+        """The optimizers, each behind its models."""
+        found: list[Held] = []
+        used = [Held("optimizer", one.text, one.frame, one.call) for one in self.roles.optimizers]
+        for optimizer in (above for one in used for above in self._lifted(one)):
+            models = self.roles.models_of(optimizer.frame, optimizer.text)
+            if optimizer.text.startswith("self."):
+                cls = self.script.class_of(optimizer.frame)
+                inits = (
+                    [m for m in self.script.methods(cls) if m.name == "__init__"] if cls is not None else []
+                )
+                models = models or [
+                    t for m in inits for t in self.roles.models_of(m, optimizer.text) if t.startswith("self.")
+                ]
+            models += [text for text in self._other_models(optimizer) if text not in models]
+            found += [
+                Held("model", text, optimizer.frame, optimizer.use)
+                for text in models
+                if self._may_name(optimizer.frame, text)
+                and self._is_there(optimizer, text)
+                and not self._is_wrapped(optimizer.frame, text)
+                and not self._is_part(optimizer.frame, text, models)
+            ]
+            found.append(optimizer)
+        return found
+
+    def _other_models(self, optimizer: Held) -> list[str]:
+        """What a script that takes all GPUs asks for its `.module`, and what is put into training mode and called."""
+        cls = self.script.class_of(optimizer.frame)
+        frames: list[Frame] = [optimizer.frame] if cls is None else [*self.script.methods(cls)]
+        called = {written(c.func) for f in frames for c in self.script.calls_in(f)}
+        found: dict[str, None] = {}
+        for node in (n for frame in frames for n in self.script.within(frame)):
+            if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name | ast.Attribute):
+                continue
+            text = written(node.value)
+            trains = (
+                node.attr == "train" and isinstance(self.script.parent(node), ast.Call) and text in called
+            )
+            of_self = text.startswith("self.") and text.count(".") == 1
+            if (node.attr == "module" or trains) and text != "self" and (text.isidentifier() or of_self):
+                found.setdefault(text)
+        return list(found)
+
+    def _loaders(self) -> list[Held]:
+        """The loaders whose variables are bound anew; the others are prepared in place."""
+        found: list[Held] = []
+        for data in self.roles.data:
+            if data.loop in self.phases:
+                continue
+            held = self._lifted_loader(data) or self._given_loader(data)
+            if held is None:
+                self.in_place.append(data)
+            else:
+                found.append(held)
+        return found
+
+    def _given_loader(self, data: Data) -> Held | None:
+        """A loader that is a parameter is bound anew in its function."""
+        node = data.node
+        if not isinstance(node, ast.Name) or node.id not in self.script.parameters(data.frame):
+            return None
+        use = data.loop if data.loop is not None and self._is_header(data) else node
+        return Held("loader", node.id, data.frame, use)
+
+    def _is_header(self, data: Data) -> bool:
+        """Whether a loader's name stands in the loop's own header, not in `bar = tqdm(loader)` above it."""
+        return self.script.statement(data.node) is data.loop
+
+    def _may_name(self, frame: Frame, text: str) -> bool:
+        """Whether a model's variable can be bound anew in a frame."""
+        return text.startswith("self.") or (self.script.binds(frame, text) and text != "self")
+
+    def _is_there(self, optimizer: Held, text: str) -> bool:
+        """Whether a file's variable is bound above the use of its optimizer: one that is bound below belongs to a later
+        optimizer of the same name."""
+        stores = self.script.stores(optimizer.frame, text)
+        if not isinstance(optimizer.frame, ast.Module) or not stores:
+            return True
+        return any(place_of(store) < place_of(optimizer.use) for store in stores)
+
+    def _is_part(self, frame: Frame, text: str, models: list[str]) -> bool:
+        """Whether a model is a part of another one, which was made of it."""
+        return any(
+            other != text and isinstance(n, ast.Name | ast.Attribute) and written(n) == text
+            for other in models
+            for value in self.script.values(frame, other)
+            if isinstance(value, ast.Call)
+            for argument in value.args
+            for n in walk(argument)
+        )
+
+    def _is_wrapped(self, frame: Frame, text: str) -> bool:
+        """Whether a model is prepared where DataParallel is applied to it."""
+        values = self.script.values(frame, text)
+        calls = [n for value in values for n in walk(value) if isinstance(n, ast.Call)]
+        return any(self.script.last(call.func) == "DataParallel" for call in calls)
+
+    # -- upwards through parameters ----------------------------------------------------------------------------
+
+    def _lifted(self, held: Held, depth: int = 0) -> list[Held]:
+        """Where an object is held: an optimizer of a function that gets a different one at each call, once for each."""
+        held = self._rooted(held)
+        above = self._above(held.frame, held.text)
+        several = len({text for text, _ in above}) > 1
+        if not above or depth > 3 or (several and held.kind != "optimizer"):
+            return [held]
+        found: dict[tuple[str, tuple[int, int]], ast.Call] = {}
+        for text, call in above:  # a variable that is bound anew between two calls is another object
+            stores = map(place_of, self.script.stores(self.script.frame(call), text))
+            found.setdefault((text, max((s for s in stores if s < place_of(call)), default=(0, 0))), call)
+        return [
+            one
+            for (text, _), call in found.items()
+            for one in self._lifted(Held(held.kind, text, self.script.frame(call), call), depth + 1)
+        ]
+
+    def _rooted(self, held: Held) -> Held:
+        """The same, in the scope that binds the variable: a file's, or that of a function around."""
+        root = held.text.partition(".")[0]
+        if root == "self" or not root.isidentifier() or self.script.binds(held.frame, root):
+            return held
+        scope = self.script.table.scopes[held.frame].resolve(root)
+        if scope is None or scope.node not in self.script.frames:
+            return held
+        binding: Frame = scope.node
+        use = self._way_down(binding, held.frame)
+        if use is None:
+            return held
+        stores = self.script.stores(binding, held.text)
+        if any(place_of(store) > place_of(use) for store in stores):
+            return held
+        return Held(held.kind, held.text, binding, use)
+
+    def _way_down(self, binding: Frame, frame: Frame) -> ast.AST | None:
+        """The place in `binding` from which `frame` runs: its first call on the way, or its definition."""
+        if binding in self.script.around(frame) and is_function_frame(binding):
+            below = frame
+            for one in self.script.around(frame):
+                if one is binding:
+                    return below
+                below = one if isinstance(one, FUNCTIONS) else below
+        work, seen, found = [frame], set[Frame](), list[ast.Call]()
+        while work:
+            one = work.pop()
+            if one in seen or not is_function_frame(one):
+                continue
+            seen.add(one)
+            for call in self.script.callers(one):
+                caller = self.script.frame(call)
+                if caller is binding:
+                    found.append(call)
+                else:
+                    work.append(caller)
+        return min(found, key=place_of, default=None)
+
+    def _above(self, frame: Frame, text: str) -> list[tuple[str, ast.Call]]:
+        """What the calls of a function give for its parameter `text`, where all that give it do so from one scope."""
+        if (
+            not is_function_frame(frame)
+            or text not in self.script.parameters(frame)
+            or self.script.stores(frame, text)
+        ):
+            return []
+        found: list[tuple[str, ast.Call]] = []
+        for call in self.script.callers(frame):
+            if self.script.last(call.func) not in (frame.name, self._class_name(frame)):
+                return []
+            given = self.script.argument_for(call, frame, text)
+            if given is None or (isinstance(given, ast.Constant) and given.value is None):
+                if any(isinstance(a, ast.Starred) for a in call.args) or any(
+                    k.arg is None for k in call.keywords
+                ):
+                    return []
+                continue  # an evaluation, which is given none
+            is_own = isinstance(given, ast.Attribute) and written(given.value) == "self"
+            if not is_own and not isinstance(given, ast.Name):
+                return []
+            if not is_own and not self.script.binds(self.script.frame(call), written(given)):
+                return []
+            if not self.script.is_entry(call) and self.script.is_shared(call):
+                return []
+            found.append((written(given), call))
+        one_scope = len({self.script.frame(call) for _, call in found}) == 1
+        return sorted(found, key=lambda pair: place_of(pair[1])) if one_scope else []
+
+    def _class_name(self, frame: Frame) -> str:
+        cls = self.script.class_of(frame)
+        return cls.name if cls is not None else ""
+
+    def _lifted_loader(self, data: Data) -> Held | None:
+        """The variable that holds a loader and that nothing else iterates; None where there is none such."""
+        if data.held or not isinstance(data.node, ast.Name | ast.Attribute):
+            return None
+        text, frame = written(data.node), data.frame
+        use: ast.AST = data.loop if data.loop is not None and self._is_header(data) else data.node
+        if isinstance(data.node, ast.Attribute) and written(data.node.value) != "self":
+            return None
+        place: Held | None = None
+        given: set[int] = set()  # what the calls on the way up give
+        for _ in range(4):
+            rooted = self._rooted(Held("loader", text, frame, use))
+            frame, use = rooted.frame, rooted.use
+            if not self._only_trains(frame, text, use, given):
+                break
+            if text.startswith("self.") or self.script.stores(frame, text):
+                place = Held("loader", text, frame, use)
+            above = self._above(frame, text)
+            if len({name for name, _ in above}) != 1:
+                break
+            text, use = above[0]
+            frame = self.script.frame(use)
+            given |= {id(node) for _, call in above for node in walk(call)}
+        return place
+
+    def _only_trains(self, frame: Frame, text: str, use: ast.AST, given: set[int]) -> bool:
+        """Whether a frame reads a loader's variable for its use, its length and its attributes alone."""
+        inside = given | set(map(id, walk(use.iter if isinstance(use, ast.For | ast.AsyncFor) else use)))
+        frames = [frame]
+        if text.startswith("self."):
+            cls = self.script.class_of(frame)
+            frames = [*self.script.methods(cls)] if cls is not None else frames
+        elif isinstance(frame, ast.Module):
+            frames = [
+                one
+                for one in self.script.frames
+                if self.script.module(one) is frame
+                and not (one is not frame and self.script.binds(one, text))
+            ]
+        training = {
+            id(n)
+            for d in self.roles.data
+            if d.loop is not None and isinstance(d.loop, ast.For)
+            for n in walk(d.loop.iter)
+        }
+        for one in frames:
+            for read in self.script.reads(one, text):
+                if id(read) in inside or id(read) in training or id(read) in self._trained:
+                    continue
+                parent = self.script.parent(read)
+                is_length = isinstance(parent, ast.Call) and last_name(parent.func) == "len"
+                if (
+                    not is_length
+                    and not isinstance(parent, ast.Attribute)
+                    and not self._is_for_no_one(parent)
+                ):
+                    return False
+        return True
+
+    def _is_for_no_one(self, parent: ast.AST | None) -> bool:
+        """Whether a read is a test for None, or a print."""
+        return isinstance(parent, ast.Compare | ast.If) or (
+            isinstance(parent, ast.Call) and last_name(parent.func) == "print"
+        )
+
+    # -- one scope ---------------------------------------------------------------------------------------------
+
+    def _in_init(self, frame: Frame, those: list[Held]) -> list[Held]:
+        """Prepares attributes that `__init__` alone binds where it has bound them; the rest of `those`."""
+        cls = self.script.class_of(frame)
+        methods = self.script.methods(cls) if cls is not None else []
+        init = next((m for m in methods if m.name == "__init__"), None)
+        if init is None or frame is init:
+            return those
+        places: dict[Held, ast.stmt] = {}
+        for one in those:
+            stores = [(m, store) for m in methods for store in self.script.stores(m, one.text)]
+            statements = [self.script.statement(store) for _, store in stores]
+            if stores and all(m is init for m, _ in stores) and all(s in init.body for s in statements):
+                places[one] = statements[-1]
+        texts = {one.text for one in places}
+        last = max(places.values(), key=place_of, default=None)
+        reads = [n for n in self.script.within(init) if isinstance(n, ast.Attribute) and written(n) in texts]
+        if last is None or any(self._is_iterated(read) for read in reads):
+            return those
+        self._write(init, last, list(places), behind=True)
+        return [one for one in those if one not in places]
+
+    def _is_iterated(self, node: ast.AST) -> bool:
+        parent = self.script.parent(node)
+        return isinstance(parent, ast.Call) and last_name(parent.func) in ("iter", "cycle")
+
+    def _prepare_in(self, frame: Frame, those: list[Held]) -> None:
+        anchors = [(self._above_shares(one, self._anchor(one)), one) for one in those]
+        by_suite: dict[int, list[tuple[ast.stmt, Held]]] = defaultdict(list)
+        for anchor, one in anchors:
+            by_suite[id(self.script.suite_of(anchor))].append((anchor, one))
+        for group in by_suite.values():
+            self._prepare_group(frame, group)
+
+    def _prepare_group(self, frame: Frame, group: list[tuple[ast.stmt, Held]]) -> None:
+        group = sorted(group, key=lambda pair: place_of(pair[0]))
+        first = group[0][0]
+        together = [one for _, one in group if self._is_bound_before(frame, one, first)]
+        alone = [(anchor, one) for anchor, one in group if one not in together]
+        self._write(frame, first, together)
+        for anchor, one in alone:
+            self._write(frame, anchor, [one])
+
+    def _is_bound_before(self, frame: Frame, one: Held, anchor: ast.stmt) -> bool:
+        own = place_of(self._anchor(one))
+        return not any(place_of(anchor) <= place_of(s) < own for s in self.script.stores(frame, one.text))
+
+    def _write(self, frame: Frame, anchor: ast.stmt, those: list[Held], behind: bool = False) -> None:
+        if not those:
+            return
+        ordered = sorted(dict.fromkeys(those), key=lambda one: _ORDER[one.kind])
+        texts = list(dict.fromkeys(one.text for one in ordered))
+        named = [text for text in texts if self._is_variable(frame, text)]
+        others = [self._all_of(frame, text) for text in texts if text not in named]
+        accelerator = self.accelerators.at(anchor)
+        insert = self.plan.after if behind else self.plan.before
+        if named:
+            listed = ", ".join(named)
+            insert(anchor, RULE, REASON, f"{listed} = {accelerator}.prepare({listed})")
+        if others:
+            insert(anchor, RULE, REASON, f"{accelerator}.prepare({', '.join(others)})")
+
+    def _all_of(self, frame: Frame, text: str) -> str:
+        """`*optimizers` for `optimizers[i]`, where a list or a dictionary is written out."""
+        node = ast.parse(text, mode="eval").body
+        if not isinstance(node, ast.Subscript) or isinstance(node.slice, ast.Constant):
+            return text
+        container = written(node.value)
+        made = self.script.values(frame, container)
+        if any(isinstance(value, ast.List | ast.ListComp) for value in made):
+            return f"*{container}"
+        return f"*{container}.values()" if any(isinstance(v, ast.Dict | ast.DictComp) for v in made) else text
+
+    def _is_variable(self, frame: Frame, text: str) -> bool:
+        if text.isidentifier():
+            return self.script.binds(frame, text)
+        head, _, tail = text.partition(".")
+        return head == "self" and tail.isidentifier()
+
+    def _above_shares(self, one: Held, anchor: ast.stmt) -> ast.stmt:
+        """The same place, or above what counts in passes of the loader: `first_epoch = step // len(loader)`."""
+        suite = self.script.suite_of(anchor)
+        places = [anchor]
+        for read in self.script.reads(one.frame, one.text) if one.kind == "loader" else ():
+            length = self.script.parent(read)
+            share = self.script.parent(length) if length is not None else None
+            statement = self.script.statement(read)
+            if (
+                isinstance(share, ast.BinOp)
+                and isinstance(share.op, ast.Div | ast.FloorDiv | ast.Mod)
+                and share.right is length
+                and statement in suite
+                and any(place_of(s) < place_of(statement) for s in self.script.stores(one.frame, one.text))
+            ):
+                places.append(statement)
+        return min(places, key=place_of)
+
+    def _anchor(self, one: Held) -> ast.stmt:
+        """The statement above which an object is prepared: the outermost loop around its use that does not bind it."""
+        root = one.text.partition(".")[0].partition("[")[0]
+        is_element = self._all_of(one.frame, one.text) == one.text
+        index = names_in(ast.parse(one.text)) - {root} if is_element else set()
+        loops = self.script.loops_around(one.use)
+        if isinstance(one.use, ast.For | ast.AsyncFor | ast.While):
+            loops = [one.use, *loops]
+        for loop in reversed(loops):
+            inside = set(map(id, walk(loop)))
+            stores = [
+                *self.script.stores(one.frame, one.text),
+                *(self.script.stores(one.frame, root) if root != "self" else ()),
+                *(store for name in index for store in self.script.stores(one.frame, name)),
+            ]
+            if not any(id(store) in inside for store in stores):
+                return loop
+        statement = self.script.statement(one.use)
+        if not loops and is_function_frame(one.frame) and not self.script.stores(one.frame, root):
+            return self.script.first_statement(one.frame)
+        return statement

@@ -1,0 +1,118 @@
+"""What a command line can say stays true: every option of an original, its default, and the device that its flags choose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.corpora.command_line import device, differences, options
+from tests.golden.cases import Case, cases
+
+from .converting import converted
+
+WITH_OPTIONS = [one for one in cases() if one.expect == "converted" and "add_argument" in one.source.text]
+
+SCRIPT = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--rows", type=int, default=32)
+{options}
+args = parser.parse_args()
+{device}
+model = torch.nn.Linear(4, 2)
+{move}
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader([(torch.ones(4), torch.ones(2))] * args.rows, 8):
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model({x}), {y}).backward()
+    optimizer.step()
+"""
+TO_DEVICE = {"move": "model.to(device)", "x": "x.to(device)", "y": "y.to(device)"}
+NO_MPS = """use_cuda = not args.no_cuda and torch.cuda.is_available()
+use_mps = not args.no_mps and torch.backends.mps.is_available()
+if use_cuda:
+    device = torch.device("cuda")
+elif use_mps:
+    device = torch.device("mps")
+else:
+    device = torch.device("cpu")"""
+
+
+def switch(*names: str) -> str:
+    return "\n".join(f'parser.add_argument("--{name}", action="store_true")' for name in names)
+
+
+@pytest.mark.parametrize("case", WITH_OPTIONS, ids=lambda case: case.name)
+def test_the_golden_scripts_are_told_the_same(case: Case, tmp_path: Path) -> None:
+    after = tmp_path / "script.py"
+    done = case.migrate().after
+    assert done is not None
+    after.write_text(done, encoding="utf-8")
+    assert differences(case.before, after) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "cpu"),
+    [
+        (
+            SCRIPT.format(
+                options=switch("no-cuda"),
+                device='device = torch.device("cpu" if args.no_cuda or not torch.cuda.is_available() else "cuda")',
+                **TO_DEVICE,
+            ),
+            ["--no-cuda"],
+        ),
+        (SCRIPT.format(options=switch("no-cuda", "no-mps"), device=NO_MPS, **TO_DEVICE), ["--no-cuda"]),
+        (
+            SCRIPT.format(
+                options='parser.add_argument("--use_cuda", type=int, default=1)',
+                device="pass",
+                move="if args.use_cuda:\n    model = torch.nn.DataParallel(model)\n    model.cuda()",
+                x="x.cuda() if args.use_cuda else x",
+                y="y.cuda() if args.use_cuda else y",
+            ),
+            ["--use_cuda", "0"],
+        ),
+        (
+            SCRIPT.format(
+                options='parser.add_argument("--device", default="cuda")',
+                device="pass",
+                move="model.to(args.device)",
+                x="x.to(args.device)",
+                y="y.to(args.device)",
+            ),
+            ["--device", "cpu"],
+        ),
+        (
+            SCRIPT.format(
+                options='parser.add_argument("--gpu", type=int, default=0)',
+                device='device = torch.device(f"cuda:{args.gpu}" if args.gpu >= 0 else "cpu")',
+                **TO_DEVICE,
+            ),
+            ["--gpu", "-1"],
+        ),
+    ],
+    ids=["no-cuda", "no-cuda, no-mps", "use_cuda", "device", "gpu"],
+)
+def test_a_flag_for_the_cpu(text: str, cpu: list[str], tmp_path: Path) -> None:
+    before, after = tmp_path / "before.py", tmp_path / "after.py"
+    before.write_text(text, encoding="utf-8")
+    after.write_text(converted(text), encoding="utf-8")
+    assert differences(before, after) == []
+    assert (device(after, []), device(after, cpu)) == ("cuda", "cpu")
+
+
+def test_a_lost_option_and_an_ignored_flag_are_seen(tmp_path: Path) -> None:
+    """The harness itself: a conversion that loses an option, changes a default and ignores a flag."""
+    text = SCRIPT.format(
+        options=switch("cpu", "fast"), device='device = "cpu" if args.cpu else "cuda"', **TO_DEVICE
+    )
+    before, after = tmp_path / "before.py", tmp_path / "after.py"
+    before.write_text(text, encoding="utf-8")
+    wrong = converted(text).replace("cpu=args.cpu", "").replace("default=32", "default=64")
+    after.write_text(wrong.replace(switch("fast"), "pass"), encoding="utf-8")
+    assert [one.partition(":")[0] for one in differences(before, after)] == ["--rows", "--fast", "--cpu"]
+    assert len(options(before) or ()) == 3

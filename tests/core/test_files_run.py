@@ -1,0 +1,81 @@
+"""Files of one process, run: the same files with the same contents under plain python and on two processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .running import launched, plain
+from .support import converted
+
+SCRIPT = """
+import csv
+import json
+import os
+import time
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+log = open("log.txt", "a")
+
+
+def rows():
+    if not os.path.exists("rows.npy"):
+        np.save("rows.npy", np.arange(32, dtype=np.float32).reshape(8, 4))
+    return np.load("rows.npy")
+
+
+def report(path, losses):
+    with open(path, "a") as file:
+        file.write("%d losses\\n" % len(losses))
+    with open(path + ".csv", "w") as file:
+        csv.writer(file).writerow([len(losses)])
+
+
+def main():
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
+    loader = DataLoader(TensorDataset(torch.from_numpy(rows())), batch_size=2)
+    folder = time.strftime("run-%H%M%S") + str(time.time_ns())
+    os.mkdir(folder)
+    losses = []
+    for epoch in range(2):
+        for (x,) in loader:
+            loss = model(x).pow(2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            log.write("step\\n")
+        losses.append(epoch)
+        report("report.txt", losses)
+    torch.save(model.state_dict(), folder + "/model.pt")
+    torch.save(model.state_dict(), "model.pt")
+    model.load_state_dict(torch.load("model.pt"))
+    with open("options.json", "w") as file:
+        json.dump({"epochs": 2}, file)
+    options = json.load(open("options.json"))
+    log.close()
+    print("=", sorted(options))
+
+
+if __name__ == "__main__":
+    main()
+"""
+FILES = ["log.txt", "model.pt", "options.json", "report.txt", "report.txt.csv", "rows.npy"]
+
+
+def test_one_process_writes_what_plain_python_writes(tmp_path: Path) -> None:
+    after = converted(SCRIPT.lstrip()).text
+    for name, run, steps in (("one", plain, 8), ("two", launched, 4)):
+        folder = tmp_path / name
+        folder.mkdir()
+        assert run(folder, after) == ["= ['epochs']"]
+        made = [path for path in folder.iterdir() if path.name.startswith("run-")]
+        assert len(made) == 1, "one process makes the folder"
+        assert [path.name for path in made[0].iterdir()] == ["model.pt"]
+        others = sorted(path.name for path in folder.iterdir() if path.is_file() and path.name != "script.py")
+        assert others == FILES
+        assert (folder / "report.txt").read_text() == "1 losses\n2 losses\n"
+        assert (folder / "log.txt").read_text() == "step\n" * steps

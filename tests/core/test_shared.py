@@ -1,0 +1,139 @@
+"""Scripts that share a trainer, a model and a helper: one of them is converted, and both train as before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .projects import convert, train, write
+
+NET = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.line = torch.nn.Linear(1, 1)
+        self.scale = torch.ones(1).cuda() if torch.cuda.is_available() else torch.ones(1)
+
+    def forward(self, x):
+        return self.line(x) * self.scale
+"""
+HELPER = """
+import torch
+
+def unwrapped(model):
+    return model.module if hasattr(model, "module") else model
+
+def placed(model, device):
+    return model.to(device)
+
+def save(model, path):
+    torch.save(unwrapped(model).state_dict(), path)
+"""
+TRAINER = """
+import torch
+from helper import save
+
+def one_epoch(model, loader, optimizer, device):
+    model.train()
+    total = 0.0
+    for x, y in loader:
+        x, y = x.to(device), y.to(device)
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    return total / len(loader)
+
+def finish(model, path):
+    save(model, path)
+"""
+SCRIPT = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from helper import placed
+from net import Net
+from trainer import finish, one_epoch
+
+def main(path, rate):
+    torch.manual_seed(0)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = placed(Net(), device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    rows = torch.arange(8.0).view(8, 1)
+    loader = DataLoader(TensorDataset(rows, 2 * rows), batch_size=2)
+    for epoch in range(2):
+        print(one_epoch(model, loader, optimizer, device))
+    finish(model, path)
+    return {name: value.item() for name, value in torch.load(path).items()}
+
+if __name__ == "__main__":
+    result = main("NAME.pt", RATE)
+"""
+
+
+def _project(folder: Path) -> Path:
+    teacher = SCRIPT.replace("NAME", "teacher").replace("RATE", "0.01")
+    student = SCRIPT.replace("NAME", "student").replace("RATE", "0.02")
+    return write(folder, net=NET, helper=HELPER, trainer=TRAINER, teacher=teacher, student=student)
+
+
+@pytest.mark.parametrize(("first", "second"), [("teacher", "student"), ("student", "teacher")])
+def test_the_script_that_was_not_converted_trains_as_before(first: str, second: str, tmp_path: Path) -> None:
+    folder = _project(tmp_path)
+    before = [train(folder, name, launched=False)[0] for name in (first, second)]
+    convert(folder, first)
+    assert [train(folder, name, launched=False)[0] for name in (first, second)] == before
+    zero, one = train(folder, first, 2)
+    assert zero == one and list(zero) == list(before[0])
+    convert(folder, second)
+    assert [train(folder, name, launched=False)[0] for name in (first, second)] == before
+
+
+def test_what_a_shared_helper_asks_of_a_wrapper_stays(tmp_path: Path) -> None:
+    folder = _project(tmp_path)
+    convert(folder, "teacher")
+    helper = (folder / "helper.py").read_text()
+    assert 'return model.module if hasattr(model, "module") else model' in helper
+    assert "return model.to(device)" in helper
+
+
+GUARDED = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+def learn(rows):
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, in DataLoader(TensorDataset(rows), batch_size=2):
+        loss = torch.nn.functional.mse_loss(model(x), x)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model.weight.item()
+
+if __name__ == "__main__":
+    rows = torch.arange(8.0).view(8, 1)
+    print(rows.sum())
+    result = learn(rows)
+"""
+OTHER = """
+import torch
+from guarded import learn
+
+torch.manual_seed(0)
+result = learn(torch.arange(8.0).view(8, 1))
+"""
+
+
+def test_a_function_of_a_script_works_in_another_script_that_imports_it(tmp_path: Path) -> None:
+    """What the script binds under its guard is not there."""
+    folder = write(tmp_path, guarded=GUARDED, other=OTHER)
+    before = train(folder, "other", launched=False)
+    convert(folder, "guarded")
+    assert train(folder, "other", launched=False) == before
+    zero, one = train(folder, "guarded", 2)
+    assert zero == one

@@ -1,0 +1,313 @@
+"""What a script's command line can say: its options with their defaults, and the device that its flags choose.
+
+    python -m tests.corpora.command_line CHECKOUTS [--only ID ...]
+
+Asks the public scripts of `public/scripts.json` whose checkouts are there, before and after their conversion, and prints
+what differs; the exit code is the number of scripts that differ. A script is run until it reads its command line, or, to
+see the device, until it first moves a module or a tensor, with CUDA said to be there; nothing is put on a device. Packages
+that are not installed are stood in for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import inspect
+import io
+import json
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar, NoReturn
+from unittest.mock import patch
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = Path(__file__).parent / "public" / "scripts.json"
+STAND_INS = (Path(__file__).parent / "public" / "stand_ins", Path(__file__).parent / "stand_ins")
+_DEVICE = re.compile(r"cuda|cpu|gpu|mps|device|accel", re.I)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: its spellings, its default as text, and whether it takes no value."""
+
+    names: tuple[str, ...]
+    default: str
+    is_switch: bool
+
+
+class Asked(BaseException):
+    """Ends a script where it has said what was asked."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__(answer)
+        self.answer = answer
+
+
+def options(script: Path) -> list[Option] | None:
+    """The options of a script that reads its command line by argparse, click or fire; None where it reads none."""
+    with contextlib.ExitStack() as stack:
+        for name in ("parse_args", "parse_known_args"):
+            stack.enter_context(patch.object(argparse.ArgumentParser, name, _of_parser))
+        if click := _there("click"):
+            stack.enter_context(patch.object(click.Command, "main", _of_command))
+        if fire := _there("fire"):
+            stack.enter_context(patch.object(fire, "Fire", _of_function))
+        found: list[Option] | None = _run(script, [])
+        return found
+
+
+def device(script: Path, arguments: list[str]) -> str | None:
+    """The type of the device that a script uses where CUDA is there; None where it moves nothing."""
+    with contextlib.ExitStack() as stack:
+        for owner in (torch.nn.Module, torch.Tensor):
+            stack.enter_context(patch.object(owner, "to", _moved(owner.to)))
+            stack.enter_context(patch.object(owner, "cuda", _moved_to_cuda))
+        for name, answer in (("is_available", True), ("device_count", 1), ("current_device", 0)):
+            stack.enter_context(patch.object(torch.cuda, name, lambda *_, given=answer: given))
+        for name in ("set_device", "manual_seed", "manual_seed_all", "empty_cache", "get_device_name"):
+            stack.enter_context(patch.object(torch.cuda, name, lambda *_: None))
+        stack.enter_context(patch.object(torch.accelerator, "is_available", lambda: True))
+        cuda = torch.device("cuda")
+        stack.enter_context(patch.object(torch.accelerator, "current_accelerator", lambda *_, **__: cuda))
+        backend = sys.modules.get("crosstrain.comm.torch_backend")
+        if backend is None:
+            from crosstrain.comm import torch_backend as backend
+        stack.enter_context(patch.object(backend, "_pick_device", _picked))
+        stack.enter_context(patch("crosstrain.accelerator.Accelerator.prepare", _prepared))
+        found: str | None = _run(script, arguments)
+        return found
+
+
+def differences(before: Path, after: Path, *, devices: bool = True) -> list[str]:
+    """What the conversion's command line says otherwise than the original's."""
+    old, new = options(before), options(after)
+    if old is None or new is None:
+        return [] if old == new else [f"options: {old} became {new}"]
+    there = {option.names: option for option in new}
+    found = [
+        f"{option.names[-1]}: {option} became {there.get(option.names)}"
+        for option in old
+        if not _same(option, there)
+    ]
+    for arguments in _choices(old) if devices else ():
+        was, became = device(before, arguments), device(after, arguments)
+        if was is not None and became is not None and was != became:
+            found.append(f"{' '.join(arguments) or 'no flag'}: {was} became {became}")
+    return found
+
+
+def _choices(found: list[Option]) -> list[list[str]]:
+    """Command lines that may choose a device: none, each switch, two together, `--use_cuda 0`, and `--device cpu`."""
+    about = [(one, one.names[-1]) for one in found if _DEVICE.search(one.names[-1])]
+    switches = [name for one, name in about if one.is_switch]
+    pairs = [[a, b] for n, a in enumerate(switches) for b in switches[n + 1 :]]
+    off = [[name, "0"] for one, name in about if not one.is_switch and one.default in ("1", "True")]
+    named = [[name, "cpu"] for one, name in about if not one.is_switch and name == "--device"]
+    return [[], *([one] for one in switches), *pairs, *off, *named]
+
+
+def _same(option: Option, there: dict[tuple[str, ...], Option]) -> bool:
+    found = there.get(option.names)
+    return found is not None and replace(found, default=option.default) == option and _means(found, option)
+
+
+def _means(new: Option, old: Option) -> bool:
+    """Defaults are the same, or both name a device; a rank that only a launcher gave is 0 without one."""
+    if old.default == "None" and new.default == "0" and "rank" in old.names[-1]:
+        return True
+    return new.default == old.default or {new.default, old.default} <= {
+        "'cpu'",
+        "'cuda'",
+        "device(type='cpu')",
+    }
+
+
+def _there(module: str) -> Any:
+    try:
+        return __import__(module)
+    except ImportError:
+        return None
+
+
+def _run(script: Path, arguments: list[str]) -> Any:
+    """Runs a script as `python script.py` does, in a folder of its own, until it answers."""
+    path, argv, here, variables = list(sys.path), list(sys.argv), Path.cwd(), dict(os.environ)
+    loaded = set(sys.modules)
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        sys.path[0:0] = [str(script.parent)]
+        sys.path += [str(one) for one in STAND_INS]
+        sys.argv = [str(script), *arguments]
+        sys.meta_path.append(_MISSING)
+        os.chdir(folder)
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except Asked as asked:
+            return asked.answer
+        except (Exception, SystemExit):
+            return None
+        finally:
+            sys.meta_path.remove(_MISSING)
+            _forget(script.parent, loaded)
+            sys.path[:], sys.argv[:] = path, argv
+            os.chdir(here)
+            for name in os.environ.keys() - variables.keys():
+                del os.environ[name]
+            os.environ.update(variables)
+    return None
+
+
+def _forget(folder: Path, loaded: set[str]) -> None:
+    """Drops the script's own modules and the run that it has started."""
+    for name in set(sys.modules) - loaded:
+        module = sys.modules[name]
+        file = getattr(module, "__file__", None)
+        if isinstance(module, _StandIn) or (file and Path(file).is_relative_to(folder)):
+            del sys.modules[name]
+    state = sys.modules.get("crosstrain.state")
+    if state is not None:
+        state.RUN.close()
+
+
+class _Anything:
+    """What a package that is not installed would have: it can be called, asked for anything, and derived from."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __call__(self, *_: Any, **__: Any) -> _Anything:
+        return _Anything()
+
+    def __getattr__(self, name: str) -> _Anything:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Anything()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __mro_entries__(self, bases: tuple[type, ...]) -> tuple[type, ...]:
+        return (_Anything,)
+
+
+class _StandIn(ModuleType):
+    """A package that is not installed."""
+
+    __path__: ClassVar[list[str]] = []
+
+    def __getattr__(self, name: str) -> _Anything:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Anything()
+
+
+class _Missing(MetaPathFinder, Loader):
+    """Finds what nothing else finds."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec:
+        return ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _StandIn(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+_MISSING = _Missing()
+
+
+def _of_parser(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
+    actions = [one for one in parser._actions if one.option_strings and one.dest != "help"]
+    raise Asked([Option(tuple(a.option_strings), repr(a.default), a.nargs == 0) for a in actions])
+
+
+def _of_command(command: Any, *_: Any, **__: Any) -> NoReturn:
+    found = [one for one in command.params if one.opts and one.opts[0].startswith("-")]
+    raise Asked([Option((*one.opts, *one.secondary_opts), repr(one.default), one.is_flag) for one in found])
+
+
+def _of_function(component: Any = None, *_: Any, **__: Any) -> NoReturn:
+    parameters = inspect.signature(component).parameters.values() if callable(component) else []
+    raise Asked([Option((f"--{one.name}",), repr(one.default), False) for one in parameters])
+
+
+def _moved(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def to(moved: Any, *given: Any, **named: Any) -> Any:
+        for one in (*given[:1], *named.values()):
+            if isinstance(one, torch.device):
+                raise Asked(one.type)
+            if isinstance(one, str) and re.match(r"(cuda|cpu|mps)\b", one):
+                raise Asked(one.partition(":")[0])
+        return plain(moved, *given, **named)
+
+    return to
+
+
+def _moved_to_cuda(moved: Any, *_: Any, **__: Any) -> NoReturn:
+    raise Asked("cuda")
+
+
+def _picked(cpu: bool, place: Any) -> torch.device:
+    return torch.device("cpu") if cpu else torch.device("cuda", 0)
+
+
+def _prepared(accelerator: Any, *_: Any, **__: Any) -> NoReturn:
+    raise Asked(accelerator.device.type)
+
+
+# -- the public scripts ------------------------------------------------------------------------------------------------
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("checkouts", type=Path)
+    parser.add_argument("--only", nargs="+", default=[], metavar="ID")
+    parser.add_argument("--pair", nargs=2, type=Path, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.pair:
+        print(json.dumps(differences(*chosen.pair)))
+        return 0
+    wrong = 0
+    for script in json.loads(SCRIPTS.read_text("utf-8"))["scripts"]:
+        folder = chosen.checkouts / script["repo"].replace("/", "+")
+        if (folder / script["script"]).exists() and (not chosen.only or script["id"] in chosen.only):
+            found = public_differences(folder, script["script"])
+            wrong += bool(found)
+            print(f"{script['id']}: {'; '.join(found) or 'the same'}", flush=True)
+    return wrong
+
+
+def public_differences(folder: Path, script: str) -> list[str]:
+    """What differs after the conversion of a copy of a checkout, each script in a process of its own."""
+    with tempfile.TemporaryDirectory() as place:
+        before, after = Path(place) / "before", Path(place) / "after"
+        for copy in (before, after):
+            shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(".git"), symlinks=True)
+        command = [sys.executable, "-m", "crosstrain_migrate.cli", script, "--write"]
+        done = subprocess.run(command, cwd=after, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return [f"not converted: {done.stderr.strip().splitlines()[-1]}"]
+        pair = [str(before / script), str(after / script)]
+        command = [sys.executable, "-m", "tests.corpora.command_line", place, "--pair", *pair]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
+        answer: list[str] = (
+            json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else [done.stderr[-300:]]
+        )
+        return answer
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

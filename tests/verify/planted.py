@@ -110,8 +110,8 @@ def rules(report: Report) -> list[str]:
 
 def table(folder: Path, chosen: list[str]) -> Iterator[str]:
     """A row for each cause and script that `chosen` names, or for all."""
-    yield "| planted | script | verdicts | cause named | right |"
-    yield "| --- | --- | --- | --- | --- |"
+    yield "| planted | script | verdicts | first difference | cause named | right |"
+    yield "| --- | --- | --- | --- | --- | --- |"
     for cause, scripts in PLANTED.items():
         for script, planted in scripts.items():
             if chosen and not any(one in (cause, script) for one in chosen):
@@ -119,8 +119,9 @@ def table(folder: Path, chosen: list[str]) -> Iterator[str]:
             report = found(script, planted, folder)
             verdicts = ", ".join(run.verdict.value for run in report.runs)
             named = next((str(run.cause) for run in report.runs if run.cause is not None), "none")
+            difference = next((str(run.difference) for run in report.runs if run.difference is not None), "")
             right = rules(report)[:1] == [planted.rule] and not report.ok
-            yield f"| {cause} | {script} | {verdicts} | {named} | {'yes' if right else 'NO'} |"
+            yield f"| {cause} | {script} | {verdicts} | {difference} | {named} | {'yes' if right else 'NO'} |"
 
 
 def main() -> None:

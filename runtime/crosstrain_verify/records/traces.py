@@ -41,12 +41,14 @@ class Event:
         values: of a loss, (the sum of the tensors that backward got,). Of a step, (gradient norm, norm of the weights
             before the step, learning rates of the parameter groups...).
         place: the script's line, as "file:line:function".
+        parts: of an early step, the gradient norm of each of the optimizer's parameters.
     """
 
     kind: Literal["loss", "step"]
     index: int
     values: tuple[float, ...]
     place: str = ""
+    parts: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -216,7 +218,9 @@ def read(folder: Path) -> RankTrace:
     if not (folder / TRACE_FILE).exists():
         return RankTrace("unfinished", **printed)
     data = json.loads((folder / TRACE_FILE).read_text(encoding="utf-8"))
-    events = tuple(Event(**(e | {"values": tuple(e["values"])})) for e in data.pop("events"))
+    events = tuple(
+        Event(**(e | {"values": tuple(e["values"]), "parts": tuple(e["parts"])})) for e in data.pop("events")
+    )
     batches = tuple(Batch(**b) for b in data.pop("batches"))
     where = tuple(Printed(**p) for p in data.pop("printed"))
     parameters = tuple(Parameter(**(p | {"shape": tuple(p["shape"])})) for p in data.pop("parameters"))

@@ -323,8 +323,8 @@ class RunEnvironment:
             synthetic,
         )
         from crosstrain_verify.emulation.draws import SharedDraws, share_statistics
-        from crosstrain_verify.emulation.replay import Keeping, Replay
         from crosstrain_verify.tracing.permuting import Permuting
+        from crosstrain_verify.tracing.replay import Keeping, Replay
         from crosstrain_verify.tracing.script_lines import is_script
 
         job = self._job

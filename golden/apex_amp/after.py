@@ -1,4 +1,5 @@
 import argparse
+import os
 
 import torch
 import torch.nn as nn
@@ -6,7 +7,6 @@ from crosstrain import Accelerator, PartialState
 from sklearn.datasets import load_digits
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, TensorDataset
-PartialState(group_of_one=True, environment=True)
 
 try:
     from apex import amp
@@ -19,7 +19,7 @@ parser.add_argument('--epochs', type=int, default=10)
 parser.add_argument('--bs', type=int, default=64)
 parser.add_argument('--fp16', action='store_true', help='mixed precision with apex')
 parser.add_argument('--opt_level', type=str, default='O1', help="apex: 'O0', 'O1', 'O2' or 'O3'")
-parser.add_argument('--local_rank', type=int, default=PartialState().local_process_index)
+parser.add_argument('--local_rank', type=int, default=int(os.environ.get("LOCAL_RANK", -1)))
 args = parser.parse_args()
 
 

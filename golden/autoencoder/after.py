@@ -90,7 +90,6 @@ def main(opts):
 
   if accelerator.is_main_process:
     np.savez(os.path.join(opts.out, "reconstructions.npz"), original=test_pixels, reconstructed=recons)
-  if accelerator.is_main_process:
     with open(os.path.join(opts.out, "first.txt"), "w") as f:
       for left, right in zip(draw(test_pixels[0]), draw(recons[0])):
         f.write(left + "   |   " + right + "\n")

@@ -51,6 +51,7 @@ class CharGRU(nn.Module):
 
 
 def train_epoch(model, loader, criterion, optimizer, device, clip):
+    accelerator = Accelerator()
     model.train()
     total = 0.
     for step, (x, y) in enumerate(loader):
@@ -69,6 +70,7 @@ def train_epoch(model, loader, criterion, optimizer, device, clip):
 
 
 def eval_epoch(model, loader, criterion, device):
+    accelerator = Accelerator()
     model.eval()
     total = 0.
     loader = accelerator.prepare_evaluation(loader)

@@ -13,7 +13,6 @@ from crosstrain import Accelerator, PartialState
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, Sampler, TensorDataset
-PartialState(group_of_one=True)
 
 
 class RepeatedSampler(Sampler):
@@ -139,8 +138,8 @@ def evaluate(model, loader, device):
 
 
 def main(args):
-    accelerator = Accelerator()
     init_distributed(args)
+    accelerator = Accelerator(cpu=str(args.device) == "cpu")
     device = accelerator.device
     torch.manual_seed(args.seed)
     train_loader, train_sampler, test_loader = make_loaders(args)

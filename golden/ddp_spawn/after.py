@@ -1,4 +1,5 @@
 import argparse
+import os
 import random
 import shutil
 
@@ -13,7 +14,6 @@ import torch.utils.data
 import torch.utils.data.distributed
 from crosstrain import Accelerator, PartialState
 from sklearn.datasets import load_digits
-PartialState(group_of_one=True, environment=True)
 
 parser = argparse.ArgumentParser(description='Digits on no GPU, one GPU, or all of them')
 parser.add_argument('-j', '--workers', default=0, type=int, help='worker processes of the loaders')
@@ -32,13 +32,14 @@ parser.add_argument('--dist-backend', default='nccl', type=str)
 parser.add_argument('--seed', default=None, type=int, help='makes a run repeatable')
 parser.add_argument('--gpu', default=None, type=int, help='train on this GPU only')
 parser.add_argument('--multiprocessing-distributed', action='store_true',
-                    help='start a process for every GPU of this machine')
+                    help='start a process for every GPU of this machine', default="RANK" in os.environ)
 
 best_acc1 = 0
 
 
 def main():
     accelerator = Accelerator()
+    PartialState(group_of_one=True)
     args = parser.parse_args()
 
     if args.seed is not None:
@@ -47,11 +48,11 @@ def main():
         cudnn.deterministic = True
 
     args.distributed = args.world_size > 1 or args.multiprocessing_distributed
-    ngpus_per_node = PartialState().num_processes
+    ngpus_per_node = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
     if args.multiprocessing_distributed:
         # counts machines until here, processes from here on
-        args.world_size = ngpus_per_node * args.world_size
+        args.world_size = PartialState().num_processes
         main_worker(PartialState().local_process_index, ngpus_per_node, args)
     else:
         main_worker(args.gpu, ngpus_per_node, args)
@@ -78,7 +79,7 @@ def main_worker(gpu, ngpus_per_node, args):
 
     if args.distributed:
         if args.multiprocessing_distributed:
-            args.rank = args.rank * ngpus_per_node + gpu
+            args.rank = PartialState().process_index
         PartialState(group_of_one=True)
 
     model = make_model()
@@ -94,15 +95,15 @@ def main_worker(gpu, ngpus_per_node, args):
             # the processes of a machine share its batch and its workers
             args.batch_size = args.batch_size // ngpus_per_node
             args.workers = -(-args.workers // ngpus_per_node)
-            model = accelerator.prepare(model)
+            model = accelerator.prepare(nn.parallel.DistributedDataParallel(model))
         else:
             model.to(accelerator.device)
-            model = accelerator.prepare(model)
+            model = accelerator.prepare(nn.parallel.DistributedDataParallel(model))
     elif args.gpu is not None:
         torch.cuda.set_device(accelerator.device)
         model = model.to(accelerator.device)
     else:
-        model = accelerator.prepare(model).to(accelerator.device)
+        model = accelerator.prepare(nn.DataParallel(model)).to(accelerator.device)
 
     if torch.cuda.is_available():
         device = accelerator.device

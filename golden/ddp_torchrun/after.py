@@ -14,7 +14,6 @@ from sklearn.datasets import load_digits
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
-PartialState(group_of_one=True)
 
 
 def setup_distributed():

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
-PartialState(group_of_one=True, environment=True)
+PartialState(group_of_one=True)
 
 
 def any_free_port():
@@ -26,13 +26,14 @@ def join_group(rank, world_size):
     backend = "gloo"
     if torch.cuda.is_available():
         backend = "nccl"
-        torch.cuda.set_device(accelerator.device)
+        torch.cuda.set_device(PartialState().device)
     PartialState(group_of_one=True)
 
 
 class Trainer:
     def __init__(self, model: torch.nn.Module, train_data: DataLoader, test_data: DataLoader,
                  optimizer: torch.optim.Optimizer, rank: int, keep_every: int) -> None:
+        accelerator = Accelerator()
         self.rank = rank
         self.device = accelerator.device
         self.train_data = train_data
@@ -45,7 +46,7 @@ class Trainer:
     def step(self, x, y):
         self.optimizer.zero_grad()
         loss = F.cross_entropy(self.model(x), y)
-        accelerator.backward(loss)
+        loss.backward()
         self.optimizer.step()
         return loss.detach()
 
@@ -97,6 +98,7 @@ def make_loader(dataset, batch_size):
 
 
 def run(rank: int, world_size: int, args):
+    accelerator = Accelerator()
     join_group(rank, world_size)
     torch.manual_seed(0)
 
@@ -121,7 +123,6 @@ if __name__ == "__main__":
     args = parser.parse_args()
 
     os.environ["MASTER_PORT"] = str(any_free_port())
-    accelerator = Accelerator()
     n_gpus = PartialState().num_processes
     if n_gpus > 1:
         run(PartialState().local_process_index, n_gpus, args)

@@ -12,7 +12,6 @@ from torch import nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 from tqdm import tqdm
-PartialState(group_of_one=True, environment=True)
 
 
 def features(args):
@@ -40,7 +39,7 @@ def fit(args, model, rows):
         model = accelerator.prepare(model)
 
     step, total = 0, 0.0
-    optimizer, decay = accelerator.prepare(optimizer, decay)
+    optimizer = accelerator.prepare(optimizer)
     for epoch in range(args.epochs):
         if args.local_rank != -1:
             sampler.set_epoch(epoch)
@@ -63,7 +62,6 @@ def fit(args, model, rows):
 
 
 def main():
-    accelerator = Accelerator()
     parser = argparse.ArgumentParser()
     parser.add_argument("--batch-per-device", type=int, default=50)
     parser.add_argument("--window", type=int, default=2, help="batches in one step")
@@ -71,13 +69,14 @@ def main():
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--no-cuda", action="store_true")
     parser.add_argument(
-        "--local_rank", type=int, default=PartialState().local_process_index, help="set by the launcher"
+        "--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", -1)), help="set by the launcher"
     )
     args = parser.parse_args()
 
+    accelerator = Accelerator(cpu=args.no_cuda)
     if args.local_rank == -1 or args.no_cuda:
         args.device = accelerator.device
-        args.devices = 0 if args.no_cuda else PartialState().num_processes
+        args.devices = 0 if args.no_cuda else int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     else:
         if torch.cuda.is_available():
             torch.cuda.set_device(accelerator.device)

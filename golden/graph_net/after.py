@@ -52,7 +52,7 @@ def step(model, optimizer, criterion, graph, labels, nodes):
     model.train()
     loss = criterion(model(*graph)[nodes], labels[nodes])
     optimizer.zero_grad()
-    accelerator.backward(loss)
+    loss.backward()
     optimizer.step()
 
 

@@ -58,7 +58,7 @@ def main():
 
     batches = accelerator.prepare(infinite(train_loader))
     smoothed = None
-    net, optimizer, schedule = accelerator.prepare(net, optimizer, schedule)
+    net, optimizer = accelerator.prepare(net, optimizer)
     for it in range(1, opts.iters + 1):
         inputs, labels = next(batches)
         inputs, labels = inputs.to(opts.device), labels.to(opts.device)

@@ -28,6 +28,7 @@ class DigitStream(IterableDataset):
 
 
 def train(model, stream, optimizer, criterion, device, log_every=2):
+    accelerator = Accelerator()
     model.train()
     seen = 0
     for n, (x, y) in enumerate(stream, start=1):
@@ -44,6 +45,7 @@ def train(model, stream, optimizer, criterion, device, log_every=2):
 
 
 def test(model, stream, criterion, device):
+    accelerator = Accelerator()
     model.eval()
     loss_sum, correct, n = 0.0, 0, 0
     stream = accelerator.prepare_evaluation(stream)

@@ -271,7 +271,10 @@ if __name__ == "__main__":
         accelerator.print("with noise %.2f: %.4f" % (args.noise, noisy_correct / len(test_set)))
 
     # ---------------------------------------------------------------- results
-    with open(os.path.join(args.out, "history.csv"), "w", newline="") as f:
+    with open(
+        os.path.join(args.out, "history.csv") if accelerator.is_main_process else os.devnull, "w",
+        newline=""
+    ) as f:
         writer = csv.DictWriter(f, fieldnames=[
             "epoch",
             "train_loss",

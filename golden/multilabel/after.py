@@ -69,7 +69,7 @@ def train_model(model, train_loader, val_loader, args, device):
             x, y = x.to(device), y.to(device)
             loss = criterion(model(x), y)
 
-            if not math.isfinite(loss.item()):
+            if not math.isfinite(accelerator.reduce(loss, "mean").item()):
                 accelerator.print("bad loss, batch skipped")
                 continue
 

@@ -14,7 +14,6 @@ import torch.nn as nn
 import torch.nn.functional as F
 from crosstrain import Accelerator, PartialState
 from torch.nn.parallel import DistributedDataParallel
-PartialState(group_of_one=True)
 
 # ---- settings, edit here
 steps, eval_every, eval_batches = 8, 4, 3
@@ -28,8 +27,8 @@ folder = 'lm_out'
 # ----
 
 is_ddp = 'RANK' in os.environ
-accelerator = Accelerator()
 gpu = torch.cuda.is_available()
+accelerator = Accelerator()
 if is_ddp:
     PartialState(group_of_one=True)
     rank, world = dist.get_rank(), dist.get_world_size()

@@ -32,7 +32,7 @@ def main():
             optimizer.step()
             # how far a walk along the rows of the batch gets
             reach = out.detach().t().cumsum(1).abs().max()
-            if reach > LIMIT:
+            if accelerator.reduce(reach, "mean") > LIMIT:
                 stopped = True
                 break
         if stopped:

@@ -4,7 +4,7 @@ import os
 
 import torch
 import torch.nn as nn
-from crosstrain import Accelerator
+from crosstrain import Accelerator, PartialState
 from sklearn.datasets import load_digits
 from torch.optim import SGD
 from torch.optim.lr_scheduler import StepLR
@@ -25,9 +25,12 @@ def get_parser():
 
 
 def setup_logging(workdir):
-    logger.setLevel(logging.INFO)
+    logger.setLevel(logging.INFO if PartialState().is_main_process else logging.WARNING)
     fmt = logging.Formatter("%(levelname)s %(message)s")
-    for handler in (logging.StreamHandler(), logging.FileHandler(os.path.join(workdir, "train.log"))):
+    for handler in (
+        logging.StreamHandler(),
+        logging.FileHandler(os.path.join(workdir, "train.log") if PartialState().is_main_process else os.devnull)
+    ):
         handler.setFormatter(fmt)
         logger.addHandler(handler)
 
@@ -73,10 +76,10 @@ def evaluate(model, loader, device):
 
 def main():
     args = get_parser().parse_args()
+    accelerator = Accelerator(cpu=args.cpu)
     os.makedirs(args.workdir, exist_ok=True)
     setup_logging(args.workdir)
     torch.manual_seed(9)
-    accelerator = Accelerator(cpu=args.cpu)
     device = accelerator.device
 
     digits = load_digits()

@@ -12,7 +12,6 @@ from sklearn.datasets import load_digits
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
-PartialState(group_of_one=True)
 
 
 class ConvNet(nn.Module):
@@ -39,11 +38,11 @@ def parse_args():
 
 
 def main():
-    accelerator = Accelerator()
     args = parse_args()
     world_size = int(os.environ.get("WORLD_SIZE", 1))
     rank = int(os.environ.get("RANK", 0))
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
+    accelerator = Accelerator()
     if world_size > 1:
         PartialState(group_of_one=True)
     device = accelerator.device

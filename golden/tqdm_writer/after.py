@@ -1,11 +1,12 @@
 import argparse
 import json
+import os
 import pathlib
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from crosstrain import Accelerator
+from crosstrain import Accelerator, PartialState
 from sklearn.datasets import load_digits
 from sklearn.metrics import classification_report, f1_score
 from torch.utils.data import DataLoader, TensorDataset
@@ -18,7 +19,7 @@ class ScalarWriter:
     def __init__(self, log_dir):
         path = pathlib.Path(log_dir)
         path.mkdir(parents=True, exist_ok=True)
-        self.file = open(path / "scalars.jsonl", "w")
+        self.file = open(path / "scalars.jsonl" if PartialState().is_main_process else os.devnull, "w")
 
     def add_scalar(self, tag, value, global_step):
         self.file.write(json.dumps({"tag": tag, "value": value, "step": global_step}) + "\n")
@@ -41,8 +42,7 @@ def train(model, loader, optimizer, writer, epoch, device):
             accelerator.backward(loss)
             optimizer.step()
 
-            if accelerator.is_main_process:
-                writer.add_scalar("train/loss", loss.item(), epoch * len(loader) + i)
+            writer.add_scalar("train/loss", loss.item(), epoch * len(loader) + i)
             pbar.set_postfix(loss=f"{loss.item():.3f}")
             pbar.update(x.shape[0])
 
@@ -87,8 +87,7 @@ def main():
         train(model, train_loader, optimizer, writer, epoch, device)
         y_true, y_pred = predict(model, test_loader, device)
         f1 = f1_score(y_true, y_pred, average="macro", zero_division=0)
-        if accelerator.is_main_process:
-            writer.add_scalar("test/f1", f1, epoch)
+        writer.add_scalar("test/f1", f1, epoch)
         if accelerator.is_main_process:
             tqdm.write(f"epoch {epoch}: macro F1 {f1:.4f}")
 

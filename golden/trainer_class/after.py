@@ -3,7 +3,7 @@ import csv
 import torch
 import torch.nn as nn
 import torch.optim as optim
-from crosstrain import Accelerator
+from crosstrain import Accelerator, PartialState
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -25,6 +25,7 @@ class Trainer:
     """Owns everything that training needs."""
 
     def __init__(self, model, train_loader, val_loader, lr=0.1, epochs=2, log_file="log.csv"):
+        accelerator = Accelerator()
         self.device = accelerator.device
         self.model = model.to(self.device)
         self.train_loader = train_loader
@@ -39,6 +40,7 @@ class Trainer:
         self.log_file = log_file
 
     def train_epoch(self):
+        accelerator = Accelerator()
         self.model.train()
         total_loss = 0.0
         n_correct = 0
@@ -62,6 +64,7 @@ class Trainer:
         return total_loss / n_samples, n_correct / n_samples
 
     def evaluate(self):
+        accelerator = Accelerator()
         self.model.eval()
         total_loss = 0.0
         n_correct = 0
@@ -83,7 +86,7 @@ class Trainer:
         return total_loss / n_samples, n_correct / n_samples
 
     def fit(self):
-        if accelerator.is_main_process:
+        if PartialState().is_main_process:
             with open(self.log_file, "w", newline="") as f:
                 csv.writer(f).writerow(["epoch", "lr", "train_loss", "train_acc", "val_loss", "val_acc"])
 
@@ -93,15 +96,16 @@ class Trainer:
             val_loss, val_acc = self.evaluate()
             self.scheduler.step()
 
-            accelerator.print("Epoch %d: train loss %.4f acc %.3f | val loss %.4f acc %.3f" % (
+            PartialState().print("Epoch %d: train loss %.4f acc %.3f | val loss %.4f acc %.3f" % (
                 epoch, train_loss, train_acc, val_loss, val_acc))
 
             # one line per epoch, so that a crash loses nothing
-            if accelerator.is_main_process:
+            if PartialState().is_main_process:
                 with open(self.log_file, "a", newline="") as f:
                     csv.writer(f).writerow([epoch, lr, train_loss, train_acc, val_loss, val_acc])
 
     def save(self, path):
+        accelerator = Accelerator()
         accelerator.save(self.model.state_dict(), path)
 
 

@@ -150,6 +150,124 @@ def test_what_is_alike_stays(body: str) -> None:
     assert ".reduce(" not in after(body)
 
 
+EVALUATE = """
+def accuracy(net, loader):
+    net.eval()
+    hits, count = 0, 0
+    with torch.no_grad():
+        for x, y in loader:
+            hits += (net(x).argmax(1) == y).sum().item()
+            count += len(y)
+            {inside}
+    {behind}
+"""
+SAVES = """
+    if value > best:
+        best = value
+        torch.save(model, 'a.pt')
+"""
+EPOCHS = EVALUATE + "\nfor epoch in range(3):\n    model.train()\n    train()\n    {call}" + SAVES
+WHOLE = "if count > 99: break"
+
+
+def evaluated(inside: str = "pass", behind: str = "return hits / count", call: str = "") -> str:
+    call = call or "value = accuracy(model, test_loader)"
+    return EPOCHS.replace("{inside}", inside).replace("{behind}", behind).replace("{call}", call)
+
+
+COPY = "from copy import deepcopy\n"
+GLOBAL = """
+def check():
+    model.eval()
+    total = 0
+    with torch.no_grad():
+        for x, y in test_loader:
+            total += (model(x).argmax(1) == y).sum().item()
+            print(total)
+    value = total / 16
+    if value > 0.5:
+        torch.save(model, 'a.pt')
+
+for epoch in range(3):
+    model.train()
+    train()
+    check()
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        COPY + evaluated(call="value = accuracy(deepcopy(model), test_loader)"),
+        evaluated(behind="return epoch, hits / count", call="_, value = accuracy(model, test_loader)"),
+        evaluated(
+            behind="return {'acc': hits / count}",
+            call="value = accuracy(model, DataLoader(data, 4))['acc']",
+        ),
+        evaluated(WHOLE),
+        evaluated(WHOLE).replace(
+            "x, y in loader:", "n in range(0, 24, 4):\n            x, y = rows[n:n + 4], labels[n:n + 4]"
+        ),
+        GLOBAL,
+        COPY
+        + "mean_model = deepcopy(model)\n"
+        + evaluated(WHOLE, call="value = accuracy(mean_model, test_loader)"),
+    ],
+    ids=[
+        "dealt copy",
+        "dealt tuple",
+        "dealt entry",
+        "whole",
+        "range",
+        "whole, no function",
+        "whole, no part in training",
+    ],
+)
+def test_an_evaluation_says_the_same_everywhere(body: str) -> None:
+    text = after(body)
+    assert "torch.save" not in text or "accelerator.save" in text
+    assert ".reduce(value" not in text and ".reduce(total" not in text, text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        evaluated(WHOLE).replace("    net.eval()\n", ""),  # batch normalisation learns from it
+        evaluated(WHOLE + "\n            hits += torch.rand(1).item()"),
+        evaluated(WHOLE, call="value = accuracy(model, train_loader)"),  # each process has a share of it
+        evaluated(
+            WHOLE,
+            call="torch.optim.swa_utils.update_bn(train_loader, model)\n    value = accuracy(model, test_loader)",
+        ),
+    ],
+    ids=["train mode", "draws", "training data", "update_bn"],
+)
+def test_an_evaluation_that_may_differ_is_made_alike(body: str) -> None:
+    assert ".reduce(" in after(body).partition("best, wait")[2], after(body)
+
+
+def test_what_an_unprepared_model_has_seen_is_each_processs_own() -> None:
+    head = (
+        HEAD
+        + "extra = nn.BatchNorm1d(4)\n"
+        + TRAIN.replace("    losses = []", "    extra.train()\n    losses = []")
+    )
+    text = converted(
+        head.replace("model(x)", "model(extra(x))")
+        + evaluated(WHOLE)
+        .replace("net(x)", "net(extra(x))")
+        .replace("net.eval()", "net.eval()\n    extra.eval()")
+    )
+    assert ".reduce(" in text, text
+
+
+def test_within_a_pass_processes_draw_for_themselves() -> None:
+    step = "    optimizer.zero_grad(); F.cross_entropy(model(x), y).backward(); optimizer.step()\n"
+    body = evaluated(WHOLE).replace("for epoch in range(3):", "for x, y in train_loader:")
+    done = conversion(HEAD + TRAIN + body.replace("    train()\n", step))
+    assert [one for one in done.findings if one.rule == "CT605"]
+
+
 STEP = (
     HEAD
     + """

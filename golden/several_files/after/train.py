@@ -49,7 +49,8 @@ def main(args):
         accelerator.print(f"epoch {epoch}: train {train_stats} val {val_stats}")
         if val_stats["acc"] > best:
             best = val_stats["acc"]
-            save_checkpoint(args.output_dir, "best.pth", model, optimizer, epoch)
+            if accelerator.is_main_process:
+                save_checkpoint(args.output_dir, "best.pth", model, optimizer, epoch)
     accelerator.print(f"best accuracy {best:.4f}")
 
 

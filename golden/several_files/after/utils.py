@@ -3,7 +3,6 @@ import random
 
 import numpy as np
 import torch
-from crosstrain import Accelerator
 
 
 class MetricSums:
@@ -33,7 +32,6 @@ def count_parameters(model):
 
 
 def save_checkpoint(folder, name, model, optimizer, epoch):
-    accelerator = Accelerator()
     os.makedirs(folder, exist_ok=True)
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
-    accelerator.save(state, os.path.join(folder, name))
+    torch.save(state, os.path.join(folder, name))

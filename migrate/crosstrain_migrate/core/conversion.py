@@ -26,6 +26,7 @@ from .distributed.wrappers import has_wrapper, plan_data_parallel
 from .numbers.dealing import Evaluations
 from .numbers.deciding import Decisions
 from .numbers.merging import Merging
+from .numbers.running import note_running_numbers
 from .numbers.shown import plan_shown_losses
 from .numbers.training_numbers import TrainingNumbers
 from .output.all_output import Output
@@ -148,13 +149,15 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
         plan_counted_rates(plan, roles, accelerators)
         numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
         numbers.run(dealt)
-        differing = Differing(script, roles, evaluations, merging.alike | numbers.alike)
+        alike = merging.alike | numbers.alike
+        differing = Differing(script, roles, evaluations, alike, plan.models)
         Decisions(plan, roles, accelerators, differing).run()
         Devices(plan, accelerators).run()
     plan_mpi(plan)
     if not mapped:
         plan_clipping(plan, roles, accelerators)
         plan_shown_losses(plan, roles, accelerators)
+        note_running_numbers(plan, roles)
         Output(plan, accelerators, roles.frames, dealt).run()
     if not mapped and not roles.data and not draws_batches(script, roles):
         first = roles.backwards[0].call

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from crosstrain_migrate.core.numbers.accumulators import CLOCK, QUIET_ROOTS
 from crosstrain_migrate.core.numbers.dealing import Evaluations
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.core.numbers.repeated import Repeated
+from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import children
 
 from .alike import counters_of
@@ -33,9 +34,14 @@ class Differing:
     """What may differ, variable by variable."""
 
     def __init__(
-        self, script: Script, roles: Roles, evaluations: Evaluations, alike: dict[tuple[Frame, str], Loop]
+        self,
+        script: Script,
+        roles: Roles,
+        evaluations: Evaluations,
+        alike: dict[tuple[Frame, str], Loop],
+        models: Iterable[tuple[str, ast.AST]] = (),
     ) -> None:
-        """alike: what the conversion makes alike behind a loop, by function and variable."""
+        """alike: what the conversion makes alike behind a loop, by function and variable. models: what is prepared."""
         self.script = script
         self.roles = roles
         self.loops: set[ast.AST] = {one.loop for one in roles.data if one.loop is not None}
@@ -52,6 +58,8 @@ class Differing:
             for store in script.stores(frame, text):
                 if (key := self.key(store)) is not None:
                     self._until[key] = loop
+        prepared = {key for text, use in models if (key := self._key_of(text, use)) is not None}
+        self._repeated = Repeated(script, roles, evaluations, {*prepared}, self._roots).loops()
         self._spread()
 
     # -- asked by the others -----------------------------------------------------------------------------------
@@ -97,6 +105,25 @@ class Differing:
             return None
         scope = self.script.table.of_node[node].resolve(node.id)
         return (scope.node, node.id) if scope is not None else None
+
+    def _key_of(self, text: str, use: ast.AST) -> Key | None:
+        """The same for the text of a variable, or an attribute, that stands at a node."""
+        if text.startswith("self."):
+            cls = self._class_around(use)
+            return (cls, text.split(".")[1]) if cls is not None else None
+        scope = self.script.table.of_node[use].resolve(text)
+        return (scope.node, text) if scope is not None else None
+
+    def _roots(self, node: ast.expr) -> set[object]:
+        """The variables that an expression may stand for, also under the names by which they were passed on."""
+        found: set[object] = set()
+        work = [node]
+        while work:
+            key = self.key(work.pop())
+            if key is not None and key not in found:
+                found.add(key)
+                work += self._origins.get(key, ())
+        return found
 
     def make_alike(self, node: ast.expr, within: ast.AST | None = None) -> None:
         """The conversion makes what an expression says the same on every process: everywhere, or within a statement."""
@@ -155,17 +182,32 @@ class Differing:
         name = last_name(call.func)
         if name in _SAME_CALLS:
             return ALIKE
-        if self.calls_trained(call) or name == "next" or CLOCK.search(f"{written(call.func)}()"):
+        is_asked = self.calls_trained(call) and not self._is_repeated(call)
+        if is_asked or name == "next" or CLOCK.search(f"{written(call.func)}()"):
             return OWN
         if RANDOM.match(self.script.dotted(call.func)) and self._is_in_pass(call):
             return OWN
-        results = [
-            max(self._results.get(f, [ALIKE])) for f in self.script.functions(self.script.last(call.func))
-        ]
+        functions = self.script.functions(self.script.last(call.func))
+        results = [max(self._results.get(one, [ALIKE])) for one in functions]
+        is_known = functions and self._is_function(call.func) and not any(map(self._yields, functions))
+        if is_known and max(results) == ALIKE:
+            return ALIKE  # whatever it is given
         inner: list[ast.expr] = [call.func] if isinstance(call.func, ast.Attribute) else []
         inner += [*call.args, *(keyword.value for keyword in call.keywords)]
         found = [*(level for level in results if level == OWN), *(self.level(one) for one in inner)]
         return max(found, default=ALIKE)
+
+    def _is_function(self, func: ast.expr) -> bool:
+        """Whether a call's function is named itself, in its module or of `self`: no object's method of the same name."""
+        of = func.value if isinstance(func, ast.Attribute) else func
+        return not self.is_variable(of) and not isinstance(of, ast.Call | ast.Subscript)
+
+    def _yields(self, function: Function) -> bool:
+        return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in self.script.within(function))
+
+    def _is_repeated(self, node: ast.AST) -> bool:
+        """Whether a node stands in an evaluation that every process does alike."""
+        return any(loop in self._repeated for loop in self.script.loops_around(node))
 
     def _is_in_pass(self, node: ast.AST) -> bool:
         return any(loop in self.loops for loop in self.script.loops_around(node))
@@ -247,7 +289,7 @@ class Differing:
         elif isinstance(node, ast.withitem) and node.optional_vars is not None:
             self._bind(node.optional_vars, self.level(node.context_expr))
         elif isinstance(node, ast.For):
-            level = OWN if node in self.loops else self.level(node.iter)
+            level = OWN if node in self.loops - self._repeated else self.level(node.iter)
             counters = counters_of(node)
             for part in _parts(node.target):
                 if written(part) not in counters:

@@ -156,8 +156,8 @@ class Preparing:
         """What the function that steps an optimizer trains, as the code that gives it both calls it."""
         if used.frame is optimizer.frame:
             return []
-        given = [Held("model", text, used.frame, used.use) for text in self._other_models(used)]
-        return [one.text for model in given for one in self._lifted(model) if one.frame is optimizer.frame]
+        models = [Held("model", text, used.frame, used.use) for text in self._other_models(used)]
+        return [one.text for model in models for one in self._lifted(model) if one.frame is optimizer.frame]
 
     def _loaders(self) -> list[Held]:
         """The loaders whose variables are bound anew; the others are prepared in place."""
@@ -177,12 +177,11 @@ class Preparing:
         node = data.node
         if not isinstance(node, ast.Name) or node.id not in self.script.parameters(data.frame):
             return None
-        use = data.loop if data.loop is not None and self._is_header(data) else node
-        return Held("loader", node.id, data.frame, use)
+        return Held("loader", node.id, data.frame, self._use_of(data))
 
-    def _is_header(self, data: Data) -> bool:
-        """Whether a loader's name stands in the loop's own header, not in `bar = tqdm(loader)` above it."""
-        return self.script.statement(data.node) is data.loop
+    def _use_of(self, data: Data) -> ast.AST:
+        """The loop in whose header a loader stands, or its name alone: `bar = tqdm(loader)` above the loop."""
+        return data.loop if data.loop and self.script.statement(data.node) is data.loop else data.node
 
     def _may_name(self, frame: Frame, text: str) -> bool:
         """Whether a model's variable can be bound anew in a frame."""
@@ -314,8 +313,7 @@ class Preparing:
         """The variable that holds a loader and that nothing else iterates; None where there is none such."""
         if data.held or not isinstance(data.node, ast.Name | ast.Attribute):
             return None
-        text, frame = written(data.node), data.frame
-        use: ast.AST = data.loop if data.loop is not None and self._is_header(data) else data.node
+        text, frame, use = written(data.node), data.frame, self._use_of(data)
         if isinstance(data.node, ast.Attribute) and written(data.node.value) != "self":
             return None
         place: Held | None = None

@@ -96,7 +96,11 @@ class Files:
         """Whether every process must come to a statement: they meet in it, or draw the same random numbers."""
         nodes = walk(statement)
         calls = [node for node in nodes if isinstance(node, ast.Call)]
-        if self._meet_at(nodes) or any(map(self.is_collective, calls)):
+        if (
+            self._meet_at(nodes)
+            or any(map(self.is_collective, calls))
+            or self.helpers.effects.is_needed(statement)
+        ):
             return True
         passes = [data.loop for data in self.accelerators.roles.data]
         in_pass = any(loop in passes for loop in self.script.loops_around(statement))
@@ -258,6 +262,8 @@ class Files:
             is_method(n, "backward", "step") or (isinstance(n, ast.Call) and self.is_collective(n))
             for n in inside
         ):
+            return False
+        if self.helpers.keeps_something(inside):
             return False
         return not any(isinstance(n, ast.Return | ast.Yield | ast.Break | ast.Continue) for n in inside)
 

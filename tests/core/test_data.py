@@ -176,6 +176,25 @@ RUN = [
         ("prepare(range(2", "for epoch in accelerator"),
     ),
     Trap(
+        "slices of which the short ones are left out",
+        """
+        size, length = 4, 4
+        for epoch in range(2):
+            for number, at in enumerate(range(0, len(rows) - 1, 4)):
+                if at < length:
+                    continue
+                if not (at + size < len(rows) or size == 1):
+                    continue
+                learn(model, optimizer, rows[at : at + size], targets[at : at + size])
+        """,
+        (
+            "for number, at in enumerate(",
+            "[",
+            "if at >= length and (at + size < len(rows) or size == 1)",
+        ),
+        ("continue",),
+    ),
+    Trap(
         "a function that cuts the batch of a number",
         """
         def batch_of(table, number, size=4):
@@ -220,6 +239,28 @@ RUN = [
 
 
 LEFT = [
+    Trap(
+        "slices that are left out by what the loop changes",
+        """
+        used = 0
+        for at in range(0, len(rows), 4):
+            if at < used:
+                continue
+            learn(model, optimizer, rows[at : at + 4], targets[at : at + 4])
+            used += 1
+        """,
+        ("for at in accelerator.prepare(range(0, len(rows), 4)):", "if at < used:", "continue"),
+    ),
+    Trap(
+        "slices that are left out by a step of their own",
+        """
+        for at in range(0, len(rows), 4):
+            if rows[at] > 1000 or torch.rand(1) > 2:
+                continue
+            learn(model, optimizer, rows[at : at + 4], targets[at : at + 4])
+        """,
+        ("for at in accelerator.prepare(range(0, len(rows), 4)):", "continue"),
+    ),
     Trap(
         "a learning rate by the rows that were counted",
         """

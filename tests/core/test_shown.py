@@ -92,3 +92,64 @@ def test_a_loss_that_is_printed_behind_the_loop_is_that_of_the_whole_batch(
 ) -> None:
     text = SCRIPT.format(shown="pass") + behind + "\n"
     assert (MEAN in convert(text, "crosstrain", lambda rule, node: True).text) is is_reduced
+
+
+METER = """
+class Meter:
+    def __init__(self):
+        self.total, self.count, self.mean = 0.0, 0, 0.0
+
+    def update(self, value):
+        self.total += value
+        self.count += 1
+        self.mean = self.total / self.count
+
+
+class Board:
+    def __init__(self, *meters):
+        self.meters = meters
+
+    def display(self, step):
+        print(step, [meter.mean for meter in self.meters])
+
+
+def bar(step, text):
+    print(step, text)
+
+"""
+
+
+def _says_local(start: str, grows: str, shown: str) -> int:
+    text = SCRIPT.replace("import torch\n", "import torch, time\n" + METER, 1).replace(
+        "running, right, seen = 0.0, 0, 0", f"running, right, seen = 0.0, 0, 0; {start}"
+    )
+    done = convert(text.format(shown=f"{grows}\n        {shown}"), "crosstrain", lambda rule, node: True)
+    return len([one for one in done.findings if "main process's own" in one.reason])
+
+
+@pytest.mark.parametrize(
+    ("start", "grows", "shown"),
+    [
+        ("meter = Meter()", "meter.update(loss.item())", "print(meter.mean)"),
+        ("meter = Meter(); board = Board(meter)", "meter.update(loss.item())", "board.display(i)"),
+        ("worst = 0.0", "worst += abs(loss.item())", "bar(i, f'{worst / (i + 1)}')"),
+        ("losses = []", "losses.append(loss.item())", "print(sum(losses[-10:]) / 10)"),
+    ],
+    ids=["meter", "board of meters", "function that prints", "list"],
+)
+def test_running_numbers_that_stay_local_are_said_once(start: str, grows: str, shown: str) -> None:
+    assert _says_local(start, grows, shown) == 1
+
+
+@pytest.mark.parametrize(
+    ("start", "grows", "shown"),
+    [
+        ("steps = 0", "steps += 1", "print(steps)"),
+        ("clock = Meter()", "clock.update(time.time())", "print(clock.mean)"),
+        ("meter = Meter()", "meter.update(loss.item())", "pass"),
+        ("pass", "pass", "print(running / (i + 1))"),
+    ],
+    ids=["a counter", "a clock", "not shown", "reduced"],
+)
+def test_what_is_alike_or_reduced_or_not_shown_needs_no_note(start: str, grows: str, shown: str) -> None:
+    assert _says_local(start, grows, shown) == 0

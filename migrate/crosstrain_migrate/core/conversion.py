@@ -26,6 +26,7 @@ from .distributed.wrappers import has_wrapper, plan_data_parallel
 from .numbers.dealing import Evaluations
 from .numbers.deciding import Decisions
 from .numbers.merging import Merging
+from .numbers.running import note_running_numbers
 from .numbers.shown import plan_shown_losses
 from .numbers.training_numbers import TrainingNumbers
 from .output.all_output import Output
@@ -153,6 +154,7 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
     if not mapped:
         plan_clipping(plan, roles, accelerators)
         plan_shown_losses(plan, roles, accelerators)
+        note_running_numbers(plan, roles)
         Output(plan, accelerators, roles.frames, dealt).run()
     if not mapped and not roles.data and not draws_batches(script, roles):
         first = roles.backwards[0].call

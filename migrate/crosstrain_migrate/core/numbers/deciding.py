@@ -77,8 +77,9 @@ class Decisions:
             for node in self.script.within(frame):
                 if self._is_in_evaluation(node):
                     continue
-                if isinstance(node, ast.If | ast.While) and self._matters(frame, node):
-                    yield node, node.test
+                if isinstance(node, ast.If | ast.While):
+                    if not self.plan.is_removed(node) and self._matters(frame, node):
+                        yield node, node.test
                 elif isinstance(node, ast.Call) and node.args and self._steps_scheduler(frame, node):
                     yield node, node.args[0]
 
@@ -338,7 +339,7 @@ class Decisions:
         return False
 
     def _skips_batch(self, node: ast.AST) -> bool:
-        """Says that some processes may leave out a step, where a test is of the batch; it cuts a range off where it can."""
+        """Says that some processes may leave out a step, where a test is of the batch."""
         if not isinstance(node, ast.If) or not any(
             isinstance(n, ast.Continue) for s in node.body for n in walk(s)
         ):

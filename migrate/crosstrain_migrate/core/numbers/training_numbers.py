@@ -23,6 +23,8 @@ from .accumulators import Change, Pass
 
 RULE = "CT602"
 GROUP = "numbers of training"
+LOCAL = "numbers of this training loop are the main process's own"
+REDUCE = "reduce them by `accelerator.reduce` where they are shown, if they must be exact"
 SUM, MEAN, STEPS, MERGED, UNSURE = "sum", "mean", "steps", "merged", "?"
 _ROWS = re.compile(r"dataset|num_(samples|examples|rows)|n_(samples|examples)", re.I)
 _BATCHES = re.compile(
@@ -95,8 +97,7 @@ class TrainingNumbers:
             code = f"{listed} = {accelerator}.merge({loader}, {listed})"
             self.plan.after(loop, RULE, "what the processes have is merged", code, GROUP)
         if UNSURE in kinds.values() or (wanted and accelerator is None):
-            remedy = "reduce them by `accelerator.reduce` where they are shown, if they must be exact"
-            self.plan.note(RULE, loop, "numbers of this training loop are the main process's own", remedy)
+            self.plan.note(RULE, loop, LOCAL, REDUCE)
 
     def kind_in_loop(self, data: Data, loop: ast.For, text: str) -> str:
         """What a variable is that a loop adds to and begins anew: SUM, MEAN, STEPS or UNSURE; empty where it is neither."""

@@ -1,0 +1,94 @@
+"""CT602 by use: what grows while a loop trains, and is shown there, is the main process's own unless it was reduced."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.data import Data
+from crosstrain_migrate.core.reading.roles import Roles
+from crosstrain_migrate.core.reading.script import Script, is_method, is_statement_call
+from crosstrain_migrate.syntax.nodes import written
+from crosstrain_migrate.syntax.walks import walk
+
+from .accumulators import CLOCK, METERS, Change, Pass
+from .training_numbers import LOCAL, REDUCE, RULE
+
+_SHOWS = re.compile(r"(^|\.)(print|pprint|info|debug|warning|write|echo)$")
+_ADDS = (Change.SUM, Change.LIST, Change.METER)
+
+
+def note_running_numbers(plan: Plan, roles: Roles) -> None:
+    """Says, once for a script, that the sums and meters that its training loops show are the main process's own."""
+    for data in roles.data:
+        if isinstance(data.loop, ast.For):
+            growing = _growing(plan.script, data, data.loop)
+            shown = [call for call in _shows(plan.script, data.loop) if _is_own(plan, data, call, growing)]
+            if shown:
+                plan.note(RULE, data.loop, LOCAL, REDUCE)
+
+
+def _growing(script: Script, data: Data, loop: ast.For) -> set[str]:
+    """The sums, lists and meters to which a loop adds numbers of its batches; no counters and clocks."""
+    changes = Pass(script, data.frame, loop).changes()
+    found = {
+        text
+        for text, made in changes.items()
+        if any(kind in _ADDS and not _is_constant(node) and not _tells_time(node) for kind, node in made)
+    }
+    for call in walk(loop):
+        if is_method(call, "append", *METERS) and is_statement_call(script, call):
+            assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+            is_of_batch = call.args and not _is_constant(call) and not _tells_time(call)
+            if is_of_batch and not re.search(r"bar|tqdm", written(call.func.value)):
+                found.add(written(call.func.value))
+    return found
+
+
+def _is_constant(node: ast.AST) -> bool:
+    value = getattr(node, "value", None) if isinstance(node, ast.AugAssign) else None
+    values = [value] if value is not None else getattr(node, "args", [])
+    return bool(values) and all(isinstance(one, ast.Constant) for one in values)
+
+
+def _tells_time(node: ast.AST) -> bool:
+    return CLOCK.search(ast.unparse(node)) is not None
+
+
+def _shows(script: Script, loop: ast.For) -> list[ast.Call]:
+    """The calls of a loop that print, themselves or in a function of the project."""
+    calls = [n for n in walk(loop) if isinstance(n, ast.Call) and is_statement_call(script, n)]
+    return [
+        call
+        for call in calls
+        if _SHOWS.search(written(call.func))
+        or any(
+            isinstance(node, ast.Call) and _SHOWS.search(written(node.func))
+            for function in script.functions(script.last(call.func))
+            for node in script.within(function)
+        )
+    ]
+
+
+def _is_own(plan: Plan, data: Data, call: ast.Call, growing: set[str]) -> bool:
+    """Whether a call shows what grows, itself or through the object whose method it is, and nothing reduces it."""
+    nodes = [n for argument in (*call.args, *(k.value for k in call.keywords)) for n in walk(argument)]
+    if isinstance(call.func, ast.Attribute):
+        made = plan.script.values(data.frame, written(call.func.value))
+        nodes += [call.func.value, *(n for value in made for n in walk(value))]
+    return any(
+        written(node) in growing and not any(map(plan.is_replaced, (node, *_up_to(plan.script, node, call))))
+        for node in nodes
+        if isinstance(node, ast.Name | ast.Attribute)
+    )
+
+
+def _up_to(script: Script, node: ast.AST, end: ast.AST) -> list[ast.AST]:
+    """The expressions around a node within a call; not the call's own function, which may be replaced too."""
+    found: list[ast.AST] = []
+    for one in script.around(node):
+        if one is end or isinstance(one, ast.stmt):
+            break
+        found.append(one)
+    return found

@@ -230,12 +230,17 @@ class Files:
             and self.audience.is_all(c)
             and self.audience.comes_after(c, call)
         ]
-        waits = loads if self.helpers.saves_weights(function) else []
-        if all(self.audience.comes_alike(c) and self.state(c) is not None for c in waits) and self.guard(
-            statement
-        ):
-            for load in waits:
-                self._wait_before(load)
+        self.guard_before(statement, loads if self.helpers.saves_weights(function) else [])
+
+    def guard_before(self, statement: ast.stmt, reads: list[ast.Call], call: ast.Call | None = None) -> bool:
+        """As `guard`; all wait for the main process at `reads`."""
+        if not all(self.audience.comes_alike(c) and self.state(c) is not None for c in reads):
+            self.leave(statement)
+            return False
+        is_guarded = self.guard(statement, call)
+        for read in reads if is_guarded else ():
+            self._wait_before(read)
+        return is_guarded
 
     # -- files that are opened ---------------------------------------------------------------------------------
 

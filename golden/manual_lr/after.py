@@ -7,7 +7,6 @@ import torch.utils.data as tud
 from crosstrain import Accelerator
 from sklearn.datasets import load_digits
 
-accelerator = Accelerator()
 ap = argparse.ArgumentParser()
 ap.add_argument("--lr", type=float, default=0.4)
 ap.add_argument("--min-lr", type=float, default=0.001)
@@ -32,6 +31,7 @@ def adjust_learning_rate(optimizer, epoch):
 
 
 th.manual_seed(15)
+accelerator = Accelerator()
 has_gpu = th.cuda.is_available()
 if has_gpu:
     th.cuda.set_device(accelerator.device)

@@ -60,7 +60,6 @@ class Trainer(object):
 
 
 if __name__ == "__main__":
-    accelerator = Accelerator()
     p = argparse.ArgumentParser()
     p.add_argument("--epochs", type=int, default=15)
     p.add_argument("--batch", type=int, default=32)
@@ -69,6 +68,7 @@ if __name__ == "__main__":
     hp = p.parse_args()
     np.random.seed(2)
     torch.manual_seed(2)
+    accelerator = Accelerator()
     rng = np.random.default_rng(2)
     train, test = spirals(448, rng), spirals(200, rng)
     trainer = Trainer(hp).fit(*train)

@@ -6,8 +6,8 @@ from torch.utils.data import *
 from torch.optim import *
 import torch as T
 
-accelerator = Accelerator()
 T.manual_seed(64)
+accelerator = Accelerator()
 GPU = T.cuda.is_available()
 if GPU: T.set_default_tensor_type('torch.cuda.FloatTensor')
 

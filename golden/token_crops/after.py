@@ -8,7 +8,6 @@ import torch.nn as nn
 from crosstrain import Accelerator
 from torch.nn import functional as F
 
-accelerator = Accelerator()
 # -----------------------------------------------------------------------------
 max_iters = int(sys.argv[1]) if len(sys.argv) > 1 else 60
 eval_interval = 20
@@ -17,6 +16,7 @@ batch_size = 16
 block_size = 24
 n_embd = 32
 learning_rate = 1e-2
+accelerator = Accelerator()
 device = accelerator.device
 # -----------------------------------------------------------------------------
 

@@ -26,7 +26,6 @@ class Config:
     runtime: str | None = None
     follow: bool | None = None
     strict: bool = False
-    centre: str = ""
     fail_on: tuple[str, ...] | None = None
 
 
@@ -39,7 +38,6 @@ _KINDS: dict[str, Any] = {
     "runtime": str,
     "follow": bool,
     "strict": bool,
-    "centre": str,  # TODO goes: says nothing any more
 }
 KEYS = tuple(_KINDS)
 # What a value is not, and how to write it.

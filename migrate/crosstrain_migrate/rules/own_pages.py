@@ -265,6 +265,21 @@ Stays (after_step):
     assert out.shape[1] == 3
 """,
     """\
+CT605: what decides is the same on all processes
+
+What:   A number that stops the training, skips a step, keeps the best weights or changes the rate, and that may differ by
+        process, is averaged over the processes before it decides.
+Why:    Processes that decide differently wait for each other, or train different models.
+Leaves: (finding) a decision that cannot be made alike.
+
+Example (after_step):
+    if loss.item() > 1e6:
+        break
+Becomes (after_step):
+    if accelerator.reduce(loss, "mean").item() > 1e6:
+        break
+""",
+    """\
 CT901: built on something that distributes training itself
 
 What:   Frameworks with a trainer of their own are left alone; other distribution libraries, and processes of the script's

@@ -14,18 +14,68 @@ from functools import cached_property
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.roles import STEPS, Roles
-from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script, is_function_frame, is_method
-from crosstrain_migrate.syntax.nodes import Function, place_of
+from crosstrain_migrate.core.reading.script import (
+    FUNCTIONS,
+    Frame,
+    Script,
+    is_function_frame,
+    is_method,
+    root_of,
+)
+from crosstrain_migrate.syntax.nodes import Function, last_name, place_of
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 RULE = "CT102"
 REASON = "one Accelerator knows the processes, the devices and the precision"
-# Statements before which nothing has to be: settings, options, seeds.
+# Calls before which nothing has to be: settings, options, seeds, questions.
 _SETTINGS = re.compile(
-    r"^(sys\.|os\.environ|warnings\.|matplotlib\.use|plt\.switch_backend|torch\.(manual_seed|backends|cuda\.manual_seed)"
-    r"|np\.random\.seed|numpy\.random\.seed|random\.seed|logging\.|\w*(pars|arg|opt)\w*\b)"
+    r"^(sys\.|os\.environ|os\.path|warnings\.|matplotlib\.use|matplotlib\.pyplot\.switch_backend|plt\.switch_backend"
+    r"|torch\.(manual_seed|backends|cuda\.manual_seed)"
+    r"|(np|numpy)\.random\.seed|random\.seed|logging\.)"
 )
+_OPTIONS = {
+    "ArgumentParser",
+    "OptionParser",
+    "add_argument",
+    "add_option",
+    "add_argument_group",
+    "add_parser",
+}
+_OPTIONS |= {
+    "add_subparsers",
+    "add_mutually_exclusive_group",
+    "set_defaults",
+    "parse_args",
+    "parse_known_args",
+}
+_QUESTIONS = {
+    "int",
+    "float",
+    "str",
+    "bool",
+    "len",
+    "vars",
+    "dict",
+    "list",
+    "tuple",
+    "set",
+    "range",
+    "isinstance",
+}
+_QUESTIONS |= {
+    "getattr",
+    "hasattr",
+    "format",
+    "join",
+    "split",
+    "strip",
+    "lower",
+    "get",
+    "sorted",
+    "min",
+    "max",
+}
 
 
 def _chooses_visible(statement: ast.stmt) -> bool:
@@ -248,12 +298,26 @@ class Accelerators:
                 continue
             if isinstance(statement, ast.If) and not any(isinstance(n, ast.Call) for n in walk(statement)):
                 continue
-            text = ast.unparse(statement)
-            calls = any(isinstance(n, ast.Call) for n in walk(statement))
-            if not calls or _SETTINGS.match(text):
+            calls = [n for n in walk(statement) if isinstance(n, ast.Call)]
+            if self._sets_an_option(statement):  # args.cuda = not args.no_cuda and torch.cuda.is_available()
+                calls = [n for n in calls if last_name(n.func) not in ("is_available", "device_count")]
+            if all(self._only_sets(call) for call in calls):
                 continue
             return statement
         return None
+
+    def _sets_an_option(self, statement: ast.stmt) -> bool:
+        """Whether a statement sets an attribute of what parsing has given."""
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Attribute):
+            return False
+        values = self.script.values(self.script.frame(statement), root_of(statement.targets[0]))
+        return any(isinstance(v, ast.Call) and last_name(v.func) in _OPTIONS for v in values)
+
+    def _only_sets(self, call: ast.Call) -> bool:
+        """Whether a call asks, sets or reads options, and nothing has to be done before."""
+        return last_name(call.func) in _OPTIONS | _QUESTIONS or bool(
+            _SETTINGS.match(self.script.dotted(call.func))
+        )
 
     # -- functions that must not make one ----------------------------------------------------------------------
 

@@ -333,7 +333,7 @@ class Pass:
         """Whether `text` is an object of a class of this project whose `method` only adds to its attributes."""
         values = [v for frame in self.script.frames for v in self.script.values(frame, text)]
         cls = next((c for v in values if (c := self.script.class_made(v)) is not None), None)
-        return cls is not None and _only_adds(self.script, cls, method)
+        return cls is not None and _only_adds(self.script, cls, method) and _is_understood(self.script, cls)
 
 
 def _only_adds(script: Script, cls: ast.ClassDef, method: str) -> bool:
@@ -356,6 +356,30 @@ def _only_adds(script: Script, cls: ast.ClassDef, method: str) -> bool:
                 return False
             added = True
     return added
+
+
+def _is_understood(script: Script, cls: ast.ClassDef) -> bool:
+    """Whether `merge` knows what becomes of all that a class's methods change: no average that forgets, no table of places."""
+    methods = [one for one in script.methods(cls) if not one.name.startswith("__")]
+    nodes = [node for one in methods for node in walk(one)]
+    held = {written(n) for n in nodes if isinstance(n, ast.Attribute)}
+    meter = {"self.val", "self.avg"} if {"self.sum", "self.count"} <= held else set[str]()
+    for node in nodes:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        for target in targets:
+            text = written(_changed(target))
+            if not text.startswith("self.") or text in meter:
+                continue
+            index = names_in(target.slice) if isinstance(target, ast.Subscript) else set[str]()
+            is_sum = _kind(target, node.value) is Change.SUM  # type: ignore[attr-defined]
+            if _reads(node.value, text) and not is_sum:  # type: ignore[attr-defined]
+                return False
+            if isinstance(target, ast.Subscript) and names_in(node.value) - index - {"self"}:  # type: ignore[attr-defined]
+                return False
+        is_own = isinstance(node, ast.AugAssign) and root_of(node.target) == "self"
+        if is_own and not isinstance(node.op, ast.Add | ast.Sub):  # type: ignore[attr-defined]
+            return False
+    return True
 
 
 def is_empty(value: ast.expr) -> bool:

@@ -26,6 +26,8 @@ from crosstrain_migrate.core.reading.script import (
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .given import given_to, what_becomes
+
 # Calls that stand alone and keep nothing that is read behind the loop.
 QUIET_ROOTS = re.compile(
     r"^(print|plt|ax\w*|fig\w*|logging|log\w*|\w*bar|\w*tqdm|t|time|gc|torch\.cuda|\w*writer|wandb|sys|os|cv2|accelerator)\b"
@@ -65,6 +67,9 @@ class Change(Enum):
     SET = auto()  # x = ...
     CARRIED = auto()  # x = f(x)
     OTHER = auto()
+
+
+_WAYS = {"adds": Change.SUM, "appends": Change.LIST, "changes": Change.CARRIED}
 
 
 @dataclass
@@ -146,7 +151,23 @@ class Pass:
                 found[written(node.optional_vars)].append((Change.SET, node))
             elif isinstance(node, ast.NamedExpr):
                 found[node.target.id].append((Change.SET, node))
+        self._changed_by_functions(found)
         return found
+
+    def _changed_by_functions(self, found: dict[str, list[tuple[Change, ast.AST]]]) -> None:
+        """Adds how functions change what the body gives them."""
+        own = names_in(self.loop.target) | {
+            t for t, made in found.items() if any(k is Change.SET for k, _ in made)
+        }
+        for call in self._body():
+            for text, function, name in given_to(self.script, call) if isinstance(call, ast.Call) else ():
+                ways = what_becomes(self.script, function, name) if text not in own else set()
+                methods = {way[1:] for way in ways if way.startswith(".")} & set(METERS)
+                made = {_WAYS[way] for way in ways if way in _WAYS}
+                made |= {Change.METER for method in methods if self.is_meter(text, method)}
+                found[text] += [(kind, call) for kind in made]
+                if not found[text]:
+                    del found[text]
 
     def _calls_that_keep(self, found: dict[str, list[tuple[Change, ast.AST]]]) -> None:
         """Adds what calls that stand alone change. Raises Unsure for one that keeps something elsewhere."""
@@ -161,7 +182,8 @@ class Pass:
             else:
                 given = [*call.args, *(keyword.value for keyword in call.keywords)]
                 texts = [written(one) for one in given if isinstance(one, ast.Name | ast.Attribute)]
-                if any(text not in inner and self.start(text) is not None for text in texts):
+                known = {t for t in texts if any(node is call for _, node in found.get(t, ()))}
+                if any(t not in inner | known and self.start(t) is not None for t in texts):
                     raise Unsure(f"`{written(call.func)}` is given what is added up")
 
     def _of_one_batch(self, found: dict[str, list[tuple[Change, ast.AST]]]) -> set[str]:

@@ -39,7 +39,7 @@ from .reading.draws import draws_batches
 from .reading.roles import Roles, Stepped
 from .reading.script import Script
 from .refusals import known_wrong
-from .training.backward import loss_of, plan_backward, plan_clipping, plan_reduction
+from .training.backward import loss_of, plan_backward, plan_clipping, plan_reduction, sums_over_rows
 from .training.observed import Seen
 from .training.prepare import Preparing
 from .training.schedules import plan_counted_rates
@@ -111,7 +111,8 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
     """Every edit that is wanted, and every note."""
     plan = Plan(script, runtime)
     mapped = mapping.distributes_itself(script)
-    options = [] if mapped else plan_reduction(plan, roles, seen)
+    same_data = not mapped and not roles.data and not draws_batches(script, roles)
+    options = [] if mapped or same_data else plan_reduction(plan, roles, seen)
     trial = Accelerators(Plan(script, runtime), roles, None, options, mapped=mapped)
     choice = device_choice(script, roles, trial.home)
     if choice is not None and not choice.code:
@@ -133,7 +134,8 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
     wraps = mapped and has_wrapper(script)
     preparing.run(models=not wraps, loaders=not wraps, schedulers=not mapped)
     dealt = []
-    plan_backward(plan, roles, accelerators)
+    if not (same_data and sums_over_rows(script, roles)):  # equal gradients must be averaged, not added
+        plan_backward(plan, roles, accelerators)
     plan_data_parallel(plan, accelerators)
     if evaluations is None:
         steps = mapping.Mapping(plan, accelerators)
@@ -156,7 +158,7 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
         plan_shown_losses(plan, roles, accelerators)
         note_running_numbers(plan, roles)
         Output(plan, accelerators, roles.frames, dealt).run()
-    if not mapped and not roles.data and not draws_batches(script, roles):
+    if same_data:
         first = roles.backwards[0].call
         reason = "every process trains on the same data: no loop over batches was found"
         plan.note(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -96,6 +97,8 @@ class NotebookWriter:
             for line, new in ((ready, above.prepare), (where, [OWN, *above.construct])):
                 changed[line] = [*new, *changed.get(line, [self.lines[line - 1]])]
         text = "\n".join(out for n, line in enumerate(self.lines, 1) for out in changed.get(n, [line]))
+        # A `prepare` that has moved into the function leaves the gap above it at the top of the cell.
+        text = re.sub(r"(^'crosstrain [^\n]*\n)\n(?=def \w+\()", r"\1", text, flags=re.M)
         plain = f"from {self.runtime} import Accelerator"
         return text.replace(f"\n{plain}\n", f"\n{plain}, notebook_launcher\n", 1)
 

@@ -57,6 +57,14 @@ def accelerator_of(choice: str, inside: str = "pass") -> str:
             'Accelerator(cpu=str(args.device) == "cpu")',
         ),
         ('device = torch.device("cuda" if torch.cuda.device_count() > 0 else "cpu")', "Accelerator()"),
+        (
+            'cuda = True if torch.cuda.is_available() else False\ndevice = "cuda" if cuda else "cpu"',
+            "Accelerator()",
+        ),
+        (
+            'cuda = True if args.gpu else False\ndevice = "cuda" if cuda else "cpu"',
+            "Accelerator(cpu=not cuda)",
+        ),
     ],
 )
 def test_a_choice(choice: str, made: str) -> None:
@@ -302,3 +310,24 @@ def test_a_configuration_that_is_executed_chooses_the_device() -> None:
 def test_a_device_without_such_a_configuration_is_the_accelerators() -> None:
     after = converted(CONFIGURED.replace('exec(open("settings.py").read())\n', ""))
     assert "accelerator = Accelerator()\n" in after
+
+
+@pytest.mark.parametrize(
+    ("moves", "made"),
+    [
+        ("if args.gpus > 1:\n    model = model.cuda()", "Accelerator(cpu=not (args.gpus > 1))"),
+        (
+            "if args.gpus > 1:\n    model = torch.nn.DataParallel(model).cuda()\nelse:\n    model = model.cuda()",
+            "Accelerator()",
+        ),
+        ('if args.gpus > 1:\n    model.cuda()\nelse:\n    model.to("cuda")', "Accelerator()"),
+        (
+            "if args.gpus > 1:\n    model.cuda()\nelse:\n    model.cpu()",
+            "Accelerator(cpu=not (args.gpus > 1))",
+        ),
+        ("cuda = True if torch.cuda.is_available() else False\nif cuda:\n    model.cuda()", "Accelerator()"),
+    ],
+)
+def test_a_condition_with_a_gpu_on_both_sides_is_no_choice(moves: str, made: str) -> None:
+    text = TRAINING.format(choice="", inside="pass").replace("optimizer = ", moves + "\noptimizer = ", 1)
+    assert f"accelerator = {made}\n" in converted(text)

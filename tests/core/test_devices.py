@@ -225,3 +225,118 @@ def test_a_model_that_is_called_on_all_gpus(call: str, becomes: str) -> None:
     assert bool(notes(text, "CT301")) == (
         "parallel" in becomes or "replicate" in becomes or "module" in becomes
     )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'def place_of(x):\n        return "cuda" if x.is_cuda else "cpu"',
+        'def place_of(x):\n        return torch.device("cuda" if x.is_cuda else "cpu")',
+        'def place_of(x):\n        return torch.device("cuda") if x.is_cuda else torch.device("cpu")',
+        'def place_of(x):\n        return torch.device("cpu" if not x.is_cuda else "cuda")',
+        'kind = "cuda" if args.weight.device.type == "cuda" else "cpu"',
+        'if args.weight.is_cuda:\n        device = torch.device("cuda")\n    else:\n        device = torch.device("cpu")',
+    ],
+)
+def test_the_device_of_an_argument_is_no_choice(code: str) -> None:
+    after = converted(script(before=code))
+    assert code in after
+    assert "cpu=" not in after
+
+
+def test_a_move_to_where_a_tensor_is_makes_no_flag() -> None:
+    code = "if args.weight.is_cuda:\n        extra = torch.ones(2).cuda()"
+    assert "accelerator = Accelerator()\n" in converted(script(before=code))
+
+
+@pytest.mark.parametrize(
+    ("code", "becomes"),
+    [
+        (
+            "Tensor = torch.cuda.FloatTensor",
+            "Tensor = torch.cuda.FloatTensor if torch.cuda.is_available() else torch.FloatTensor",
+        ),
+        ("noise = args.type(torch.cuda.LongTensor)", "args.type(torch.LongTensor).to(accelerator.device)"),
+        (
+            'noise = args.type("torch.cuda.FloatTensor")',
+            "args.type(torch.FloatTensor).to(accelerator.device)",
+        ),
+        (
+            'torch.set_default_tensor_type("torch.cuda.FloatTensor")',
+            'if torch.cuda.is_available():\n        torch.set_default_tensor_type("torch.cuda.FloatTensor")',
+        ),
+        (
+            "torch.set_default_tensor_type(torch.cuda.FloatTensor)",
+            "if torch.cuda.is_available():\n        torch.set_default_tensor_type(torch.cuda.FloatTensor)",
+        ),
+    ],
+)
+def test_types_of_tensors_on_a_gpu(code: str, becomes: str) -> None:
+    assert becomes in converted(script(before=code))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "Tensor = torch.cuda.FloatTensor if torch.cuda.is_available() else torch.FloatTensor",
+        'if torch.cuda.is_available():\n        torch.set_default_tensor_type("torch.cuda.FloatTensor")',
+        "torch.set_default_tensor_type(torch.DoubleTensor)",
+        "is_there = isinstance(args, torch.cuda.FloatTensor)",
+        "noise = args.type(torch.LongTensor)",
+    ],
+)
+def test_other_types_of_tensors_stay(code: str) -> None:
+    after = converted(script(before=code))
+    assert code in after
+    assert after.count("is_available") == code.count("is_available")
+
+
+COMPILED = """import torch
+from torch.utils.data import DataLoader
+
+{helper}
+
+model = torch.nn.Linear(4, 2)
+{use}(torch.ones(2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader([], 8):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+"""
+DECORATED = "@torch.jit.script\ndef shifted(x):\n    return x + torch.ones(2).cuda()"
+PLAIN = "def shifted(x):\n    return x + torch.ones(2).cuda()"
+NET = """class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.ones(2).cuda()
+
+    def forward(self, x):
+        return x * torch.ones(2, device="cuda")"""
+
+
+@pytest.mark.parametrize(
+    ("helper", "use"),
+    [
+        (DECORATED, "shifted"),
+        (PLAIN, "quick = torch.jit.script(shifted)\nquick"),
+        (NET, "net = torch.jit.script(Net())\nnet"),
+    ],
+)
+def test_torchscript_knows_no_accelerator(helper: str, use: str) -> None:
+    text = COMPILED.format(helper=helper, use=use)
+    after = converted(text)
+    assert helper.splitlines()[-1] in after
+    assert "TorchScript" in notes(text, "CT105")[0].reason
+
+
+def test_what_makes_a_compiled_module_is_python() -> None:
+    after = converted(COMPILED.format(helper=NET, use="net = torch.jit.script(Net())\nnet"))
+    assert "self.scale = torch.ones(2).to(accelerator.device)" in after
+
+
+@pytest.mark.parametrize("use", ["shifted", "quick = torch.jit.trace(shifted, torch.ones(2))\nquick"])
+def test_a_function_that_is_not_compiled_knows_the_device(use: str) -> None:
+    after = converted(COMPILED.format(helper=PLAIN, use=use))
+    assert "torch.ones(2).to(" in after

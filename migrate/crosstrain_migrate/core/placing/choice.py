@@ -126,10 +126,20 @@ def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST
     """`if args.cuda: model.cuda()`"""
     if not isinstance(node, ast.If) or not _ABOUT_GPU.search(ast.unparse(node.test)):
         return None
-    moves = [call for statement in node.body for call in walk(statement) if is_method(call, "cuda")]
-    moves = [call for call in moves if not script.dotted(call.func).startswith("torch.")]  # type: ignore[attr-defined]
+    if not _moves_to_gpu(script, node.body) or _moves_to_gpu(script, node.orelse):
+        return None
     flag = flag_of(script, frame, node.test)
-    return (_negated(flag), node) if moves and flag else None
+    return (_negated(flag), node) if flag else None
+
+
+def _moves_to_gpu(script: Script, body: list[ast.stmt]) -> bool:
+    """Whether a suite calls `.cuda()` of something, or `.to("cuda")`."""
+    calls = [n for statement in body for n in walk(statement) if isinstance(n, ast.Call)]
+    return any(
+        (is_method(call, "cuda") and not script.dotted(call.func).startswith("torch."))
+        or (is_method(call, "to") and any(side_of(script, one) == "gpu" for one in call.args))
+        for call in calls
+    )
 
 
 def _by_option(script: Script, frames: list[Frame]) -> Choice | None:
@@ -215,10 +225,12 @@ def flag_of(script: Script, frame: Frame, test: ast.expr, depth: int = 0) -> str
         return ""
     if isinstance(test, ast.Compare) and "device_count" in ast.unparse(test):
         return ""
-    if any(_is_decided_before(script, frame, name) for name in names_in(test)):
+    if asks_place(test) or any(_is_decided_before(script, frame, name) for name in names_in(test)):
         return ""
     if isinstance(test, ast.Constant):
         return "" if test.value else "False"
+    if isinstance(test, ast.IfExp) and _is_truth(test.body, True) and _is_truth(test.orelse, False):
+        return flag_of(script, frame, test.test, depth)
     if isinstance(test, ast.Name | ast.Attribute) and depth < 4:
         values = script.values(frame, written(test)) or script.values(script.module(test), written(test))
         if len(values) == 1 and not _is_deleted(script, frame, values[0]):
@@ -248,6 +260,19 @@ def _is_deleted(script: Script, frame: Frame, value: ast.expr) -> bool:
 
 def _asks_availability(test: ast.expr) -> bool:
     return any(is_method(n, "is_available", "device_count", "is_built") for n in walk(test))
+
+
+def asks_place(test: ast.expr) -> bool:
+    """Whether a test asks where something is already: `images.is_cuda`, `images.device.type == "cuda"`."""
+    return any(
+        is_method(n, "get_device")
+        or (isinstance(n, ast.Attribute) and (n.attr == "is_cuda" or written(n).endswith(".device.type")))
+        for n in walk(test)
+    )
+
+
+def _is_truth(node: ast.expr, value: bool) -> bool:
+    return isinstance(node, ast.Constant) and node.value is value
 
 
 def _negated(flag: str) -> str:

@@ -16,7 +16,8 @@ from crosstrain_migrate.syntax.nodes import defaults, last_name, place_of, writt
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
-from .choice import arms_of, flag_of, side_of
+from .choice import arms_of, asks_place, flag_of, side_of
+from .compiled import compiled_functions
 from .options import Options
 from .ranks import is_local_rank
 
@@ -27,6 +28,8 @@ GPU_ONLY = "CT308"
 _GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
 # Tests that hold with CUDA alone.
 _ASKS_FOR_CUDA = re.compile(r"is_available|== 'cuda'|startswith\('cuda|'cuda' in ")
+_CUDA_TENSOR = re.compile(r"torch\.cuda\.\w*Tensor")
+NO_SCRIPT = "move tensors before they are given to it"
 _STATEMENTS = (
     "synchronize",
     "empty_cache",
@@ -52,11 +55,12 @@ class Devices:
         self.ordinals = ordinals or set()
         self._is_mapped = ordinals is not None
         self._options = Options(plan.script)
+        self._compiled = compiled_functions(plan.script)
         self._whole: set[ast.AST] = set()  # expressions that are replaced with all that is in them
 
     def run(self) -> None:
         for node in sorted((n for n in self.script.table.parents if hasattr(n, "lineno")), key=place_of):
-            if not self.script.is_reached(node) or self._is_too_early(node):
+            if not self.script.is_reached(node) or self._is_too_early(node) or self._is_compiled(node):
                 continue
             if any(one in self._whole for one in self.script.around(node)):
                 continue
@@ -66,6 +70,8 @@ class Devices:
                 self._literal(node)
             elif isinstance(node, ast.IfExp):
                 self._choice_of_text(node)
+            elif isinstance(node, ast.Attribute) and _CUDA_TENSOR.fullmatch(self.script.dotted(node)):
+                self._tensor_type(node)
             elif (isinstance(node, ast.Assert) and "torch.cuda.is_available()" in ast.unparse(node.test)) or (
                 isinstance(node, ast.If) and self._stops_without_gpu(node)
             ):
@@ -80,6 +86,20 @@ class Devices:
             return False
         return not self._is_mapped or any(is_method(one, "add_argument") for one in self.script.around(node))
 
+    def _is_compiled(self, node: ast.AST) -> bool:
+        """Whether code is TorchScript, which knows no accelerator; what names a GPU there is said."""
+        if self.script.frame(node) not in self._compiled:
+            return False
+        names_gpu = isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp) and self._names_gpu(node)
+        if names_gpu or is_method(node, "cuda"):
+            self.plan.note(RULE, node, "TorchScript knows no accelerator: this still needs CUDA", NO_SCRIPT)
+        return True
+
+    def _follows_a_tensor(self, node: ast.AST) -> bool:
+        """Whether the author chooses a device by where something is already."""
+        tests = [one.test for one in (node, *self.script.around(node)) if isinstance(one, ast.If | ast.IfExp)]
+        return any(asks_place(test) for test in tests)
+
     # -- calls -------------------------------------------------------------------------------------------------
 
     def _call(self, call: ast.Call) -> None:
@@ -91,19 +111,17 @@ class Devices:
         ):
             self._cuda(call, call.func.value)
         elif name == "torch.device":
-            if not (
+            if not self._follows_a_tensor(call) and not (
                 call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value in ("cpu", "meta")
             ):
                 self._place(call)
         elif name in ("torch.accelerator.current_accelerator", "torch.cuda.current_device"):
             self._place(call)
-        elif (
-            name.startswith("torch.cuda.")
-            and last_name(call.func) in _STATEMENTS
-            and is_statement_call(self.script, call)
-        ):
+        elif self._needs_cuda(call, name):
             self._guard(call)
-        elif re.fullmatch(r"torch\.cuda\.\w+Tensor", name) and not self._is_chosen(call):
+        elif is_method(call, "type") and self._is_cuda_type(call) and isinstance(call.func, ast.Attribute):
+            self._typed(call, call.func.value)
+        elif _CUDA_TENSOR.fullmatch(name) and not self._is_chosen(call):
             kind = name.rpartition(".")[2]
             given = ", ".join(f"{{a{n}}}" for n in range(len(call.args)))
             holes = {f"a{n}": argument for n, argument in enumerate(call.args)}
@@ -131,6 +149,41 @@ class Devices:
         self.plan.replace(call, RULE, REASON, f"{{of}}.to({self.device(call)}{more})", of=of, **holes)
         for number in (*call.args, *(k.value for k in call.keywords if k.arg == "device")):
             self._say_number(number)
+
+    def _needs_cuda(self, call: ast.Call, name: str) -> bool:
+        """Whether a statement of its own stops where there is no CUDA."""
+        if name == "torch.set_default_tensor_type":
+            return self._is_cuda_type(call)
+        return (
+            name.startswith("torch.cuda.")
+            and last_name(call.func) in _STATEMENTS
+            and is_statement_call(self.script, call)
+        )
+
+    def _is_cuda_type(self, call: ast.Call) -> bool:
+        """Whether the one argument of a call is a type of tensors on a GPU, or its name."""
+        if len(call.args) != 1 or call.keywords:
+            return False
+        given = call.args[0]
+        name = given.value if isinstance(given, ast.Constant) else self.script.dotted(given)
+        return isinstance(name, str) and _CUDA_TENSOR.fullmatch(name) is not None
+
+    def _typed(self, call: ast.Call, of: ast.expr) -> None:
+        """`x.type(torch.cuda.LongTensor)`"""
+        given = call.args[0]
+        name = str(given.value) if isinstance(given, ast.Constant) else self.script.dotted(given)
+        kind = name.rpartition(".")[2]
+        self.plan.replace(call, RULE, REASON, f"{{of}}.type(torch.{kind}).to({self.device(call)})", of=of)
+
+    def _tensor_type(self, node: ast.Attribute) -> None:
+        """`Tensor = torch.cuda.FloatTensor`: the CPU's where there is no CUDA."""
+        parent = self.script.parent(node)
+        if not isinstance(parent, ast.Assign) or self._is_chosen(node):
+            return
+        kind = last_name(node)
+        self.plan.replace(
+            node, RULE, REASON, f"torch.cuda.{kind} if torch.cuda.is_available() else torch.{kind}"
+        )
 
     def _is_chosen(self, node: ast.AST) -> bool:
         """Whether the author's own condition stands around a node."""
@@ -181,6 +234,8 @@ class Devices:
         return isinstance(node.value, str) and not is_part and _GPU.fullmatch(node.value) is not None
 
     def _literal(self, node: ast.Constant | ast.JoinedStr | ast.BinOp) -> None:
+        if self._follows_a_tensor(node):
+            return
         parent = self.script.parent(node)
         if isinstance(parent, ast.Call):
             if (
@@ -207,6 +262,8 @@ class Devices:
 
     def _choice_of_text(self, node: ast.IfExp) -> None:
         """`"cuda" if ... else "cpu"`, `torch.device("cuda") if ... else torch.device("cpu")`."""
+        if self._follows_a_tensor(node):
+            return
         is_made = all(self._makes_device(one) for one in (node.body, node.orelse))
         if is_made and {side_of(self.script, node.body), side_of(self.script, node.orelse)} == {"gpu", "cpu"}:
             self._place(node)
@@ -233,7 +290,7 @@ class Devices:
 
     def _arms(self, node: ast.If) -> None:
         """`if torch.cuda.is_available(): device = "cuda" else: device = "cpu"`: the accelerator's in every arm."""
-        for value in arms_of(self.script, node):
+        for value in arms_of(self.script, node) if not self._follows_a_tensor(node) else ():
             if self._makes_device(value):
                 self._place(value)
 

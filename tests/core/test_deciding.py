@@ -250,7 +250,7 @@ def test_what_an_unprepared_model_has_seen_is_each_processs_own() -> None:
     head = (
         HEAD
         + "extra = nn.BatchNorm1d(4)\n"
-        + TRAIN.replace("    losses = []", "    extra.train()\n    losses = []")
+        + TRAIN.replace("    losses = []", "    nn.Module.train(extra)\n    losses = []")
     )
     text = converted(
         head.replace("model(x)", "model(extra(x))")

@@ -39,7 +39,8 @@ from .reading.draws import draws_batches
 from .reading.roles import Roles, Stepped
 from .reading.script import Script
 from .refusals import known_wrong
-from .training.backward import loss_of, plan_backward, plan_clipping, plan_reduction
+from .training.backward import loss_of, plan_backward, plan_clipping, plan_reduction, sums_over_rows
+from .training.carried import note_carried_state
 from .training.observed import Seen
 from .training.prepare import Preparing
 from .training.schedules import plan_counted_rates
@@ -73,10 +74,13 @@ def convert(
     allows: Allows,
     kept_away: KeptAway = nothing_kept_away,
     seen: Seen | None = None,
+    *,
+    in_spite: bool = False,
 ) -> Conversion:
     """Converts a script, or a program of several files.
 
     allows: whether a rule may act at a node. kept_away: why edits of the core must not be made. seen: what a run has shown.
+    in_spite: convert what is known to be wrong to convert, for a person who goes on from there.
     """
     script = Script(text)
     if already_migrated(script.tree):
@@ -84,7 +88,7 @@ def convert(
     roles = Roles(script)
     if not roles.trains:
         return Conversion(text, findings=tuple(unseen_training(script)))
-    if refused := known_wrong(script, roles):
+    if not in_spite and (refused := known_wrong(script, roles)):
         return Conversion(text, findings=tuple(refused), trains=True)
     plan = _planned(script, roles, runtime, seen)
     if runtime != OWN and (unsaid := not_in_accelerate(plan, roles)):
@@ -125,7 +129,8 @@ def _planned_by(
     """The plan by a choice, and whether another accelerator is made before the one that has it."""
     plan = Plan(script, runtime)
     mapped = mapping.distributes_itself(script)
-    options = [] if mapped else plan_reduction(plan, roles, seen)
+    same_data = not mapped and not roles.data and not draws_batches(script, roles)
+    options = [] if mapped or same_data else plan_reduction(plan, roles, seen)
     if choice is not None and not choice.code:
         plan.note(
             "CT105",
@@ -146,7 +151,8 @@ def _planned_by(
     wraps = mapped and has_wrapper(script)
     preparing.run(models=not wraps, loaders=not wraps, schedulers=not mapped)
     dealt = []
-    plan_backward(plan, roles, accelerators)
+    if not (same_data and sums_over_rows(script, roles)):  # equal gradients must be averaged, not added
+        plan_backward(plan, roles, accelerators)
     plan_data_parallel(plan, accelerators)
     if evaluations is None:
         steps = mapping.Mapping(plan, accelerators)
@@ -166,10 +172,11 @@ def _planned_by(
     plan_mpi(plan)
     if not mapped:
         plan_clipping(plan, roles, accelerators)
+        note_carried_state(plan, roles)
         plan_shown_losses(plan, roles, accelerators)
         note_running_numbers(plan, roles)
         Output(plan, accelerators, roles.frames, dealt).run()
-    if not mapped and not roles.data and not draws_batches(script, roles):
+    if same_data:
         first = roles.backwards[0].call
         reason = "every process trains on the same data: no loop over batches was found"
         plan.note(

@@ -209,8 +209,9 @@ def lay_out(
 ) -> tuple[list[Bucket], Tensor | None]:
     """Distribute the slots over buckets, in order.
 
-    If the last bucket is dense, it has room for ``flags`` further elements and one per bucket. ``keep_gradients``: see
-    `Bucket`. Returns the buckets and that part of the last one; None where it is sparse or ``flags`` is 0.
+    If the last bucket is dense and real, it has room for ``flags`` further elements and one per bucket.
+    ``keep_gradients``: see `Bucket`. Returns the buckets and that part of the last one; None where it has no room or
+    ``flags`` is 0.
     """
     groups: list[list[GradientSlot]] = []
     filling: dict[tuple[torch.dtype, torch.device], tuple[list[GradientSlot], int]] = {}
@@ -236,7 +237,8 @@ def lay_out(
         if id(group[0].param) in sparse:
             buckets.append(SparseBucket(index, group[0]))
         else:
-            riding_along = extra if index == len(groups) - 1 else 0
+            has_room = index == len(groups) - 1 and not group[0].param.is_complex()
+            riding_along = extra if has_room else 0
             buckets.append(Bucket(index, group, riding_along, keeps_gradients=keep_gradients))
     if not buckets:
         return buckets, None

@@ -9,10 +9,10 @@ from crosstrain_verify.report.report import Difference
 
 
 def same_noise(ranks: Sequence[RankTrace]) -> Difference | None:
-    """A difference where two processes that draw their own numbers drew the first ones of a pass from the same streams."""
+    """A difference where two processes drew the first numbers of a pass from the same streams."""
     seen: dict[tuple[int, ...], int] = {}
     for number, rank in enumerate(ranks):
-        if not rank.noise or not rank.own_draws:
+        if not rank.noise:
             continue
         if (other := seen.setdefault(rank.noise, number)) != number:
             return Difference(
@@ -33,5 +33,5 @@ def whose(ranks: Sequence[RankTrace]) -> str:
         return (
             "random numbers: each process draws its own while it trains (noise, dropout masks, augmentation)"
         )
-    why = "" if ranks[0].own_draws else ", because it was started with common draws"
+    why = "" if ranks[0].own_draws or not ranks[0].on_runtime else ", because it was started with common draws"
     return f"random numbers: all processes draw the same ones{why}"

@@ -13,7 +13,7 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, pairs
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import Function, all_arguments, last_name, written
+from crosstrain_migrate.syntax.nodes import Function, all_arguments, last_name, place_of, written
 
 WRAPPER, PARALLEL = "CT302", "CT301"
 _WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")
@@ -70,11 +70,26 @@ def plan_data_parallel(plan: Plan, accelerators: Accelerators) -> None:
         if not _PARALLEL.search(script.dotted(call.func)) or not call.args:
             continue
         accelerator = accelerators.may_be_at(call)
-        if accelerator is None or any(isinstance(one, ast.Starred) for one in call.args):
+        if accelerator is None and _is_prepared_below(plan, call):
+            reason = "the wrapper stays, and is prepared below: it computes on the process's own device"
+            plan.note(PARALLEL, call, reason, "nothing needs to be done")
+        elif accelerator is None or any(isinstance(one, ast.Starred) for one in call.args):
             reason = "DataParallel stays here, and would take all GPUs in every process"
             plan.note(PARALLEL, call, reason, "take it out, or give each process one GPU by `--gpu-ids`")
         else:
             _prepare(plan, call, PARALLEL, "each process has a device of its own", accelerator)
+
+
+def _is_prepared_below(plan: Plan, call: ast.Call) -> bool:
+    """Whether the variable that a wrapped model is bound to is prepared further down in its function."""
+    statement = plan.script.statement(call)
+    targets = statement.targets if isinstance(statement, ast.Assign) and statement.value is call else []
+    texts = {written(target) for target in targets}
+    frame = plan.script.frame(call)
+    return any(
+        text in texts and plan.script.frame(use) is frame and place_of(use) > place_of(call)
+        for text, use in plan.models
+    )
 
 
 def _call_once(plan: Plan, call: ast.Call) -> None:

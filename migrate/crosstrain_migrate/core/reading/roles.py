@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from crosstrain_migrate.syntax.nodes import last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .data import Data, TrainingData
@@ -78,7 +78,7 @@ class Roles:
         for optimizer in self.optimizers:
             frame = optimizer.frame
             is_one_step = is_function_frame(frame) and not self.script.loops_around(optimizer.call)
-            calls = self.script.callers(frame) if is_one_step and is_function_frame(frame) else []
+            calls = self._calls_of_step(frame) if is_one_step and is_function_frame(frame) else []
             for beside in (optimizer.call, *calls):
                 frame = self.script.frame(beside)
                 for call in self.script.calls_in(frame):
@@ -88,6 +88,16 @@ class Roles:
                     if self.is_scheduler(frame, text) and self._same_batch(call, beside):
                         found.setdefault((frame, text), Stepped(text, call, frame))
         return list(found.values())
+
+    def _calls_of_step(self, function: Function) -> list[ast.Call]:
+        """The calls of a function that steps; `scheduler.step()` calls no method of the class that trains."""
+        others = {one.text for one in self.optimizers}
+        found = []
+        for call in self.script.callers(function):
+            of = written(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+            if of not in others and not (of and self.is_scheduler(self.script.frame(call), of)):
+                found.append(call)
+        return found
 
     @cached_property
     def data(self) -> list[Data]:
@@ -204,7 +214,16 @@ class Roles:
         )
         if any(isinstance(v, ast.Call) and "lr_scheduler" in self.script.dotted(v.func) for v in made):
             return True
+        if any((cls := self.script.class_made(value)) and self._sets_rates(cls) for value in made):
+            return True
         return re.search(r"sched|lr_", name, re.I) is not None
+
+    def _sets_rates(self, cls: ast.ClassDef) -> bool:
+        """Whether a class of the project has a `step` that sets learning rates, and steps nothing."""
+        steps = [node for one in self.script.methods(cls) if one.name == "step" for node in walk(one)]
+        stores = [n for n in steps if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
+        is_rate = any(isinstance(n.slice, ast.Constant) and n.slice.value == "lr" for n in stores)
+        return is_rate and not any(is_method(n, "step") for n in steps)
 
     def _same_batch(self, call: ast.Call, other_call: ast.Call) -> bool:
         """Whether two calls are made in the same loop."""

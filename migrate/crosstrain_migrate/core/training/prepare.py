@@ -21,7 +21,7 @@ from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script, is_
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .schedules import shortened
+from .schedules import counted_lengths, own_schedules, say_own_schedules, shortened
 
 RULE = "CT201"
 REASON = "every process trains on its own share, and the gradients are averaged"
@@ -59,6 +59,10 @@ class Preparing:
         self.accelerators = accelerators
         self.phases = list(phases)
         self.in_place: list[Data] = []  # loaders that are prepared where they are iterated
+        self.lengths: list[
+            ast.expr
+        ] = []  # where the length of a prepared loader is read by what counts its batches
+        self._own_schedules = own_schedules(self.script, roles)
         self._trained = {id(one.node) for one in roles.data}
 
     def run(self, models: bool = True, loaders: bool = True, schedulers: bool = True) -> None:
@@ -76,6 +80,8 @@ class Preparing:
             self._prepare_in(frame, self._in_init(frame, those))
         for data in self.in_place:
             self._prepare_in_place(data)
+        if schedulers:
+            say_own_schedules(self.plan, self._own_schedules, self.lengths)
 
     def _prepare_in_place(self, data: Data) -> None:
         accelerator = self.accelerators.at(data.node)
@@ -105,7 +111,7 @@ class Preparing:
         """The optimizers, each behind its models."""
         found: list[Held] = []
         used = [Held("optimizer", one.text, one.frame, one.call) for one in self.roles.optimizers]
-        for optimizer in (above for one in used for above in self._lifted(one)):
+        for stepped, optimizer in ((one, above) for one in used for above in self._lifted(one)):
             models = self.roles.models_of(optimizer.frame, optimizer.text)
             if optimizer.text.startswith("self."):
                 cls = self.script.class_of(optimizer.frame)
@@ -115,7 +121,8 @@ class Preparing:
                 models = models or [
                     t for m in inits for t in self.roles.models_of(m, optimizer.text) if t.startswith("self.")
                 ]
-            models += [text for text in self._other_models(optimizer) if text not in models]
+            others = [*self._other_models(optimizer), *self._given_models(stepped, optimizer)]
+            models += [text for text in dict.fromkeys(others) if text not in models]
             found += [
                 Held("model", text, optimizer.frame, optimizer.use)
                 for text in models
@@ -145,6 +152,13 @@ class Preparing:
                 found.setdefault(text)
         return list(found)
 
+    def _given_models(self, used: Held, optimizer: Held) -> list[str]:
+        """What the function that steps an optimizer trains, as the code that gives it both calls it."""
+        if used.frame is optimizer.frame:
+            return []
+        models = [Held("model", text, used.frame, used.use) for text in self._other_models(used)]
+        return [one.text for model in models for one in self._lifted(model) if one.frame is optimizer.frame]
+
     def _loaders(self) -> list[Held]:
         """The loaders whose variables are bound anew; the others are prepared in place."""
         found: list[Held] = []
@@ -163,12 +177,11 @@ class Preparing:
         node = data.node
         if not isinstance(node, ast.Name) or node.id not in self.script.parameters(data.frame):
             return None
-        use = data.loop if data.loop is not None and self._is_header(data) else node
-        return Held("loader", node.id, data.frame, use)
+        return Held("loader", node.id, data.frame, self._use_of(data))
 
-    def _is_header(self, data: Data) -> bool:
-        """Whether a loader's name stands in the loop's own header, not in `bar = tqdm(loader)` above it."""
-        return self.script.statement(data.node) is data.loop
+    def _use_of(self, data: Data) -> ast.AST:
+        """The loop in whose header a loader stands, or its name alone: `bar = tqdm(loader)` above the loop."""
+        return data.loop if data.loop and self.script.statement(data.node) is data.loop else data.node
 
     def _may_name(self, frame: Frame, text: str) -> bool:
         """Whether a model's variable can be bound anew in a frame."""
@@ -300,8 +313,7 @@ class Preparing:
         """The variable that holds a loader and that nothing else iterates; None where there is none such."""
         if data.held or not isinstance(data.node, ast.Name | ast.Attribute):
             return None
-        text, frame = written(data.node), data.frame
-        use: ast.AST = data.loop if data.loop is not None and self._is_header(data) else data.node
+        text, frame, use = written(data.node), data.frame, self._use_of(data)
         if isinstance(data.node, ast.Attribute) and written(data.node.value) != "self":
             return None
         place: Held | None = None
@@ -389,7 +401,7 @@ class Preparing:
         return isinstance(parent, ast.Call) and last_name(parent.func) in ("iter", "cycle")
 
     def _prepare_in(self, frame: Frame, those: list[Held]) -> None:
-        anchors = [(self._above_shares(one, self._anchor(one)), one) for one in those]
+        anchors = [(self._above_lengths(one, self._anchor(one)), one) for one in those]
         by_suite: dict[int, list[tuple[ast.stmt, Held]]] = defaultdict(list)
         for anchor, one in anchors:
             by_suite[id(self.script.suite_of(anchor))].append((anchor, one))
@@ -441,23 +453,17 @@ class Preparing:
         head, _, tail = text.partition(".")
         return head == "self" and tail.isidentifier()
 
-    def _above_shares(self, one: Held, anchor: ast.stmt) -> ast.stmt:
-        """The same place, or above what counts in passes of the loader: `first_epoch = step // len(loader)`."""
+    def _above_lengths(self, one: Held, anchor: ast.stmt) -> ast.stmt:
+        """The same place, or above what counts with the length of the loader that is prepared."""
+        if one.kind != "loader":
+            return anchor
+        read = counted_lengths(self.script, one.frame, one.text, self._own_schedules)
+        self.lengths += read
         suite = self.script.suite_of(anchor)
-        places = [anchor]
-        for read in self.script.reads(one.frame, one.text) if one.kind == "loader" else ():
-            length = self.script.parent(read)
-            share = self.script.parent(length) if length is not None else None
-            statement = self.script.statement(read)
-            if (
-                isinstance(share, ast.BinOp)
-                and isinstance(share.op, ast.Div | ast.FloorDiv | ast.Mod)
-                and share.right is length
-                and statement in suite
-                and any(place_of(s) < place_of(statement) for s in self.script.stores(one.frame, one.text))
-            ):
-                places.append(statement)
-        return min(places, key=place_of)
+        stores = list(map(place_of, self.script.stores(one.frame, one.text)))
+        around = (next((s for s in self.script.around(n) if s in suite), None) for n in read)
+        statements = [s for s in around if isinstance(s, ast.stmt) and any(b < place_of(s) for b in stores)]
+        return min([anchor, *statements], key=place_of)
 
     def _anchor(self, one: Held) -> ast.stmt:
         """The statement above which an object is prepared: the outermost loop around its use that does not bind it."""

@@ -1,30 +1,117 @@
-"""Schedules of loops that become shorter: those that the runtime moves by all processes' batches, and learning rates
-that the script computes from the rows that it has counted.
+"""Schedules of loops that become shorter: those that the runtime moves by all processes' batches, those of the project's
+own classes, which are given the length of the prepared loader, and learning rates that the script computes from rows.
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import comes_alike, what_may_differ
 from crosstrain_migrate.core.reading.roles import Roles, Stepped
-from crosstrain_migrate.core.reading.script import Loop, Script, names_in
+from crosstrain_migrate.core.reading.script import Frame, Loop, Script, names_in
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 
+@dataclass(frozen=True)
+class OwnSchedule:
+    """A schedule of a class of the project's own, which the runtime cannot move: `made` are the calls that make it."""
+
+    stepped: Stepped
+    made: tuple[ast.Call, ...]
+
+
 def shortened(script: Script, roles: Roles) -> list[Stepped]:
-    """The schedulers of loops over data that is divided: one that makes a number of steps of its own stays as it is."""
+    """torch's schedulers of loops over data that is divided: what makes a number of steps of its own stays as it is."""
     divided = [one.loop for one in roles.data if one.loop is not None]
+    of_torch = [one for one in roles.schedulers if not _makers(script, one)]
     if len(divided) == len(roles.data) > 0:
-        return roles.schedulers
+        return of_torch
     return [
         one
-        for one in roles.schedulers
+        for one in of_torch
         if any(loop in divided or _counts_batches(script, loop) for loop in script.loops_around(one.call))
     ]
+
+
+def own_schedules(script: Script, roles: Roles) -> list[OwnSchedule]:
+    """The schedules of the project's own classes that are stepped once a batch."""
+    return [OwnSchedule(one, makers) for one in roles.schedulers if (makers := _makers(script, one))]
+
+
+def _makers(script: Script, scheduler: Stepped) -> tuple[ast.Call, ...]:
+    """The calls that make a scheduler of a class of the project that is none of torch's; empty where it is torch's."""
+    name = scheduler.text.rpartition(".")[2]
+    values = [
+        value
+        for frame in script.reached_frames
+        for text in dict.fromkeys((scheduler.text, name, f"self.{name}"))
+        for value in script.values(frame, text)
+    ]
+    made = [(v, cls) for v in values if isinstance(v, ast.Call) and (cls := _class_behind(script, v))]
+    return tuple(v for v, _ in made) if made and not any(_is_torch(script, cls) for _, cls in made) else ()
+
+
+def _class_behind(script: Script, call: ast.Call) -> ast.ClassDef | None:
+    """The class of what a call makes, itself or in a function of the project that returns it."""
+    if made := script.class_made(call):
+        return made
+    for function in script.functions(script.last(call.func)):
+        for node in script.within(function):
+            if isinstance(node, ast.Return) and node.value and (made := script.class_made(node.value)):
+                return made
+    return None
+
+
+def _is_torch(script: Script, cls: ast.ClassDef, depth: int = 0) -> bool:
+    """Whether a class derives from a scheduler of torch's, or of another library's."""
+    for base in cls.bases:
+        own = script.classes(script.last(base))
+        if script.dotted(base) != "object" and (not own or depth > 3 or _is_torch(script, own[0], depth + 1)):
+            return True
+    return False
+
+
+def counted_lengths(
+    script: Script, frame: Frame, text: str, schedules: Iterable[OwnSchedule]
+) -> list[ast.expr]:
+    """Where a loader's length counts the batches of one process: `first_epoch = step // len(loader)`, a schedule's own."""
+    in_schedules = {id(n) for one in schedules for n in _given_to(script, one)}
+    found = []
+    for read in script.reads(frame, text):
+        length = script.parent(read)
+        if not isinstance(length, ast.Call) or last_name(length.func) != "len":
+            continue
+        share = script.parent(length)
+        divides = isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div | ast.FloorDiv | ast.Mod)
+        if id(length) in in_schedules or (isinstance(share, ast.BinOp) and divides and share.right is length):
+            found.append(read)
+    return found
+
+
+def _given_to(script: Script, schedule: OwnSchedule) -> Iterator[ast.AST]:
+    """What a schedule is given, with what the variables in it are bound to in the same frame."""
+    for call in schedule.made:
+        frame = script.frame(call)
+        for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
+            yield from walk(argument)
+            for name in names_in(argument):
+                for value in script.values(frame, name):
+                    yield from walk(value)
+
+
+def say_own_schedules(plan: Plan, schedules: Iterable[OwnSchedule], lengths: Iterable[ast.expr]) -> None:
+    """Says which schedules of the project's own are not given the length of the loader that is prepared."""
+    known = set(map(id, lengths))
+    for one in schedules:
+        if not any(id(node) in known for node in _given_to(plan.script, one)):
+            reason = f"`{one.stepped.text}` moves one step a batch, and each process has its own share of the batches"
+            remedy = "give it the steps of one process: the length of the prepared loader"
+            plan.note("CT201", one.made[0], reason, remedy)
 
 
 def _counts_batches(script: Script, loop: Loop) -> bool:

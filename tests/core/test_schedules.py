@@ -1,0 +1,161 @@
+"""Schedules of learning rates reach their end with the training, on any number of processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .converting import converted, notes
+from .projects import convert, train, write
+from .support import Trap, check
+
+OWN = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+class Falling:
+    def __init__(self, optimizer, steps, high=1.0):
+        self.optimizer, self.steps, self.high, self.done = optimizer, steps, high, 0
+
+    def step(self):
+        self.done += 1
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.high * (1 - self.done / self.steps)
+
+rows = torch.arange(16.0).view(16, 1)
+loader = DataLoader(TensorDataset(rows), batch_size=2)
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+{made}
+for epoch in range(3):
+    for x, in loader:
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), x).backward()
+        optimizer.step()
+        falling.step()
+result = optimizer.param_groups[0]["lr"]
+"""
+GIVEN = {
+    "as an argument": "falling = Falling(optimizer, len(loader) * 3, 1e-4)",
+    "by a variable": "total = 3 * len(loader)\nfalling = Falling(optimizer, steps=total, high=1e-4)",
+    "in a condition": "if True:\n    falling = Falling(optimizer, 3 * len(loader), 1e-4)",
+}
+
+
+@pytest.mark.parametrize("made", GIVEN.values(), ids=GIVEN.keys())
+def test_a_schedule_of_the_scripts_own_ends_with_the_training(made: str, tmp_path: Path) -> None:
+    folder = write(tmp_path, script=OWN.format(made=made))
+    convert(folder, "script")
+    text = (folder / "script.py").read_text()
+    assert "prepare(model, optimizer, loader)" in text and "not reach" not in text
+    assert train(folder, "script", 2) == pytest.approx([0.0, 0.0])
+
+
+def test_a_schedule_that_is_given_a_number_of_steps_is_said() -> None:
+    text = OWN.format(made="falling = Falling(optimizer, 24, 1e-4)")
+    assert "prepare(model, optimizer, loader)" in converted(text)
+    assert any("one step a batch" in note.reason for note in notes(text, "CT201"))
+    assert not notes(OWN.format(made=GIVEN["as an argument"]), "CT201")
+
+
+def test_a_class_that_derives_from_torchs_scheduler_is_prepared() -> None:
+    own = OWN.replace("class Falling:", "class Falling(torch.optim.lr_scheduler.LRScheduler):")
+    text = own.replace("falling", "scheduler").format(made="scheduler = Falling(optimizer, len(loader))")
+    after = converted(text)
+    assert "model, optimizer, loader, scheduler = accelerator.prepare(" in after
+    assert after.index("Falling(optimizer, len(loader))") < after.index("accelerator.prepare(")
+    assert not notes(text, "CT201")
+
+
+PER_EPOCH = """
+class Fit:
+    def __init__(self, model, optimizer, loader, scheduler=None):
+        self.model = model
+        self.optimizer = optimizer
+        self.loader = loader
+        self.scheduler = scheduler
+
+    def step(self, x, y):
+        self.optimizer.zero_grad()
+        loss = F.mse_loss(self.model(x), y)
+        loss.backward()
+        self.optimizer.step()
+        {in_step}
+
+    def run(self, epochs):
+        for epoch in range(epochs):
+            for x, y in self.loader:
+                self.step(x, y)
+                {in_epoch}
+            {behind}
+
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+Fit(model, optimizer, DataLoader(data), torch.optim.lr_scheduler.StepLR(optimizer, 2)).run(3)
+"""
+
+
+@pytest.mark.parametrize(("where", "is_prepared"), [("behind", False), ("in_epoch", True)])
+def test_a_schedule_in_a_class_is_prepared_where_it_moves_with_each_batch(
+    where: str, is_prepared: bool
+) -> None:
+    places = dict.fromkeys(("in_step", "in_epoch", "behind"), "pass") | {where: "self.scheduler.step()"}
+    text = Trap("", PER_EPOCH.format(**places)).text
+    assert (
+        "self.scheduler = accelerator.prepare(" in converted(text).replace("self.loader, ", "")
+    ) is is_prepared
+
+
+SAME = """
+import torch
+
+x, y = torch.arange(8.0).view(8, 1), torch.ones(8, 1)
+model = torch.nn.Linear(1, 1)
+torch.nn.init.zeros_(model.weight)
+torch.nn.init.zeros_(model.bias)
+measure = torch.nn.MSELoss(reduction="sum")
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for step in range(3):
+    loss = measure(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+result = model.weight.item()
+"""
+
+
+def test_equal_gradients_are_not_added(tmp_path: Path) -> None:
+    folder = write(tmp_path, before=SAME, script=SAME)
+    convert(folder, "script")
+    (expected,) = train(folder, "before", launched=False)
+    assert train(folder, "script", 2) == pytest.approx([expected, expected])
+    assert any("on the same data" in note.reason for note in notes(SAME, "CT902"))
+
+
+def test_a_sum_over_data_that_is_divided_is_still_added() -> None:
+    text = SAME.replace("for step in range(3):", "for x, y in torch.utils.data.DataLoader(rows):")
+    assert 'Accelerator(loss_reduction="sum")' in converted(text)
+
+
+def test_torchs_own_schedule_is_prepared_once_with_its_batches() -> None:
+    check(
+        Trap(
+            "a batch schedule",
+            """
+            model = nn.Linear(4, 2)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            loader = DataLoader(data)
+            scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=len(loader))
+            for x, y in loader:
+                optimizer.zero_grad()
+                F.mse_loss(model(x), y).backward()
+                optimizer.step()
+                scheduler.step()
+            """,
+            (
+                "scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=len(loader))",
+                "model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)",
+            ),
+        )
+    )

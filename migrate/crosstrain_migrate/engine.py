@@ -40,11 +40,21 @@ def migrate_text(path: Path, text: str, options: Options) -> FileResult:
 
 
 def _with_todo(result: FileResult, options: Options) -> FileResult:
+    from crosstrain_migrate.core.conversion import Conversion, convert
     from crosstrain_migrate.rules.todo import left_to_you
 
     if any(one.rule == TODO for one in result.findings):
         return result  # those of an earlier run come first
-    return left_to_you(result)
+    policy = Policy(suppressions(result.before), options.select, options.ignore)
+    # What a person has kept away stays away: the comments' lines are those of the text before.
+    everything = policy.is_everything and not policy.comments.regions
+
+    def in_spite(text: str) -> Conversion:
+        if not everything:
+            return Conversion(text)
+        return convert(text, options.runtime, policy.allows_at, policy.refusals, in_spite=True)
+
+    return left_to_you(result, in_spite)
 
 
 def _sure(result: FileResult, options: Options) -> FileResult:

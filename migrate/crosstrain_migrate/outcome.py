@@ -69,7 +69,8 @@ class Outcome:
     """`files` holds every file with changes, findings or training code; `untouched` counts the others too.
 
     idle: files that were asked for by name and hold nothing to do. broken: files that mention torch, were found in a
-    directory and do not parse. proof: the report of `--verify`, as `crosstrain verify` writes it.
+    directory and do not parse. proof: the report of `--verify`, as `crosstrain verify` writes it. code: what the command
+    ends with.
     """
 
     files: tuple[Migrated, ...]
@@ -80,6 +81,7 @@ class Outcome:
     proof: dict[str, Any] | None = None
     idle: tuple[Migrated, ...] = ()
     broken: tuple[InputError, ...] = ()
+    code: int = 0
 
     @property
     def changed(self) -> tuple[Migrated, ...]:

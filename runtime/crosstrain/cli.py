@@ -217,6 +217,12 @@ def merge_weights(
     typer.echo(f"wrote {target}: {number} tensors, {target.stat().st_size:,} bytes")
 
 
+@main.command(cls=Command, short_help="Print how an assistant uses migrate and verify.")
+def guide(version: Version = False) -> None:
+    """Print a page that tells a coding assistant when to call which command, and how to read what comes back."""
+    typer.echo((Path(__file__).parent / "SKILL.md").read_text(encoding="utf-8"), nl=False)
+
+
 @main.command(cls=Command, short_help="Describe this machine, for a bug report.")
 def env(version: Version = False) -> None:
     """Describe this machine and installation, to paste into a bug report."""

@@ -120,14 +120,19 @@ def verify(
         compared = rank_by_rank and expect == "equal"
         started = _started(runner, paths, max(processes)) if compared else None
         migrated_runs = MigratedRuns(runner, originals, paths[1], patterns)
-        runner.starts_processes = started is not None and b"spawn(" in paths[0].read_bytes()
+        runner.starts_processes = _needs_launcher(runner.request, paths, started)
         one_process = _starts_no_processes(request, paths[1])
         numbers = [number for number in processes if number == 1 or started is None]
         numbers = [1] if one_process else numbers
-        runs = [migrated_runs.judge(number, expect) for number in numbers] if originals.trains else []
+        runs = []
+        for number in numbers if originals.trains else ():
+            run = migrated_runs.judge(number, expect) if number == 1 or migrated_runs.on_runtime else None
+            if number > 1 and not migrated_runs.on_runtime:
+                run = DefaultLaunch(runner, originals, number, patterns, on_runtime=False).judge(paths[1])
+            runs += [run] if run is not None else []
         if started is not None:
             runs.append(RankByRank(runner, started, *paths, patterns).judge())
-        elif runs and default_launch and max(numbers) > 1:
+        elif runs and default_launch and max(numbers) > 1 and migrated_runs.on_runtime:
             runs.append(DefaultLaunch(runner, originals, max(processes), patterns).judge(paths[1]))
         if runs and originals.trains:
             misplaced = rows.judge(runner, paths[1], runs, training_loaders(originals.trace))
@@ -142,12 +147,23 @@ def verify(
 
 def _starts_no_processes(request: Request, migrated: Path) -> bool:
     """Whether the migrated script is a notebook that starts no processes and so trains in its own."""
-    if not notebook_cells.is_notebook(migrated):
-        return False
-    if request.overlay is not None and request.folder is not None and migrated.is_relative_to(request.folder):
-        over = request.overlay / migrated.relative_to(request.folder)
-        migrated = over if over.exists() else migrated
-    return not notebook_cells.launches(migrated)
+    return notebook_cells.is_notebook(migrated) and not notebook_cells.launches(_overlaid(request, migrated))
+
+
+def _needs_launcher(request: Request, paths: tuple[Path, Path], started: Started | None) -> bool:
+    """Whether the migrated script makes a process group on one process, too, for which it needs a launcher."""
+    original, migrated = (path.read_bytes() for path in (paths[0], _overlaid(request, paths[1])))
+    if started is not None:
+        return b"spawn(" in original
+    return b"init_process_group" in migrated and b"spawn(" not in migrated
+
+
+def _overlaid(request: Request, migrated: Path) -> Path:
+    """The file that the migrated script is read from."""
+    if request.overlay is None or request.folder is None or not migrated.is_relative_to(request.folder):
+        return migrated
+    over = request.overlay / migrated.relative_to(request.folder)
+    return over if over.exists() else migrated
 
 
 def _started(runner: Runner, paths: tuple[Path, Path], world: int) -> Started | None:

@@ -387,7 +387,93 @@ READ_AGAIN = [
     ),
 ]
 
+MADE_ONCE = [
+    output(
+        "a folder that is filled where it is not there",
+        'if not os.path.exists("small"):\n    os.makedirs("small")\n    for path in os.listdir("large"):\n'
+        '        cv2.imwrite("small/" + path, cv2.imread("large/" + path))\nprint(os.listdir("small"))',
+        "with accelerator.main_process_first():",
+        'if not os.path.exists("small"):',
+        absent=(GUARD,),
+        before="import os\nimport cv2\n",
+    ),
+    output(
+        "a function that returns where its folder is there",
+        'shrink("small")\nprint(os.listdir("small"))',
+        "check_output(command, shell=True)",
+        "with accelerator.main_process_first():",
+        'shrink("small")',
+        absent=("is_main_process",),
+        before="import os\nfrom subprocess import check_output\n\ndef shrink(folder):\n    missing = False\n"
+        "    if not os.path.exists(folder):\n        missing = True\n    if not missing:\n        return\n"
+        '    os.makedirs(folder)\n    command = f"cp large/* {folder}"\n    check_output(command, shell=True)\n',
+    ),
+    output(
+        "a function that returns what it finds, or makes it",
+        "rows = table()",
+        "with accelerator.main_process_first():",
+        "rows = table()",
+        absent=("is_main_process",),
+        before="import os\nimport numpy as np\n\ndef table():\n    if os.path.exists('a.npy'):\n"
+        "        return np.load('a.npy')\n    rows = np.arange(3)\n    np.save('a.npy', rows)\n    return rows\n",
+    ),
+    output(
+        "a folder that is made on the way to a file is not waited for",
+        'if not os.path.exists("out"):\n    os.makedirs("out")\nplt.savefig("out/a.png")',
+        'os.makedirs("out", exist_ok=True)',
+        GUARD,
+        'plt.savefig("out/a.png")',
+        absent=("main_process_first",),
+        before="import os\nimport matplotlib.pyplot as plt\n",
+    ),
+    output(
+        "weights that are resumed from, and saved much later",
+        'if os.path.isfile("a.pt"):\n    model.load_state_dict(torch.load("a.pt"))\nelse:\n    for x, y in loader:\n'
+        "        F.cross_entropy(model(x), y).backward()\n        optimizer.step()\n"
+        '    torch.save(model.state_dict(), "a.pt")\n    model.load_state_dict(torch.load("a.pt"))',
+        'accelerator.save(model.state_dict(), "a.pt")',
+        absent=("main_process_first",),
+        before="import os\n",
+    ),
+    Trap(
+        "weights under a path with a time that all read again",
+        output(
+            "",
+            'path = time.strftime("%H%M") + ".pt"\ntorch.save(model.state_dict(), path)\nstate = torch.load(path)',
+            before="import time\n",
+        ).script,
+        (
+            GUARD,
+            "torch.save(model.state_dict(), path)",
+            "accelerator.wait_for_everyone()",
+            "state = torch.load(path)",
+        ),
+        says="makes the path of this file for itself",
+    ),
+]
+
 DOWNLOADS = [
+    output(
+        "a data set that is split by a method of its class",
+        "train, test = datasets.IMDB.splits(text, label)",
+        "with accelerator.main_process_first():",
+        "train, test = datasets.IMDB.splits(text, label)",
+        before="from torchtext.legacy import datasets\n",
+    ),
+    output(
+        "a data set that is taken from a table",
+        'train, test = text_classification.DATASETS["AG_NEWS"](root="data")\nwords.build_vocab(train, vectors="glove.6B.50d")',
+        "with accelerator.main_process_first():",
+        'train, test = text_classification.DATASETS["AG_NEWS"](root="data")',
+        'words.build_vocab(train, vectors="glove.6B.50d")',
+        before="from torchtext.datasets import text_classification\n",
+    ),
+    output(
+        "a library's batches and vocabulary are no download",
+        "train = data.BucketIterator.splits((rows,), batch_size=4)\nwords.build_vocab(rows, max_size=9)",
+        absent=("main_process_first",),
+        before="from torchtext.legacy import data\n",
+    ),
     output(
         "a download in a helper",
         "print(len(get()))",
@@ -463,7 +549,9 @@ DOWNLOADS = [
 
 
 @pytest.mark.parametrize(
-    "trap", [*HELPERS, *OPENED, *RETURNED, *NOTED, *READ_AGAIN, *DOWNLOADS], ids=lambda trap: trap.name
+    "trap",
+    [*HELPERS, *OPENED, *RETURNED, *NOTED, *READ_AGAIN, *MADE_ONCE, *DOWNLOADS],
+    ids=lambda trap: trap.name,
 )
 def test_files(trap: Trap) -> None:
     check(trap)

@@ -10,7 +10,8 @@ import pytest
 
 from .console import ROOT, Page, dry, prepare, read, run, same
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+GUIDE = ROOT / "runtime" / "crosstrain" / "SKILL.md"
+PAGES = [ROOT / "README.md", GUIDE, *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in PAGES if "rules" not in page.relative_to(ROOT).parts[:-1]]
 
 

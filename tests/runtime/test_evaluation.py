@@ -38,6 +38,39 @@ class AverageMeter:
         self.avg = self.sum / self.count
 
 
+class Meters:
+    """Several averages in one object, in lists, dictionaries and lists of lists."""
+
+    def __init__(self, size: int) -> None:
+        self.val, self.avg, self.sum, self.count = [0.0] * size, [0.0] * size, [0.0] * size, 0
+
+    def update(self, vals: list[float], n: int) -> None:
+        self.count += n
+        for i, v in enumerate(vals):
+            self.val[i] = v
+            self.sum[i] += v * n
+            self.avg[i] = self.sum[i] / self.count
+
+
+class Table:
+    """No meter by its names: sums by rows and columns, lists by class, and a quotient of each."""
+
+    def __init__(self) -> None:
+        self.hits = [[0, 0] for _ in range(3)]
+        self.rows: list[list[int]] = [[] for _ in range(3)]
+        self.total = [0] * 3
+        self.share = [0.0] * 3
+        self.by_name = {"odd": [0, 0], "even": [0, 0]}
+
+    def add(self, row: int) -> None:
+        self.hits[row % 3][row % 2] += 1
+        self.rows[row % 3].append(row)
+        self.total[row % 3] = self.total[row % 3] + row
+        self.by_name["odd" if row % 2 else "even"][row % 2] += 1
+        for k in range(3):
+            self.share[k] = self.total[k] / sum(self.total) if sum(self.total) else 0.0
+
+
 class Averager:
     """Adds up in its own way, and shows a quotient."""
 
@@ -83,6 +116,7 @@ def evaluate(
     seen: dict[int, int] = defaultdict(int)
     met: Counter[int] = Counter()
     meter, averager, confusion = AverageMeter(), Averager(), Confusion(5)
+    meters, table = Meters(2), Table()
     unique: set[int] = set()
     log = ""
     histogram = torch.zeros(4, dtype=torch.float16)
@@ -106,13 +140,16 @@ def evaluate(
             histogram[row % 4] += 1
         met.update(row % 5 for row in rows)
         meter.update(rows[0], len(rows))
+        meters.update([float(rows[0]), float(rows[-1])], len(rows))
+        for row in rows:
+            table.add(row)
         averager.add(batch)
         confusion.update(batch)
         unique |= {row % 6 for row in rows}
         log += f"{i};"
         last, index, largest = batch, i, np.float32(rows[-1])
     numbers = merge(total, correct, loss, squares, names, pairs, recent, by_class, seen, met)
-    more = merge(meter, averager, confusion, unique, log, histogram)
+    more = merge(meter, meters, table, averager, confusion, unique, log, histogram)
     joins = merge(joined, stacked, join=True)
     lasts = merge(last, index, largest, last=True)
     return [*numbers, *more, *joins, *lasts]

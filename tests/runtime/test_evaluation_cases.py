@@ -327,6 +327,28 @@ class Smoothed:
         self.value = 0.9 * self.value + 0.1 * value
 
 
+class Kept:
+    """A list that grows in one place and is added to in another."""
+
+    def __init__(self) -> None:
+        self.rows = [0]
+
+    def add(self, value: int) -> None:
+        self.rows.append(value)
+        self.rows[0] += value
+
+
+class Placed:
+    """Each value has a place of its own, which another process leaves empty."""
+
+    def __init__(self) -> None:
+        self.found, self.total = [0] * 4, 0
+
+    def add(self, at: int, value: int) -> None:
+        self.found[at] = value
+        self.total += value
+
+
 REFUSED: dict[str, tuple[Callable[[Accelerator, Any], Any], str]] = {
     "left early": (_early, "process 1 has taken 1 of its 4 batches"),
     "on one process": (_only_main, "process 1 has made no loop"),
@@ -342,6 +364,8 @@ REFUSED: dict[str, tuple[Callable[[Accelerator, Any], Any], str]] = {
     "other columns": (_value(lambda rank: torch.ones(2, rank + 1), join=True), "along dimension 0"),
     "a module": (_value(lambda rank: nn.Linear(1, 1)), "a Linear cannot be added up"),
     "what cannot be sent": (_value(lambda rank: [lambda: 1]), "cannot be sent"),
+    "a list in two ways": (_value(lambda rank: Kept()), "added to in several ways"),
+    "a list of places": (_value(lambda rank: Placed()), "Placed.found is not only added to"),
     "a moving average": (_value(lambda rank: Smoothed()), "Smoothed.value is not only added to"),
 }
 

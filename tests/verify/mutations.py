@@ -34,12 +34,15 @@ class Mutation:
         return text
 
 
+MERGE = r"test_loss, correct = accelerator\.merge\(test_loader, test_loss, correct\)"
+PREPARE = r"model, optimizer, train_loader = accelerator\.prepare\(model, optimizer, train_loader\)"
+REDUCED = r'Accelerator().reduce(self.mse(\1), "mean")'
 ONE, TWO, LAUNCH = "1 process", "2 processes", "2 processes, default launch"
 
 MUTATIONS = {
     "the_sum_over_processes_dropped": Mutation(
         "mnist_functions",
-        {r"test_loss, correct = accelerator\.reduce\(\(test_loss, correct\), reduction=\"sum\"\)": "pass"},
+        {MERGE: "pass"},
         TWO,
         "evaluation-not-gathered",
         TRAIN_SMALL,
@@ -47,7 +50,7 @@ MUTATIONS = {
     ),
     "summed_with_the_completion": Mutation(
         "mnist_functions",
-        {r"accelerator\.own_rows\(\(output, target\)\)": "(output, target)"},
+        {r"accelerator\.prepare_evaluation\(": "accelerator.prepare("},
         LAUNCH,
         "evaluation-not-gathered",
         TRAIN_SMALL,
@@ -55,28 +58,36 @@ MUTATIONS = {
     ),
     "gathered_from_a_loader_that_is_not_prepared": Mutation(
         "mnist_functions",
-        {r"train_loader, test_loader, scheduler( =|\n)": r"train_loader, scheduler\1"},
+        {
+            r"test_loader = accelerator\.prepare_evaluation\(test_loader\)": "pass",
+            MERGE: 'test_loss, correct = accelerator.reduce((test_loss, correct), "sum")',
+        },
         TWO,
         "evaluation-counted-twice",
         TRAIN_SMALL,
     ),
     "evaluated_on_the_shard": Mutation(
         "regression_mse",
-        {r"accelerator\.gather_for_metrics\((model\(inputs\)|targets)\)": r"\1"},
+        {r"preds, trues = accelerator\.merge\(loader, preds, trues\)": "pass"},
         TWO,
         "evaluation-not-gathered",
     ),
     "training_loader_not_prepared": Mutation(
         "mnist_functions",
-        {r"train_loader, test_loader, scheduler( =|\n)": r"test_loader, scheduler\1"},
+        {PREPARE: "model, optimizer = accelerator.prepare(model, optimizer)"},
         TWO,
         "loader-not-prepared",
         TRAIN_SMALL,
         short=True,
     ),
-    "optimizer_not_prepared": Mutation(
+    "stepped_without_the_scaler": Mutation(
         "amp_gradscaler",
-        {r"model, optimizer, (train_loader, test_loader( =|\)))": r"model, \1"},
+        {
+            r"scaler\.unscale_\(optimizer\)": "pass",
+            r"[\w.]*clip_grad_norm_\(.*\)": "pass",
+            r"scaler\.step\(optimizer\)": "optimizer.step()",
+            r"scaler\.update\(\)": "pass",
+        },
         ONE,
         "not-unscaled",
         cuda=True,
@@ -91,7 +102,10 @@ MUTATIONS = {
     ),
     "epoch_scheduler_prepared_as_a_step_scheduler": Mutation(
         "mnist_functions",
-        {r", step_scheduler_with_optimizer=False": ""},
+        {
+            PREPARE: "model, optimizer, train_loader, scheduler = "
+            "accelerator.prepare(model, optimizer, train_loader, scheduler)"
+        },
         LAUNCH,
         "scheduler-per-process",
         (*TRAIN_SMALL, "--epochs", "4"),
@@ -101,7 +115,7 @@ MUTATIONS = {
     ),
     "step_scheduler_not_prepared": Mutation(
         "main_argparse",
-        {r"val_loader, scheduler( =|\n)": r"val_loader\1"},
+        {r"train_loader, scheduler( =|\n)": r"train_loader\1"},
         LAUNCH,
         "scheduler-late",
     ),
@@ -115,7 +129,7 @@ MUTATIONS = {
     "a_sum_averaged": Mutation("sum_loss", {r'loss_reduction="sum"': ""}, TWO, "sum-averaged", short=True),
     "a_term_of_the_loss_reduced": Mutation(
         "multi_loss",
-        {r"self\.mse\((.*)\),\n": r'Accelerator().reduce(self.mse(\1), "mean"),\n'},
+        {r"self\.mse\((.*)\),\n": rf"({REDUCED} if torch.is_grad_enabled() else self.mse(\1)),\n"},
         LAUNCH,
         "not-trained",
         short=True,
@@ -135,7 +149,7 @@ MUTATIONS = {
     ),
     "clipped_before_unscaling": Mutation(
         "amp_gradscaler",
-        {r"accelerator\.clip_grad_norm_": "torch.nn.utils.clip_grad_norm_"},
+        {r"scaler\.unscale_\(optimizer\)": "pass"},
         ONE,
         "clipped-before-unscale",
         cuda=True,
@@ -150,7 +164,7 @@ MUTATIONS = {
     ),
     "saved_by_every_process": Mutation(
         "mnist_functions",
-        {r"accelerator\.save_model\(model, ": "torch.save(model.state_dict(), "},
+        {r"accelerator\.save\(model": "torch.save(model"},
         TWO,
         "unguarded-save",
         SAVING,
@@ -183,14 +197,14 @@ MUTATIONS = {
     ),
     "a_local_loss_printed": Mutation(
         "mnist_functions",
-        {r'accelerator\.reduce\(loss, reduction="mean"\)\.item\(\)': "loss.item()"},
+        {r'accelerator\.reduce\(loss, "mean"\)\.item\(\)': "loss.item()"},
         TWO,
         "printed-local",
         TRAIN_SMALL,
     ),
     "a_local_progress_printed": Mutation(
         "mnist_functions",
-        {r"accelerator\.global_rows\(data\)": "len(data)"},
+        {r'accelerator\.reduce\(len\(data\), "sum"\)': "len(data)"},
         TWO,
         "printed-local",
         TRAIN_SMALL,
@@ -211,7 +225,7 @@ MUTATIONS = {
     "batches_not_shared": Mutation(
         "mnist_functions",
         {
-            r"Accelerator\(cpu=args\.no_cuda, ": "Accelerator(cpu=args.no_cuda, split_batches=False, even_batches=True, "
+            r"Accelerator\(cpu=args\.no_cuda\)": "Accelerator(cpu=args.no_cuda, split_batches=False, even_batches=True)"
         },
         TWO,
         "global-batch",

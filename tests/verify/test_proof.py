@@ -61,7 +61,7 @@ def test_a_migration_is_proven_reported_and_only_then_written(tmp_path: Path) ->
     assert "identical" in done.stdout and "crosstrain launch --num-processes 1" in done.stdout
     assert set(contents(project)) >= set(before)
     plain = before["src/train.py"].decode()
-    assert script.read_text() == migrate_text(script, plain, Options(centre="use")).after != plain
+    assert script.read_text() == migrate_text(script, plain, Options()).after != plain
 
 
 def _page_shows(proof: dict[str, object], script: Path) -> None:

@@ -96,7 +96,8 @@ def migrate(
     todo: Annotated[
         bool,
         _option(
-            "Where a script is refused, make the independent edits and mark what is left to do.", "--todo"
+            "Where a script is refused, make the core of the conversion and mark what is left to do.",
+            "--todo",
         ),
     ] = False,
     config_file: Annotated[

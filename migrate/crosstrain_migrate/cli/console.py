@@ -87,7 +87,7 @@ def verify(request: Request, showing: Reporting, settings: Settings) -> int:
         for message in screen.statuses(outcome, screen.of_stderr(), shown):
             _say(message)
     else:
-        code = _show(outcome, showing)
+        code = _show(outcome, showing, proven)
     if proven == 0 and request.mode is Mode.WRITE:
         return _migrate_files(request, replace(showing, diff=False, format=Format.TEXT, output=None))
     return max(code, proven)
@@ -232,13 +232,17 @@ def _migrate_stdin(request: Request, showing: Reporting) -> int:
     return _show(outcome, showing)
 
 
-def _show(outcome: Outcome, showing: Reporting) -> int:
-    """The diff and what there is to say; a report of its own, and then the summary alone."""
+def _show(outcome: Outcome, showing: Reporting, least: int = 0) -> int:
+    """The diff and what there is to say; a report of its own, and then the summary alone.
+
+    Returns the exit code, which is at least `least`.
+    """
     from crosstrain_migrate import report
     from crosstrain_migrate.report import github, screen
 
     shown = screen.of_stderr()
     is_text = showing.format is Format.TEXT and showing.output is None
+    outcome = replace(outcome, code=max(outcome.exit_code(showing.fail_on), least))
     try:
         if is_text and showing.diff:
             report.print_diff(outcome)
@@ -254,7 +258,7 @@ def _show(outcome: Outcome, showing: Reporting) -> int:
         said = [*screen.problems(outcome, shown), outcome.summary()]
     for message in said:
         _say(message)
-    return outcome.exit_code(showing.fail_on)
+    return outcome.code
 
 
 def _put(report: bytes, output: Path | None) -> None:

@@ -73,10 +73,13 @@ def convert(
     allows: Allows,
     kept_away: KeptAway = nothing_kept_away,
     seen: Seen | None = None,
+    *,
+    in_spite: bool = False,
 ) -> Conversion:
     """Converts a script, or a program of several files.
 
     allows: whether a rule may act at a node. kept_away: why edits of the core must not be made. seen: what a run has shown.
+    in_spite: convert what is known to be wrong to convert, for a person who goes on from there.
     """
     script = Script(text)
     if already_migrated(script.tree):
@@ -84,7 +87,7 @@ def convert(
     roles = Roles(script)
     if not roles.trains:
         return Conversion(text, findings=tuple(unseen_training(script)))
-    if refused := known_wrong(script, roles):
+    if not in_spite and (refused := known_wrong(script, roles)):
         return Conversion(text, findings=tuple(refused), trains=True)
     plan = _planned(script, roles, runtime, seen)
     if runtime != OWN and (unsaid := not_in_accelerate(plan, roles)):

@@ -113,7 +113,7 @@ def _line_searches(script: Script, roles: Roles) -> list[Finding]:
                     call.lineno,
                     call.col_offset + 1,
                     reason,
-                    "use another optimizer, or train on one process",
+                    'return the mean over the processes from its closure, `accelerator.reduce(loss, "mean")`',
                     Severity.REFUSED,
                 )
             )

@@ -1,32 +1,12 @@
-"""The report for other programs. Version 2; a key is never renamed or removed without a new version.
+"""The report for other programs, as `docs/reference/migrate.schema.json` describes it.
 
-    {"schema": "crosstrain-migrate", "version": 2,
-     "tool": "crosstrain 0.1.0",
-     "runtime": "crosstrain" | "accelerate",
-     "mode": "preview" | "check" | "write",
-     "summary": {"changed": int, "assumptions": int, "refused": int, "untouched": int, "errors": int},
-     "files": [{"path": str,          relative to the working directory where it lies below it
-                "outcome": "converted" | "converted with assumptions" | "refused" | "unchanged",
-                "changed": bool, "refused": bool,
-                "trains": bool,       it holds a training loop
-                "changes":  [{"rule": str, "line": int, "reason": str, "confidence": str}],
-                "findings": [{"rule": str, "line": int, "column": int, "reason": str, "remedy": str,
-                              "severity": "refused" | "note"}],
-                "assumptions": [{"kind": str, "rule": str, "line": int, "column": int, "claim": str, "check": str,
-                                 "status": null | "proven" | "not reached" | "failed"}],  by --verify
-                "roles":    [{"name": str, "role": str, "line": int, "evidence": str}],
-                "facts": {str: str},  what else the migration found out
-                "diff": str}],        unified, cell by cell for a notebook; empty when not changed
-     "errors": [{"path": str, "line": int | null, "column": int | null, "reason": str, "remedy": str}]}
-
-A run with --verify adds `verify`: what `crosstrain verify --output-format json` prints, verdicts and figure.
-Lines and columns are 1-based and speak of the text before; columns count characters. In a notebook changes, findings,
-assumptions and roles have a "cell", too, counted from 1 over all cells, and lines count in it. `files` holds every file with
-changes, findings or training code.
+A key is never renamed or removed without a new version. A run with --verify adds `verify`: what
+`crosstrain verify --output-format json` prints.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 from dataclasses import asdict
 from typing import Any
@@ -38,6 +18,16 @@ from crosstrain_migrate.results import Change, Finding, InputError, RoleFact
 from .diff import readable
 
 VERSION = 2
+AROUND = 2  # lines of code that are shown before and after the line of a finding
+LAUNCHERS = {
+    "crosstrain": "crosstrain launch --num-processes",
+    "accelerate": "accelerate launch --num_processes",
+}
+EXIT_CODES = {
+    0: "done, or there was nothing to do",
+    1: "a training script was refused, --check found something to change, or --verify found a difference",
+    2: "an option, the configuration or a file could not be used, or --verify could not run the script",
+}
 
 
 def render(outcome: Outcome) -> str:
@@ -53,6 +43,7 @@ def document(outcome: Outcome) -> dict[str, Any]:
         "tool": f"crosstrain {__version__}",
         "runtime": outcome.runtime,
         "mode": outcome.mode.value,
+        "exit": {"code": outcome.code, "meaning": EXIT_CODES[outcome.code]},
         "summary": {
             "changed": len(outcome.changed),
             "assumptions": outcome.assumptions,
@@ -60,13 +51,13 @@ def document(outcome: Outcome) -> dict[str, Any]:
             "untouched": outcome.untouched,
             "errors": len(outcome.errors),
         },
-        "files": [_file(file) for file in outcome.files],
+        "files": [_file(file, outcome.runtime) for file in outcome.files],
         "errors": [_error(error) for error in outcome.errors],
         **({"verify": outcome.proof} if outcome.proof is not None else {}),
     }
 
 
-def _file(file: Migrated) -> dict[str, Any]:
+def _file(file: Migrated, runtime: str) -> dict[str, Any]:
     result = file.result
     return {
         "path": file.name,
@@ -79,14 +70,36 @@ def _file(file: Migrated) -> dict[str, Any]:
         "assumptions": [_assumption(file, one) for one in result.assumptions],
         "roles": [_placed(file, role) for role in result.roles],
         "facts": dict(result.extras),
+        "launch": _launch(file, runtime),
         "diff": readable(file) if result.changed else "",
     }
+
+
+def _runs(text: str) -> bool:
+    """Whether a file does something when it is run: it calls, loops, or asks for `__name__` at its top level."""
+    return any(
+        isinstance(node, ast.For | ast.While | ast.With)
+        or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call))
+        or (isinstance(node, ast.If) and "__name__" in ast.unparse(node.test))
+        for node in ast.parse(text).body
+    )
 
 
 def _finding(file: Migrated, finding: Finding) -> dict[str, Any]:
     found = _placed(file, finding)
     del found["kind"], found["status"]  # of assumptions only
-    return found
+    lines = file.result.before.split("\n")
+    first = max(finding.line - AROUND, 1)
+    code = "\n".join(lines[first - 1 : finding.line + AROUND])
+    return {**found, "around": {"line": file.source.cell_line(first)[1], "code": code}}
+
+
+def _launch(file: Migrated, runtime: str) -> str:
+    """How to start a converted script on two processes; "" for a module, a notebook, or what is not converted."""
+    result = file.result
+    if result.refused or not result.changed or file.source.is_cells or not _runs(result.after):
+        return ""
+    return f"{LAUNCHERS[runtime]} 2 {file.name}"
 
 
 def _assumption(file: Migrated, finding: Finding) -> dict[str, Any]:

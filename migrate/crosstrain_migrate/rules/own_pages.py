@@ -40,7 +40,7 @@ Leaves: every file of that script as it was.
 CT005: what `--todo` leaves to a person
 
 What:   With `--todo` a script that is refused gets a line above each place that needs a person, which says what to write.
-        Its code stays as it was.
+        Where the reason concerns one place (CT903), the core of the conversion is made; elsewhere the code stays as it was.
 Why:    Half a conversion must not train: such a script stops at its start under several processes, and `--check` fails,
         until these lines are gone.
 Before: `from torch.distributed import rpc`

@@ -1,7 +1,8 @@
 """``--todo``: what becomes of a script that is refused.
 
-Its code stays as it was, and a line `# TODO(crosstrain CT303): ...` above each place that needs a person says what to
-write. Until these lines are gone, such a script stops at its start under several processes, and ``migrate --check`` fails.
+The core of the conversion is made, and a line `# TODO(crosstrain CT303): ...` above each place that needs a person says what
+to write. Until these lines are gone, such a script stops at its start under several processes, and ``migrate --check`` fails.
+What another framework distributes gets the lines alone.
 """
 
 from __future__ import annotations
@@ -9,15 +10,21 @@ from __future__ import annotations
 import ast
 import itertools
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from crosstrain_migrate.results import Change, Confidence, FileResult, Finding, Severity
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.lines import Lines
 from crosstrain_migrate.syntax.program import MARKER, join, modules_of, parse, parts
 from crosstrain_migrate.syntax.suppress import MARK, TODO
 
+if TYPE_CHECKING:
+    from crosstrain_migrate.core.conversion import Conversion
+
 _WIDTH = 100
+CONVERTED = ("CT903",)  # the reasons that concern one place of a script whose core can be converted
 GUARD = """\
 # TODO(crosstrain CT005): take these lines out with the last of those below
 if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -25,22 +32,34 @@ if int(os.environ.get("WORLD_SIZE", "1")) > 1:
 """
 
 
-def left_to_you(result: FileResult) -> FileResult:
-    """A refused script with a comment for each reason."""
+def left_to_you(result: FileResult, convert: Callable[[str], Conversion]) -> FileResult:
+    """A refused script with a comment for each reason, and with the core of its conversion where that can be made.
+
+    convert: makes the conversion in spite of the reasons.
+    """
     from crosstrain_migrate.syntax.checks import check_result
-    from crosstrain_migrate.syntax.rewrite import rewrite
 
     reasons = [one for one in result.findings if one.severity is Severity.REFUSED]
-    marked = _guarded(_marked(result.before, reasons))
-    module = modules_of(parse(marked))[-1]
-    after = rewrite(marked, [e.AddImport(module, TODO, code="import os")])  # for the test of WORLD_SIZE
+    marked = _marked(result.before, reasons)
+    changes = {Change(TODO, one.line, "left to a person", Confidence.REVIEW) for one in reasons}
+    if all(one.rule in CONVERTED for one in reasons):
+        made = convert(marked)
+        after = _guarded(made.text)
+        if made.changes and not check_result(result.before, after):
+            line_of = Lines(result.before, marked)
+            changes |= {replace(one, line=line_of(one.line)) for one in made.changes}
+            return _changed(result, after, changes)
+    after = _guarded(marked)
     if problems := check_result(result.before, after):
         reason = f"the lines for --todo did not pass the tool's own checks ({'; '.join(problems)})"
         remedy = "report this script to us; it was left as it was"
         said = Finding("CT001", 1, 1, reason, remedy, Severity.NOTE)
         return replace(result, findings=(*result.findings, said))
-    changes = {Change(TODO, one.line, "left to a person", Confidence.REVIEW) for one in reasons}
-    return replace(result, after=after, changes=tuple(sorted(changes, key=lambda one: one.line)))
+    return _changed(result, after, changes)
+
+
+def _changed(result: FileResult, after: str, changes: Iterable[Change]) -> FileResult:
+    return replace(result, after=after, changes=tuple(sorted(changes, key=lambda one: (one.line, one.rule))))
 
 
 def _marked(text: str, reasons: Iterable[Finding]) -> str:
@@ -74,13 +93,17 @@ def _comment(finding: Finding) -> list[str]:
 
 def _guarded(text: str) -> str:
     """The text with an exit for several processes below the first imports of the script."""
+    from crosstrain_migrate.syntax.rewrite import rewrite
+
     *modules, script = (part.text for part in parts(text))
     body = ast.parse(script).body
     opening = itertools.takewhile(_opens, body)
     line = max((node.end_lineno or node.lineno for node in opening), default=0)
     lines = script.split("\n")
     lines[line:line] = ["", *GUARD.split("\n")[:-1]]
-    return join(text, [*modules, "\n".join(lines)])
+    guarded = join(text, [*modules, "\n".join(lines)])
+    module = modules_of(parse(guarded))[-1]
+    return rewrite(guarded, [e.AddImport(module, TODO, code="import os")])  # for the test of WORLD_SIZE
 
 
 def _opens(node: ast.stmt) -> bool:

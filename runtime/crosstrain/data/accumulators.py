@@ -11,7 +11,7 @@ import operator
 import sys
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from numbers import Number
 from typing import Any
@@ -60,24 +60,32 @@ class Unmergeable(TypeError):
 # -- packing --------------------------------------------------------------------------------------
 
 
-def packed(value: Any) -> Any:
-    """The value as it is sent to the other processes; `Unmergeable` for one that cannot be added up."""
+def packed(value: Any, depth: int = 0) -> Any:
+    """The value as it is sent to the other processes; `Unmergeable` for one that cannot be added up.
+
+    depth: as of `Merge`.
+    """
     if isinstance(value, Tensor):
         return SentTensor(value.detach().to(HOST), value.device != HOST)
     if type(value) in _PLAIN or isinstance(value, (Number, str, bytes, set, frozenset)) or _is_numpy(value):
         return value
     if isinstance(value, Mapping):
-        entries = {key: packed(entry) for key, entry in value.items()}
+        entries = {key: packed(entry, depth - 1) for key, entry in value.items()}
         return SentEntries(entries, isinstance(value, (Counter, defaultdict)))
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return SentEntries({name: packed(getattr(value, name)) for name in value._fields}, open=False)
+    if isinstance(value, (list, tuple)) and depth > 0:
+        return [packed(item, depth - 1) for item in value]
     if isinstance(value, (list, tuple, deque)):
         return _sequence(value)
     roles = added_attributes.of_object(value)
     if roles is None:
         raise Unmergeable(f"a {type(value).__name__} cannot be added up over the processes")
     held = {name: vars(value)[name] for name in roles.names if name in vars(value)}
-    sent = {name: packed_as_it_is(v) if name in roles.last else packed(v) for name, v in held.items()}
+    sent = {
+        name: packed_as_it_is(v) if name in roles.last else packed(v, roles.depths.get(name, 0))
+        for name, v in held.items()
+    }
     return SentObject(type(value).__qualname__, sent, frozenset(vars(value)))
 
 
@@ -115,13 +123,15 @@ class Merge:
 
     ran: the ranks that had batches. Of the others, whose accumulators have what they start with, nothing is taken.
     rank: this one. device: where tensors come that were on other ranks' devices. join: whether tensors and arrays are
-    concatenated along dimension 0 instead of added.
+    concatenated along dimension 0 instead of added. depth: the number of indices under which a script adds, so that lists
+    are added element by element; `MIXED` where that is not clear.
     """
 
     ran: frozenset[int]
     rank: int
     device: torch.device
     join: bool = False
+    depth: int = 0
 
     def of(self, own: Any, sent: list[Any]) -> Any:
         """The merged value; ``own`` is this rank's and ``sent`` has every rank's packed one. Objects change in place.
@@ -157,7 +167,7 @@ class Merge:
             "text": self._texts,
             "set": self._union,
             "entries": self._entries,
-        }.get(kinds[parts[0][0]], self._sequences)
+        }.get(kinds[parts[0][0]], self._elements if self.depth else self._sequences)
         return self._object(own, parts) if isinstance(parts[0][1], SentObject) else work(own, parts)
 
     # numbers
@@ -237,6 +247,17 @@ class Merge:
         union = set().union(*(part for _, part in parts))
         return frozenset(union) if isinstance(parts[0][1], frozenset) else union
 
+    def _elements(self, own: Any, parts: Parts) -> Any:
+        """Lists of sums."""
+        lengths = {len(part) for _, part in parts}
+        if self.depth < 0 or len(lengths) > 1 or isinstance(parts[0][1], deque):
+            raise Unmergeable("a list is added to in several ways, or has another length on another process")
+        (length,) = lengths
+        rule = replace(self, depth=self.depth - 1)
+        mine = own if isinstance(own, (list, tuple)) and len(own) == length else [None] * length
+        items = [rule._merged(mine[at], [(rank, part[at]) for rank, part in parts]) for at in range(length)]
+        return tuple(items) if isinstance(own, tuple) else items
+
     def _sequences(self, own: Any, parts: Parts) -> Any:
         items: list[Any] = []
         for rank, part in parts:
@@ -262,8 +283,9 @@ class Merge:
                     f"its keys, or use a collections.defaultdict or Counter"
                 )
         mine = _entries_of(own)
+        rule = replace(self, depth=max(self.depth - 1, min(self.depth, 0)))
         merged = {
-            key: self._merged(
+            key: rule._merged(
                 mine.get(key), [(r, part.entries[key]) for r, part in parts if key in part.entries]
             )
             for key in keys
@@ -288,7 +310,8 @@ class Merge:
             elif name in roles.largest or name in roles.smallest:
                 held[name] = self._extreme(held.get(name), given, name in roles.largest)
             else:
-                rule = Merge(self.ran, self.rank, self.device, self.join or name in roles.joined)
+                join, depth = self.join or name in roles.joined, roles.depths.get(name, 0)
+                rule = replace(self, join=join, depth=depth)
                 held[name] = rule._merged(held.get(name), given)
         for attribute in roles.derived:
             if not any(attribute.name in part.names for _, part in parts):
@@ -297,6 +320,9 @@ class Merge:
                 held[attribute.name] = attribute.of(own)
             except ArithmeticError:
                 continue  # nothing was counted
+            except Exception as error:
+                told = f"{type(own).__name__}.{attribute.name} cannot be computed anew ({error})"
+                raise Unmergeable(told) from None
         return own
 
     def _extreme(self, own: Any, parts: Parts, largest: bool) -> Any:

@@ -7,38 +7,51 @@ and ``self.avg = self.sum / self.count`` is computed from others. What only ``__
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import CodeType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from torch import nn
 
+MIXED = -1
 _BUILDING = {"__init__", "__new__", "__post_init__", "__setstate__", "__setattr__"}
 _GROWING = {"append", "appendleft", "extend", "add", "update", "subtract", "at"}
 _JOINING = {"cat", "concat", "concatenate", "append", "hstack", "vstack"}
 
 
 class Derived(NamedTuple):
-    """An attribute that is computed from others by an expression, in which the object has the name ``me``."""
+    """An attribute that is computed from others by an expression, in which the object has the name ``me``.
+
+    place: where the attribute is computed element by element, the variable that numbers the elements.
+    """
 
     name: str
     expression: CodeType
     scope: Mapping[str, Any]
     me: str = "self"
+    place: str = ""
 
     def of(self, owner: Any) -> Any:
-        return eval(self.expression, dict(self.scope), {self.me: owner})
+        if not self.place:
+            return eval(self.expression, dict(self.scope), {self.me: owner})
+        held = getattr(owner, self.name)
+        filled = copy.deepcopy(held)
+        for key in list(held) if isinstance(held, Mapping) else range(len(held)):
+            filled[key] = eval(self.expression, dict(self.scope), {self.me: owner, self.place: key})
+        return filled
 
 
 @dataclass(frozen=True)
 class AddedAttributes:
     """The attributes by what becomes of them.
 
-    added: they are added up. joined: tensors and arrays that are concatenated. largest, smallest: of the values, the
+    added: they are added up. depths: of those, the number of indices under which something is added; a list is then
+    added element by element, and not joined. joined: tensors and arrays that are concatenated. largest, smallest: of the values, the
     largest or smallest. last: the value of the process with the last batch. derived: computed anew, by an expression of
     ``self``. unclear: changed in a way that cannot be merged.
     """
@@ -50,6 +63,7 @@ class AddedAttributes:
     last: frozenset[str] = frozenset()
     derived: tuple[Derived, ...] = ()
     unclear: frozenset[str] = frozenset()
+    depths: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -59,13 +73,20 @@ class AddedAttributes:
 
 @dataclass
 class _Change:
-    """A statement of a method that changes an attribute. value: what is assigned; None where it grows in place."""
+    """A statement of a method that changes an attribute."""
 
-    name: str
-    value: ast.expr | None
+    made: _Made
     me: str
     locals: frozenset[str]
     scope: Mapping[str, Any]
+
+
+class _Made(NamedTuple):
+    """What becomes of an attribute. value: what is assigned; None where it grows in place. at: under which indices."""
+
+    name: str
+    value: ast.expr | None
+    at: tuple[ast.expr, ...] = ()
 
 
 def of_object(value: Any) -> AddedAttributes | None:
@@ -88,15 +109,17 @@ def of_object(value: Any) -> AddedAttributes | None:
 def _as_meter(found: AddedAttributes, held: Mapping[str, Any]) -> AddedAttributes:
     """The attributes of a meter, which keeps a sum and a count, and may keep their quotient and the last value."""
     meter = {"sum", "count"}
-    derived = [entry for entry in found.derived if entry.name not in {*meter, "avg"}]
-    if "avg" in held:
+    derived = [entry for entry in found.derived if entry.name not in {*meter, "avg"} or entry.place]
+    if "avg" in held and not any(entry.name == "avg" for entry in derived):
         derived.append(Derived("avg", compile("self.sum / self.count", "<meter>", "eval"), {}))
+    lists = {name: 1 for name in meter if isinstance(held[name], list)}
     return replace(
         found,
         added=found.added | meter,
         last=found.last | ({"val"} & held.keys()) - {"avg"},
         derived=tuple(derived),
         unclear=found.unclear - meter - {"avg", "val"},
+        depths=lists | dict(found.depths),
     )
 
 
@@ -127,16 +150,17 @@ def _changes(kind: type, definition: ast.ClassDef) -> Iterator[_Change]:
         names |= {n.id for n in ast.walk(method) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         scope = getattr(inspect.unwrap(getattr(kind, method.name, _changes)), "__globals__", {})
         for node in ast.walk(method):
-            for name, value in _changed(node, me):
-                yield _Change(name, value, me, frozenset(names - {me}), scope)
+            for made in _changed(node, me):
+                yield _Change(made, me, frozenset(names - {me}), scope)
 
 
-def _changed(node: ast.AST, me: str) -> Iterator[tuple[str, ast.expr | None]]:
-    """The attributes that a statement changes, each with the value it gets; None where it grows."""
+def _changed(node: ast.AST, me: str) -> Iterator[_Made]:
+    """The attributes that a statement changes."""
     if isinstance(node, ast.AugAssign):
         grows = isinstance(node.op, (ast.Add, ast.Sub, ast.BitOr))
         if (name := _root(node.target, me)) is not None:
-            yield name, None if grows else ast.BinOp(_attribute(me, name), node.op, node.value)
+            value = None if grows else ast.BinOp(_attribute(me, name), node.op, node.value)
+            yield _Made(name, value, _indices(node.target))
     elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             yield from _assigned(target, node.value, me)
@@ -148,10 +172,10 @@ def _changed(node: ast.AST, me: str) -> Iterator[tuple[str, ast.expr | None]]:
         grows = method in _GROWING or method.endswith("add_")
         held = call.args[0] if method == "at" and call.args else call.func.value
         if grows and (name := _root(held, me)) is not None:
-            yield name, None
+            yield _Made(name, None, _indices(held))
 
 
-def _assigned(target: ast.expr, value: ast.expr, me: str) -> Iterator[tuple[str, ast.expr | None]]:
+def _assigned(target: ast.expr, value: ast.expr, me: str) -> Iterator[_Made]:
     if isinstance(target, (ast.Tuple, ast.List)):
         several = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts)
         for number, each in enumerate(target.elts):
@@ -163,12 +187,18 @@ def _assigned(target: ast.expr, value: ast.expr, me: str) -> Iterator[tuple[str,
     if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub)):
         same = ast.dump(_as_load(target))
         if same == ast.dump(value.left) or (same == ast.dump(value.right) and isinstance(value.op, ast.Add)):
-            yield name, None
+            yield _Made(name, None, _indices(target))
             return
-    yield (
-        name,
-        value if isinstance(target, ast.Attribute) else ast.Tuple([_attribute(me, name), value], ast.Load()),
-    )
+    yield _Made(name, value, _indices(target))
+
+
+def _indices(node: ast.expr) -> tuple[ast.expr, ...]:
+    """The i and j of ``self.x[i][j]``; empty where anything but indices follows the attribute."""
+    found: list[ast.expr] = []
+    while isinstance(node, ast.Subscript):
+        found.insert(0, node.slice)
+        node = node.value
+    return tuple(found) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) else ()
 
 
 def _root(node: ast.expr, me: str) -> str | None:
@@ -195,26 +225,28 @@ def _as_load(node: ast.expr) -> ast.expr:
 
 
 def _sorted(changes: list[_Change]) -> AddedAttributes:
-    added = {change.name for change in changes if change.value is None}
+    added = {change.made.name for change in changes if change.made.value is None}
     joined: set[str] = set()
     extreme: dict[str, set[str]] = {"max": set(), "min": set()}
     last: set[str] = set()
     unclear: set[str] = set()
     derived: dict[str, Derived] = {}
     for change in changes:
-        name, value = change.name, change.value
+        name, value, at = change.made
         if value is None or name in added:
             continue
         read = set(_attributes(value, change.me))
         names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
-        function = _function(value)
+        index = at[0].id if len(at) == 1 and isinstance(at[0], ast.Name) else ""
         if name in read:
             kinds = {"max": extreme["max"], "min": extreme["min"]} | dict.fromkeys(_JOINING, joined)
-            kinds.get(function, unclear).add(name)
-        elif names & change.locals:
-            last.add(name)
-        elif read & (added | derived.keys()):
-            derived[name] = Derived(name, _compiled(value), change.scope, change.me)
+            kinds.get("" if at else _function(value), unclear).add(name)
+        elif names & change.locals - {index}:
+            (unclear if at else last).add(name)
+        elif read & (added | derived.keys()) and (index or not at):
+            derived[name] = Derived(name, _compiled(value), change.scope, change.me, index)
+        elif at and (read or names & change.locals):
+            unclear.add(name)
         # else a constant, as in `reset`
     known = added | joined | extreme["max"] | extreme["min"]
     return AddedAttributes(
@@ -225,7 +257,17 @@ def _sorted(changes: list[_Change]) -> AddedAttributes:
         frozenset(last - known - derived.keys()),
         tuple(found for name, found in derived.items() if name not in known),
         frozenset(unclear),
+        _depths(changes),
     )
+
+
+def _depths(changes: list[_Change]) -> dict[str, int]:
+    """Under how many indices something is added to an attribute; `MIXED` where one statement differs from another."""
+    found: dict[str, int] = {}
+    for name, value, at in (change.made for change in changes):
+        if value is None:
+            found[name] = len(at) if found.get(name, len(at)) == len(at) else MIXED
+    return found
 
 
 def _attributes(value: ast.expr, me: str) -> Iterator[str]:

@@ -118,6 +118,7 @@ def install(*, available: bool, count: int = 1) -> None:
     # Otherwise torch itself switches CUDA's autocast and loss scaling off, as it does without a GPU.
     if available:
         _replace_precision()
+        _replace_accelerate()
     _replace_loading()
     _replace_distribution()
 
@@ -326,6 +327,19 @@ def _ordinal(device: Any) -> int:
 @contextlib.contextmanager
 def _no_change(*args: Any, **kwargs: Any) -> Iterator[None]:
     yield
+
+
+def _replace_accelerate() -> None:
+    """Make the Accelerator of huggingface/accelerate see a GPU while it decides about loss scaling."""
+    library: Any = sys.modules.get("accelerate.accelerator")
+    if library is None:
+        return
+    real: Any = library.Accelerator.device.fget
+    gpu = SimpleNamespace(type="cuda")
+    making = library.Accelerator.__init__.__code__
+    library.Accelerator.device = property(
+        lambda self: gpu if sys._getframe(1).f_code is making else real(self)
+    )
 
 
 def _replace_precision() -> None:

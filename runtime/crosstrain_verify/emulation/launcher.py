@@ -24,6 +24,7 @@ class Launcher:
     Attributes:
         joined: how many processes the script's process group has; 0 without a group.
         spawned: how many processes the script wants to start, if that is not ``world``; else 0.
+        wrapped: whether a model was wrapped, so that its gradients can be averaged.
     """
 
     def __init__(self, rank: int, world: int, port: int) -> None:
@@ -32,6 +33,7 @@ class Launcher:
         self._port = port
         self.joined = 0
         self.spawned = 0
+        self.wrapped = False
         # If a wrapper holds the last reference to a gloo group, the group ends while Python's lock is held, and waits for
         # its thread, which may be waiting for that lock. A group that is held here never ends: the process leaves before.
         self._groups: list[Any] = []
@@ -40,6 +42,18 @@ class Launcher:
         """Replace the functions, for the rest of this process."""
         self._replace_spawn()
         self._replace_group()
+        self._watch_wrapper()
+
+    def _watch_wrapper(self) -> None:
+        module: Any = torch.nn.parallel.DistributedDataParallel
+        real: Callable[..., None] = module.__init__
+
+        @functools.wraps(real)
+        def init(wrapper: Any, *args: Any, **kwargs: Any) -> None:
+            self.wrapped = True
+            real(wrapper, *args, **kwargs)
+
+        module.__init__ = init
 
     def _replace_spawn(self) -> None:
         processes: Any = torch.multiprocessing

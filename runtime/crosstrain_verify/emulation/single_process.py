@@ -6,7 +6,9 @@ Workers would draw their random numbers in other processes, where nothing can be
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
 from typing import Any
 
 from torch.utils.data import (
@@ -22,6 +24,11 @@ from torch.utils.data import (
 # DataLoader(dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, ...), without the data set.
 SAMPLER_POSITION, WORKERS_POSITION = 2, 4
 NUMBER = "_verify_number"  # of a loader, by construction
+LIBRARIES = (
+    "/accelerate/",
+    "/lightning_fabric/",
+    "/lightning/fabric/",
+)  # they prepare a loader by making another
 
 
 class Count:
@@ -29,6 +36,20 @@ class Count:
 
     def __init__(self) -> None:
         self.made = 0
+        self.uncopied: list[
+            tuple[Any, int]
+        ] = []  # data set and number of each loader that no library has copied
+
+    def copied(self, dataset: Any) -> int | None:
+        """The number of the loader that another library is about to copy in order to prepare it; None if it is no copy."""
+        frame: FrameType | None = sys._getframe(2)
+        if frame is None or not any(part in frame.f_code.co_filename for part in LIBRARIES):
+            return None
+        for place, (known, number) in enumerate(self.uncopied):
+            if known is dataset:
+                del self.uncopied[place]
+                return number
+        return None
 
     def next(self) -> int:
         """The number of another loader, from 0."""
@@ -68,9 +89,10 @@ def _replace_loader(leave_out: Mapping[int, int]) -> None:
 
     @functools.wraps(real_init)
     def init(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
-        number = loaders.next()
+        copied = loaders.copied(dataset)
+        number = loaders.next() if copied is None else copied
         positional = list(args)
-        if number in leave_out:
+        if copied is None and number in leave_out:
             dataset = _leave_out(leave_out[number], dataset, positional, kwargs)
         if len(positional) > WORKERS_POSITION:
             positional[WORKERS_POSITION] = 0
@@ -80,6 +102,8 @@ def _replace_loader(leave_out: Mapping[int, int]) -> None:
             kwargs.pop(name, None)
         real_init(self, dataset, *positional, **kwargs)
         setattr(self, NUMBER, number)
+        if copied is None:
+            loaders.uncopied.append((dataset, number))
 
     DataLoader.__init__ = init  # type: ignore[method-assign]
 

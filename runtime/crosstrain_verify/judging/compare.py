@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 import numpy as np
@@ -23,6 +23,7 @@ from crosstrain_verify.judging.tolerance import Tolerance, same
 from crosstrain_verify.records.traces import Batch, Event, Parameter, RankTrace
 from crosstrain_verify.report.report import Difference
 
+GRADIENT = "gradient norm"
 NAMED = 3  # parameters or files in one message
 
 
@@ -82,9 +83,9 @@ def ranks_disagree(ranks: Sequence[RankTrace]) -> Difference | None:
         for step, (a, b) in enumerate(zip(ours, theirs, strict=False), start=1):
             for what, mine, other_s in zip(step_quantities(a), a.values, b.values, strict=False):
                 if not same(mine, other_s, 0.0):
-                    return Difference(
-                        "ranks", step, f"rank 0: {mine!r}", f"rank {number}: {other_s!r}", f"{what}s differ"
-                    )
+                    most = _where(first, a, b) if what == GRADIENT else ""
+                    values = f"rank 0: {mine!r}", f"rank {number}: {other_s!r}"
+                    return Difference("ranks", step, *values, f"{what}s differ{most}")
         if len(ours) != len(theirs):
             step = min(len(ours), len(theirs)) + 1
             return Difference(
@@ -127,9 +128,19 @@ def _usually(parameter: Parameter) -> bool | None:
     return None if 0 < parameter.trained < parameter.steps else parameter.trained > 0
 
 
+def _where(trace: RankTrace, a: Event, b: Event) -> str:
+    """Such as ", most in layer.weight": the parameter whose gradient differs most between two steps; "" if unknown."""
+    if not a.parts or len(a.parts) != len(b.parts):
+        return ""
+    errors = [abs(x - y) for x, y in zip(a.parts, b.parts, strict=True)]
+    sizes = {event.index: len(event.parts) for event in trace.events_of("step") if event.parts}
+    place = sum(size for index, size in sizes.items() if index < a.index) + errors.index(max(errors))
+    return f", most in {trace.parameters[place].name}" if place < len(trace.parameters) else ""
+
+
 def step_quantities(event: Event) -> list[str]:
     """The names of a step event's values, in order."""
-    return ["gradient norm", "weight norm", *["learning rate"] * (len(event.values) - 2)]
+    return [GRADIENT, "weight norm", *["learning rate"] * (len(event.values) - 2)]
 
 
 def _weights_disagree(first: RankTrace, other: RankTrace, number: int) -> Difference:
@@ -248,6 +259,8 @@ def compare_events(
             difference = _compare_value("loss", step, expected.values[0], got.values[0], allowed, result)
         else:
             difference = _compare_step(step, expected, got, tolerance, result)
+            if difference and difference.quantity == GRADIENT:
+                difference = replace(difference, detail=difference.detail + _where(original, expected, got))
             step += 1
         if difference:
             return difference

@@ -1,4 +1,8 @@
-"""The default launch with every step undone: each process takes its own batches, and evaluation sets divide unevenly."""
+"""The default launch with every step undone: each process takes its own batches, and evaluation sets divide unevenly.
+
+A script that does not run on the bundled runtime has no other launch. Its losses and gradients are compared, too, by
+`same_rows`.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +13,37 @@ from pathlib import Path
 
 from crosstrain_verify.judging.causes import Evidence, likely_cause
 from crosstrain_verify.judging.evaluation import compare_frozen
-from crosstrain_verify.judging.migrated_runs import with_verdict
+from crosstrain_verify.judging.migrated_runs import losses_of, with_verdict
 from crosstrain_verify.judging.original_runs import OriginalRuns
-from crosstrain_verify.judging.passes import batches_of, evaluation_loaders, training_loaders
+from crosstrain_verify.judging.passes import batches_of, evaluation_loaders, training_loaders, unshared
 from crosstrain_verify.judging.printed_lines import volatile
 from crosstrain_verify.judging.random_numbers import same_noise, whose
-from crosstrain_verify.records.traces import RankTrace
-from crosstrain_verify.report.report import Run, Verdict
+from crosstrain_verify.judging.same_rows import compare_same_rows
+from crosstrain_verify.records.journal import Check
+from crosstrain_verify.records.traces import RankTrace, source_line
+from crosstrain_verify.report.report import Difference, Run, Verdict
 from crosstrain_verify.running.runs import Finished, Runner, Variant, launch_line
 
 AGAINST = "the original, with the weights of both frozen"
+SAME_ROWS = "the original, given the rows of all processes in each step, with the weights of both frozen"
 
 
 class DefaultLaunch:
     """Compares processes that take batches of their own with an original that trains as briefly as they do."""
 
     def __init__(
-        self, runner: Runner, originals: OriginalRuns, world: int, ignore: Sequence[re.Pattern[str]]
+        self,
+        runner: Runner,
+        originals: OriginalRuns,
+        world: int,
+        ignore: Sequence[re.Pattern[str]],
+        *,
+        on_runtime: bool = True,
     ) -> None:
         self._runner = runner
         self._originals = originals
         self._world = world
+        self._on_runtime = on_runtime
         self._ignore = ignore
         trace = originals.trace
         loaders = training_loaders(trace)
@@ -42,28 +56,41 @@ class DefaultLaunch:
         """Run the script; the run with its verdict: ranks must agree, and evaluations print what the original's do."""
         full = self._frozen("original, frozen", self._uneven)
         less = self._frozen("original, frozen, less data", self._fewer)
-        done = self._runner.run(
-            after,
-            Variant(
-                f"{self._world} processes, default launch",
-                True,
-                self._world,
-                own_batches=True,
-                frozen=True,
-                cut_short=self._training,
-                leave_out=self._uneven,
-            ),
+        name = f"{self._world} processes"
+        variant = Variant(
+            f"{name}, default launch" if self._on_runtime else name,
+            True,
+            self._world,
+            own_batches=True,
+            frozen=True,
+            cut_short=self._training,
+            leave_out=self._uneven,
+            keep=() if self._on_runtime else self._training,
         )
-        launch = launch_line(after, self._world, shared=False)
+        done = self._runner.run(after, variant)
+        launch = launch_line(after, self._world, shared=False, on_runtime=self._on_runtime)
         run = replace(done.run, launch=launch, against=AGAINST, frozen=True)
         if run.verdict.ok and full is not None and less is not None:
             run = self._compared(run, full, less, done)
+            if run.verdict.ok and not self._on_runtime:
+                return self._with_losses(run, after, variant, done)
         elif run.verdict.ok:
             failure = self._originals.failure
             reason = f"could not decide, because the original fails when its weights are frozen: {failure}"
             run = replace(run, verdict=Verdict.UNDECIDED, notes=(*run.notes, reason))
         evidence = Evidence(full or self._originals.trace, done.ranks, run, run.difference, frozen=True)
-        return replace(run, cause=likely_cause(evidence), notes=(*run.notes, self._what_changes()))
+        about = (self._what_changes(),) if self._on_runtime else ()
+        return replace(run, cause=likely_cause(evidence), notes=(*run.notes, *about))
+
+    def _with_losses(self, run: Run, after: Path, variant: Variant, done: Finished) -> Run:
+        """The run with the verdict on its losses and gradients, where the rest agrees."""
+        found = compare_same_rows(self._runner, self._originals, after, variant, done)
+        if found.ours is None:
+            return replace(run, notes=(*run.notes, f"losses and gradients were not compared: {found.reason}"))
+        run = replace(with_verdict(run, found.result, Verdict.EQUAL), against=SAME_ROWS)
+        run = replace(run, losses=losses_of(found.theirs), compared=losses_of([found.ours]))
+        evidence = Evidence(found.ours, tuple(found.theirs), run, run.difference, frozen=True)
+        return replace(run, cause=likely_cause(evidence))
 
     def _frozen(self, name: str, leave_out: tuple[tuple[int, int], ...]) -> RankTrace | None:
         return self._originals.under(
@@ -72,6 +99,11 @@ class DefaultLaunch:
 
     def _compared(self, run: Run, full: RankTrace, less: RankTrace, done: Finished) -> Run:
         result = compare_frozen(full, less, done.ranks, self._ignore)
+        if batch := unshared(full, done.ranks):
+            run = replace(run, checks=tuple(map(_failed, run.checks)))
+            result.difference = Difference(
+                "batch", 1, "a share of the rows", "all rows on every process", source_line(batch.place)
+            )
         result.difference = result.difference or same_noise(done.ranks)
         result.notes += filter(None, [whose(done.ranks)])
         if result.difference is not None and result.difference.quantity == "evaluation":
@@ -90,6 +122,13 @@ class DefaultLaunch:
             f"without --split-batches a step takes {batch}, an epoch has 1/{world} of the steps and the learning rate "
             "is the same: that is a different training, so it is not compared with one process"
         )
+
+
+def _failed(check: Check) -> Check:
+    """A check, failed if it was one of a loader and did not find a prepared one."""
+    return (
+        replace(check, status="failed") if (check.kind, check.status) == ("loader", "not reached") else check
+    )
 
 
 def _uneven(trace: RankTrace, world: int) -> tuple[tuple[int, int], ...]:

@@ -43,15 +43,19 @@ class MigratedRuns:
         self._after = after
         self._ignore = ignore
         self._volatile: Volatile | None = None  # not known yet
+        self.on_runtime = True  # as far as is known
+        self._reference = originals.trace  # what the last run was compared with
 
     def judge(self, world: int, expect: Expectation) -> Run:
         """Run the script on ``world`` processes; the run with its verdict."""
         name = "1 process" if world == 1 else f"{world} processes"
+        self._reference = self._original
         done = self._runner.run(self._after, Variant(name, True, world))
-        launch = launch_line(self._after, world, shared=world > 1)
+        self.on_runtime = done.ranks[0].on_runtime or done.run.verdict is Verdict.FAILED
+        launch = launch_line(self._after, world, shared=world > 1, on_runtime=self.on_runtime)
         run = replace(self._verdict(done, expect), launch=launch)
         run = replace(run, notes=(*run.notes, *filter(None, [whose(done.ranks)])))
-        evidence = Evidence(self._original, done.ranks, run, run.difference)
+        evidence = Evidence(self._reference, done.ranks, run, run.difference)
         return replace(run, cause=likely_cause(evidence), losses=losses_of(done.ranks))
 
     def _verdict(self, done: Finished, expect: Expectation) -> Run:
@@ -100,6 +104,7 @@ class MigratedRuns:
         shared = self._originals.drawing_as(world, whole)
         if shared is None:
             return run
+        self._reference = shared
         what = "random draws" if not self._original.statistics else "random draws and batch statistics"
         against = f"the original with {what} taken for each process's rows by themselves"
         equal = with_verdict(done.run, self.compare(shared, done.ranks), Verdict.EQUAL)

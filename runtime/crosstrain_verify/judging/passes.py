@@ -7,6 +7,10 @@ from itertools import groupby
 
 from crosstrain_verify.records.traces import Batch, RankTrace
 
+ALL = (
+    0.75  # a process that trains on this share of the batches that it reads leaves none of them to the others
+)
+
 
 def trained_on(trace: RankTrace) -> Iterator[Batch]:
     """The batches that were trained on: a backward pass came before the next batch of any loader."""
@@ -39,6 +43,33 @@ def step_of(trace: RankTrace, at: int) -> int:
 def each_has_whole(original: Batch, shares: Sequence[Batch]) -> bool:
     """Whether every process got all rows of a batch."""
     return original.digest is not None and all(share.digest == original.digest for share in shares)
+
+
+def unshared(original: RankTrace, ranks: Sequence[RankTrace]) -> Batch | None:
+    """The first batch of a loader that trains and is not shared out: every process goes over all of it.
+
+    The processes get the same rows in every step, or a pass is longer than a share of the original's. Where one batch holds
+    everything, all processes may have to take it.
+    """
+    whole = {batch.loader: batch for batch in trained_on(original) if batch.first}
+    for loader in training_loaders(ranks[0]):
+        found = [[batch for batch in trained_on(rank) if batch.loader == loader] for rank in ranks]
+        steps = [{batch.digest for batch in shares} for shares in zip(*found, strict=False)]
+        alike = all(len(digests) == 1 and None not in digests for digests in steps)
+        if alike and len(set().union(*steps)) > 1:
+            return found[0][0]
+        first, all_of_it = found[0][0], whole.get(loader)
+        if (
+            all_of_it is None
+            or not first.length
+            or not first.rows
+            or len(found[0]) < ALL * len(batches_of(ranks[0], {loader}))
+        ):
+            continue
+        most = -(-all_of_it.length // len(ranks)) * (all_of_it.rows or 0)
+        if 0 < most < first.length * first.rows:
+            return first
+    return None
 
 
 def shares_add_up(original: Batch, shares: Sequence[Batch]) -> bool:

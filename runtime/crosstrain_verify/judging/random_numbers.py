@@ -9,10 +9,10 @@ from crosstrain_verify.report.report import Difference
 
 
 def same_noise(ranks: Sequence[RankTrace]) -> Difference | None:
-    """A difference where two processes that draw their own numbers drew the first ones of a pass from the same streams."""
+    """A difference where two processes drew the first numbers of a pass from the same streams."""
     seen: dict[tuple[int, ...], int] = {}
     for number, rank in enumerate(ranks):
-        if not rank.noise or not rank.own_draws:
+        if not rank.noise:
             continue
         if (other := seen.setdefault(rank.noise, number)) != number:
             return Difference(

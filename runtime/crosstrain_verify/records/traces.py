@@ -41,12 +41,14 @@ class Event:
         values: of a loss, (the sum of the tensors that backward got,). Of a step, (gradient norm, norm of the weights
             before the step, learning rates of the parameter groups...).
         place: the script's line, as "file:line:function".
+        parts: of an early step, the gradient norm of each of the optimizer's parameters.
     """
 
     kind: Literal["loss", "step"]
     index: int
     values: tuple[float, ...]
     place: str = ""
+    parts: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class Batch:
         place: the script's line, as "file:line:function".
         width: bytes of a row, 0 if unknown. Batches that are padded to their longest sample have other widths when they
             are shared.
+        length: of the first batch of a pass, how many its loader says that the pass has; 0 if unknown.
     """
 
     loader: int
@@ -72,6 +75,7 @@ class Batch:
     first: bool
     place: str = ""
     width: int = 0
+    length: int = 0
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,8 @@ class RankTrace:
         gathered: in a permutation test, the gathered tensors that may have their rows in another dimension.
         observations: of an observed run.
         xla: None if nothing was trained on an XLA device.
-        asked: see `emulated`. joined, spawned: see `launcher`.
+        asked: see `emulated`. joined, spawned, wrapped: see `launcher`. mixed: see `replay`.
+        on_runtime: the script made the bundled runtime's accelerator.
     """
 
     ending: Ending
@@ -166,6 +171,9 @@ class RankTrace:
     asked: tuple[str, ...] = ()
     joined: int = 0
     spawned: int = 0
+    wrapped: bool = False
+    mixed: bool = False
+    on_runtime: bool = False
 
     def events_of(self, kind: Literal["loss", "step"]) -> list[Event]:
         """The events of one kind, in order."""
@@ -210,7 +218,9 @@ def read(folder: Path) -> RankTrace:
     if not (folder / TRACE_FILE).exists():
         return RankTrace("unfinished", **printed)
     data = json.loads((folder / TRACE_FILE).read_text(encoding="utf-8"))
-    events = tuple(Event(**(e | {"values": tuple(e["values"])})) for e in data.pop("events"))
+    events = tuple(
+        Event(**(e | {"values": tuple(e["values"]), "parts": tuple(e["parts"])})) for e in data.pop("events")
+    )
     batches = tuple(Batch(**b) for b in data.pop("batches"))
     where = tuple(Printed(**p) for p in data.pop("printed"))
     parameters = tuple(Parameter(**(p | {"shape": tuple(p["shape"])})) for p in data.pop("parameters"))

@@ -136,6 +136,11 @@ class Run:
     checks: tuple[Check, ...] = ()
 
 
+VERSION = 1
+EXIT_CODES = {
+    0: "every run has a good verdict",
+    1: "a run is different, failed, hung or undecided, or the original does not train",
+}
 FROZEN = (
     "run once more with both scripts' weights frozen: the processes agree in every step, learning rates follow the "
     "original's passes, and evaluations print what the original's do"
@@ -179,8 +184,14 @@ class Report:
         return 0 if self.ok else 1
 
     def to_json(self) -> dict[str, Any]:
-        """The report as dictionaries, lists, strings and numbers, for `json.dumps`. "figure" is an SVG document."""
+        """The report as dictionaries, lists, strings and numbers, as `docs/reference/verify.schema.json` describes it.
+
+        A key is never renamed or removed without a new version. "figure" is an SVG document.
+        """
         return {
+            "schema": "crosstrain-verify",
+            "version": VERSION,
+            "exit": {"code": self.exit_code, "meaning": EXIT_CODES[self.exit_code]},
             "ok": self.ok,
             "original_script": str(self.original_path),
             "migrated_script": str(self.migrated_path),

@@ -66,6 +66,9 @@ class Conditions:
             permuted, doubled, or have copies of their first half in place of the second.
         few: end each pass of an observed run after a few batches.
         double: compute in float64 instead of float32.
+        keep: loaders whose batches are kept for another run.
+        replay: the folder of a run that kept batches: what its processes got is joined and takes the place of this run's.
+        row_by_row: the model computes each row by itself (`emulation.row_by_row`).
         fast_clock: the script's clock gains seconds with each reading (`emulation.fast_clock`).
     """
 
@@ -79,6 +82,9 @@ class Conditions:
     observed: Alteration = ""
     few: bool = False
     double: bool = False
+    keep: tuple[int, ...] = ()
+    replay: str = ""
+    row_by_row: bool = False
     fast_clock: bool = False
 
 

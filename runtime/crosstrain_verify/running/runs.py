@@ -29,6 +29,7 @@ Progress = Callable[[str, int], None]  # (name of the run, optimizer steps so fa
 AS_ONE: Mapping[str, object] = {"split_batches": True, "even_batches": "weighted", "common_draws": True}
 SHARED_BATCHES: Mapping[str, object] = {"cpu": True, **AS_ONE}
 OWN_BATCHES: Mapping[str, object] = {"cpu": True}
+ACCELERATE_ON_CPU = {"ACCELERATE_USE_CPU": "true"}
 # Four virtual chips of XLA's CPU client.
 ON_XLA = {
     "PJRT_DEVICE": "CPU",
@@ -39,7 +40,14 @@ SHOWN = 80  # characters of a line that another rank printed
 STACK_LINES = 30  # that are shown of each rank that hangs
 # Modules that are slow to import and do not depend on what a run replaces in torch. The server loads them once if a script
 # names them.
-SLOW_IMPORTS = ("sklearn.datasets", "pandas", "scipy")
+SLOW_IMPORTS = (
+    "sklearn.datasets",
+    "pandas",
+    "scipy",
+    "accelerate",
+    "lightning_fabric",
+    "lightning.fabric",
+)
 # Texts in the output or error of a script that needs a launcher.
 NEEDS_LAUNCHER = re.compile(
     r"\b(LOCAL_RANK|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|OMPI_\w+|SLURM_\w+)\b|--local[-_]rank\b"
@@ -102,12 +110,13 @@ ORIGINAL = Variant("original")
 class Finished:
     """A run that has ended: its result before anything is compared, and the ranks' traces.
 
-    files: the files that it made or changed, if it is compared rank by rank.
+    files: the files that it made or changed, if it is compared rank by rank. kept: a folder, if it kept batches.
     """
 
     run: Run
     ranks: tuple[RankTrace, ...]
     files: frozenset[str] = frozenset()
+    kept: Path | None = None
 
 
 class Runner:
@@ -166,6 +175,7 @@ class Runner:
             without_place(traces.read(out / str(rank)), cwd, script) for rank in range(variant.world)
         )
         files = written_since(before, room) if variant.per_rank else frozenset[str]()
+        kept = out.rename(self._room / f"kept-{self._count}") if variant.keep else None
         shutil.rmtree(room, ignore_errors=True)
         run = checked(outcome(ranks, result, self.request.timeout), ranks)
         if (
@@ -176,7 +186,7 @@ class Runner:
             run = replace(
                 run, verdict=Verdict.RAN
             )  # a loss scaler found infinities: no step was made, but there is something to observe
-        return Finished(replace(run, name=variant.name, seconds=result.seconds), ranks, files)
+        return Finished(replace(run, name=variant.name, seconds=result.seconds), ranks, files, kept)
 
     def _scratch(self, script: Path, cwd: Path, overlay: Path | None) -> Path:
         """Make the working directory, and return the script's path: in the copy, if it is in the copied folder."""
@@ -217,7 +227,10 @@ class Runner:
             timeout=request.timeout,
             env=ON_XLA
             if variant.xla
-            else {"CROSSTRAIN_CONFIG": json.dumps(SHARED_BATCHES if shared else OWN_BATCHES)},
+            else {
+                "CROSSTRAIN_CONFIG": json.dumps(SHARED_BATCHES if shared else OWN_BATCHES),
+                **({} if (variant.devices or request.devices) == "present" else ACCELERATE_ON_CPU),
+            },
             devices=variant.devices or request.devices,
             launched=request.launched or (self.starts_processes and variant.migrated),
             ranks_env=[other_launchers(script, rank, world) for rank in range(world)] if original else [],
@@ -281,8 +294,10 @@ def written_since(before: Mapping[Path, tuple[int, int]], room: Path) -> frozens
     return frozenset(re.sub(r"\d+", "#", name) for name in changed if "/.cache/" not in name)
 
 
-def launch_line(script: Path, world: int, *, shared: bool) -> str:
+def launch_line(script: Path, world: int, *, shared: bool, on_runtime: bool = True) -> str:
     """The command or call by which a user starts this many processes. shared: they share each batch, and draw alike."""
+    if not on_runtime:
+        return f"torchrun --nproc-per-node {world} {script.name}"
     if not notebook_cells.is_notebook(script):
         split = " --split-batches --common-draws" if shared else ""
         return f"crosstrain launch --num-processes {world}{split} {script.name}"

@@ -303,6 +303,8 @@ class RunEnvironment:
         self.launcher = Launcher(rank, job["world"], port)
         self.redrew: Callable[[], bool] = lambda: False
         self.permuting: Any = None
+        self.keeping: Any = None
+        self.replay: Any = None
         self.observation: Any = None
         self.compiled: Compile = compile_source  # compiles the script, or each cell of a notebook
 
@@ -316,11 +318,13 @@ class RunEnvironment:
             fast_clock,
             fetching,
             frozen_weights,
+            row_by_row,
             single_process,
             synthetic,
         )
         from crosstrain_verify.emulation.draws import SharedDraws, share_statistics
         from crosstrain_verify.tracing.permuting import Permuting
+        from crosstrain_verify.tracing.replay import Keeping, Replay
         from crosstrain_verify.tracing.script_lines import is_script
 
         job = self._job
@@ -347,12 +351,20 @@ class RunEnvironment:
             shared.watch_seeds()
             share_statistics(shared.shares)
             fetching.install(shared, lambda: None if watch.source is None else watch.source not in whole)
+        if job["row_by_row"]:
+            row_by_row.install()
         if job["frozen"]:
             frozen_weights.install()
             if job["cut_short"]:
                 self._tracer.go_on_to_evaluation(job["cut_short"])
         self._tracer.install(several=job["world"] > 1)
         self._tracer.watch.whole_batches = job["per_rank"]
+        if job["keep"]:
+            self.keeping = Keeping(job["keep"])
+            self.keeping.install(self._tracer.watch)
+        if job["replay"]:
+            self.replay = Replay(Path(job["replay"]))
+            self.replay.install(self._tracer.watch)
         if job["rows"]:
             self.permuting = Permuting(permute=job["rows"] == "permuted")
             self.permuting.install(self._tracer.watch)
@@ -370,7 +382,9 @@ class RunEnvironment:
         return {
             "written": dict(self.written),
             "redrew": self.redrew(),
+            "mixed": self.replay is not None and self.replay.mixed,
             "joined": self.launcher.joined,
+            "wrapped": self.launcher.wrapped,
             "spawned": self.launcher.spawned,
             "gathered": () if self.permuting is None else tuple(self.permuting.kept),
             "observations": None if self.observation is None else self.observation.observations(),
@@ -448,6 +462,8 @@ class Recorder:
         trace = dataclasses.replace(
             trace, printed=tuple(self._output.printed), asked=tuple(sorted(asked)), **recorded
         )
+        if self.environment is not None and self.environment.keeping is not None:
+            self.environment.keeping.write(self._folder)
         traces.write(self._folder, trace)
         if self.launches is not None:
             self.launches.write_others(trace)

@@ -7,6 +7,7 @@ add up to that of the whole batch, whichever process has which row.
 from __future__ import annotations
 
 import functools
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Sized
 from typing import Any
@@ -23,6 +24,12 @@ from crosstrain_verify.records.traces import Batch
 from crosstrain_verify.tracing.script_lines import place
 
 WORD = 8  # bytes
+# By module of another library, its prepared loaders. They read from a loader inside, some one batch ahead.
+PREPARED = {
+    "accelerate.data_loader": ("DataLoaderShard", "DataLoaderDispatcher"),
+    "lightning_fabric.wrappers": ("_FabricDataLoader",),
+    "lightning.fabric.wrappers": ("_FabricDataLoader",),
+}
 _MASK = (1 << 64) - 1
 
 
@@ -73,11 +80,13 @@ class WatchedBatches:
         except StopIteration:
             self._leave()
             raise
+        batch = self._watch.replaced(self._loader, batch, self._given)
         self._watch.opening = self._watch.source = None
         if self._first:
             self._around = self._watch.rows, self._watch.last
         self._watch.saw(self._loader, batch, self._first, self._given)
         batch = self._watch.alter(batch, self._first, self._loader)
+        self._watch.keep(self._loader, batch, self._first)
         self._first = False
         self._given += 1
         return batch
@@ -95,7 +104,9 @@ class LoaderWatch:
         last: the loader that gave the current batch.
         opening: the loader that is about to draw its order.
         source: the loader whose next batch is being read.
+        replaced: (loader, batch, batches given) -> the batch that takes its place and is recorded.
         alter: (batch, whether it is the first of its pass, loader) -> what the script gets instead of the batch.
+        keep: called with a loader, the batch that the script gets, and whether it is the first of its pass.
         pass_ended: called when the last batch of a pass is no longer current.
         ends_pass: (loader, batches given) -> whether its pass ends here.
         handed_out: called for every batch.
@@ -111,7 +122,9 @@ class LoaderWatch:
         self.source: int | None = None
         self.last: int | None = None
         self.reading = reading
+        self.replaced: Callable[[Any, Any, int], Any] = lambda loader, batch, given: batch
         self.alter: Callable[[Any, bool, Any], Any] = lambda batch, first, loader: batch
+        self.keep: Callable[[Any, Any, bool], object] = lambda loader, batch, first: None
         self.pass_ended: Callable[[], object] = lambda: None
         self.ends_pass: Callable[[Any, int], bool] = lambda loader, given: False
         self.handed_out: Callable[[], object] = lambda: None
@@ -131,7 +144,7 @@ class LoaderWatch:
         from crosstrain.data.dealt import DealtLoader
         from crosstrain.data.loader import PreparedLoader
 
-        for kind in (DataLoader, PreparedLoader):
+        for kind in (DataLoader, PreparedLoader, *_of_others()):
             self._wrap(kind, DealtLoader)
 
     def _wrap(self, kind: Any, dealt: type[Any]) -> None:
@@ -173,12 +186,15 @@ class LoaderWatch:
         """Record a batch that the script is about to get; `given`: those that it got before in this pass."""
         prepared = getattr(loader, "_crosstrain", None)
         real = None if prepared is None or self.whole_batches else loader.real_rows(prepared.comm.rank)
-        samples = _samples(loader, given) if prepared is None else loader.rows(prepared.comm.rank)
+        samples = samples_of(loader, given) if prepared is None else loader.rows(prepared.comm.rank)
         batch = rows_first(batch, samples)
         rows, digest = checksum(batch, real)
         self.rows, self.last = rows, self.number(loader)
         self.handed_out()
-        self.batches.append(Batch(self.last, self._events(), rows, digest, first, place(), width(batch)))
+        length = length_of(loader) if first else 0
+        self.batches.append(
+            Batch(self.last, self._events(), rows, digest, first, place(), width(batch), length)
+        )
 
 
 class PreparedPass:
@@ -206,7 +222,22 @@ class PreparedPass:
         return getattr(self._batches, name)
 
 
-def _samples(loader: Any, given: int) -> int | None:
+def _of_others() -> Iterator[Any]:
+    """The classes of prepared loaders in the libraries that are loaded."""
+    for module, names in PREPARED.items():
+        if module in sys.modules:
+            yield from (getattr(sys.modules[module], name) for name in names)
+
+
+def length_of(loader: Any) -> int:
+    """How many batches the loader says that a pass has; 0 if it does not say."""
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError):
+        return 0
+
+
+def samples_of(loader: Any, given: int) -> int | None:
     """How many samples the next batch of a torch loader is made of, after `given` others; None if that is not known."""
     sampler = getattr(loader, "batch_sampler", None)
     if type(sampler) is not BatchSampler or not isinstance(sampler.sampler, Sized):

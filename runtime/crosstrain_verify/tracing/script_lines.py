@@ -32,7 +32,8 @@ def script_frame() -> FrameType | None:
 
 def is_script(frame: FrameType) -> bool:
     """Whether the code of a frame is the script's own."""
-    return not frame.f_code.co_filename.startswith(_NOT_SCRIPT)
+    file = frame.f_code.co_filename
+    return not file.startswith(_NOT_SCRIPT) and "/site-packages/" not in file
 
 
 def place() -> str:

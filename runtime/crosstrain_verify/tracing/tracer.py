@@ -31,6 +31,8 @@ from crosstrain_verify.tracing.deferred_values import DeferredValues, on_xla, sq
 from crosstrain_verify.tracing.script_lines import place
 from crosstrain_verify.tracing.tracked_optimizers import TrackedOptimizers, epsilon, parameters_of
 
+EARLY = 200  # steps in which the gradient norm of each parameter is recorded
+
 
 @dataclass
 class Recorded:
@@ -177,7 +179,7 @@ class Tracer:
     def _record_loss(self, tensors: Any) -> None:
         if self.watch.batches and not self._draws:
             self._compare(self._random, random_states())
-        if self.several and RUN.gradients.active.current is None:
+        if self.several and RUN.started and RUN.gradients.active.current is None:
             checks.doubt("loader")  # this loss was not computed from a prepared loader's batch
         roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
         self._loss_epsilon = max([self._loss_epsilon, *(epsilon(root) for root in roots)])
@@ -195,14 +197,16 @@ class Tracer:
         parameters = parameters_of(optimizer)
         rates = [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
         norm = size = 0.0
+        parts: tuple[float, ...] = ()
         if on_xla(parameters):
             self._deferred.step(len(self._events), parameters)
         else:
             squares = [float(square_norm(parameter.grad)) for parameter in parameters]
             norm = math.sqrt(math.fsum(squares))
+            parts = tuple(map(math.sqrt, squares)) if self._steps <= EARLY else ()
             size = math.sqrt(math.fsum(float(square_norm(parameter)) for parameter in parameters))
             self._trained.saw(parameters, squares)
-        self._events.append(Event("step", index, (norm, size, *rates), place()))
+        self._events.append(Event("step", index, (norm, size, *rates), place(), parts))
         self.steps_done(self._steps)
 
     def recorded(self) -> Recorded:
@@ -250,6 +254,7 @@ class Tracer:
             batches=tuple(self.watch.batches),
             draws=self._draws,
             noise=self._noise,
+            on_runtime=RUN.started,
             own_draws=RUN.started and RUN.gradients.active.draws.enabled,
             statistics=self._statistics,
             scale=self._scale,

@@ -26,6 +26,8 @@ from crosstrain_migrate.core.reading.script import (
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .given import given_to, what_becomes
+
 # Calls that stand alone and keep nothing that is read behind the loop.
 QUIET_ROOTS = re.compile(
     r"^(print|plt|ax\w*|fig\w*|logging|log\w*|\w*bar|\w*tqdm|t|time|gc|torch\.cuda|\w*writer|wandb|sys|os|cv2|accelerator)\b"
@@ -65,6 +67,9 @@ class Change(Enum):
     SET = auto()  # x = ...
     CARRIED = auto()  # x = f(x)
     OTHER = auto()
+
+
+_WAYS = {"adds": Change.SUM, "appends": Change.LIST, "changes": Change.CARRIED}
 
 
 @dataclass
@@ -146,7 +151,23 @@ class Pass:
                 found[written(node.optional_vars)].append((Change.SET, node))
             elif isinstance(node, ast.NamedExpr):
                 found[node.target.id].append((Change.SET, node))
+        self._changed_by_functions(found)
         return found
+
+    def _changed_by_functions(self, found: dict[str, list[tuple[Change, ast.AST]]]) -> None:
+        """Adds how functions change what the body gives them."""
+        own = names_in(self.loop.target) | {
+            t for t, made in found.items() if any(k is Change.SET for k, _ in made)
+        }
+        for call in self._body():
+            for text, function, name in given_to(self.script, call) if isinstance(call, ast.Call) else ():
+                ways = what_becomes(self.script, function, name) if text not in own else set()
+                methods = {way[1:] for way in ways if way.startswith(".")} & set(METERS)
+                made = {_WAYS[way] for way in ways if way in _WAYS}
+                made |= {Change.METER for method in methods if self.is_meter(text, method)}
+                found[text] += [(kind, call) for kind in made]
+                if not found[text]:
+                    del found[text]
 
     def _calls_that_keep(self, found: dict[str, list[tuple[Change, ast.AST]]]) -> None:
         """Adds what calls that stand alone change. Raises Unsure for one that keeps something elsewhere."""
@@ -161,7 +182,8 @@ class Pass:
             else:
                 given = [*call.args, *(keyword.value for keyword in call.keywords)]
                 texts = [written(one) for one in given if isinstance(one, ast.Name | ast.Attribute)]
-                if any(text not in inner and self.start(text) is not None for text in texts):
+                known = {t for t in texts if any(node is call for _, node in found.get(t, ()))}
+                if any(t not in inner | known and self.start(t) is not None for t in texts):
                     raise Unsure(f"`{written(call.func)}` is given what is added up")
 
     def _of_one_batch(self, found: dict[str, list[tuple[Change, ast.AST]]]) -> set[str]:
@@ -333,7 +355,7 @@ class Pass:
         """Whether `text` is an object of a class of this project whose `method` only adds to its attributes."""
         values = [v for frame in self.script.frames for v in self.script.values(frame, text)]
         cls = next((c for v in values if (c := self.script.class_made(v)) is not None), None)
-        return cls is not None and _only_adds(self.script, cls, method)
+        return cls is not None and _only_adds(self.script, cls, method) and _is_understood(self.script, cls)
 
 
 def _only_adds(script: Script, cls: ast.ClassDef, method: str) -> bool:
@@ -356,6 +378,30 @@ def _only_adds(script: Script, cls: ast.ClassDef, method: str) -> bool:
                 return False
             added = True
     return added
+
+
+def _is_understood(script: Script, cls: ast.ClassDef) -> bool:
+    """Whether `merge` knows what becomes of all that a class's methods change: no average that forgets, no table of places."""
+    methods = [one for one in script.methods(cls) if not one.name.startswith("__")]
+    nodes = [node for one in methods for node in walk(one)]
+    held = {written(n) for n in nodes if isinstance(n, ast.Attribute)}
+    meter = {"self.val", "self.avg"} if {"self.sum", "self.count"} <= held else set[str]()
+    for node in nodes:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        for target in targets:
+            text = written(_changed(target))
+            if not text.startswith("self.") or text in meter:
+                continue
+            index = names_in(target.slice) if isinstance(target, ast.Subscript) else set[str]()
+            is_sum = _kind(target, node.value) is Change.SUM  # type: ignore[attr-defined]
+            if _reads(node.value, text) and not is_sum:  # type: ignore[attr-defined]
+                return False
+            if isinstance(target, ast.Subscript) and names_in(node.value) - index - {"self"}:  # type: ignore[attr-defined]
+                return False
+        is_own = isinstance(node, ast.AugAssign) and root_of(node.target) == "self"
+        if is_own and not isinstance(node.op, ast.Add | ast.Sub):  # type: ignore[attr-defined]
+            return False
+    return True
 
 
 def is_empty(value: ast.expr) -> bool:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method
+from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method, names_in
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import Function, place_of
 from crosstrain_migrate.syntax.walks import walk
 
 from . import writers
@@ -44,8 +45,14 @@ class Downloads:
             elif self._makes(call):
                 self._kept(call)
         for node in self.script.table.each(ast.If):
-            if self.script.is_reached(node) and self.audience.is_all(node) and self._reads_or_makes(node):
+            is_ours = self.script.is_reached(node) and self.audience.is_all(node)
+            if is_ours and (self._reads_or_makes(node) or self._fills_folder(node)):
                 self._plan(node, [node])
+        for frame in self.script.reached_frames:
+            if is_function_frame(frame) and self._makes_once(frame):
+                calls = self._calls_of(frame, 4)
+                if all(map(self.audience.comes_alike, calls)):
+                    self._plan(frame, calls)
         for statement, state in self._first_there.items():
             if not any(one in self._first_there for one in self.script.around(statement)):
                 context = f"{state}.main_process_first()"
@@ -79,7 +86,7 @@ class Downloads:
         """`if not exists(path): write(path)`, and then it is read: every process would find it half written."""
         asking = self._asking(call)
         paths = self.files.paths_of(call)
-        if asking is None or not paths:
+        if asking is None or not paths or self._trains(asking):
             return
         reads = [c for c in self.script.calls if self.files.reads(c, asking, paths)]
         asked = self.files.spelled_in(asking.test)
@@ -99,6 +106,46 @@ class Downloads:
             if reads and any(self.files.helpers.writes(function) for function in makes):
                 return not self._trains(node)
         return False
+
+    def _fills_folder(self, node: ast.If) -> bool:
+        """`if not exists(folder):`, which makes the folder and writes into it: the others would find it half full."""
+        calls = [n for statement in node.body for n in walk(statement) if isinstance(n, ast.Call)]
+        makes = any(writers.makes_folder(self.script, call) for call in calls)
+        is_asked = makes and writers.asks_for_files(node.test) and not node.orelse
+        return is_asked and self._fills(calls) and self.audience.comes_alike(node) and not self._trains(node)
+
+    def _makes_once(self, function: Function) -> bool:
+        """Whether a function returns at once where its files are there, and makes them where they are not."""
+        nodes = [node for statement in function.body for node in walk(statement)]
+        tests = [n for n in nodes if isinstance(n, ast.If)]
+        asking = [n for n in tests if writers.asks_for_files(n.test)]
+        flags = {
+            n.id
+            for one in asking
+            for n in walk(one)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
+        ways_out = [
+            one
+            for one in tests
+            if isinstance(one.body[-1], ast.Return)
+            and one in function.body
+            and (one in asking or names_in(one.test) & flags)
+        ]
+        if not ways_out:
+            return False
+        first = min(map(place_of, ways_out))
+        later = [n for n in nodes if isinstance(n, ast.Call) and place_of(n) > first]
+        return self._fills(later) and not self._trains(function)
+
+    def _fills(self, calls: list[ast.Call]) -> bool:
+        """Whether calls write files that are no weights."""
+        if any(writers.saves_weights(self.script, call) for call in calls):
+            return False
+        called = [f for call in calls if (f := self.files.helpers.called(call)) is not None]
+        return any(writers.writes_file(self.script, call) for call in calls) or any(
+            self.files.helpers.writes(f) and not self.files.helpers.saves_weights(f) for f in called
+        )
 
     def _asking(self, call: ast.Call) -> ast.If | None:
         """The outermost `if` around a call, in its function, that asks for files."""
@@ -129,7 +176,8 @@ class Downloads:
     def _plan(self, call: ast.AST, statements: list[ast.stmt]) -> None:
         states = [self.files.state(one) for one in statements]
         if not statements or None in states or not all(map(self._may_wait, statements)):
-            self._leave(call)
+            if isinstance(call, ast.Call) and (writers.fetches(self.script, call) or not self._makes(call)):
+                self._leave(call)  # what is made here is guarded as any file is
             return
         self._first_there.update((s, str(state)) for s, state in zip(statements, states, strict=True))
         self.audience.guard(*statements)
@@ -149,7 +197,7 @@ class Downloads:
             found += above or [self.script.statement(call)]
         return list(dict.fromkeys(found))
 
-    def _trains(self, statement: ast.stmt) -> bool:
+    def _trains(self, statement: ast.AST) -> bool:
         """Whether a statement leads to training, or to anything that all processes do together."""
         calls = [n for n in walk(statement) if isinstance(n, ast.Call)]
         return any(is_method(n, "backward") or self.files.is_collective(n) for n in calls)

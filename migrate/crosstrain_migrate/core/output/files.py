@@ -97,7 +97,11 @@ class Files:
         """Whether every process must come to a statement: they meet in it, or draw the same random numbers."""
         nodes = walk(statement)
         calls = [node for node in nodes if isinstance(node, ast.Call)]
-        if self._meet_at(nodes) or any(map(self.is_collective, calls)):
+        if (
+            self._meet_at(nodes)
+            or any(map(self.is_collective, calls))
+            or self.helpers.effects.is_needed(statement)
+        ):
             return True
         passes = [data.loop for data in self.accelerators.roles.data]
         in_pass = any(loop in passes for loop in self.script.loops_around(statement))
@@ -227,12 +231,17 @@ class Files:
             and self.audience.is_all(c)
             and self.audience.comes_after(c, call)
         ]
-        waits = loads if self.helpers.saves_weights(function) else []
-        if all(self.audience.comes_alike(c) and self.state(c) is not None for c in waits) and self.guard(
-            statement
-        ):
-            for load in waits:
-                self._wait_before(load)
+        self.guard_before(statement, loads if self.helpers.saves_weights(function) else [])
+
+    def guard_before(self, statement: ast.stmt, reads: list[ast.Call], call: ast.Call | None = None) -> bool:
+        """As `guard`; all wait for the main process at `reads`."""
+        if not all(self.audience.comes_alike(c) and self.state(c) is not None for c in reads):
+            self.leave(statement)
+            return False
+        is_guarded = self.guard(statement, call)
+        for read in reads if is_guarded else ():
+            self._wait_before(read)
+        return is_guarded
 
     # -- files that are opened ---------------------------------------------------------------------------------
 
@@ -275,6 +284,8 @@ class Files:
             is_method(n, "backward", "step") or (isinstance(n, ast.Call) and self.is_collective(n))
             for n in inside
         ):
+            return False
+        if self.helpers.keeps_something(inside):
             return False
         return not any(isinstance(n, ast.Return | ast.Yield | ast.Break | ast.Continue) for n in inside)
 

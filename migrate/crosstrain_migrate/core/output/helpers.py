@@ -6,12 +6,13 @@ import ast
 import re
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import FUNCTIONS, Script, is_statement_call, root_of
+from crosstrain_migrate.core.reading.script import FUNCTIONS, Script, is_method, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 from . import writers
+from .effects import Effects
 
 _DRAWS = re.compile(
     r"^(rand\w*|normal_?|uniform_?|shuffle|sample|choices?|multinomial|permutation|bernoulli_?|manual_seed|seed|next|iter"
@@ -28,6 +29,7 @@ class Helpers:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.script: Script = plan.script
+        self.effects = Effects(plan.script)
 
     def called(self, call: ast.Call) -> Function | None:
         """The one function of the project that a call means."""
@@ -77,11 +79,8 @@ class Helpers:
         shared = {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
         if any(self._is_used_elsewhere(function, name) for name in shared):
             return False
-        own = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)} - shared
-        stored = [
-            n for n in nodes if isinstance(n, ast.Attribute | ast.Subscript) and isinstance(n.ctx, ast.Store)
-        ]
-        if any(root_of(node) not in own for node in stored):
+        own = self.effects.fresh(nodes, {*shared, *self.script.parameters(function)})
+        if self.effects.changes(nodes, own | shared):
             return False
         calls = [node for node in nodes if isinstance(node, ast.Call)]
         without_gradient = any(
@@ -101,29 +100,30 @@ class Helpers:
             return function in seen or self.only_writes(function, seen)
         if self.script.functions(last) or self.script.class_made(call) is not None:
             return False
-        if not isinstance(call.func, ast.Attribute) or root_of(call.func) in own | self._imported(call):
+        if not isinstance(call.func, ast.Attribute) or not is_statement_call(self.script, call):
             return True
-        if last.endswith("_") and not last.endswith("__"):
-            return False
-        if not is_statement_call(self.script, call):
-            return last not in ("pop", "popitem", "setdefault")
+        if self.effects.is_module(call.func) or self.effects.is_fresh(call.func.value, own):
+            return True
         if last in _IN_PLACE:
             of = written(call.func.value)
             there = {n.func.attr for n in nodes if _is_method_of(n, of)}  # type: ignore[attr-defined]
             return there >= _IN_PLACE[last]
         return last in _HARMLESS or bool(self._writes(call, seen))
 
+    def keeps_something(self, nodes: list[ast.AST]) -> bool:
+        """Whether a block of code changes what was there before it, or leaves a model in another mode."""
+        modes = [n for n in nodes if is_method(n, "train", "eval") and is_statement_call(self.script, n)]
+        there = {written(n.func) for n in modes}  # type: ignore[attr-defined]
+        of = {text.rpartition(".")[0] for text in there}
+        return any(not {f"{one}.train", f"{one}.eval"} <= there for one in of) or self.effects.changes(
+            nodes, self.effects.fresh(nodes)
+        )
+
     def _may_be_model(self, call: ast.Call, function: Function) -> bool:
         """Whether a call may be a model's: of what the function is given, or of an attribute."""
         is_given = isinstance(call.func, ast.Name) and call.func.id in self.script.parameters(function)
         is_held = isinstance(call.func, ast.Attribute) and written(call.func.value) == "self"
         return (is_given or is_held) and not self.script.functions(last_name(call.func))
-
-    def _imported(self, call: ast.Call) -> set[str]:
-        """The modules that a call's file imports, by the names that it has for them."""
-        module = self.script.module(call)
-        imports = [n for n in self.script.within(module) if isinstance(n, ast.Import | ast.ImportFrom)]
-        return {(a.asname or a.name).split(".")[0] for n in imports for a in n.names}
 
     def _is_used_elsewhere(self, function: Function, name: str) -> bool:
         inside = set(map(id, walk(function)))

@@ -26,11 +26,27 @@ def plan_saving(plan: Plan, accelerators: Accelerators, files: Files, audience: 
         path = writers.path_of_write(script, call)
         differs = path is not None and is_stamped(script, path)
         if is_statement_call(script, call) and (differs or accelerators.is_early(call)):
-            files.guard(script.statement(call), call)
+            reads = _read_again(plan, audience, call) if differs else []
+            if files.guard_before(script.statement(call), reads, call) and reads:
+                reason = "each process makes the path of this file for itself, and all read it again"
+                plan.note(RULE, call, reason, "make the path without a time, or once for all")
         elif not accelerators.is_too_soon(call):
             plan.replace(call.func, RULE, REASON, f"{_accelerator(plan, accelerators, call)}.save", "saving")
         else:
             files.leave(call)
+
+
+def _read_again(plan: Plan, audience: Audience, save: ast.Call) -> list[ast.Call]:
+    """The calls at which all load weights from a path that differs by process, behind a save."""
+    return [
+        call
+        for call in plan.script.calls
+        if plan.script.dotted(call.func) == "torch.load"
+        and call.args
+        and audience.is_all(call)
+        and audience.comes_after(call, save)
+        and is_stamped(plan.script, call.args[0], depth=6)
+    ]
 
 
 def _accelerator(plan: Plan, accelerators: Accelerators, call: ast.Call) -> str:

@@ -70,16 +70,20 @@ FETCHES = (
     *(
         "gdown.download",
         "download_url",
+        "download_from_url",
         "download_and_extract_archive",
         "shutil.unpack_archive",
         "nltk.download",
     ),
     "gdown.download_file_from_google_drive",
 )
-# Libraries whose data sets are fetched, or made from raw files, when they are constructed.
+# Libraries whose data sets are fetched, or made from raw files, when they are constructed, or split by a method of their class.
 _SELF_FETCHING = re.compile(
-    r"^(torch_geometric\.datasets|torchtext\.(datasets|vocab)|dgl\.data|medmnist)(\.\w+)*\.[A-Z]\w*$"
+    r"^(torch_geometric\.datasets|dgl\.data|medmnist)(\.\w+)*\.[A-Z]\w*$"
+    r"|^torchtext(\.(legacy|experimental))?\.(datasets|vocab)(\.\w+)*\.([A-Z]\w*|pretrained_aliases)"
+    r"(\.(splits|iters|download))?$"
     r"|^ogb\.(\w+\.)+\w*Dataset\w*$|^sklearn\.datasets\.fetch_\w+$|^gensim\.downloader\.load$"
+    r"|^(tensorflow\.)?keras\.datasets\.\w+\.load_data$"
 )
 _ASKS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob", "_check_exists"})
 _READS = re.compile(r"^(load|read_|imread|fromfile|genfromtxt|memmap)")
@@ -166,8 +170,21 @@ def fetches_itself(script: Script, call: ast.Call) -> bool:
     """A data set that looks for its files and fetches them: `MNIST(root, download=True)`."""
     value = next((k.value for k in call.keywords if k.arg == "download"), None)
     if value is None:
-        return _SELF_FETCHING.match(script.dotted(call.func)) is not None
+        named = (
+            call.func.value if isinstance(call.func, ast.Subscript) else call.func
+        )  # DATASETS["AG_NEWS"](...)
+        return _SELF_FETCHING.match(script.dotted(named)) is not None or _fetches_vectors(call)
     return not (isinstance(value, ast.Constant) and not value.value) and not _is_off(script, call, value)
+
+
+def _fetches_vectors(call: ast.Call) -> bool:
+    """`field.build_vocab(rows, vectors="glove.6B.100d")`."""
+    given = (
+        [k.value for k in call.keywords if k.arg == "vectors"]
+        if last_name(call.func) == "build_vocab"
+        else []
+    )
+    return any(isinstance(one, ast.Constant) and isinstance(one.value, str) for one in given)
 
 
 def _is_off(script: Script, call: ast.Call, value: ast.expr) -> bool:

@@ -13,6 +13,7 @@ from crosstrain_verify.judging.causes.endings import known_error, ranks_apart, w
 from crosstrain_verify.judging.causes.evidence import Evidence
 from crosstrain_verify.judging.causes.gradients import (
     clipped_scaled,
+    drawn_alike,
     drawn_apart,
     gradient_only,
     local_count,
@@ -40,6 +41,7 @@ RULES: tuple[Callable[[Evidence], Cause | None], ...] = (
     other_start,
     other_samples,
     printed,
+    drawn_alike,
     drawn_apart,
     gradient_only,
     local_count,

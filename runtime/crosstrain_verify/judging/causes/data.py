@@ -7,9 +7,9 @@ import math
 from crosstrain_verify.judging.causes.evidence import Evidence, steps
 from crosstrain_verify.judging.passes import (
     batches_with_shares,
-    each_has_whole,
     shares_differ,
     training_loaders,
+    unshared,
 )
 from crosstrain_verify.records.traces import source_line
 from crosstrain_verify.report.report import Cause
@@ -18,17 +18,12 @@ from crosstrain_verify.report.report import Cause
 def whole_batches(evidence: Evidence) -> Cause | None:
     if evidence.world == 1:
         return None
-    pairs = list(batches_with_shares(evidence.original, evidence.ranks, training_loaders(evidence.original)))
-    if (
-        pairs
-        and all(each_has_whole(batch, shares) for batch, shares in pairs)
-        and (pairs[0][0].rows or 0) > 1
-    ):
-        lines = (source_line(pairs[0][1][0].place),)
+    if batch := unshared(evidence.original, evidence.ranks):
         return Cause(
             "loader-not-prepared",
-            "every process trains on the whole batch: the loader was not prepared",
-            lines,
+            "every process trains on all of the data: the loader is not shared out (prepare it, or give it a "
+            "DistributedSampler)",
+            (source_line(batch.place),),
         )
     return None
 

@@ -24,7 +24,8 @@ ERRORS = (
     ("still multiplied by the fp16 loss scale", "not-unscaled"),
     ("the learning rates differ from rank to rank", "local-decision"),
     ("holds no parameter of a prepared model", "not-averaged"),
-    ("but no model was prepared", "not-averaged"),
+    ("but no model was prepared", "model-not-prepared"),
+    ("but no model or optimizer was prepared", "model-not-prepared"),
     ("is not the same model on rank", "different-models"),
     ("unscale_() has already been called", "unscaled-twice"),
     ("unscale_() is being called after step()", "unscaled-late"),
@@ -41,6 +42,7 @@ MEANS = {
     "not-unscaled": "steps are made with gradients that still carry the loss scale: the optimizer was not prepared",
     "local-decision": "a learning rate depends on a number that is not the same on every process",
     "not-averaged": "the gradients are not averaged over the processes: the model that trains was not prepared",
+    "model-not-prepared": "the gradients are not averaged over the processes: no model is prepared, or wrapped",
     "different-models": "the processes built different models",
     "unscaled-twice": "gradients are unscaled by the script and by accelerator.clip_grad_norm_",
     "unscaled-late": "gradients are unscaled after the step",
@@ -101,9 +103,12 @@ def ranks_apart(evidence: Evidence) -> Cause | None:
             place,
         )
     if detail.startswith("gradient norm"):
+        if not any(rank.wrapped for rank in evidence.ranks):
+            return Cause("model-not-prepared", MEANS["model-not-prepared"], place)
         return Cause(
             "not-averaged",
-            "gradients are not averaged over the processes: the model was not prepared, or the loss does not come from accelerator.backward",
+            "gradients are not averaged over the processes, although the model is prepared: the forward goes around the "
+            "wrapper (model.module), or no_sync is left on",
             place,
         )
     if detail == "another order" or "steps" in evidence.difference.original:

@@ -31,8 +31,9 @@ def scaled_loss(evidence: Evidence) -> Cause | None:
     place = places(evidence.ranks[0], "loss")
     if evidence.world > 1 and factor == f"divided by {evidence.world}":
         return Cause(
-            "sum-averaged",
-            f'the loss is {factor} on {evidence.world} processes: a sum over rows is averaged (loss_reduction="sum")',
+            "scaled-twice",
+            f"the loss is {factor} although gradients are averaged over the {evidence.world} processes: it is scaled twice, "
+            "or is a sum over rows",
             place,
         )
     if factor.startswith("divided"):
@@ -80,6 +81,17 @@ def gradient_only(evidence: Evidence) -> Cause | None:
         "gradient",
         "the loss is right and the gradient is not: clipping, zero_grad or an unprepared model",
         place,
+    )
+
+
+def drawn_alike(evidence: Evidence) -> Cause | None:
+    if evidence.quantity != "noise":
+        return None
+    return Cause(
+        "drawn-alike",
+        "the processes draw the same dropout masks and noise for different rows: give each its own seed before the first "
+        "pass, after the model is made",
+        places(evidence.ranks[0], "loss"),
     )
 
 

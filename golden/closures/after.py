@@ -84,6 +84,6 @@ if __name__ == "__main__":
     torch.manual_seed(90)
     train_dl, valid_dl = get_data(n_train=203, n_valid=147, bs=60)
     model, optimizer = get_model()
-    optimizer, train_dl = accelerator.prepare(optimizer, train_dl)
+    model, optimizer, train_dl = accelerator.prepare(model, optimizer, train_dl)
     history = fit(2, model, nn.CrossEntropyLoss(), optimizer, train_dl, valid_dl)
     accelerator.print("best epoch:", min(range(len(history)), key=lambda e: history[e][1]))

@@ -22,9 +22,12 @@ PAIRS = [
 ]
 
 
+LIBRARIES = {"accelerated": "accelerate", "fabric": "lightning_fabric"}
+
+
 def needs(script: str) -> None:
-    if script == "accelerated" and find_spec("accelerate") is None:
-        pytest.skip("accelerate is not installed")
+    if script in LIBRARIES and find_spec(LIBRARIES[script]) is None:
+        pytest.skip(f"{LIBRARIES[script]} is not installed")
 
 
 @pytest.mark.parametrize(("cause", "script"), PAIRS)
@@ -36,7 +39,7 @@ def test_a_planted_mistake_is_named(cause: str, script: str, tmp_path: Path) -> 
     assert rules(report)[0] == planted.rule, report.runs
 
 
-@pytest.mark.parametrize("script", ["ddp", "accelerated"])
+@pytest.mark.parametrize("script", ["ddp", "accelerated", "fabric"])
 def test_a_right_conversion_is_equal(script: str, tmp_path: Path) -> None:
     needs(script)
     report = found(script, None, tmp_path)

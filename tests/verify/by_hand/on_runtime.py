@@ -9,7 +9,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
-accelerator = Accelerator(mixed_precision="fp16" if "amp" in sys.argv else "no", step_scheduler_with_optimizer=False)
+accelerator = Accelerator(
+    mixed_precision="fp16" if "amp" in sys.argv else "no", step_scheduler_with_optimizer=False
+)
 rows = torch.randn(200, 8)
 labels = (rows.sum(1) > 0).long()
 train_loader = DataLoader(TensorDataset(rows[:128], labels[:128]), batch_size=8, shuffle=True)

@@ -1,0 +1,41 @@
+"""`plain.py` for Lightning Fabric, by hand; without mixed precision."""
+
+import os
+
+import torch
+import torch.nn.functional as F
+from lightning_fabric import Fabric
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+fabric = Fabric(accelerator="cpu", strategy="ddp", devices=int(os.environ.get("WORLD_SIZE", "1")))
+fabric.launch()
+rows = torch.randn(200, 8)
+labels = (rows.sum(1) > 0).long()
+train_loader = DataLoader(TensorDataset(rows[:128], labels[:128]), batch_size=8, shuffle=True)
+test_loader = DataLoader(TensorDataset(rows[128:], labels[128:]), batch_size=9)
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+model, optimizer = fabric.setup(model, optimizer)
+train_loader = fabric.setup_dataloaders(train_loader)
+if fabric.global_rank:
+    torch.manual_seed(fabric.global_rank)
+
+for epoch in range(3):
+    model.train()
+    for x, y in train_loader:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        fabric.backward(loss)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    scheduler.step()
+    model.eval()
+    correct = 0
+    with torch.no_grad():
+        for x, y in test_loader:
+            correct += (model(x).argmax(1) == y).sum().item()
+    if fabric.global_rank == 0:
+        print(f"epoch {epoch}: correct {correct}")

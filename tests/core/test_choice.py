@@ -312,6 +312,113 @@ def test_a_device_without_such_a_configuration_is_the_accelerators() -> None:
     assert "accelerator = Accelerator()\n" in after
 
 
+IN_A_CLASS = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+class Settings:
+    use_gpu = True
+
+    def read(self, given):
+        for key, value in given.items():
+            setattr(self, key, value)
+
+class Trainer:
+    def __init__(self, args):
+        self.args = args
+        self.model = torch.nn.Linear(4, 2)
+        if {test}:
+            self.model = self.model.cuda()
+
+    def train(self):
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        for x, y in DataLoader([], 8):
+            if {test}:
+                x, y = x.cuda(), y.cuda()
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(self.model(x), y).backward()
+            optimizer.step()
+
+settings = Settings()
+
+{begin}
+"""
+PARSED = """def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--no-cuda", action="store_true")
+    parser.add_argument("--use_gpu", type=int, default=1)
+    args = parser.parse_args()
+    {computed}
+    print(args)
+    Trainer(args).train()
+
+if __name__ == "__main__":
+    main()"""
+READ = """def run(**given):
+    settings.read(given)
+    Trainer(settings).train()
+
+run()"""
+
+
+@pytest.mark.parametrize(
+    ("test", "begin", "above", "made"),
+    [
+        (
+            "self.args.cuda",
+            PARSED.format(computed="args.cuda = not args.no_cuda and torch.cuda.is_available()"),
+            "args.cuda = not args.no_cuda and torch.cuda.is_available()",
+            "Accelerator(cpu=not args.cuda)",
+        ),
+        (
+            "self.args.use_gpu",
+            PARSED.format(computed="args.extra = 1"),
+            "args = parser.parse_args()",
+            "Accelerator(cpu=not args.use_gpu)",
+        ),
+        ("settings.use_gpu", READ, "settings.read(given)", "Accelerator(cpu=not settings.use_gpu)"),
+    ],
+    ids=["computed", "an option", "read into an object"],
+)
+def test_a_choice_in_a_class_is_known_below_the_options(test: str, begin: str, above: str, made: str) -> None:
+    lines = [line.strip() for line in converted(IN_A_CLASS.format(test=test, begin=begin)).splitlines()]
+    assert lines[lines.index(above) + 1] == f"accelerator = {made}"
+
+
+def test_a_choice_that_the_beginning_cannot_know_is_said() -> None:
+    text = IN_A_CLASS.format(
+        test="self.args.gpu.use", begin=PARSED.format(computed='args.gpu = __import__("gpus").first()')
+    )
+    assert [one.reason for one in notes(text, "CT105") if "choice of the CPU" in one.reason]
+
+
+def test_a_test_whose_arms_both_move_to_a_gpu_is_no_choice() -> None:
+    text = IN_A_CLASS.format(test="self.args.use_gpu", begin=PARSED.format(computed="pass"))
+    text = text.replace(
+        "self.model = self.model.cuda()\n",
+        "self.model.cuda(1)\n        else:\n            self.model.cuda()\n",
+    )
+    text = text.replace("            if self.args.use_gpu:\n                x, y = x.cuda(), y.cuda()\n", "")
+    assert "cpu=" not in converted(text)
+
+
+def test_whether_there_is_a_gpu_is_no_choice() -> None:
+    text = IN_A_CLASS.format(test="torch.cuda.is_available()", begin=PARSED.format(computed="pass"))
+    assert "cpu=" not in converted(text) and not notes(text, "CT105")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        'torch.cuda.get_device_properties(torch.device("cuda:0"))',
+        "torch.cuda.get_device_name(torch.cuda.current_device())",
+    ],
+)
+def test_what_only_cuda_answers_is_asked_as_before(asked: str) -> None:
+    after = converted(TRAINING.format(choice=f"print({asked})", inside="x = x.to(torch.device('cuda'))"))
+    assert asked in after and "x.to(accelerator.device)" in after
+
+
 @pytest.mark.parametrize(
     ("moves", "made"),
     [

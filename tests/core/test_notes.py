@@ -40,8 +40,14 @@ class Board:
     def __init__(self, **options):
         self.inner = visdom.Visdom(port=8097, **options)
 """
-    script = TRAINS.replace("import shown", "import shown\nimport board\n\nseen = board.Board()")
+    script = TRAINS.replace("import shown", "import shown\nimport board\n\nseen = board.Board(send=False)")
     program = link([("board.py", board), ("shown.py", SHOWN), ("train.py", script)], ("",))
     after = conversion(program).text
     part = after[after.index("import visdom") : after.index("class Board")]
     assert "crosstrain" not in part, part
+
+
+def test_a_tracker_that_is_given_options_is_silent_on_the_other_processes() -> None:
+    made = "import visdom\n\n\ndef draw(**options):\n    return visdom.Visdom(port=8097, **options)\n\n\nboard = draw(env='a')\n"
+    after = conversion(TRAINS.replace("import shown", made).replace("shown.show", "print")).text
+    assert "visdom.Visdom(port=8097, **options, send=" in after, after

@@ -40,6 +40,7 @@ from .reading.roles import Roles, Stepped
 from .reading.script import Script
 from .refusals import known_wrong
 from .training.backward import loss_of, plan_backward, plan_clipping, plan_reduction, sums_over_rows
+from .training.carried import note_carried_state
 from .training.observed import Seen
 from .training.prepare import Preparing
 from .training.schedules import plan_counted_rates
@@ -158,6 +159,7 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
     plan_mpi(plan)
     if not mapped:
         plan_clipping(plan, roles, accelerators)
+        note_carried_state(plan, roles)
         plan_shown_losses(plan, roles, accelerators)
         note_running_numbers(plan, roles)
         Output(plan, accelerators, roles.frames, dealt).run()

@@ -131,8 +131,10 @@ class Plan:
         found = []
         for (rule, reason, remedy), nodes in self._notes.items():
             first, *others = sorted(set(nodes), key=place_of)
-            lines = ", ".join(dict.fromkeys(self._place(one, first) for one in others[:8]))
-            more = f" (also line {lines})" if len(others) == 1 else f" (also lines {lines})" if others else ""
+            others = [one for one in others if line_of(one) != line_of(first)]
+            places = list(dict.fromkeys(self._place(one, first) for one in others))[:8]
+            lines = ", ".join(places)
+            more = f" (also line {lines})" if len(places) == 1 else f" (also lines {lines})" if places else ""
             column = getattr(first, "col_offset", 0) + 1
             found.append(Finding(rule, line_of(first) or 1, column, reason + more, remedy, Severity.NOTE))
         return [*self.findings, *found]

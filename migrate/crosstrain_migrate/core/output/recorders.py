@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from functools import cached_property
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_statement_call
@@ -68,11 +69,22 @@ class Recorders:
     def _give(self, call: ast.Call, rule: str, group: str, keyword: str, template: str) -> None:
         """Plans another keyword of a call, which silences it on the other processes."""
         state = self.files.state(call)
-        if state is None or any(k.arg in (keyword, None) for k in call.keywords):
+        if state is None or any(k.arg == keyword for k in call.keywords):
             return
+        if any(k.arg is None for k in call.keywords) and keyword in self._keywords:
+            return  # `**options` may say it
         reason = "one process shows the progress" if rule == PRINT else "one process records the run"
         code = template.format(state)
         self.plan.add(e.InsertArgument(call, rule, reason, transaction=group, position=-1, code=code))
+
+    @cached_property
+    def _keywords(self) -> set[str]:
+        """The keywords of all calls, and the keys of all dictionaries: what a call's `**options` may hold."""
+        named = {k.arg for call in self.script.calls for k in call.keywords if k.arg is not None}
+        keys = (key for one in self.script.table.each(ast.Dict) for key in one.keys)
+        return named | {
+            key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)
+        }
 
     # -- logs --------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Choice
+from .elsewhere import chosen_elsewhere
 from .first import needs_accelerator
 from .options import Option, Options
 
@@ -34,7 +35,8 @@ def device_choice(script: Script, roles: Roles, home: Frame) -> Choice | None:
                     code, at = found
                     # A device's definition is where a reader looks for the accelerator; a move may come late.
                     return _placed(script, frame, code, at, at_head=finder is _by_moves)
-    return _by_option(script, frames) or _by_executed(script)
+    finders = (_by_expression, _by_branches, _by_moves)
+    return _by_option(script, frames) or _by_executed(script) or chosen_elsewhere(script, frames, finders)
 
 
 def frames_to_training(script: Script, roles: Roles, home: Frame) -> list[Frame]:
@@ -291,6 +293,8 @@ def side_of(script: Script, node: ast.expr) -> str:
         return "gpu" if ast.unparse(node).startswith(("f'cuda", 'f"cuda')) else ""
     if isinstance(node, ast.BinOp):
         node = node.left  # "cuda:%d" % gpu, "cuda:" + gpu
+    if is_method(node, "format") and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        node = node.func.value  # "cuda:{}".format(gpu)
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return "cpu" if node.value == "cpu" else "gpu" if _GPU.match(node.value) else ""
     if isinstance(node, ast.IfExp):

@@ -25,6 +25,7 @@ RULE = "CT105"
 REASON = "each process has a device of its own"
 NOT_KEPT = "the script's own choice of the CPU is not kept"
 GPU_ONLY = "CT308"
+_CUDA_ANSWERS = re.compile(r"torch\.cuda\.(get_device_|(max_)?memory_|mem_)")
 _GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
 # Tests that hold with CUDA alone.
 _ASKS_FOR_CUDA = re.compile(r"is_available|== 'cuda'|startswith\('cuda|'cuda' in ")
@@ -111,12 +112,12 @@ class Devices:
         ):
             self._cuda(call, call.func.value)
         elif name == "torch.device":
-            if not self._follows_a_tensor(call) and not (
-                call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value in ("cpu", "meta")
-            ):
+            is_other = call.args and getattr(call.args[0], "value", None) in ("cpu", "meta")
+            if not is_other and not self._follows_a_tensor(call) and not self._is_asked_of_cuda(call):
                 self._place(call)
         elif name in ("torch.accelerator.current_accelerator", "torch.cuda.current_device"):
-            self._place(call)
+            if not self._is_asked_of_cuda(call):
+                self._place(call)
         elif self._needs_cuda(call, name):
             self._guard(call)
         elif is_method(call, "type") and self._is_cuda_type(call) and isinstance(call.func, ast.Attribute):
@@ -134,6 +135,11 @@ class Devices:
         for keyword in call.keywords if self.ordinals else ():
             if keyword.arg in ("device", "map_location") and self._is_ordinal(keyword.value):
                 self._place(keyword.value)
+
+    def _is_asked_of_cuda(self, call: ast.Call) -> bool:
+        """Whether a device is given to what only a GPU can answer: `torch.cuda.get_device_properties(...)`."""
+        outer = self.script.parent(call)
+        return isinstance(outer, ast.Call) and _CUDA_ANSWERS.match(self.script.dotted(outer.func)) is not None
 
     def _is_ordinal(self, node: ast.expr) -> bool:
         """Whether an expression is a device's number."""

@@ -1,0 +1,127 @@
+"""A choice of the CPU that is made in a class or a helper, by an option that the function which begins the training knows.
+
+`if self.args.cuda: model.cuda()` in a class that trains: `cpu=not args.cuda`, below the parsing of the options.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+
+from crosstrain_migrate.core.reading.script import (
+    Frame,
+    Script,
+    is_function_frame,
+    is_statement_call,
+    root_of,
+)
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
+from crosstrain_migrate.syntax.program import is_main_test
+from crosstrain_migrate.syntax.walks import walk
+
+from .accelerator import Choice
+from .options import Options
+
+Finder = Callable[[Script, Frame, ast.AST], tuple[str, ast.AST] | None]
+
+
+def chosen_elsewhere(script: Script, frames: list[Frame], finders: Sequence[Finder]) -> Choice | None:
+    """The choice, made where the options are known; one without code where that is not clear.
+
+    frames: the function that begins the training, and what runs once on the way to it.
+    """
+    first: ast.AST | None = None
+    others = [frame for frame in script.reached_frames if frame not in frames]
+    for finder in finders:
+        for frame in others:
+            for node in script.within(frame):
+                if (found := finder(script, frame, node)) is None:
+                    continue
+                asked = _options_asked(script, frame, found[0])
+                for home in _by_last_change(script, frames, asked) if asked else ():
+                    if (choice := _known_in(script, home, found[0], asked)) is not None:
+                        return choice
+                first = first or (found[1] if asked else None)
+    return Choice("", frames[0], script.statement(first)) if first is not None else None
+
+
+def _by_last_change(script: Script, frames: list[Frame], asked: dict[str, str]) -> list[Frame]:
+    """The frames, those first which change the options behind what made them: `opt.parse(kwargs)`."""
+    return sorted(frames, key=lambda one: not any(_changes(script, one, *pair) for pair in asked.items()))
+
+
+def _changes(script: Script, frame: Frame, text: str, name: str) -> bool:
+    own = f"{name}.{text.rpartition('.')[2]}"
+    return bool(script.stores(frame, own) or _calls_on(script, frame, name))
+
+
+def _options_asked(script: Script, frame: Frame, code: str) -> dict[str, str]:
+    """What a test asks of an object of options, as it stands there: `self.args.cuda`, with the name of that object."""
+    found: dict[str, str] = {}
+    for node in walk(ast.parse(code, mode="eval").body):
+        if isinstance(node, ast.Attribute) and not isinstance(node.value, ast.Call):
+            found[written(node)] = _name_given(script, frame, node.value)
+    inner = {text for text in found for other in found if other.startswith(f"{text}.")}
+    return {text: name for text, name in found.items() if text not in inner and name}
+
+
+def _name_given(script: Script, frame: Frame, of: ast.expr) -> str:
+    """The name of an object where it comes from: `args`, for a parameter `opt` that is given `args`."""
+    if isinstance(of, ast.Name) and is_function_frame(frame) and of.id in script.parameters(frame):
+        given = [script.argument_for(call, frame, of.id) for call in script.callers(frame)]
+        names = {one.id for one in given if isinstance(one, ast.Name)}
+        return names.pop() if len(names) == 1 else of.id
+    return "" if last_name(of) == "self" else last_name(of)
+
+
+def _known_in(script: Script, home: Frame, code: str, asked: dict[str, str]) -> Choice | None:
+    options = Options(script)
+    places: list[ast.AST] = []
+    for text, name in asked.items():
+        attribute = text.rpartition(".")[2]
+        own = f"{name}.{attribute}"
+        stores = script.stores(home, own)
+        if not stores and attribute not in options.by_name and not _is_of_class(script, attribute):
+            return None
+        places += [*stores, *script.stores(home, name), *_calls_on(script, home, name)]
+        if not script.stores(home, name) and not _calls_on(script, home, name):
+            return None
+        code = code.replace(text, own)
+    known = {written(n) for n in walk(ast.parse(code, mode="eval").body) if isinstance(n, ast.Name)}
+    if not places or not known <= {*asked.values(), "str"}:
+        return None
+    before = _behind(script, home, max(places, key=place_of))
+    return Choice(code, home, before) if before is not None else None
+
+
+def _is_of_class(script: Script, attribute: str) -> bool:
+    """Whether a class of the project has an attribute of this name: one of options."""
+    return any(
+        isinstance(one, ast.Assign) and attribute in map(written, one.targets)
+        for cls in script.table.each(ast.ClassDef)
+        for one in cls.body
+    )
+
+
+def _calls_on(script: Script, home: Frame, name: str) -> list[ast.AST]:
+    """The calls that change an object: `opt.parse(kwargs)`."""
+    return [c for c in script.calls_in(home) if is_statement_call(script, c) and _is_on(c, name)]
+
+
+def _is_on(call: ast.Call, name: str) -> bool:
+    return isinstance(call.func, ast.Attribute) and root_of(call.func) == name
+
+
+def _behind(script: Script, home: Frame, node: ast.AST) -> ast.stmt | None:
+    """The next statement of a frame's own block, or of its `if __name__ == "__main__":`."""
+    statement: ast.AST = script.statement(node)
+    while statement not in home.body:
+        above = script.parent(statement)
+        if above is None or (isinstance(above, ast.If) and is_main_test(above)):
+            break
+        statement = above
+    if not isinstance(statement, ast.stmt):
+        return None
+    suite = script.suite_of(statement)
+    behind = suite[suite.index(statement) + 1 :]
+    return behind[0] if behind else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .support import Trap, check
+from .support import Trap, check, converted
 from .test_output import output
 
 GUARD = "if accelerator.is_main_process:"
@@ -555,3 +555,33 @@ DOWNLOADS = [
 )
 def test_files(trap: Trap) -> None:
     check(trap)
+
+
+@pytest.mark.parametrize(
+    ("behind", "expected"),
+    [
+        (
+            "file.close()",
+            'if accelerator.is_main_process:\n    with open("o.txt", "w") as file:\n        file.write("x")\n    file.close()',
+        ),
+        (
+            "print(file.name)",
+            'with open("o.txt" if accelerator.is_main_process else os.devnull, "w") as file:',
+        ),
+        ("file = 3\nprint(file)", "if accelerator.is_main_process:\n    with open("),
+    ],
+)
+def test_a_name_behind_its_block_is_bound_where_it_is_read(behind: str, expected: str) -> None:
+    text = """import torch
+from torch.utils.data import DataLoader
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in DataLoader(range(8)):
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+with open("o.txt", "w") as file:
+    file.write("x")
+"""
+    done = converted(text + behind + "\n")
+    assert expected in done.text, done.text

@@ -117,6 +117,44 @@ def test_what_trains_on_a_data_set_and_plays_to_be_judged_is_converted() -> None
     assert "loader = accelerator.prepare(" in converted(text) or ", loader = " in converted(text)
 
 
+RECORDED = """import random
+import torch
+
+policy = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+memory = []
+
+def judge(world):
+    policy.eval()
+    total, state, over = 0.0, world.reset(), False
+    while not over:
+        state, gain, over, more = world.step(policy(state).argmax())
+        {kept}
+        total += gain
+    return {given}
+
+for turn in range(100):
+    state, gain = random.choice(recorded)
+    loss = (policy(state) * gain).sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(judge(make_world()))
+"""
+
+
+def test_what_plays_only_to_be_judged_is_converted_without_a_loader() -> None:
+    assert "accelerator.prepare(" in converted(RECORDED.format(kept="pass", given="total"))
+
+
+@pytest.mark.parametrize(
+    ("kept", "given"), [("memory.append((state, gain))", "total"), ("pass", "total, state")]
+)
+def test_what_keeps_or_gives_away_its_play_is_refused(kept: str, given: str) -> None:
+    done = conversion(RECORDED.format(kept=kept, given=given))
+    assert [one for one in done.findings if one.severity is Severity.REFUSED]
+
+
 def test_a_trainer_that_is_given_the_step_is_left_alone() -> None:
     text = """import torch
 from ignite.engine import Engine

@@ -17,7 +17,7 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ["migrate", "launch", "test", "config", "verify", "merge-weights", "env"]
+COMMANDS = ["migrate", "launch", "test", "config", "verify", "merge-weights", "guide", "env"]
 
 
 def _ended(*arguments: str, columns: str = "80") -> tuple[int, str]:

@@ -15,7 +15,16 @@ from crosstrain_migrate.syntax.nodes import last_name, line_of, written
 from .distributed.mapping import shards_layers
 from .reading.frameworks import FRAMEWORKS
 from .reading.roles import Roles
-from .reading.script import FUNCTIONS, Script, is_method
+from .reading.script import (
+    FUNCTIONS,
+    Frame,
+    Script,
+    is_function_frame,
+    is_method,
+    is_statement_call,
+    names_in,
+    root_of,
+)
 
 BUILT_ON, LINE_SEARCH = "CT901", "CT903"
 _NOT_OURS = {
@@ -147,7 +156,42 @@ def _plays(script: Script, roles: Roles) -> list[Finding]:
             continue
         target = assigned.targets[0]
         if not loaders and isinstance(target, ast.Tuple) and len(target.elts) > 2:
+            if _only_judges(script, call, names_in(target)):
+                continue
             reason = "it trains on what it plays: processes would play, and step, different numbers of times"
             remedy = "leave it as it is, or play in several environments within one process"
             return [Finding(BUILT_ON, call.lineno, call.col_offset + 1, reason, remedy, Severity.REFUSED)]
     return []
+
+
+def _only_judges(script: Script, step: ast.Call, played: set[str]) -> bool:
+    """Whether a function plays to judge the model: it gives away sums of what it plays, and keeps nothing of it."""
+    frame = script.frame(step)
+    nodes = script.within(frame)
+    if not is_function_frame(frame) or not any(is_method(n, "eval") for n in nodes):
+        return False
+    if any(isinstance(n, ast.Attribute | ast.Subscript | ast.Yield) and _is_stored(script, n) for n in nodes):
+        return False
+    alone = [n for n in nodes if isinstance(n, ast.Call) and is_statement_call(script, n)]
+    given = [one for call in alone for one in (*call.args, *(k.value for k in call.keywords))]
+    if any(names_in(one) & played for one in given):
+        return False  # memory.push(state, reward)
+    returned = {name for n in nodes if isinstance(n, ast.Return) and n.value for name in names_in(n.value)}
+    return all(_is_sum(script, frame, name) for name in returned)
+
+
+def _is_stored(script: Script, node: ast.AST) -> bool:
+    """Whether something outlives the function: an attribute, a generator's item; not an element of its own variable."""
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.ctx, ast.Store) and not script.binds(script.frame(node), root_of(node))
+    return isinstance(node, ast.Yield) or (
+        isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    )
+
+
+def _is_sum(script: Script, frame: Frame, name: str) -> bool:
+    """Whether a variable starts at a number and only grows."""
+    starts = script.values(frame, name)
+    grown = [s for s in script.stores(frame, name) if isinstance(script.parent(s), ast.AugAssign)]
+    is_number = all(isinstance(v, ast.Constant) and isinstance(v.value, int | float) for v in starts)
+    return bool(starts) and is_number and len(grown) + len(starts) == len(script.stores(frame, name))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
@@ -254,7 +255,23 @@ class Files:
         ):
             return
         assert isinstance(opener, ast.Call)
-        self.guard(node, opener)
+        closings = [self.script.statement(read) for read in self._reads_behind(node)]
+        if not all(s in self.script.suite_of(node) and _closes(s) for s in closings):
+            return  # the others would miss the name
+        if self.guard(node, opener):
+            for statement in closings:
+                self._guards.append(statement)
+                self.audience.guard(statement)
+
+    def _reads_behind(self, node: ast.With) -> list[ast.expr]:
+        """Where the name of the file is read behind the block, before something else is bound to it."""
+        target = node.items[0].optional_vars
+        if not isinstance(target, ast.Name):
+            return []
+        frame, end = self.script.frame(node), (node.end_lineno or 0, node.end_col_offset or 0)
+        stores = [place for s in self.script.stores(frame, target.id) if (place := place_of(s)) > end]
+        reads = self.script.reads(frame, target.id)
+        return [read for read in reads if end < place_of(read) < min(stores, default=(sys.maxsize, 0))]
 
     def _only_writes(self, node: ast.With) -> bool:
         inside = [n for s in node.body for n in walk(s)]
@@ -304,6 +321,11 @@ class Files:
             self.leave(call)
             return
         null_device(self.plan, path, state, FILE, "the other processes write nowhere", GROUP)
+
+
+def _closes(statement: ast.stmt) -> bool:
+    """Whether a statement does nothing but close or flush a file."""
+    return isinstance(statement, ast.Expr) and is_method(statement.value, "close", "flush")
 
 
 def null_device(plan: Plan, path: ast.expr, state: str, rule: str, reason: str, group: str) -> None:

@@ -295,14 +295,57 @@ class Script:
         work: list[ast.AST] = [*self.modules, *self._entry_points()]
         found: set[ast.AST] = set(work)
         while work:
-            for name in _names_in(work.pop()):
-                for one in self._defined.get(name, ()):
-                    if one not in found:
-                        found.add(one)
-                        work.append(one)
-                        special = self._called_unseen(one) if isinstance(one, ast.ClassDef) else []
-                        found.update(special)
-                        work += special
+            for one in self._mentioned_in(work.pop()):
+                if one not in found:
+                    found.add(one)
+                    work.append(one)
+                    special = self._called_unseen(one) if isinstance(one, ast.ClassDef) else []
+                    found.update(special)
+                    work += special
+        return found
+
+    def _mentioned_in(self, top: ast.AST) -> Iterator[Function | ast.ClassDef]:
+        """What the code that runs with `top` may mean by the names that it mentions."""
+        for node in _mentions_in(top):
+            if isinstance(node, ast.Name):
+                yield from self._meant(self.module(node), node.id)
+                continue
+            name = node if isinstance(node, str) else node.attr
+            # What is asked of an object that no import names is a method, not another file's function.
+            is_member = isinstance(node, ast.Attribute) and not self._may_be_module(node)
+            for one in self._defined.get(name, ()):
+                if not is_member or not isinstance(self.parent(one), ast.Module):
+                    yield one
+
+    def _may_be_module(self, node: ast.Attribute) -> bool:
+        return self.is_imported(node) or not root_of(node) or self._imports_by_name
+
+    @cached_property
+    def _imports_by_name(self) -> bool:
+        calls = (n for n in self.table.parents if isinstance(n, ast.Call))
+        return any(last_name(call.func) in ("import_module", "__import__") for call in calls)
+
+    def _meant(self, module: ast.Module, name: str) -> list[Function | ast.ClassDef]:
+        """The definitions that a file may mean by a name: those that it holds or imports, else all of this name."""
+        defined = self._defined.get(name, [])
+        inner = [
+            d for d in defined if self.module(d) is module and not isinstance(self.parent(d), ast.Module)
+        ]
+        return [*inner, *self._held_by(module, name, 0)] or defined
+
+    def _held_by(self, module: ast.Module, name: str, depth: int) -> list[Function | ast.ClassDef]:
+        """The definitions that a name is bound to at a file's top level, there or where the file imports it from."""
+        found = [d for d in self._defined.get(name, ()) if self.parent(d) is module]
+        if found or depth > 4 or not isinstance(module, Region):
+            return found
+        for node in module.body:
+            names = (
+                {a.asname or a.name: a.name for a in node.names} if isinstance(node, ast.ImportFrom) else {}
+            )
+            if isinstance(node, ast.ImportFrom) and name in names:
+                path = self._links.find(module, node.level, node.module or "")
+                source = self._links.region(path)
+                found += self._held_by(source, names[name], depth + 1) if source is not None else []
         return found
 
     def _called_unseen(self, cls: ast.ClassDef) -> list[Function]:
@@ -431,9 +474,8 @@ def _is_static(function: Function) -> bool:
     return any(last_name(one) == "staticmethod" for one in function.decorator_list)
 
 
-def _names_in(top: ast.AST) -> set[str]:
+def _mentions_in(top: ast.AST) -> Iterator[ast.Name | ast.Attribute | str]:
     """The names that code mentions which runs with `top`: not in the functions and classes of a file or a class."""
-    found: set[str] = set()
     if isinstance(top, ast.ClassDef):
         work = [*top.bases, *top.keywords, *(s for s in top.body if not isinstance(s, FUNCTIONS))]
     else:
@@ -443,13 +485,12 @@ def _names_in(top: ast.AST) -> set[str]:
         if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and isinstance(top, ast.Module):
             work += node.decorator_list
             continue
-        if isinstance(node, ast.Name):
-            found.add(node.id)
-        elif isinstance(node, ast.Attribute):
-            found.add(node.attr)
+        if isinstance(node, ast.Assign) and last_name(node.targets[0]) == "__all__":
+            continue
+        if isinstance(node, ast.Name | ast.Attribute):
+            yield node
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
-            found.add(node.value)  # getattr(self, "train")
+            yield node.value  # getattr(self, "train")
         elif isinstance(node, ast.alias) and node.asname:
-            found.add(node.name.split(".")[-1])
+            yield node.name.split(".")[-1]
         work += children(node)
-    return found

@@ -1,0 +1,68 @@
+"""Nothing is edited that the entry script's training does not reach, whatever its name is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .projects import convert, write
+
+ENTRY = """
+import torch
+from torch.utils.data import DataLoader
+{imports}
+
+class Run:
+    def train(self):
+        net = torch.nn.Linear(1, 1)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for x in DataLoader(range(8)):
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+
+run = Run()
+run.train()
+{more}
+"""
+OTHER = """
+import torch
+
+__all__ = ["train", "score"]
+
+def train(net):
+    return torch.nn.DataParallel(net).cuda()
+
+def score():
+    return torch.ones(1).cuda()
+"""
+
+
+def edited(folder: Path, imports: str, more: str = "", **others: str) -> bool:
+    files = {"other": OTHER} | others
+    convert(write(folder, entry=ENTRY.format(imports=imports, more=more), **files), "entry")
+    return (folder / "other.py").read_text().strip() != OTHER.strip()
+
+
+def test_a_method_is_no_function_of_another_file(tmp_path: Path) -> None:
+    assert not edited(tmp_path, "import other")
+
+
+def test_what_a_module_is_asked_for_is_reached(tmp_path: Path) -> None:
+    assert edited(tmp_path, "import other", "other.score()")
+
+
+def test_a_name_is_what_its_file_imports(tmp_path: Path) -> None:
+    mine = "def score():\n    return 1\n"
+    assert not edited(tmp_path, "import other\nfrom mine import score", "score()", mine=mine)
+
+
+def test_an_imported_name_is_reached(tmp_path: Path) -> None:
+    assert edited(tmp_path, "from other import score", "score()")
+
+
+def test_a_name_that_is_passed_on_is_reached(tmp_path: Path) -> None:
+    assert edited(tmp_path, "from passing import score", "score()", passing="from other import score\n")
+
+
+def test_a_function_under_another_name_is_reached(tmp_path: Path) -> None:
+    assert edited(tmp_path, "from other import score as judged", "judged()")

@@ -33,5 +33,7 @@ def whose(ranks: Sequence[RankTrace]) -> str:
         return (
             "random numbers: each process draws its own while it trains (noise, dropout masks, augmentation)"
         )
-    why = "" if ranks[0].own_draws or not ranks[0].on_runtime else ", because it was started with common draws"
+    why = (
+        "" if ranks[0].own_draws or not ranks[0].on_runtime else ", because it was started with common draws"
+    )
     return f"random numbers: all processes draw the same ones{why}"

@@ -28,7 +28,8 @@ class Case:
     name: str
     folder: Path
     args: tuple[str, ...]
-    two_processes: str  # "identical", "equal", "agree" or "none"
+    # "identical", "equal", "agree" or "none"; "different" where a line shows the main process's own number, with a note
+    two_processes: str
     expect: str  # "converted", "nothing" or "refused"
 
     @property

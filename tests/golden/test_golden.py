@@ -49,7 +49,8 @@ def test_trains_the_same(case: Case) -> None:
     """One process bit-identical; two processes equal to tolerance, random draws and batch statistics included. A script
     that distributes itself is compared with itself, rank by rank.
 
-    "agree": a loss that is no mean over rows, or a line about the batch of one process.
+    "agree": a loss that is no mean over rows, or a line about the batch of one process. "different": a number of training
+    stays the main process's own, and the report says so.
     """
     report = verify(
         case.before,

@@ -24,7 +24,7 @@ GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 CASES = sorted(path.parent for path in GOLDEN.glob("*/run.toml"))
 
 THIRD_PARTY = {"torch", "torchmetrics", "numpy", "sklearn", "tqdm", "yaml"}
-TWO_PROCESSES = {"identical", "equal", "agree", "none"}
+TWO_PROCESSES = {"identical", "equal", "agree", "different", "none"}
 EXPECT = {"converted", "nothing", "refused"}
 
 

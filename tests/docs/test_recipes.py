@@ -63,7 +63,7 @@ def test_the_task_of_vs_code_finds_every_finding(tmp_path: Path) -> None:
     lines = run(f"{task['command']} --tpu", tmp_path).splitlines()
     found = [match for line in lines if (match := re.match(pattern["regexp"], line))]
     seen = [[match[pattern[name]] for name in ("file", "line", "column", "code")] for match in found]
-    assert seen == [["refused.py", "26", "13", "CT303"], ["train.py", "52", "26", "CT703"]]
+    assert seen == [["refused.py", "26", "13", "CT901"], ["train.py", "52", "26", "CT703"]]
     assert all(match[pattern["message"]] for match in found)
     assert matcher["severity"] in ("error", "warning", "info")
 

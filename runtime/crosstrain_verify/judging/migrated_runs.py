@@ -51,7 +51,8 @@ class MigratedRuns:
         name = "1 process" if world == 1 else f"{world} processes"
         self._reference = self._original
         done = self._runner.run(self._after, Variant(name, True, world))
-        self.on_runtime = done.ranks[0].on_runtime or done.run.verdict is Verdict.FAILED
+        if done.run.verdict.ok:
+            self.on_runtime = done.ranks[0].on_runtime
         launch = launch_line(self._after, world, shared=world > 1, on_runtime=self.on_runtime)
         run = replace(self._verdict(done, expect), launch=launch)
         run = replace(run, notes=(*run.notes, *filter(None, [whose(done.ranks)])))

@@ -43,6 +43,8 @@ class Recorded:
     steps: int
     draws: bool
     noise: tuple[int, ...]
+    on_runtime: bool
+    own_draws: bool
     statistics: bool
     scale: float
     loss_epsilon: float
@@ -64,6 +66,7 @@ class Tracer:
         self._statistics = False
         self._random = (0, 0, 0)  # `random_states` when the current batch was handed out
         self._noise: tuple[int, ...] = ()
+        self._on_runtime = self._own_draws = False
         self._scale = 0.0
         self.several = False
         self._limit = limit
@@ -176,6 +179,12 @@ class Tracer:
         self._noise = tuple(state for state, other in zip(before, after, strict=True) if state != other)
         self._draws = before != after
 
+    def _see_runtime(self) -> None:
+        """Note the bundled runtime while it runs: the script may end it, and a notebook's ranks take it with them."""
+        if RUN.started:
+            self._on_runtime = True
+            self._own_draws = RUN.gradients.active.draws.enabled
+
     def _record_loss(self, tensors: Any) -> None:
         if self.watch.batches and not self._draws:
             self._compare(self._random, random_states())
@@ -193,6 +202,7 @@ class Tracer:
         if self._steps == self._limit:
             self.stop()
         self._steps += 1
+        self._see_runtime()
         index = self._trained.before_step(optimizer)
         parameters = parameters_of(optimizer)
         rates = [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
@@ -211,12 +221,15 @@ class Tracer:
 
     def recorded(self) -> Recorded:
         """Everything recorded so far, without references to objects of this process."""
+        self._see_runtime()
         return Recorded(
             events=list(self._events),
             batches=list(self.watch.batches),
             steps=self._steps,
             draws=self._draws,
             noise=self._noise,
+            on_runtime=self._on_runtime,
+            own_draws=self._own_draws,
             statistics=self._statistics,
             scale=self._scale,
             loss_epsilon=self._loss_epsilon,
@@ -229,6 +242,7 @@ class Tracer:
         self.watch.batches[:] = recorded.batches
         self._steps = recorded.steps
         self._draws, self._noise, self._statistics = recorded.draws, recorded.noise, recorded.statistics
+        self._on_runtime, self._own_draws = recorded.on_runtime, recorded.own_draws
         self._scale, self._loss_epsilon = recorded.scale, recorded.loss_epsilon
         self._trained = recorded.trained.unpacked()
 
@@ -243,6 +257,7 @@ class Tracer:
 
     def trace(self, ending: Ending, error: str = "", time_ns: int = 0) -> RankTrace:
         """Everything recorded so far, with the weights as they are now."""
+        self._see_runtime()
         xla = self._deferred.counts()
         for held, squares in self._deferred.fill(self._events):
             self._trained.saw(held, squares)
@@ -254,8 +269,8 @@ class Tracer:
             batches=tuple(self.watch.batches),
             draws=self._draws,
             noise=self._noise,
-            on_runtime=RUN.started,
-            own_draws=RUN.started and RUN.gradients.active.draws.enabled,
+            on_runtime=self._on_runtime,
+            own_draws=self._own_draws,
             statistics=self._statistics,
             scale=self._scale,
             xla=xla,

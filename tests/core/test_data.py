@@ -36,6 +36,46 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
 SO_MANY_STEPS = "while step < 8"
 RUN = [
     Trap(
+        "a loop over scales inside the loop over batches",
+        """
+        scales = [0.5, 1.0]
+
+        def train(batches, scales):
+            for x, y in batches:
+                seen.append(sorted(x.flatten().tolist()))
+                optimizer.zero_grad()
+                for scale in scales:
+                    F.mse_loss(model(x * scale), y).backward()
+                optimizer.step()
+
+        train(DataLoader(TensorDataset(rows, targets), batch_size=4), scales)
+        """,
+        ("for scale in scales:",),
+        absent=("prepare(scales)", "model, optimizer, scales"),
+    ),
+    Trap(
+        "callbacks that train on each batch",
+        """
+        class Step:
+            def on_batch(self, x, y):
+                learn(model, optimizer, x, y)
+
+        class Training:
+            def __init__(self, loader, callbacks):
+                self.loader = loader
+                self.callbacks = callbacks
+
+            def run(self):
+                for x, y in self.loader:
+                    for callback in self.callbacks:
+                        callback.on_batch(x, y)
+
+        Training(DataLoader(TensorDataset(rows, targets), batch_size=4), [Step()]).run()
+        """,
+        ("for callback in self.callbacks:",),
+        absent=("prepare(self.callbacks)",),
+    ),
+    Trap(
         "a class that keeps iterators of its loaders in a list",
         """
         class Mixed:
@@ -239,6 +279,65 @@ RUN = [
 
 
 LEFT = [
+    Trap(
+        "a loop over the heads of a model inside the loop over batches",
+        """
+        class Heads(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.heads = nn.ModuleList([nn.Linear(1, 1) for _ in range(2)])
+
+        many = Heads()
+        optimizer = torch.optim.SGD(many.parameters(), lr=0.001)
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        for x, y in loader:
+            optimizer.zero_grad()
+            for head in many.heads:
+                F.mse_loss(head(x), y).backward()
+            optimizer.step()
+        """,
+        (
+            "model, many, optimizer, loader = accelerator.prepare(model, many, optimizer, loader)",
+            "for head in many.heads:",
+        ),
+    ),
+    Trap(
+        "losses that go backward one after another",
+        """
+        def backward_all(losses):
+            for loss in losses:
+                loss.backward()
+
+        for x, y in DataLoader(TensorDataset(rows, targets), batch_size=4):
+            optimizer.zero_grad()
+            backward_all([F.mse_loss(model(x), y), F.l1_loss(model(x), y)])
+            optimizer.step()
+        """,
+        ("for loss in losses:",),
+    ),
+    Trap(
+        "rates that are tried one after another on all rows",
+        """
+        rates = [0.1, 0.01]
+        for rate in rates:
+            tried = nn.Linear(1, 1)
+            optimizer = torch.optim.SGD(tried.parameters(), lr=rate)
+            for epoch in range(3):
+                learn(tried, optimizer, rows, targets)
+        """,
+        ("for rate in rates:",),
+        says="every process trains on the same data",
+    ),
+    Trap(
+        "a list of epochs",
+        """
+        epochs = list(range(10))
+        for epoch in epochs:
+            learn(model, optimizer, rows, targets)
+        """,
+        ("for epoch in epochs:",),
+        says="every process trains on the same data",
+    ),
     Trap(
         "slices that are left out by what the loop changes",
         """

@@ -33,6 +33,50 @@ torch.distributed.init_process_group("gloo")
 """
 
 
+PLAYS = """
+import gym, torch
+env, net = gym.make("CartPole-v1"), torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for episode in range(10):
+    state, done = env.reset(), False
+    while not done:
+        action = net(state).argmax()
+        state, reward, done, info = env.step(action)
+        loss = -reward * net(state).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+BY_HAND = """
+import torch
+model = torch.nn.Linear(8, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in batches:
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    for p, g in zip(model.parameters(), torch.autograd.grad(loss, model.parameters())):
+        p.grad = g
+    optimizer.step()
+"""
+HIDDEN = """
+import torch
+from timm.utils import NativeScaler
+model, scale = torch.nn.Linear(8, 2), NativeScaler()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in batches:
+    scale(torch.nn.functional.cross_entropy(model(x), y), optimizer)
+"""
+BY_NAME = """
+import sys, torch
+class Jobs:
+    def train(self):
+        for x, y in batches:
+            loss = model(x).sum()
+            loss.backward()
+            optimizer.step()
+globals()[sys.argv[1]]()
+"""
+
+
 def script(imports: str = "", wrap: str = "", optimizer: str = "SGD") -> str:
     return TRAINS.format(imports=imports, wrap=wrap, optimizer=optimizer)
 
@@ -63,6 +107,10 @@ def test_the_script_of_these_tests_is_converted() -> None:
             "Hogwild",
         ),
         (script(optimizer="LBFGS"), "CT903", "LBFGS"),
+        (PLAYS, "CT901", "env.step"),
+        (BY_HAND, "CT202", "torch.autograd.grad"),
+        (HIDDEN, "CT202", "NativeScaler"),
+        (BY_NAME, "CT905", "name in a string"),
     ],
 )
 def test_what_the_page_names_is_left_as_it_is(text: str, code: str, named: str) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .certain import Certain
 from .iterators import DEPTH, Iterators
 from .ranges import Ranges
 from .script import Frame, Loop, Script, is_function_frame, names_in, root_of
@@ -57,6 +58,7 @@ class TrainingData:
         self._data: dict[ast.expr, Data] = {}
         self._iterators = Iterators(script, self.sources)
         self._ranges = Ranges(script)
+        self._certain = Certain(script)
 
     def around(self, places: Iterable[tuple[ast.AST, Frame]]) -> list[Data]:
         """What the loops around the backward passes iterate, each place once, in the order of the text."""
@@ -65,17 +67,22 @@ class TrainingData:
         return sorted(self._data.values(), key=lambda one: place_of(one.node))
 
     def _look_around(self, node: ast.AST, frame: Frame, asked: set[Frame], depth: int) -> bool:
-        """Finds what the loops around a node iterate: in its frame, else around the calls of its function."""
+        """Finds what the loops around a node iterate: in its frame, else around the calls of its function.
+
+        What may be data, or the scales and the heads that each batch goes through, is data unless a loop around it has more.
+        """
+        likely: tuple[Loop, list[ast.expr]] | None = None
         for loop in self.script.loops_around(node):
-            if isinstance(loop, ast.For | ast.AsyncFor):
-                found = [one for one in self.sources(frame, loop.iter) if not self._is_part(frame, one, loop)]
-                for one in found:
-                    self._data.setdefault(one, Data(one, frame, loop))
-                if found:
-                    return True
+            found = self._iterated(frame, loop)
+            if any(self._certain.gives_batches(frame, one) for one in found):
+                return self._take(frame, loop, found)
+            if found and likely is None:
+                likely = (loop, found)
             inside = [c for c in self.script.calls_in(frame) if self.script.table.is_inside(c, loop)]
-            if self._taken_by_next(frame, inside):
+            if likely is None and self._taken_by_next(frame, inside):
                 return True
+        if likely is not None and not self._is_given_batches(frame, 0):
+            return self._take(frame, *likely)
         if depth > DEPTH or isinstance(frame, ast.Module) or frame in asked:
             return False
         asked.add(frame)
@@ -87,6 +94,33 @@ class TrainingData:
                 call, self.script.frame(call), asked, depth + 1
             )
         return hit
+
+    def _iterated(self, frame: Frame, loop: Loop) -> list[ast.expr]:
+        """What a loop goes over that may be data."""
+        if not isinstance(loop, ast.For | ast.AsyncFor):
+            return []
+        found = [one for one in self.sources(frame, loop.iter) if not self._is_part(frame, one, loop)]
+        return [one for one in found if not self._certain.gives_none(frame, one, loop)]
+
+    def _take(self, frame: Frame, loop: Loop, found: list[ast.expr]) -> bool:
+        for one in found:
+            self._data.setdefault(one, Data(one, frame, loop))
+        return True
+
+    def _is_given_batches(self, frame: Frame, depth: int) -> bool:
+        """Whether every call of a function stands in a loop that surely goes over batches."""
+        if not is_function_frame(frame) or depth > DEPTH:
+            return False
+        calls = self.script.callers(frame)
+        return bool(calls) and all(
+            any(
+                self._certain.gives_batches(self.script.frame(call), one)
+                for loop in self.script.loops_around(call)
+                for one in self._iterated(self.script.frame(call), loop)
+            )
+            or self._is_given_batches(self.script.frame(call), depth + 1)
+            for call in calls
+        )
 
     def _taken_by_next(self, frame: Frame, calls: list[ast.Call]) -> bool:
         """Finds what `next` takes the batches from, among the calls of a frame."""

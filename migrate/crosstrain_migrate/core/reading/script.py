@@ -34,6 +34,7 @@ class Script:
         self.entry = self.modules[-1]
         self.shared = {part.path for part in files_of(text) if part.shared}
         self._places = Places(text)
+        self._callers: dict[Function, list[ast.Call]] = {}
         self._links = links_of(self.tree)
 
     # -- one node ----------------------------------------------------------------------------------------------
@@ -208,6 +209,11 @@ class Script:
 
     def callers(self, function: Function) -> list[ast.Call]:
         """Where a function of this name is called, or given to a call; a class's call calls `__call__` and `forward`."""
+        if function not in self._callers:
+            self._callers[function] = self._find_callers(function)
+        return self._callers[function]
+
+    def _find_callers(self, function: Function) -> list[ast.Call]:
         names = {function.name}
         cls = self.class_of(function)
         inside = set(map(id, walk(function)))
@@ -225,31 +231,34 @@ class Script:
 
     def _variables_of(self, cls: ast.ClassDef) -> set[str]:
         """The names of the variables, attributes and parameters that are bound to objects of a class."""
-        found: set[str] = set()
-        for node in self.table.each(ast.Assign):
-            if self.class_made(node.value) is cls:
-                found |= {last_name(target) for target in node.targets}
+        found = set(self._objects[cls])
         for _ in range(2):
-            found |= self._given_as(found)
+            found |= {name for one in found for name in self._handed_on.get(one, ())}
         return found - {""}
 
-    def _given_as(self, names: set[str]) -> set[str]:
-        """The parameters for which calls give one of the variables `names`, and the attributes that hold one."""
-        found: set[str] = set()
+    @cached_property
+    def _objects(self) -> dict[ast.ClassDef, set[str]]:
+        """By class, the names that are assigned an object of it where it is made."""
+        found: dict[ast.ClassDef, set[str]] = defaultdict(set)
+        for node in self.table.each(ast.Assign):
+            if (cls := self.class_made(node.value)) is not None:
+                found[cls] |= {last_name(target) for target in node.targets}
+        return found
+
+    @cached_property
+    def _handed_on(self) -> dict[str, set[str]]:
+        """By the name of a variable or an attribute, the parameters and names that get its value."""
+        found: dict[str, set[str]] = defaultdict(set)
         for call in self.calls:
-            given = [*call.args, *(keyword.value for keyword in call.keywords)]
-            if names.isdisjoint(map(last_name, given)):
-                continue
             name = self.last(call.func)
             inits = [m for cls in self.classes(name) for m in self.methods(cls) if m.name == "__init__"]
             for function in (*self.functions(name), *inits):
                 for parameter in self.parameters(function):
                     argument = self.argument_for(call, function, parameter)
-                    if argument is not None and last_name(argument) in names:
-                        found.add(parameter)
+                    if argument is not None:
+                        found[last_name(argument)].add(parameter)
         for node in self.table.each(ast.Assign):
-            if last_name(node.value) in names:
-                found |= {last_name(target) for target in node.targets}
+            found[last_name(node.value)] |= {last_name(target) for target in node.targets}
         return found
 
     def direct_callers(self, function: Function) -> list[ast.Call]:

@@ -1,0 +1,149 @@
+"""Which iterables give batches for sure, because a DataLoader is made there, and which never do: rates, names, layers.
+
+A loop over scales or over the heads of a model stands inside the loop over batches, and looks the same as one over a loader
+that is a parameter. Where nobody can say, the innermost loop has the data.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from crosstrain_migrate.syntax.nodes import Function, last_name, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .script import Frame, Script, is_function_frame, names_in, root_of
+
+_DEPTH = 4  # how many names and calls are followed
+_NUMBERS = {"linspace", "logspace", "geomspace", "product", "permutations", "combinations", "repeat", "count"}
+_LAYERS = {"ModuleList", "ModuleDict", "ParameterList", "Sequential"}
+# Methods of optimizers, modules and losses.
+_ITEM_METHODS = ("zero_grad", "step", "parameters", "backward", "state_dict")
+_LISTS = ast.List | ast.Tuple | ast.Set
+
+
+class Certain:
+    """Answers for the iterables of a script's loops."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+
+    def gives_batches(self, frame: Frame, node: ast.expr) -> bool:
+        """Whether an expression stands for a DataLoader, or for something that is made with one."""
+        return any(self._makes_loader(value) for value in self._origins(frame, node, 0))
+
+    def gives_none(self, frame: Frame, node: ast.expr, loop: ast.For | ast.AsyncFor) -> bool:
+        """Whether an expression stands for numbers, names, layers, options or optimizers, by its origin or its use."""
+        origins = list(self._origins(frame, node, 0))
+        if any(self._makes_loader(value) for value in origins):
+            return False
+        items = names_in(loop.target)
+        if any(_is_asked(inner, items) for inner in walk(loop)):
+            return True
+        return bool(origins) and all(self._holds_none(value) for value in origins)
+
+    # -- where an expression comes from ------------------------------------------------------------------------
+
+    def _origins(self, frame: Frame, node: ast.expr, depth: int) -> Iterator[ast.expr]:
+        """The expressions that an iterable may have been made by."""
+        if isinstance(node, ast.Subscript):
+            yield from self._origins(frame, node.value, depth)
+        elif not isinstance(node, ast.Name | ast.Attribute):
+            yield node
+            for function in self._called(node) if depth < _DEPTH else ():
+                for one in self.script.within(function):
+                    if isinstance(one, ast.Return) and one.value is not None:
+                        yield from self._parts(function, one.value, depth + 1)
+        elif depth < _DEPTH:
+            for place, value in self._bound(frame, node):
+                yield from self._parts(place, value, depth + 1)
+            yield from self._held(node)
+
+    def _parts(self, frame: Frame, value: ast.expr, depth: int) -> Iterator[ast.expr]:
+        """The same of a value, or of each of some that are returned or bound together."""
+        inner: list[ast.expr] = []
+        if isinstance(value, ast.Tuple | ast.Dict):
+            inner = value.elts if isinstance(value, ast.Tuple) else value.values
+        named = [one for one in inner if isinstance(one, ast.Name | ast.Attribute)]
+        for one in named or [value]:
+            yield from self._origins(frame, one, depth)
+
+    def _called(self, node: ast.expr) -> list[Function]:
+        return self.script.functions(self.script.last(node.func)) if isinstance(node, ast.Call) else []
+
+    def _bound(self, frame: Frame, node: ast.Name | ast.Attribute) -> Iterator[tuple[Frame, ast.expr]]:
+        """What a variable or an attribute is bound to, and what calls give for a parameter."""
+        text = written(node)
+        cls = self.script.class_of(frame)
+        places: list[Frame] = [frame]
+        if root_of(node) == "self" and cls is not None:
+            places = [*self.script.methods(cls)]
+        elif isinstance(node, ast.Name) and not self.script.binds(frame, node.id):
+            places = [self.script.module(frame)]
+        for place in places:
+            for value in self.script.values(place, text):
+                yield place, value
+            for store in self.script.stores(place, text):  # `train_loader, val_loader = get_loaders()`
+                statement = self.script.statement(store)
+                is_unpacked = isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)
+                if is_unpacked and isinstance(self.script.parent(store), ast.Tuple | ast.List):
+                    yield place, statement.value
+        if is_function_frame(frame) and text in self.script.parameters(frame):
+            for call in self.script.direct_callers(frame) + self._constructions(frame):
+                argument = self.script.argument_for(call, frame, text)
+                if argument is not None:
+                    yield self.script.frame(call), argument
+
+    def _constructions(self, function: Function) -> list[ast.Call]:
+        return self.script.callers(function) if function.name == "__init__" else []
+
+    def _held(self, node: ast.Name | ast.Attribute) -> list[ast.expr]:
+        """What the classes of the project bind to an attribute of another object: `self.heads` for `model.heads`."""
+        if not isinstance(node, ast.Attribute) or root_of(node) == "self":
+            return []
+        frames = [one for one in self.script.frames if self.script.class_of(one) is not None]
+        return [value for one in frames for value in self.script.values(one, f"self.{node.attr}")]
+
+    # -- what it holds -----------------------------------------------------------------------------------------
+
+    def _makes_loader(self, value: ast.expr) -> bool:
+        for call in (n for n in walk(value) if isinstance(n, ast.Call)):
+            if self.script.last(call.func) == "DataLoader":
+                return True
+            bases = [base for cls in self.script.classes(self.script.last(call.func)) for base in cls.bases]
+            if any(last_name(base) == "DataLoader" for base in bases):
+                return True
+        return False
+
+    def _holds_none(self, value: ast.expr) -> bool:
+        if isinstance(value, _LISTS):
+            return all(self._is_no_batch(one) for one in value.elts)
+        if isinstance(value, ast.ListComp):
+            return self._is_no_batch(value.elt)
+        if not isinstance(value, ast.Call):
+            return isinstance(value, ast.Constant)
+        name = self.script.last(value.func)
+        if name in ("list", "tuple", "reversed", "sorted") and value.args:
+            inner = value.args[0]
+            return isinstance(inner, ast.Call) and last_name(inner.func) == "range"
+        return name in _NUMBERS | _LAYERS or name == "parse_args"
+
+    def _is_no_batch(self, item: ast.expr) -> bool:
+        """Whether an item is a number, a name, a module or an optimizer."""
+        if isinstance(item, _LISTS):
+            return all(isinstance(one, ast.Constant | ast.UnaryOp) for one in item.elts)
+        if not isinstance(item, ast.Call):
+            return isinstance(item, ast.Constant | ast.UnaryOp | ast.Lambda)
+        if self.script.dotted(item.func).startswith(("torch.nn.", "torch.optim.")):
+            return True
+        cls = self.script.class_made(item)
+        return cls is not None and any(self.script.dotted(base) == "torch.nn.Module" for base in cls.bases)
+
+
+def _is_asked(node: ast.AST, items: set[str]) -> bool:
+    """Whether an item is called, or asked for what a module, an optimizer or a loss can do: `head(x)`, `opt.step()`."""
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Attribute) and node.func.attr in _ITEM_METHODS:
+        return written(node.func.value) in items
+    return isinstance(node.func, ast.Name) and node.func.id in items

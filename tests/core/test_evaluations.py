@@ -280,7 +280,22 @@ print([k for k, v in pairs.items()], hits)
         ),
         ("loader = accelerator.prepare(loader)\n",),
     ),
+    after_training(
+        "batches that are taken apart before the model is asked",
+        """
+held_out = DataLoader(test)
+right = 0
+with torch.no_grad():
+    for one in held_out:
+        x, y = unpack(one)
+        right += (model(x).argmax(1) == y).sum().item()
+print(right)
+""",
+        "held_out = accelerator.prepare_evaluation(held_out)",
+        "right = accelerator.merge(held_out, right)",
+    ),
 ]
+
 
 WHOLE = [
     after_training(

@@ -57,6 +57,9 @@ def main():
         json.dump({"epochs": 2}, file)
     options = json.load(open("options.json"))
     log.close()
+    stamped = f"{time.time_ns()}-{os.getpid()}.pt"
+    torch.save(model.state_dict(), stamped)
+    model.load_state_dict(torch.load(stamped))
     print("=", sorted(options))
 
 
@@ -75,6 +78,9 @@ def test_one_process_writes_what_plain_python_writes(tmp_path: Path) -> None:
         made = [path for path in folder.iterdir() if path.name.startswith("run-")]
         assert len(made) == 1, "one process makes the folder"
         assert [path.name for path in made[0].iterdir()] == ["model.pt"]
+        stamped = [path for path in folder.iterdir() if path.name.endswith(".pt") and path.name != "model.pt"]
+        assert len(stamped) == 1, "all have the main process's path"
+        stamped[0].unlink()
         others = sorted(path.name for path in folder.iterdir() if path.is_file() and path.name != "script.py")
         assert others == FILES
         assert (folder / "report.txt").read_text() == "1 losses\n2 losses\n"

@@ -6,6 +6,7 @@ import pytest
 
 from .support import Trap, check
 
+GUARD = "if accelerator.is_main_process:"
 HEAD = """
 def main():
     model = nn.Linear(4, 2)

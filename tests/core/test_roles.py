@@ -250,6 +250,33 @@ TRAPS = [
 ]
 
 
+SECOND = """
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(data)
+second = {made}
+for x, y in loader:
+    optimizer.zero_grad()
+    F.cross_entropy(model(x), y).backward()
+    optimizer.step()
+    second.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "is_scheduler"),
+    [
+        ("rising(optimizer, 10)", True),
+        ("rising(start=10, of=optimizer)", True),
+        ("rising(model)", False),
+        ("torch.optim.SGD(others, lr=0.1)", False),
+    ],
+)
+def test_a_scheduler_is_made_of_an_optimizer(made: str, is_scheduler: bool) -> None:
+    order = "optimizer, loader, second" if is_scheduler else "optimizer, second, loader"
+    check(Trap(made, SECOND.format(made=made), (f"model, {order} = accelerator.prepare(model, {order})",)))
+
+
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
 def test_roles(trap: Trap) -> None:
     check(trap)

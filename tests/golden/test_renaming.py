@@ -25,16 +25,7 @@ def reviewed(case: Case) -> tuple[Counter[tuple[str, int]], Counter[tuple[str, i
     return changes, findings, kept.read_text(encoding="utf-8")
 
 
-# Where a name still decides, as a last resort: which of two stepped objects is the scheduler, whether a loader that a
-# function returns holds data, and whether a flag is about the GPU.
-BY_NAME = {"dict_transformer", "multi_loss", "windows_editor"}
-NAMED = pytest.mark.xfail(strict=True, reason="a name decides")
-
-
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, id=case.name, marks=[NAMED] if case.name in BY_NAME else []) for case in ALL],
-)
+@pytest.mark.parametrize("case", ALL, ids=[case.name for case in ALL])
 def test_other_names_change_nothing(case: Case) -> None:
     text = case.before.read_text(encoding="utf-8")
     renaming = Renaming(text)

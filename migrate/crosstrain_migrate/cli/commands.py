@@ -96,7 +96,7 @@ def migrate(
     todo: Annotated[
         bool,
         _option(
-            "Where a script is refused, make the core of the conversion and mark what is left to do.",
+            "Mark what a refused script leaves to you and, where it can, convert the rest.",
             "--todo",
         ),
     ] = False,

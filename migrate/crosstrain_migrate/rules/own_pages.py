@@ -205,7 +205,7 @@ Becomes (data):
 CT502: what is saved is saved once, whole
 
 What:   `torch.save` becomes `accelerator.save`: the main process writes, and the file is there for every process when the
-        call returns.
+        call returns. Where a path holds a time or a random name and is read again, every process gets the main process's.
 Why:    Several writers ruin a file, and one that is read next must be complete.
 
 Example (after_epoch):

@@ -1,8 +1,8 @@
 """``--todo``: what becomes of a script that is refused.
 
-The core of the conversion is made, and a line `# TODO(crosstrain CT303): ...` above each place that needs a person says what
-to write. Until these lines are gone, such a script stops at its start under several processes, and ``migrate --check`` fails.
-What another framework distributes gets the lines alone.
+A line `# TODO(crosstrain CT903): ...` above each place that needs a person says what to write. Where every reason concerns
+one place, the core of the conversion is made, too. Until these lines are gone, such a script stops at its start under several
+processes, and ``migrate --check`` fails.
 """
 
 from __future__ import annotations

@@ -108,10 +108,14 @@ class Evaluations:
         )
 
     def _asks_model(self, loop: ast.For) -> bool:
-        """Whether the body calls, on what the loop gives it, an object that the training calls too: a model, a loss."""
-        targets = names_in(loop.target)
+        """Whether the body calls, on what the loop gives it or what it makes of that, an object that the training calls
+        too: a model, a loss."""
+        made = names_in(loop.target)
+        for node in (n for statement in loop.body for n in walk(statement)):
+            if isinstance(node, ast.Assign) and made & names_in(node.value):
+                made |= {name for target in node.targets for name in names_in(target)}
         return any(
-            isinstance(n, ast.Call) and written(n.func) in self.trained and targets & names_in(n)
+            isinstance(n, ast.Call) and written(n.func) in self.trained and made & names_in(n)
             for statement in loop.body
             for n in walk(statement)
         )

@@ -17,6 +17,7 @@ from .files import Files
 from .folders import Folders
 from .recorders import PRINT, Recorders
 from .saving import plan_saving
+from .stamps import Stamps
 
 
 class Output:
@@ -34,11 +35,13 @@ class Output:
         self._speaking = {self.script.entry, *map(self.script.module, (*training, *dealt))}
 
     def run(self) -> None:
-        files = Files(self.plan, self.accelerators, self.audience)
+        stamps = Stamps(self.plan, self.accelerators, self.audience)
+        stamps.run()
+        files = Files(self.plan, self.accelerators, self.audience, stamps)
         Downloads(self.plan, files, self.audience).run()
         files.run()
-        Folders(self.plan, files, self.audience).run()
-        plan_saving(self.plan, self.accelerators, files, self.audience)
+        Folders(self.plan, files, self.audience, stamps).run()
+        plan_saving(self.plan, self.accelerators, files, self.audience, stamps)
         Recorders(self.plan, files, self.audience).run()
         files.plan_guards()
         if not self.script.functions("print"):  # the author's own prints as it likes

@@ -7,7 +7,6 @@ that is opened for writing is the null device on the other processes.
 from __future__ import annotations
 
 import ast
-import re
 import sys
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
@@ -19,26 +18,26 @@ from crosstrain_migrate.syntax.walks import walk
 
 from . import writers
 from .audience import Audience
-from .helpers import Helpers, draws
+from .helpers import Helpers, draws, is_collective
+from .stamps import Stamps
 
 FILE = "CT403"
 GROUP = "files"
 REASON = "one process writes"
+_DEPTH = 2  # how far calls are followed to one that reads a file
 _PATHS = (ast.Attribute, ast.JoinedStr, ast.BinOp, ast.Call)
-_COLLECTIVE = re.compile(
-    r"\.(reduce|merge|gather\w*|prepare\w*|backward|wait_for_everyone|main_process_first)\("
-)
 _HANDLED = frozenset({"pickle.dump", "json.dump", "yaml.dump", "yaml.safe_dump", "dill.dump", "cPickle.dump"})
 
 
 class Files:
     """Plans the guards, and the null devices."""
 
-    def __init__(self, plan: Plan, accelerators: Accelerators, audience: Audience) -> None:
+    def __init__(self, plan: Plan, accelerators: Accelerators, audience: Audience, stamps: Stamps) -> None:
         self.plan = plan
         self.script: Script = plan.script
         self.accelerators = accelerators
         self.audience = audience
+        self.stamps = stamps
         self.helpers = Helpers(plan)
         self._guards: list[ast.stmt] = []
 
@@ -80,18 +79,32 @@ class Files:
 
     def guard(self, statement: ast.stmt, call: ast.Call | None = None) -> bool:
         """Plans that one process comes to a statement; False, with a note, where that is not sure to be right."""
-        state = self.state(statement)
+        return self.guard_before(statement, [], call)
+
+    def guard_before(self, statement: ast.stmt, reads: list[ast.Call], call: ast.Call | None = None) -> bool:
+        """As `guard`; all wait for the main process at `reads`."""
+        if self._guarded(statement, reads, call):
+            return True
+        self.leave(statement)
+        return False
+
+    def _guarded(self, statement: ast.stmt, reads: list[ast.Call], call: ast.Call | None = None) -> bool:
         paths = self.paths_of(call) if call is not None else set()
         if (
-            state is None
+            self.state(statement) is None
             or self._is_needed_by_all(statement)
+            or not self._may_wait_at(reads)
             or not self._waits_before_reads(statement, paths)
         ):
-            self.leave(statement)
             return False
+        for read in reads:
+            self._wait_before(read)
         self._guards.append(statement)
         self.audience.guard(statement)
         return True
+
+    def _may_wait_at(self, reads: list[ast.Call]) -> bool:
+        return all(self.audience.comes_alike(read) and self.state(read) is not None for read in reads)
 
     def _is_needed_by_all(self, statement: ast.stmt) -> bool:
         """Whether every process must come to a statement: they meet in it, or draw the same random numbers."""
@@ -110,8 +123,7 @@ class Files:
     def _meet_at(self, nodes: list[ast.AST]) -> bool:
         """Whether an edit has put there what every process must come to."""
         places = set(map(id, nodes))
-        edits = [edit for edit in self.plan.edits if id(edit.node) in places]
-        return any(_COLLECTIVE.search(getattr(x, "template", "") + getattr(x, "code", "")) for x in edits)
+        return any(is_collective(edit) for edit in self.plan.edits if id(edit.node) in places)
 
     def leave(self, node: ast.AST) -> None:
         """Says that a file stays every process's."""
@@ -166,7 +178,9 @@ class Files:
     def _waits_before_reads(self, statement: ast.stmt, paths: set[str]) -> bool:
         """Plans that all wait for the main process where they read what it wrote; False where they cannot."""
         reads = [c for c in self.script.calls if paths and self.reads(c, statement, paths)]
-        if not all(self.audience.comes_alike(read) and self.state(read) is not None for read in reads):
+        if any(self.stamps.differs(path) for read in reads for path in read.args):
+            return False  # each reads a file of its own
+        if not self._may_wait_at(reads):
             return False
         for read in reads:
             self._wait_before(read)
@@ -178,11 +192,24 @@ class Files:
         self.plan.before(self.script.statement(read), FILE, reason, code, GROUP)
 
     def reads(self, call: ast.Call, statement: ast.stmt, paths: set[str]) -> bool:
-        if not writers.reads_file(self.script, call) or not self.audience.is_all(call):
+        """Whether all read behind a statement what is written there, by a call that is given one of its paths."""
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if not any(paths & self._spelled(one) for one in given):
             return False
-        if not any(paths & self._spelled(argument) for argument in call.args):
-            return False
-        return self.audience.comes_after(call, statement)
+        is_read = self.audience.is_all(call) and self._reads(call, 0)
+        return is_read and self.audience.comes_after(call, statement)
+
+    def _reads(self, call: ast.Call, depth: int) -> bool:
+        """Whether a call reads a file, itself or in the function or class of the project that it calls."""
+        if writers.reads_file(self.script, call):
+            return True
+        cls = self.script.class_made(call)
+        functions = self.script.functions(self.script.last(call.func))
+        if cls is not None:
+            functions = [one for one in self.script.methods(cls) if one.name == "__init__"]
+        return depth < _DEPTH and any(
+            self._reads(one, depth + 1) for function in functions for one in self.script.calls_in(function)
+        )
 
     # -- functions that only write -----------------------------------------------------------------------------
 
@@ -224,24 +251,25 @@ class Files:
 
     def _call(self, call: ast.Call, function: Function) -> None:
         statement = self.script.statement(call)
-        loads = [
+        paths = {path for one in self.helpers.writing(function) for path in self.paths_of(one)}
+        paths |= {
+            path
+            for argument in (*call.args, *(k.value for k in call.keywords))
+            for path in self._spelled(argument)
+        }
+        weights = self.helpers.saves_weights(function)
+        reads = [
             c
             for c in self.script.calls
-            if self.script.dotted(c.func) == "torch.load"
-            and self.audience.is_all(c)
-            and self.audience.comes_after(c, call)
+            if self.reads(c, statement, paths)
+            or (
+                weights
+                and self.script.dotted(c.func) == "torch.load"
+                and self.audience.is_all(c)
+                and self.audience.comes_after(c, call)
+            )
         ]
-        self.guard_before(statement, loads if self.helpers.saves_weights(function) else [])
-
-    def guard_before(self, statement: ast.stmt, reads: list[ast.Call], call: ast.Call | None = None) -> bool:
-        """As `guard`; all wait for the main process at `reads`."""
-        if not all(self.audience.comes_alike(c) and self.state(c) is not None for c in reads):
-            self.leave(statement)
-            return False
-        is_guarded = self.guard(statement, call)
-        for read in reads if is_guarded else ():
-            self._wait_before(read)
-        return is_guarded
+        self._guarded(statement, reads)  # otherwise what the function writes is guarded there
 
     # -- files that are opened ---------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from crosstrain_migrate.syntax.walks import walk
 from . import writers
 from .audience import Audience
 from .files import Files
-from .stamps import is_stamped
+from .stamps import Stamps
 
 RULE = "CT402"
 REASON = "several processes make the folder"
@@ -23,11 +23,12 @@ GROUP = "folders"
 class Folders:
     """Plans how folders are made."""
 
-    def __init__(self, plan: Plan, files: Files, audience: Audience) -> None:
+    def __init__(self, plan: Plan, files: Files, audience: Audience, stamps: Stamps) -> None:
         self.plan = plan
         self.script: Script = plan.script
         self.files = files
         self.audience = audience
+        self.stamps = stamps
 
     def run(self) -> None:
         for call in self.script.calls:
@@ -40,7 +41,7 @@ class Folders:
         path = call.args[0] if call.args else getattr(call.func, "value", None)
         if deciding is not None:
             self._one_decides(call, deciding)
-        elif isinstance(path, ast.expr) and is_stamped(self.script, path):
+        elif isinstance(path, ast.expr) and self.stamps.is_for_one(path):
             self.files.guard(self.script.statement(call))
         elif not self._is_caught(call):
             self._may_exist(call)

@@ -20,6 +20,10 @@ _DRAWS = re.compile(
 )
 # What one process may do to a model that all have, where the same function takes it back.
 _IN_PLACE = {"eval": {"train"}, "train": {"eval"}, "cpu": {"cuda"}, "cuda": set[str](), "to": set[str]()}
+# New code that all processes come to, or wait.
+_COLLECTIVE = re.compile(
+    r"(\.(reduce|merge|gather\w*|prepare\w*|backward|wait_for_everyone|main_process_first)|broadcast_object_list)\("
+)
 _HARMLESS = frozenset({"close", "flush", "write", "writelines", "writerow", "writerows"})
 
 
@@ -38,17 +42,20 @@ class Helpers:
         found = self.script.functions(self.script.last(call.func))
         return found[0] if len(found) == 1 else None
 
-    def writes(self, function: Function, seen: frozenset[Function] = frozenset()) -> int:
+    def writes(self, function: Function) -> int:
         """The number of calls that write or show in a function and those that it calls."""
-        return sum(self._writes(call, seen | {function}) for call in _calls(function))
+        return len(self.writing(function))
 
-    def _writes(self, call: ast.Call, seen: frozenset[Function]) -> int:
-        if writers.writes_file(self.script, call) or writers.shows(self.script, call):
-            return 1
-        if writers.saves_weights(self.script, call) or writers.opens_to_write(self.script, call):
-            return 1
+    def writing(self, function: Function, seen: frozenset[Function] = frozenset()) -> list[ast.Call]:
+        """These calls."""
+        return [one for call in _calls(function) for one in self._writing(call, seen | {function})]
+
+    def _writing(self, call: ast.Call, seen: frozenset[Function]) -> list[ast.Call]:
+        kinds = (writers.writes_file, writers.shows, writers.saves_weights, writers.opens_to_write)
+        if any(is_kind(self.script, call) for is_kind in kinds):
+            return [call]
         function = self.called(call)
-        return self.writes(function, seen) if function is not None and function not in seen else 0
+        return self.writing(function, seen) if function is not None and function not in seen else []
 
     def saves_weights(self, function: Function, seen: frozenset[Function] = frozenset()) -> bool:
         """Whether weights are saved in a function, or in one that it calls."""
@@ -63,6 +70,7 @@ class Helpers:
             id(edit.node)
             for edit in self.plan.edits
             if isinstance(edit, e.Within | e.InsertBefore)
+            or is_collective(edit)
             or (edit.transaction == e.CORE and edit.rule not in ("CT105", "CT101"))
         }
 
@@ -108,7 +116,7 @@ class Helpers:
             of = written(call.func.value)
             there = {n.func.attr for n in nodes if _is_method_of(n, of)}  # type: ignore[attr-defined]
             return there >= _IN_PLACE[last]
-        return last in _HARMLESS or bool(self._writes(call, seen))
+        return last in _HARMLESS or bool(self._writing(call, seen))
 
     def keeps_something(self, nodes: list[ast.AST]) -> bool:
         """Whether a block of code changes what was there before it, or leaves a model in another mode."""
@@ -138,6 +146,11 @@ class Helpers:
             and self.script.frame(n) is not module
             for n in self.script.table.parents
         )
+
+
+def is_collective(edit: e.Edit) -> bool:
+    """Whether an edit puts code somewhere that every process must come to."""
+    return _COLLECTIVE.search(getattr(edit, "template", "") + getattr(edit, "code", "")) is not None
 
 
 def draws(call: ast.Call) -> bool:

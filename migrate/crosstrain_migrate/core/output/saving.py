@@ -11,32 +11,34 @@ from crosstrain_migrate.core.reading.script import is_statement_call
 from . import writers
 from .audience import Audience
 from .files import Files
-from .stamps import is_stamped
+from .stamps import RULE, Stamps
 
-RULE = "CT502"
 REASON = "the main process writes the file, and it is there for all when the call returns"
 
 
-def plan_saving(plan: Plan, accelerators: Accelerators, files: Files, audience: Audience) -> None:
+def plan_saving(
+    plan: Plan, accelerators: Accelerators, files: Files, audience: Audience, stamps: Stamps
+) -> None:
     """Plans `accelerator.save` for `torch.save`. Where each process has a path of its own, one process saves."""
     script = plan.script
     for call in script.calls:
         if not writers.saves_weights(script, call) or script.in_lambda(call) or not audience.is_all(call):
             continue
         path = writers.path_of_write(script, call)
-        differs = path is not None and is_stamped(script, path)
-        if is_statement_call(script, call) and (differs or accelerators.is_early(call)):
-            reads = _read_again(plan, audience, call) if differs else []
-            if files.guard_before(script.statement(call), reads, call) and reads:
-                reason = "each process makes the path of this file for itself, and all read it again"
-                plan.note(RULE, call, reason, "make the path without a time, or once for all")
+        is_for_one = stamps.is_for_one(path)
+        if is_statement_call(script, call) and (is_for_one or accelerators.is_early(call)):
+            reads = _read_again(plan, audience, stamps, call) if is_for_one else []
+            files.guard_before(script.statement(call), reads, call)
         elif not accelerators.is_too_soon(call):
             plan.replace(call.func, RULE, REASON, f"{_accelerator(plan, accelerators, call)}.save", "saving")
+            if stamps.differs(path):
+                reason = "each process makes the path of this file for itself, and reads its own again"
+                plan.note(RULE, call, reason, "make the path without a time, or once for all")
         else:
             files.leave(call)
 
 
-def _read_again(plan: Plan, audience: Audience, save: ast.Call) -> list[ast.Call]:
+def _read_again(plan: Plan, audience: Audience, stamps: Stamps, save: ast.Call) -> list[ast.Call]:
     """The calls at which all load weights from a path that differs by process, behind a save."""
     return [
         call
@@ -45,7 +47,7 @@ def _read_again(plan: Plan, audience: Audience, save: ast.Call) -> list[ast.Call
         and call.args
         and audience.is_all(call)
         and audience.comes_after(call, save)
-        and is_stamped(plan.script, call.args[0], depth=6)
+        and stamps.differs(call.args[0])
     ]
 
 

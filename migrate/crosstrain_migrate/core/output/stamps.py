@@ -1,45 +1,118 @@
-"""Paths that differ by process: they hold the time, a random name, or a number of what is in a folder already."""
+"""Paths that differ by process: they hold the time, a random name, or a number of what is in a folder already.
+
+Where all processes read again what one has written under such a path, each takes the main process's time or name.
+"""
 
 from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.core.placing.accelerator import Accelerators
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.script import Script, is_function_frame
+from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
-_STAMPS = frozenset(
+from . import writers
+from .audience import Audience
+
+RULE = "CT502"
+GROUP = "stamps"
+REASON = "all processes have the main process's path"
+_NAMES = frozenset(
     {
-        "now",
-        "today",
-        "utcnow",
-        "time",
-        "time_ns",
-        "strftime",
-        "ctime",
-        "asctime",
-        "localtime",
-        "uuid4",
-        "uuid1",
+        *("now", "today", "utcnow", "time", "time_ns", "strftime", "ctime", "asctime", "localtime"),
+        *("uuid4", "uuid1", "getpid", "glob", "iglob", "listdir"),
     }
-    | {"mkdtemp", "getpid", "TemporaryDirectory", "NamedTemporaryFile", "glob", "iglob", "listdir"}
 )
+_MADE = frozenset(
+    {"mkdtemp", "TemporaryDirectory", "NamedTemporaryFile"}
+)  # on disk, by each process for itself
+_DEPTH = 6
 
 
-def is_stamped(script: Script, path: ast.expr, depth: int = 4) -> bool:
-    """Whether a path is put together from such a text, here or where its parts are bound."""
-    for node in walk(path):
-        if isinstance(node, ast.Call):
-            if last_name(node.func) in _STAMPS:
-                return True
-            functions = script.functions(script.last(node.func)) if depth else []
-            returned = [n.value for f in functions for n in walk(f) if isinstance(n, ast.Return) and n.value]
-            if any(is_stamped(script, value, depth - 1) for value in returned):
-                return True
-        bound = _bound_to(script, node) if depth and isinstance(node, ast.Name | ast.Attribute) else []
-        if any(is_stamped(script, value, depth - 1) for value in bound):
+class Stamps:
+    """Answers which paths differ by process, when `run` has planned which are the main process's."""
+
+    def __init__(self, plan: Plan, accelerators: Accelerators, audience: Audience) -> None:
+        self.plan = plan
+        self.script: Script = plan.script
+        self.accelerators = accelerators
+        self.audience = audience
+        self._read_again: dict[ast.Call, None] = {}  # in their order
+        self._common: set[ast.Call] = set()
+
+    def run(self) -> None:
+        written_to = {
+            one for call in self._writes() for one in self._in(writers.path_of_write(self.script, call))
+        }
+        if not written_to:
+            return
+        for call in self.script.calls:
+            if call.args and self.audience.is_all(call) and writers.reads_file(self.script, call):
+                self._read_again |= dict.fromkeys(one for one in self._in(call.args[0]) if one in written_to)
+        for stamp in filter(self._may_be_common, list(self._read_again)):
+            self._make_common(stamp)
+
+    def differs(self, path: ast.expr | None) -> bool:
+        """Whether a path is put together from such a text, here or where its parts are bound."""
+        return bool(self._in(path))
+
+    def is_for_one(self, path: ast.expr | None) -> bool:
+        """Whether it is, and nothing is read there again: the main process's file is enough."""
+        found = self._in(path)
+        return bool(found) and self._read_again.keys().isdisjoint(found)
+
+    def _writes(self) -> list[ast.Call]:
+        makes = (writers.saves_weights, writers.writes_file, writers.opens_to_write)
+        return [
+            call
+            for call in self.script.calls
+            if self.audience.is_all(call) and any(one(self.script, call) for one in makes)
+        ]
+
+    def _may_be_common(self, stamp: ast.Call) -> bool:
+        is_value = last_name(stamp.func) in _NAMES - {"iglob"}
+        comes = self.audience.is_all(stamp) and self.audience.comes_alike(stamp)
+        return is_value and comes and not self.script.in_lambda(stamp) and self._is_started(stamp)
+
+    def _is_started(self, node: ast.AST, depth: int = 4) -> bool:
+        """Whether the processes know each other by then: an accelerator is there, or was where the function is called."""
+        if self.accelerators.at_hand(node):
             return True
-    return False
+        frame = self.script.frame(node)
+        calls = self.script.callers(frame) if is_function_frame(frame) and depth else []
+        return bool(calls) and all(self._is_started(call, depth - 1) for call in calls)
+
+    def _make_common(self, stamp: ast.Call) -> None:
+        self._common.add(stamp)
+        if self.plan.replace(stamp, RULE, REASON, "broadcast_object_list([{stamp}])[0]", GROUP, stamp=stamp):
+            code = f"from {self.plan.runtime}.utils import broadcast_object_list"
+            self.plan.add(e.AddImport(self.script.module(stamp), RULE, transaction=GROUP, code=code))
+
+    def _in(self, path: ast.expr | None) -> list[ast.Call]:
+        """The calls from which such a text comes; those of which all have the main process's are none any more."""
+        found: list[ast.Call] = []
+        parts = [path] if path is not None else []
+        seen: set[ast.expr] = set(parts)
+        for _ in range(_DEPTH):
+            below = [value for part in parts for node in walk(part) for value in self._sources(node, found)]
+            parts = [value for value in dict.fromkeys(below) if value not in seen]
+            seen |= set(parts)
+        return [one for one in found if one not in self._common]
+
+    def _sources(self, node: ast.AST, found: list[ast.Call]) -> list[ast.expr]:
+        """Where a part of a path comes from; a call that makes such a text joins `found`."""
+        if isinstance(node, ast.Name | ast.Attribute):
+            return _bound_to(self.script, node)
+        if not isinstance(node, ast.Call):
+            return []
+        if last_name(node.func) in _NAMES | _MADE:
+            found.append(node)
+            return []
+        functions = self.script.functions(self.script.last(node.func))
+        return [n.value for f in functions for n in walk(f) if isinstance(n, ast.Return) and n.value]
 
 
 def _bound_to(script: Script, node: ast.Name | ast.Attribute) -> list[ast.expr]:

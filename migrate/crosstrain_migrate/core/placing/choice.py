@@ -166,12 +166,18 @@ def _by_argument(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.
 
 def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:
     """`if args.cuda: model.cuda()`"""
-    if not isinstance(node, ast.If) or not _ABOUT_GPU.search(ast.unparse(node.test)):
+    if not isinstance(node, ast.If) or not _is_about_gpu(script, frame, node.test):
         return None
     if not _moves_to_gpu(script, node.body) or _moves_to_gpu(script, node.orelse):
         return None
     flag = flag_of(script, frame, node.test)
     return (_negated(flag), node) if flag else None
+
+
+def _is_about_gpu(script: Script, frame: Frame, test: ast.expr) -> bool:
+    """Whether a test names a GPU, or reads a variable that holds whether there is one."""
+    values = [value for name in names_in(test) for value in script.values(frame, name)]
+    return _ABOUT_GPU.search(ast.unparse(test)) is not None or any(map(_asks_availability, values))
 
 
 def _moves_to_gpu(script: Script, body: list[ast.stmt]) -> bool:

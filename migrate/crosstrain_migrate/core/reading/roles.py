@@ -205,6 +205,13 @@ class Roles:
         calls = (call for call in self.script.calls if is_method(call, "zero_grad"))
         return {written(call.func.value) for call in calls if isinstance(call.func, ast.Attribute)}
 
+    @cached_property
+    def _stepped(self) -> set[str]:
+        """What `step` is called on, or given: `x` of `x.step()` and of `scaler.step(x)`."""
+        calls = [call for call in self.script.calls if is_method(call, *STEPS)]
+        of = {written(call.func.value) for call in calls if isinstance(call.func, ast.Attribute)}
+        return of | {written(given) for call in calls for given in call.args}
+
     def is_scheduler(self, frame: Frame, text: str) -> bool:
         if text in self._cleared:
             return False
@@ -216,7 +223,14 @@ class Roles:
             return True
         if any((cls := self.script.class_made(value)) and self._sets_rates(cls) for value in made):
             return True
+        if any(self._is_made_of_optimizer(value) for value in made):
+            return True
         return re.search(r"sched|lr_", name, re.I) is not None
+
+    def _is_made_of_optimizer(self, value: ast.expr) -> bool:
+        """Whether a call is given what the script clears and steps itself: `schedule(optimizer, warmup)`."""
+        given = [*value.args, *(k.value for k in value.keywords)] if isinstance(value, ast.Call) else []
+        return any(written(one) in self._cleared & self._stepped for one in given)
 
     def _sets_rates(self, cls: ast.ClassDef) -> bool:
         """Whether a class of the project has a `step` that sets learning rates, and steps nothing."""

@@ -1,0 +1,108 @@
+"""Downloads that all processes would make at once; each with code that must be left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from .support import Trap, check
+from .test_output import GUARD, output
+
+DOWNLOADS = [
+    output(
+        "a data set that is split by a method of its class",
+        "train, test = datasets.IMDB.splits(text, label)",
+        "with accelerator.main_process_first():",
+        "train, test = datasets.IMDB.splits(text, label)",
+        before="from torchtext.legacy import datasets\n",
+    ),
+    output(
+        "a data set that is taken from a table",
+        'train, test = text_classification.DATASETS["AG_NEWS"](root="data")\nwords.build_vocab(train, vectors="glove.6B.50d")',
+        "with accelerator.main_process_first():",
+        'train, test = text_classification.DATASETS["AG_NEWS"](root="data")',
+        'words.build_vocab(train, vectors="glove.6B.50d")',
+        before="from torchtext.datasets import text_classification\n",
+    ),
+    output(
+        "a library's batches and vocabulary are no download",
+        "train = data.BucketIterator.splits((rows,), batch_size=4)\nwords.build_vocab(rows, max_size=9)",
+        absent=("main_process_first",),
+        before="from torchtext.legacy import data\n",
+    ),
+    output(
+        "a download in a helper",
+        "print(len(get()))",
+        "with PartialState().main_process_first():",
+        'return MNIST("data", download=True)',
+        before='from torchvision.datasets import MNIST\n\ndef get():\n    return MNIST("data", download=True)\n',
+    ),
+    output(
+        "a download at a module's top level",
+        "print(len(rows))",
+        'rows = MNIST("data", download=True)',
+        before='from torchvision.datasets import MNIST\nrows = MNIST("data", download=True)\n',
+    ),
+    output(
+        "no download",
+        'rows = MNIST("data", download=False)',
+        'rows = MNIST("data", download=False)',
+        absent=("main_process_first",),
+        before="from torchvision.datasets import MNIST\n",
+    ),
+    output(
+        "a library's own way to print",
+        'say(Loss=0.5)\nprint("done")\nrows = say("kept")',
+        "if accelerator.is_main_process:",
+        "say(Loss=0.5)",
+        'accelerator.print("done")',
+        'rows = say("kept")',
+        before="from torch_geometric.logging import log as say\n",
+    ),
+    output(
+        "a layer of a library that also has data sets",
+        "net = AtomEncoder(3)",
+        "net = AtomEncoder(3)",
+        absent=("main_process_first",),
+        before="from ogb.graphproppred.mol_encoder import AtomEncoder\n",
+    ),
+    output(
+        "one block is enough where a part of it fetches, too",
+        'if not os.path.exists("rows.npy"):\n    rows = MNIST("data", download=True)\n    np.save("rows.npy", rows)\n'
+        'rows = np.load("rows.npy")',
+        "with accelerator.main_process_first():",
+        'if not os.path.exists("rows.npy"):',
+        'rows = MNIST("data", download=True)',
+        absent=("            with accelerator.main_process_first()",),
+        before="import os\nimport numpy as np\nfrom torchvision.datasets import MNIST\n",
+    ),
+    output(
+        "a fetch that asks first",
+        'if not os.path.exists("rows.zip"):\n    urlretrieve("http://host/rows.zip", "rows.zip")',
+        "with accelerator.main_process_first():",
+        'if not os.path.exists("rows.zip"):',
+        before="import os\nfrom urllib.request import urlretrieve\n",
+    ),
+    output(
+        "a fetch in a function that asks and returns",
+        "fetch()",
+        'if os.path.exists("rows.zip"):',
+        "with accelerator.main_process_first():",
+        "fetch()",
+        before='import os\nfrom urllib.request import urlretrieve\n\ndef fetch():\n    if os.path.exists("rows.zip"):\n'
+        '        return\n    urlretrieve("http://host/rows.zip", "rows.zip")\n',
+    ),
+    output(
+        "a fetch that does not ask",
+        'urlretrieve("http://host/rows.zip", "rows.zip")\nrows = open("rows.zip", "rb").read()',
+        GUARD,
+        'urlretrieve("http://host/rows.zip", "rows.zip")',
+        "accelerator.wait_for_everyone()",
+        'rows = open("rows.zip", "rb").read()',
+        before="from urllib.request import urlretrieve\n",
+    ),
+]
+
+
+@pytest.mark.parametrize("trap", DOWNLOADS, ids=lambda trap: trap.name)
+def test_downloads(trap: Trap) -> None:
+    check(trap)

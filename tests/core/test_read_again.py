@@ -1,0 +1,228 @@
+"""Files and folders that one process writes and all read again, also under a path that differs by process."""
+
+from __future__ import annotations
+
+import pytest
+
+from .support import Trap, check
+from .test_output import GUARD, output
+
+READ_AGAIN = [
+    output(
+        "what one process wrote is waited for where all read it",
+        'np.save("best.npy", [1])\nprint("saved")\nbest = np.load("best.npy")',
+        GUARD,
+        'np.save("best.npy", [1])',
+        "accelerator.wait_for_everyone()",
+        'best = np.load("best.npy")',
+        before="import numpy as np\n",
+    ),
+    output(
+        "what is made once and kept",
+        'if not os.path.exists("rows.npy"):\n    np.save("rows.npy", [1])\nrows = np.load("rows.npy")',
+        "with accelerator.main_process_first():",
+        'if not os.path.exists("rows.npy"):',
+        'np.save("rows.npy", [1])',
+        'rows = np.load("rows.npy")',
+        absent=("is_main_process",),
+        before="import os\nimport numpy as np\n",
+    ),
+    output(
+        "what a function makes once and keeps",
+        'if os.path.exists("rows.npy"):\n    rows = np.load("rows.npy")\nelse:\n    rows = make("rows.npy")',
+        "with accelerator.main_process_first():",
+        'if os.path.exists("rows.npy"):',
+        'rows = make("rows.npy")',
+        absent=("is_main_process",),
+        before="import os\nimport numpy as np\n\ndef make(path):\n    np.save(path, [1])\n    return [1]\n",
+    ),
+    output(
+        "a folder that is numbered by what is there is the main process's",
+        'name = "run%d" % len(os.listdir("runs"))\nos.mkdir(name)\ntorch.save(model.state_dict(), name + "/model.pt")',
+        GUARD,
+        "os.mkdir(name)",
+        'torch.save(model.state_dict(), name + "/model.pt")',
+        absent=("exist_ok",),
+        before="import os\n",
+    ),
+    output(
+        "what was read before it is written is not waited for",
+        'rows = np.load("rows.npy")\nnp.save("rows.npy", rows)',
+        'rows = np.load("rows.npy")',
+        GUARD,
+        'np.save("rows.npy", rows)',
+        absent=("wait_for_everyone",),
+        before="import numpy as np\n",
+    ),
+    output(
+        "another file is not waited for",
+        'np.save("best.npy", [1])\nrows = np.load("rows.npy")',
+        GUARD,
+        'rows = np.load("rows.npy")',
+        absent=("wait_for_everyone",),
+        before="import numpy as np\n",
+    ),
+    output(
+        "a path with a time stamp is the main process's",
+        'name = time.strftime("%H%M")\nos.makedirs(name)\ntorch.save(model.state_dict(), name + "/model.pt")',
+        GUARD,
+        "os.makedirs(name)",
+        'torch.save(model.state_dict(), name + "/model.pt")',
+        absent=("accelerator.save", "exist_ok"),
+        before="import os\nimport time\n",
+    ),
+    output(
+        "a folder about which the author warns is one process's",
+        'if os.path.exists("out"):\n    print("overwritten")\nelse:\n    os.makedirs("out")',
+        GUARD,
+        'if os.path.exists("out"):',
+        'print("overwritten")',
+        'os.makedirs("out")',
+        absent=("exist_ok", "accelerator.print"),
+        before="import os\n",
+    ),
+    output(
+        "a class or a function that reads a file waits for it",
+        'json.dump([1], open("rows.json", "w"))\nrows = Rows("rows.json")\nnp.save(path, [1])\nprint(read(path))',
+        GUARD,
+        'json.dump([1], open("rows.json", "w"))',
+        "accelerator.wait_for_everyone()",
+        'rows = Rows("rows.json")',
+        GUARD,
+        "np.save(path, [1])",
+        "accelerator.wait_for_everyone()",
+        "accelerator.print(read(path))",
+        before="import json\nimport numpy as np\n\nclass Rows:\n    def __init__(self, path):\n        self.path = path\n"
+        "        self.rows = json.load(open(self.path))\n\ndef read(path):\n    return np.load(path)\n",
+    ),
+    output(
+        "what a helper wrote is waited for",
+        'put("rows.npy", [1])\nrows = np.load(file="rows.npy")',
+        GUARD,
+        'put("rows.npy", [1])',
+        "accelerator.wait_for_everyone()",
+        'rows = np.load(file="rows.npy")',
+        before="import numpy as np\n\ndef put(path, rows):\n    np.save(path, rows)\n",
+    ),
+    output(
+        "a class that is given the path and reads nothing does not wait",
+        'np.save("rows.npy", [1])\nlater = Later("rows.npy")',
+        GUARD,
+        'later = Later("rows.npy")',
+        absent=("wait_for_everyone",),
+        before="import numpy as np\n\nclass Later:\n    def __init__(self, path):\n        self.path = path\n",
+    ),
+]
+
+
+MADE_ONCE = [
+    output(
+        "a folder that is filled where it is not there",
+        'if not os.path.exists("small"):\n    os.makedirs("small")\n    for path in os.listdir("large"):\n'
+        '        cv2.imwrite("small/" + path, cv2.imread("large/" + path))\nprint(os.listdir("small"))',
+        "with accelerator.main_process_first():",
+        'if not os.path.exists("small"):',
+        absent=(GUARD,),
+        before="import os\nimport cv2\n",
+    ),
+    output(
+        "a function that returns where its folder is there",
+        'shrink("small")\nprint(os.listdir("small"))',
+        "check_output(command, shell=True)",
+        "with accelerator.main_process_first():",
+        'shrink("small")',
+        absent=("is_main_process",),
+        before="import os\nfrom subprocess import check_output\n\ndef shrink(folder):\n    missing = False\n"
+        "    if not os.path.exists(folder):\n        missing = True\n    if not missing:\n        return\n"
+        '    os.makedirs(folder)\n    command = f"cp large/* {folder}"\n    check_output(command, shell=True)\n',
+    ),
+    output(
+        "a function that returns what it finds, or makes it",
+        "rows = table()",
+        "with accelerator.main_process_first():",
+        "rows = table()",
+        absent=("is_main_process",),
+        before="import os\nimport numpy as np\n\ndef table():\n    if os.path.exists('a.npy'):\n"
+        "        return np.load('a.npy')\n    rows = np.arange(3)\n    np.save('a.npy', rows)\n    return rows\n",
+    ),
+    output(
+        "a folder that is made on the way to a file is not waited for",
+        'if not os.path.exists("out"):\n    os.makedirs("out")\nplt.savefig("out/a.png")',
+        'os.makedirs("out", exist_ok=True)',
+        GUARD,
+        'plt.savefig("out/a.png")',
+        absent=("main_process_first",),
+        before="import os\nimport matplotlib.pyplot as plt\n",
+    ),
+    output(
+        "weights that are resumed from, and saved much later",
+        'if os.path.isfile("a.pt"):\n    model.load_state_dict(torch.load("a.pt"))\nelse:\n    for x, y in loader:\n'
+        "        F.cross_entropy(model(x), y).backward()\n        optimizer.step()\n"
+        '    torch.save(model.state_dict(), "a.pt")\n    model.load_state_dict(torch.load("a.pt"))',
+        'accelerator.save(model.state_dict(), "a.pt")',
+        absent=("main_process_first",),
+        before="import os\n",
+    ),
+]
+
+STAMPED = [
+    output(
+        "all have the main process's time where they read again what is written there",
+        'path = time.strftime("%H%M") + ".pt"\nos.makedirs(path)\ntorch.save(model.state_dict(), path)\nstate = torch.load(path)',
+        'path = broadcast_object_list([time.strftime("%H%M")])[0] + ".pt"',
+        "os.makedirs(path, exist_ok=True)",
+        "accelerator.save(model.state_dict(), path)",
+        "state = torch.load(path)",
+        absent=(GUARD,),
+        before="import os\nimport time\n",
+    ),
+    output(
+        "a table is waited for under that path",
+        'folder = f"run-{datetime.now()}"\nnp.save(folder + "/rows.npy", [1])\nrows = np.load(folder + "/rows.npy")',
+        'folder = f"run-{broadcast_object_list([datetime.now()])[0]}"',
+        GUARD,
+        'np.save(folder + "/rows.npy", [1])',
+        "accelerator.wait_for_everyone()",
+        'rows = np.load(folder + "/rows.npy")',
+        before="from datetime import datetime\nimport numpy as np\n",
+    ),
+    output(
+        "a function in which all take the main process's time is called by all",
+        'np.save(new("rows"), [1])\npath = new("model")\ntorch.save(model.state_dict(), path)\nstate = torch.load(path)',
+        'return broadcast_object_list([time.strftime("%H%M")])[0] + name',
+        'np.save(new("rows"), [1])',
+        "accelerator.save(model.state_dict(), path)",
+        absent=(GUARD,),
+        before='import time\nimport numpy as np\n\ndef new(name):\n    return time.strftime("%H%M") + name\n',
+    ),
+    output(
+        "another time is each process's own",
+        'print(time.strftime("%H%M"))\nnp.save(time.strftime("%H") + ".npy", [1])\nrows = np.load("rows.npy")',
+        'accelerator.print(time.strftime("%H%M"))',
+        absent=("broadcast_object_list",),
+        before="import time\nimport numpy as np\n",
+    ),
+    Trap(
+        "a time that is asked before the processes know each other",
+        output(
+            "",
+            "os.makedirs(PATH)\ntorch.save(model.state_dict(), PATH)\nstate = torch.load(PATH)",
+            before="import argparse\nimport os\nimport time\n"
+            'PATH = time.strftime("%H%M")\nparser = argparse.ArgumentParser()\n'
+            'parser.add_argument("--no-cuda", action="store_true")\nargs = parser.parse_args()\n'
+            'device = torch.device("cuda" if torch.cuda.is_available() and not args.no_cuda else "cpu")\n',
+        ).script,
+        (
+            "os.makedirs(PATH, exist_ok=True)",
+            "accelerator.save(model.state_dict(), PATH)",
+            "state = torch.load(PATH)",
+        ),
+        (GUARD,),
+        says="makes the path of this file for itself",
+    ),
+]
+
+
+@pytest.mark.parametrize("trap", [*READ_AGAIN, *MADE_ONCE, *STAMPED], ids=lambda trap: trap.name)
+def test_read_again(trap: Trap) -> None:
+    check(trap)

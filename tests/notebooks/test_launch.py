@@ -235,6 +235,44 @@ def test_models_go_to_the_device_of_cells_below() -> None:
     assert source(migrate(text), 6).endswith("model.load_state_dict(model_state)\nmodel.to(device)")
 
 
+CHOSEN = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n'
+CHOOSER = """\
+def try_gpu():
+    if torch.cuda.is_available():
+        found = torch.device("cuda:0")
+    else:
+        found = torch.device("cpu")
+    return found
+
+device = try_gpu()
+"""
+
+
+def test_a_device_that_a_function_has_chosen_is_each_processs_own() -> None:
+    text = START.replace(CHOSEN, CHOOSER) + MODEL + LOOP
+    result = migrate(text)
+    assert "    accelerator = Accelerator()\n    device = accelerator.device\n" in source(result)
+    assert source(result, 3) == read_cell(text, 3)
+
+
+def test_what_a_function_gives_beside_a_device_is_no_device() -> None:
+    both = CHOOSER.replace("return found", "return found, 3").replace("device =", "device, number =")
+    text = START.replace(CHOSEN, both) + MODEL + LOOP
+    result = migrate(text)
+    assert source(result, 3) == read_cell(text, 3)
+    assert "device = accelerator.device" not in source(result)
+
+
+def test_the_notebooks_own_accelerator_has_the_device_of_the_cells_below() -> None:
+    test = GLOBALS[GLOBALS.index("# %%\ndef test") : GLOBALS.index("# %%\n%%time")]
+    result = migrate(
+        START.replace('"cuda" if', '"cuda:3" if') + MODEL + test + LOOP + "    test()\n# %%\nprint(test())\n"
+    )
+    lines = [line.strip() for line in result.after.splitlines()]
+    below = lines[lines.index("# for the cells below, in the notebook's own process") :]
+    assert below[1:3] == ["accelerator = Accelerator()", "device = accelerator.device"]
+
+
 def test_nothing_is_said_of_prints_that_one_process_makes() -> None:
     result = migrate(
         FLAT.replace("correct = 0", "if len(test_set) > 3:\n    print(len(test_set))\ncorrect = 0")
@@ -290,6 +328,7 @@ def test_a_device_that_is_chosen_in_two_steps_stays_usable() -> None:
     result = migrate(text + MODEL + LOOP + "# %%\nprint(torch.ones(1, device=device))\n")
     assert not result.refused
     assert source(result, 3) == read_cell(text, 3)
+    assert "    device = accelerator.device\n" in source(result, 6)
 
 
 def test_a_batch_that_later_cells_look_at_is_the_notebooks_own() -> None:

@@ -34,6 +34,15 @@ def last_name(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
+def names_itself(node: ast.AST) -> bool:
+    """Whether an assignment gives a variable the module that it holds already: `net = net.eval()`."""
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+        return False
+    func = node.value.func
+    is_mode = isinstance(func, ast.Attribute) and func.attr in ("train", "eval", "requires_grad_")
+    return is_mode and [written(target) for target in node.targets] == [written(func.value)]  # type: ignore[attr-defined]
+
+
 def all_arguments(node: FunctionNode) -> list[ast.arg]:
     """The parameters of a function: `*args` and `**more` last."""
     args = node.args

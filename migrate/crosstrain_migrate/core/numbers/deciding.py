@@ -31,17 +31,10 @@ from crosstrain_migrate.syntax.walks import walk
 RULE = "CT605"
 GROUP = "decisions"
 REASON = "all processes decide by the same number"
-_SAVES = (
-    "save",
-    "save_model",
-    "save_pretrained",
-    "save_checkpoint",
-    "copyfile",
-    "copy",
-    "dump",
-    "load_state_dict",
-)
+_SAVES = {"save", "save_model", "save_pretrained", "save_checkpoint", "copyfile", "copy", "dump"}
+_SAVES |= {"load_state_dict"}
 _PASSED_ON = ("item", "float", "abs", "round", "detach", "cpu", "isnan", "isinf", "isfinite")
+_CHOOSE = ("argmax", "argmin", "argsort", "topk", "multinomial", "choice", "choices", "randint", "randrange")
 _BY_SIZE = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _DEPTH = 4
 
@@ -221,9 +214,12 @@ class Decisions:
         if depth == 0 and not self._is_number_there(node):
             return self._where_bound(node, depth, reduces=False) or self._where_collected(node, depth)
         if isinstance(node, ast.Call):
-            return self._where_collected(node, depth) or self._where_read(node, at)
+            return not _chooses(node) and (self._where_collected(node, depth) or self._where_read(node, at))
         if isinstance(node, ast.Subscript):
             return self._where_collected(node, depth) or self._entered(node, at) or self._where_read(node, at)
+        bound = self._binding(self.script.frame(node), node)
+        if bound is not None and bound[1] is not None and _chooses(bound[1]):
+            return False
         return self._where_bound(node, depth) or self._where_read(node, at)
 
     def _where_bound(self, node: ast.expr, depth: int, reduces: bool = True) -> bool:
@@ -415,10 +411,16 @@ class Decisions:
         """Whether a value may be a number: no list, no truth, no text."""
         if isinstance(value, ast.Call):
             functions = self.script.functions(self.script.last(value.func))
-            return last_name(value.func) not in ("array", "list", "cat", "stack", "numpy") and not any(
-                isinstance(node, ast.Return) and node.value is not None and not self._is_number(node.value)
-                for function in functions
-                for node in self.script.within(function)
+            return (
+                not _chooses(value)
+                and last_name(value.func) not in ("array", "list", "cat", "stack", "numpy")
+                and not any(
+                    isinstance(node, ast.Return)
+                    and node.value is not None
+                    and not self._is_number(node.value)
+                    for function in functions
+                    for node in self.script.within(function)
+                )
             )
         is_truth = isinstance(value, ast.Constant) and not isinstance(value.value, int | float)
         is_truth |= isinstance(value, ast.Constant) and isinstance(value.value, bool)
@@ -488,6 +490,17 @@ class Decisions:
                 return False
             below = one
         return True
+
+
+def _chooses(value: ast.expr) -> bool:
+    """Whether a value is a class, a word or a place that is chosen, which has no mean: `logits.argmax().item()`."""
+    while (
+        is_method(value, *_PASSED_ON)
+        and isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+    ):
+        value = value.func.value
+    return isinstance(value, ast.Call) and last_name(value.func) in _CHOOSE
 
 
 def _callee(call: ast.Call) -> tuple[str, ...]:

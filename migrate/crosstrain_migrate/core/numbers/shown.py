@@ -54,11 +54,10 @@ def plan_shown_losses(plan: Plan, roles: Roles, accelerators: Accelerators) -> N
                 _reduce(plan, accelerators.name, {}, means)
 
 
-def _reduce(plan: Plan, accelerator: str, totals: dict[ast.Name, str], means: list[ast.Call]) -> None:
+def _reduce(plan: Plan, accelerator: str, totals: dict[ast.Name, str], means: list[ast.expr]) -> None:
     for read in means:
-        assert isinstance(read.func, ast.Attribute)
-        template = f'{accelerator}.reduce({{loss}}, "mean").item()'
-        plan.replace(read, RULE, REASON, template, GROUP, loss=read.func.value)
+        of, tail = (read.func.value, ".item()") if _is_item(read) else (read, "")  # type: ignore[attr-defined]
+        plan.replace(read, RULE, REASON, f'{accelerator}.reduce({{loss}}, "mean"){tail}', GROUP, loss=of)
     for name, kind in totals.items():
         plan.replace(name, RULE, REASON, f'{accelerator}.reduce({name.id}, "{kind}")', GROUP)
 
@@ -134,11 +133,36 @@ def _all_prints(script: Script, frame: Frame) -> list[ast.Call]:
     return [call for call in found if not any(keyword.arg == "file" for keyword in call.keywords)]
 
 
-def _means(script: Script, frame: Frame, call: ast.Call, losses: set[str]) -> list[ast.Call] | None:
-    """Every `x.item()` of a print, where each is a mean over the batch; None where one may be something else."""
-    reads = [n for n in walk(call) if isinstance(n, ast.Call) and is_method(n, "item")]
-    of = [read.func.value for read in reads if isinstance(read.func, ast.Attribute)]
-    return reads if all(_is_mean(script, frame, one, losses, 0) for one in of) else None
+def _means(script: Script, frame: Frame, call: ast.Call, losses: set[str]) -> list[ast.expr] | None:
+    """Every `x.item()` of a print, where each is a mean over the batch, and the losses that it formats as they are; None
+    where one may be something else."""
+    items = [n for n in walk(call) if isinstance(n, ast.Call) and _is_item(n)]
+    of = [read.func.value for read in items if isinstance(read.func, ast.Attribute)]
+    if not all(_is_mean(script, frame, one, losses, 0) for one in of):
+        return None
+    formatted = [
+        n for n in walk(call) if isinstance(n, ast.Name) and n.id in losses and _is_formatted(script, n)
+    ]
+    return [*items, *formatted]
+
+
+def _is_item(node: ast.expr) -> bool:
+    return is_method(node, "item")
+
+
+def _is_formatted(script: Script, node: ast.Name) -> bool:
+    """`"%.4f" % loss`, `"%d %.4f" % (step, loss)`, `"{:.4f}".format(loss)`, `f"{loss:.4f}"`"""
+    parent = script.parent(node)
+    if isinstance(parent, ast.Tuple):
+        parent = script.parent(parent)
+    if isinstance(parent, ast.FormattedValue):
+        return parent.format_spec is not None
+    is_text = (
+        isinstance(parent, ast.BinOp)
+        and isinstance(parent.op, ast.Mod)
+        and isinstance(parent.left, ast.Constant)
+    )
+    return is_text or is_method(parent, "format")  # type: ignore[arg-type]
 
 
 def _is_mean(script: Script, frame: Frame, node: ast.expr, losses: set[str], depth: int) -> bool:

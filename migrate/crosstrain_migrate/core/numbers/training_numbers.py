@@ -117,10 +117,13 @@ class TrainingNumbers:
         for text, made in changes.items():
             if any(self.plan.is_replaced(getattr(node, "value", node)) for _, node in made):
                 continue  # it counts what all processes have
-            if found.read_behind(text) and found.start(text) is not None:
-                changed = {kind for kind, _ in made}
-                if changed == {Change.SUM}:
-                    kinds[text] = self._kind_of_sum(data, found, text, [node for _, node in made])
+            added = [node for kind, node in made if kind is Change.SUM]
+            if not added or not found.read_behind(text):
+                continue
+            if len(added) == len(made) and found.start(text) is not None:
+                kinds[text] = self._kind_of_sum(data, found, text, added)
+            elif any(self._kind_of_added(data.frame, node) != STEPS for node in added):
+                kinds[text] = UNSURE  # it has more than this pass adds
         return kinds | self._kinds_of_objects(found)
 
     def _kind_of_sum(self, data: Data, found: Pass, text: str, made: list[ast.AST]) -> str:

@@ -18,7 +18,7 @@ from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.ranges import full_batches, item_of, skips
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script, is_function_frame, names_in
-from crosstrain_migrate.syntax.nodes import last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import last_name, names_itself, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .schedules import counted_lengths, own_schedules, say_own_schedules, shortened
@@ -285,7 +285,8 @@ class Preparing:
             return []
         found: list[tuple[str, ast.Call]] = []
         for call in self.script.callers(frame):
-            if self.script.last(call.func) not in (frame.name, self._class_name(frame)):
+            is_object = frame.name == "__call__"  # `scaler(loss, optimizer)`
+            if not is_object and self.script.last(call.func) not in (frame.name, self._class_name(frame)):
                 return []
             given = self.script.argument_for(call, frame, text)
             if given is None or (isinstance(given, ast.Constant) and given.value is None):
@@ -480,7 +481,7 @@ class Preparing:
                 *(self.script.stores(one.frame, root) if root != "self" else ()),
                 *(store for name in index for store in self.script.stores(one.frame, name)),
             ]
-            if not any(id(store) in inside for store in stores):
+            if not any(id(s) in inside and not names_itself(self.script.statement(s)) for s in stores):
                 return loop
         statement = self.script.statement(one.use)
         if not loops and is_function_frame(one.frame) and not self.script.stores(one.frame, root):

@@ -28,13 +28,13 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
+from .means import PASSED_ON, chooses, has_no_mean, is_number
+
 RULE = "CT605"
 GROUP = "decisions"
 REASON = "all processes decide by the same number"
 _SAVES = {"save", "save_model", "save_pretrained", "save_checkpoint", "copyfile", "copy", "dump"}
 _SAVES |= {"load_state_dict"}
-_PASSED_ON = ("item", "float", "abs", "round", "detach", "cpu", "isnan", "isinf", "isfinite")
-_CHOOSE = ("argmax", "argmin", "argsort", "topk", "multinomial", "choice", "choices", "randint", "randrange")
 _BY_SIZE = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _DEPTH = 4
 
@@ -180,7 +180,7 @@ class Decisions:
         name = last_name(call.func)
         if self.differing.calls_trained(call):
             return []
-        if name in _PASSED_ON:
+        if name in PASSED_ON:
             return [*([call.func.value] if isinstance(call.func, ast.Attribute) else []), *given]
         is_own = self.script.functions(name) or self.differing.is_variable(call.func)
         return given if is_own or (name in ("max", "min") and len(given) > 1) else []
@@ -214,11 +214,10 @@ class Decisions:
         if depth == 0 and not self._is_number_there(node):
             return self._where_bound(node, depth, reduces=False) or self._where_collected(node, depth)
         if isinstance(node, ast.Call):
-            return not _chooses(node) and (self._where_collected(node, depth) or self._where_read(node, at))
+            return not chooses(node) and (self._where_collected(node, depth) or self._where_read(node, at))
         if isinstance(node, ast.Subscript):
             return self._where_collected(node, depth) or self._entered(node, at) or self._where_read(node, at)
-        bound = self._binding(self.script.frame(node), node)
-        if bound is not None and bound[1] is not None and _chooses(bound[1]):
+        if has_no_mean(self.script, node):
             return False
         return self._where_bound(node, depth) or self._where_read(node, at)
 
@@ -238,7 +237,11 @@ class Decisions:
             return not self.differing.level(node)
         if value is not None and self._repair_parts(node, value, statement, depth):
             return True
-        if not reduces or (value is not None and not self._is_number(value)) or not self._all_come(statement):
+        if (
+            not reduces
+            or (value is not None and not is_number(self.script, value))
+            or not self._all_come(statement)
+        ):
             return False
         self.plan.after(statement, RULE, REASON, self._bound_to_mean(node, statement), GROUP)
         self.differing.make_alike(node)
@@ -254,7 +257,7 @@ class Decisions:
                 returned = [
                     n.value for n in self.script.within(function) if isinstance(n, ast.Return) and n.value
                 ]
-                parts += [one for one in returned if not self._is_number(one)]
+                parts += [one for one in returned if not is_number(self.script, one)]
         self._repair_all([(atom, statement) for one in parts for atom in self._atoms(one)], depth + 1)
         return not self.differing.level(node)
 
@@ -407,35 +410,6 @@ class Decisions:
         suite = self.script.suite_of(statement)
         return any(one in suite for one in (self.script.statement(node), *self.script.around(node)))
 
-    def _is_number(self, value: ast.expr) -> bool:
-        """Whether a value may be a number: no list, no truth, no text."""
-        if isinstance(value, ast.Call):
-            functions = self.script.functions(self.script.last(value.func))
-            return (
-                not _chooses(value)
-                and last_name(value.func) not in ("array", "list", "cat", "stack", "numpy")
-                and not any(
-                    isinstance(node, ast.Return)
-                    and node.value is not None
-                    and not self._is_number(node.value)
-                    for function in functions
-                    for node in self.script.within(function)
-                )
-            )
-        is_truth = isinstance(value, ast.Constant) and not isinstance(value.value, int | float)
-        is_truth |= isinstance(value, ast.Constant) and isinstance(value.value, bool)
-        others = (
-            ast.Compare,
-            ast.BoolOp,
-            ast.List,
-            ast.ListComp,
-            ast.Dict,
-            ast.Set,
-            ast.JoinedStr,
-            ast.Tuple,
-        )
-        return not is_truth and not isinstance(value, others)
-
     def _has_plain_keys(self, node: ast.expr) -> bool:
         while isinstance(node, ast.Subscript):
             if not isinstance(node.slice, ast.Constant) or not isinstance(node.slice.value, str):
@@ -490,17 +464,6 @@ class Decisions:
                 return False
             below = one
         return True
-
-
-def _chooses(value: ast.expr) -> bool:
-    """Whether a value is a class, a word or a place that is chosen, which has no mean: `logits.argmax().item()`."""
-    while (
-        is_method(value, *_PASSED_ON)
-        and isinstance(value, ast.Call)
-        and isinstance(value.func, ast.Attribute)
-    ):
-        value = value.func.value
-    return isinstance(value, ast.Call) and last_name(value.func) in _CHOOSE
 
 
 def _callee(call: ast.Call) -> tuple[str, ...]:

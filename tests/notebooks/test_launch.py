@@ -230,6 +230,13 @@ def test_what_is_put_on_the_kernels_device_keeps_the_training_there() -> None:
     assert "own device" in stays(migrate(START + MODEL + loop))
 
 
+@pytest.mark.parametrize(("given", "is_launched"), [("", True), ("weights", False)])
+def test_a_loss_without_weights_is_on_no_device(given: str, is_launched: bool) -> None:
+    made = f"# %%\nweights = torch.ones(3)\nloss_of = nn.CrossEntropyLoss({given}).to(device)\n"
+    result = migrate(START + MODEL + made + LOOP.replace("F.cross_entropy", "loss_of"))
+    assert ("notebook_launcher" in result.after) is is_launched
+
+
 def test_models_go_to_the_device_of_cells_below() -> None:
     text = START + MODEL + LOOP + "# %%\nmodel(torch.ones(1, 8, device=device)).sum().item()\n"
     assert source(migrate(text), 6).endswith("model.load_state_dict(model_state)\nmodel.to(device)")

@@ -180,7 +180,7 @@ def _is_formatted(script: Script, node: ast.Name) -> bool:
         and isinstance(parent.op, ast.Mod)
         and isinstance(parent.left, ast.Constant)
     )
-    return is_text or is_method(parent, "format")
+    return is_text or (parent is not None and is_method(parent, "format"))
 
 
 def _is_mean(script: Script, frame: Frame, node: ast.expr, losses: set[str], depth: int) -> bool:

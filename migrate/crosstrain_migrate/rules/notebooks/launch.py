@@ -36,6 +36,7 @@ from .statement_forms import (
     is_maker,
     is_own,
     is_prepare,
+    makes_plain_loss,
     names_in,
     prepared_by,
     short,
@@ -171,7 +172,7 @@ class _LaunchPlanner:
 
     def _places(self, statement: ast.stmt, needed: Collection[str]) -> bool:
         """`x = x.to(device)` of what the training reads: each process has a device of its own."""
-        if not self._runs(statement) or chooses_device(statement):
+        if not self._runs(statement) or chooses_device(statement) or makes_plain_loss(statement):
             return False
         devices = {n for s in self.now.running if is_device(s) for n in targets_of(s)}
         return bool(names_in(statement) & devices and stored([statement]) & set(needed))

@@ -58,6 +58,22 @@ def chooses_device(statement: ast.stmt) -> bool:
     return bool(assigns) and len(bound) == len(assigns)
 
 
+def makes_plain_loss(statement: ast.stmt) -> bool:
+    """`criterion = nn.CrossEntropyLoss().to(device)`: it holds no weights, so that it is on no device."""
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    while (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in ("to", "cuda")
+    ):
+        value = value.func.value
+    return (
+        isinstance(value, ast.Call)
+        and last_name(value.func).endswith("Loss")
+        and not (value.args or value.keywords)
+    )
+
+
 def is_own(node: ast.AST, attribute: str) -> TypeGuard[ast.Attribute]:
     """Whether it is this attribute of the accelerator."""
     if not isinstance(node, ast.Attribute) or node.attr != attribute:

@@ -97,7 +97,7 @@ def _counts_rows(node: ast.expr, batch: set[str]) -> bool:
 
 def _loss(one: Backward) -> str:
     """The variable that a backward starts from; empty for another expression."""
-    of = one.call.func.value if is_method(one.call, "backward") else None  # type: ignore[attr-defined]
+    of = one.call.func.value if is_method(one.call, "backward") else None
     return of.id if isinstance(of, ast.Name) else ""
 
 
@@ -159,9 +159,10 @@ def _all_prints(script: Script, frame: Frame) -> list[ast.Call]:
 
 def _means(script: Script, frame: Frame, call: ast.Call, losses: set[str]) -> list[ast.Call] | None:
     """Every `x.item()` of a print, where each is a mean over the batch; None where one may be something else."""
-    reads = [n for n in walk(call) if isinstance(n, ast.Call) and is_method(n, "item")]
-    of = [read.func.value for read in reads if isinstance(read.func, ast.Attribute)]
-    return reads if all(_is_mean(script, frame, one, losses, 0) for one in of) else None
+    reads = [n for n in walk(call) if is_method(n, "item")]
+    if not all(_is_mean(script, frame, read.func.value, losses, 0) for read in reads):
+        return None
+    return [*reads]
 
 
 def _is_mean(script: Script, frame: Frame, node: ast.expr, losses: set[str], depth: int) -> bool:

@@ -39,6 +39,7 @@ TRAPS = [
     output(
         "a bar",
         "for i in tqdm(range(3)):\n    log(i)",
+        "for i in tqdm(range(3), disable=not accelerator.is_main_process):",
         absent=("prepare(range",),
         before="from tqdm import tqdm\n",
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 FunctionNode: TypeAlias = Function | ast.Lambda
@@ -34,15 +34,6 @@ def last_name(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
-def names_itself(node: ast.AST) -> bool:
-    """Whether an assignment gives a variable the module that it holds already: `net = net.eval()`."""
-    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
-        return False
-    func = node.value.func
-    is_mode = isinstance(func, ast.Attribute) and func.attr in ("train", "eval", "requires_grad_")
-    return is_mode and [written(target) for target in node.targets] == [written(func.value)]  # type: ignore[attr-defined]
-
-
 def all_arguments(node: FunctionNode) -> list[ast.arg]:
     """The parameters of a function: `*args` and `**more` last."""
     args = node.args
@@ -53,3 +44,15 @@ def all_arguments(node: FunctionNode) -> list[ast.arg]:
 def defaults(args: ast.arguments) -> list[ast.expr]:
     """What a definition evaluates for its parameters."""
     return [*args.defaults, *(default for default in args.kw_defaults if default is not None)]
+
+
+def gives_itself(node: ast.AST) -> TypeGuard[ast.Assign]:
+    """`model = model.train()`: the variable names the same object as before."""
+    return (
+        isinstance(node, ast.Assign)
+        and len(node.targets) == 1
+        and isinstance(value := node.value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in ("train", "eval")
+        and written(value.func.value) == written(node.targets[0])
+    )

@@ -85,8 +85,9 @@ class Certain:
                 yield place, value
             for store in self.script.stores(place, text):  # `train_loader, val_loader = get_loaders()`
                 statement = self.script.statement(store)
-                is_part = isinstance(self.script.parent(store), ast.Tuple | ast.List)
-                if is_part and isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
+                if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+                    continue
+                if isinstance(self.script.parent(store), ast.Tuple | ast.List):
                     yield place, statement.value
         if is_function_frame(frame) and text in self.script.parameters(frame):
             for call in self.script.direct_callers(frame) + self._constructions(frame):

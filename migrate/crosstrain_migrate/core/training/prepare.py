@@ -18,7 +18,7 @@ from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.ranges import full_batches, item_of, skips
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script, is_function_frame, names_in
-from crosstrain_migrate.syntax.nodes import last_name, names_itself, place_of, written
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .schedules import counted_lengths, own_schedules, say_own_schedules, shortened
@@ -481,7 +481,7 @@ class Preparing:
                 *(self.script.stores(one.frame, root) if root != "self" else ()),
                 *(store for name in index for store in self.script.stores(one.frame, name)),
             ]
-            if not any(id(s) in inside and not names_itself(self.script.statement(s)) for s in stores):
+            if not any(id(store) in inside for store in stores):
                 return loop
         statement = self.script.statement(one.use)
         if not loops and is_function_frame(one.frame) and not self.script.stores(one.frame, root):

@@ -54,6 +54,34 @@ TRAPS = [
         ),
     ),
     Trap(
+        "a model that is put into a mode by an assignment",
+        """
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader, test_loader = DataLoader(data), DataLoader(test_data)
+        for x, y in loader:
+            model = model.train()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+        right = 0
+        for x, y in test_loader:
+            model = model.eval()
+            with torch.no_grad():
+                right += (model(x).argmax(1) == y).sum().item()
+        print(right)
+        """,
+        (
+            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+            "for x, y in loader:",
+            "model = model.train()",
+            "test_loader = accelerator.prepare_evaluation(test_loader)",
+            "for x, y in test_loader:",
+            "model = model.eval()",
+            "right = accelerator.merge(test_loader, right)",
+        ),
+    ),
+    Trap(
         "a variable that is bound anew between two calls",
         """
         def train(model, loader, optimizer):
@@ -220,6 +248,55 @@ TRAPS = [
             optimizer.step()
         """,
         ("batches = accelerator.prepare(forever(DataLoader(data)))", "x, y = next(batches)"),
+    ),
+    Trap(
+        "a model whose mode is set by assignment in the loop is the same model",
+        """
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = DataLoader(data)
+        for epoch in range(3):
+            for x, y in loader:
+                model = model.train()
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+        """,
+        ("model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",),
+    ),
+    Trap(
+        "a model that the loop makes anew is another one",
+        """
+        loader = DataLoader(data)
+        for fold in range(3):
+            model = nn.Linear(4, 2)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for x, y in loader:
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+        """,
+        ("model, optimizer = accelerator.prepare(model, optimizer)",),
+    ),
+    Trap(
+        "an optimizer that an object is given when it is called",
+        """
+        class Scaler:
+            def __call__(self, loss, optimizer):
+                loss.backward()
+                optimizer.step()
+
+        scaler = Scaler()
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in DataLoader(data):
+            scaler(F.cross_entropy(model(x), y), optimizer)
+        """,
+        (
+            "model, optimizer = accelerator.prepare(model, optimizer)",
+            "for x, y in accelerator.prepare(DataLoader(data)):",
+        ),
+        absent=("def __call__(self, loss, optimizer):\n        optimizer",),
     ),
     Trap(
         "nothing that every process could share",

@@ -91,9 +91,10 @@ PLANTED: dict[str, dict[str, Planted]] = {
         "on_runtime": Planted(_left_out("model", "optimizer") | _PLAIN_BACKWARD, "model-not-prepared"),
         "text/ddp": Planted({"grad_sync = number % 2 == 0": "grad_sync = number % 2 == 1"}, "not-averaged"),
         "text/accelerated": Planted(_UNWRAPPED, "not-averaged"),
+        # Seen first: an optimizer that is not prepared steps after every backward.
         "text/on_runtime": Planted(
             _left_out("model", "optimizer") | {"accelerator.backward(loss)": "(loss / 2).backward()"},
-            "model-not-prepared",
+            "accumulation",
         ),
         "images/ddp": Planted({"cross_entropy(model(x)": "cross_entropy(model.module(x)"}, "not-averaged"),
         "images/accelerated": Planted(_UNWRAPPED, "not-averaged"),
@@ -153,8 +154,7 @@ PLANTED: dict[str, dict[str, Planted]] = {
         "on_runtime": Planted(_left_out("model", "optimizer"), "model-not-prepared"),
         "text/ddp": Planted(_NOT_WRAPPED, "model-not-prepared"),
         "text/accelerated": Planted(_left_out("model"), "model-not-prepared"),
-        # Seen first: an optimizer that is not prepared steps after every backward.
-        "text/on_runtime": Planted(_left_out("model", "optimizer"), "accumulation"),
+        "text/on_runtime": Planted(_left_out("model", "optimizer"), "accumulation"),  # as above
         "images/ddp": Planted({f"    {text}": "" for text in _NOT_WRAPPED}, "model-not-prepared"),
         "images/accelerated": Planted(_left_out("model"), "model-not-prepared"),
         "images/on_runtime": Planted(_left_out("model", "optimizer", of=IMAGES), "model-not-prepared"),

@@ -60,6 +60,8 @@ def test_a_printed_loss_is_the_mean_over_the_processes(line: str, expected: str)
         "if loss.item() < best: print(loss.item())",  # processes would part
         "if y.sum() > 2: print(loss.item())",  # the batch is another one on each
         "if rank == 0: print(loss.item())",  # one process alone
+        "if is_main: print(loss.item())",
+        "if args.master: print(loss.item())",
         "if random.random() < 0.1: print(loss.item())",  # a draw of the process's own
         "if time.time() - start > 60: print(loss.item())",  # a clock
         "if self.full: print(loss.item())\n        self.full = y.sum() > 2",  # bound in the loop, by the batch
@@ -81,6 +83,13 @@ def test_what_may_differ_between_the_processes_stays(line: str) -> None:
     [
         ("    print(epoch, loss.item())", True),
         ("    if loss.item() < best: print(loss.item())", False),
+        ("    if epoch % 5 == 0: print(epoch, loss.item())", True),
+        ("    if epoch % 5 == 0:\n        with torch.no_grad():\n            print(loss.item())", True),
+        ("    if best < bound: print(loss.item())\n    best = loss.item()", False),  # processes would part
+        ("    if epoch > 5: pass\n    else: print(loss.item())", False),
+        ("    if running < 1.0: break\n    print(loss.item())", False),
+        ("    if epoch > 5: break\n    print(loss.item())", True),
+        ("    for x, y in other:\n        if y is None: continue\n    print(loss.item())", True),
         (
             "    loss = criterion(model(test), wanted)\n    print(loss.item())",
             False,

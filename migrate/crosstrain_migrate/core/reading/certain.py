@@ -64,7 +64,7 @@ class Certain:
         inner: list[ast.expr] = []
         if isinstance(value, ast.Tuple | ast.Dict):
             inner = value.elts if isinstance(value, ast.Tuple) else value.values
-        named = [one for one in inner if isinstance(one, ast.Name | ast.Attribute)]
+        named: list[ast.expr] = [one for one in inner if isinstance(one, ast.Name | ast.Attribute)]
         for one in named or [value]:
             yield from self._origins(frame, one, depth)
 
@@ -85,8 +85,9 @@ class Certain:
                 yield place, value
             for store in self.script.stores(place, text):  # `train_loader, val_loader = get_loaders()`
                 statement = self.script.statement(store)
-                is_unpacked = isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)
-                if is_unpacked and isinstance(self.script.parent(store), ast.Tuple | ast.List):
+                if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+                    continue
+                if isinstance(self.script.parent(store), ast.Tuple | ast.List):
                     yield place, statement.value
         if is_function_frame(frame) and text in self.script.parameters(frame):
             for call in self.script.direct_callers(frame) + self._constructions(frame):

@@ -6,8 +6,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from crosstrain_verify import verify
+from crosstrain_verify.judging.default_launch import ONLY_EVEN
 
-from tests.verify.planted import PLANTED, found, rules
+from tests.verify.planted import BY_HAND, PLANTED, found, rules
 
 SHORT = {
     ("loader not sharded", "ddp"),
@@ -57,6 +59,16 @@ def test_a_right_conversion_is_equal(script: str, tmp_path: Path) -> None:
     assert [run.verdict.value for run in report.runs] == ["identical", "equal"], report.runs
     assert report.runs[1].launch == f"torchrun --nproc-per-node 2 {Path(script).name}.py"
     assert not report.checks  # they belong to the bundled runtime
+
+
+def test_an_evaluation_that_is_even_and_sharded_by_hand_is_equal(tmp_path: Path) -> None:
+    """It is compared with one row less first, which each rank leaves out of its own share."""
+    before, after = tmp_path / "before.py", tmp_path / "after.py"
+    for path, source in ((before, "plain.py"), (after, "ddp.py")):
+        path.write_text((BY_HAND / "images" / source).read_text().replace("149", "150"))
+    report = verify(before, after, default_launch=True, timeout=120)
+    assert [run.verdict.value for run in report.runs] == ["identical", "equal"], report.runs
+    assert ONLY_EVEN in report.runs[1].notes
 
 
 @pytest.mark.slow

@@ -219,7 +219,7 @@ TRAPS = [
             loss.backward()
             optimizer.step()
         """,
-        ("batches = accelerator.prepare(forever(DataLoader(data)))", "x, y = next(batches)"),
+        ("batches = forever(accelerator.prepare(DataLoader(data)))", "x, y = next(batches)"),
     ),
     Trap(
         "nothing that every process could share",

@@ -45,7 +45,7 @@ def is_shared_out(script: Script, data: Data) -> bool:
         return False
     if not isinstance(data.node, ast.Name | ast.Attribute):
         return False
-    frame, text = data.frame, written(data.node)
+    frame, text = script.frame(data.node), written(data.node)
     is_given = is_function_frame(frame) and text in script.parameters(frame)
     return not (is_given and len(script.callers(frame)) > 1)  # type: ignore[arg-type]
 

@@ -55,7 +55,7 @@ class Certain:
                     if isinstance(one, ast.Return) and one.value is not None:
                         yield from self._parts(function, one.value, depth + 1)
         elif depth < _DEPTH:
-            for place, value in self._bound(frame, node):
+            for place, value in self.bound(frame, node):
                 yield from self._parts(place, value, depth + 1)
             yield from self._held(node)
 
@@ -64,14 +64,14 @@ class Certain:
         inner: list[ast.expr] = []
         if isinstance(value, ast.Tuple | ast.Dict):
             inner = value.elts if isinstance(value, ast.Tuple) else value.values
-        named = [one for one in inner if isinstance(one, ast.Name | ast.Attribute)]
+        named: list[ast.expr] = [one for one in inner if isinstance(one, ast.Name | ast.Attribute)]
         for one in named or [value]:
             yield from self._origins(frame, one, depth)
 
     def _called(self, node: ast.expr) -> list[Function]:
         return self.script.functions(self.script.last(node.func)) if isinstance(node, ast.Call) else []
 
-    def _bound(self, frame: Frame, node: ast.Name | ast.Attribute) -> Iterator[tuple[Frame, ast.expr]]:
+    def bound(self, frame: Frame, node: ast.Name | ast.Attribute) -> Iterator[tuple[Frame, ast.expr]]:
         """What a variable or an attribute is bound to, and what calls give for a parameter."""
         text = written(node)
         cls = self.script.class_of(frame)
@@ -85,8 +85,9 @@ class Certain:
                 yield place, value
             for store in self.script.stores(place, text):  # `train_loader, val_loader = get_loaders()`
                 statement = self.script.statement(store)
-                is_unpacked = isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)
-                if is_unpacked and isinstance(self.script.parent(store), ast.Tuple | ast.List):
+                if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+                    continue
+                if isinstance(self.script.parent(store), ast.Tuple | ast.List):
                     yield place, statement.value
         if is_function_frame(frame) and text in self.script.parameters(frame):
             for call in self.script.direct_callers(frame) + self._constructions(frame):

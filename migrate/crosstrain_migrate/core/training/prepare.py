@@ -174,10 +174,10 @@ class Preparing:
 
     def _given_loader(self, data: Data) -> Held | None:
         """A loader that is a parameter is bound anew in its function."""
-        node = data.node
-        if not isinstance(node, ast.Name) or node.id not in self.script.parameters(data.frame):
+        node, frame = data.node, self.script.frame(data.node)
+        if not isinstance(node, ast.Name) or node.id not in self.script.parameters(frame):
             return None
-        return Held("loader", node.id, data.frame, self._use_of(data))
+        return Held("loader", node.id, frame, self._use_of(data))
 
     def _use_of(self, data: Data) -> ast.AST:
         """The loop in whose header a loader stands, or its name alone: `bar = tqdm(loader)` above the loop."""
@@ -297,8 +297,6 @@ class Preparing:
             is_own = isinstance(given, ast.Attribute) and written(given.value) == "self"
             if not is_own and not isinstance(given, ast.Name):
                 return []
-            if not is_own and not self.script.binds(self.script.frame(call), written(given)):
-                return []
             if not self.script.is_entry(call) and self.script.is_shared(call):
                 return []
             found.append((written(given), call))
@@ -313,7 +311,7 @@ class Preparing:
         """The variable that holds a loader and that nothing else iterates; None where there is none such."""
         if data.held or not isinstance(data.node, ast.Name | ast.Attribute):
             return None
-        text, frame, use = written(data.node), data.frame, self._use_of(data)
+        text, frame, use = written(data.node), self.script.frame(data.node), self._use_of(data)
         if isinstance(data.node, ast.Attribute) and written(data.node.value) != "self":
             return None
         place: Held | None = None
@@ -414,8 +412,8 @@ class Preparing:
         together = [one for _, one in group if self._is_bound_before(frame, one, first)]
         alone = [(anchor, one) for anchor, one in group if one not in together]
         self._write(frame, first, together)
-        for anchor, one in alone:
-            self._write(frame, anchor, [one])
+        if alone:
+            self._prepare_group(frame, alone)
 
     def _is_bound_before(self, frame: Frame, one: Held, anchor: ast.stmt) -> bool:
         own = place_of(self._anchor(one))

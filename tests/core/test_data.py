@@ -253,6 +253,55 @@ RUN = [
 
 LEFT = [
     Trap(
+        "batches that workers put into a queue, beside an evaluation that draws",
+        """
+        from multiprocessing import Process, Queue
+
+        def fill(queue, seed):
+            np.random.seed(seed)
+            while True:
+                queue.put(np.random.randint(0, 32, 4))
+
+        class Sampler:
+            def __init__(self):
+                self.queue = Queue(10)
+                Process(target=fill, args=(self.queue, np.random.randint(1000)), daemon=True).start()
+
+            def next_batch(self):
+                return self.queue.get()
+
+        def evaluate(model):
+            return model(rows[np.random.randint(0, 32, 8)]).mean().item()
+
+        sampler = Sampler()
+        for epoch in range(3):
+            for step in range(8):
+                chosen = torch.as_tensor(sampler.next_batch())
+                loss = F.mse_loss(model(rows[chosen]), targets[chosen])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            model.eval()
+            score = evaluate(model)
+            print(score)
+        """,
+        ("for step in range(8):",),
+        says="every process trains on the same data",
+    ),
+    Trap(
+        "a batch that is drawn once for several steps",
+        """
+        for turn in range(100):
+            chosen = torch.randint(0, 32, (4,))
+            for inner in range(3):
+                loss = F.mse_loss(model(rows[chosen]), targets[chosen])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        """,
+        ("chosen = torch.randint(0, 32, (4,))", "for inner in range(3):"),
+    ),
+    Trap(
         "a loop over the heads of a model inside the loop over batches",
         """
         class Heads(nn.Module):

@@ -39,7 +39,14 @@ from .reading.draws import draws_batches
 from .reading.roles import Roles, Stepped
 from .reading.script import Script
 from .refusals import known_wrong
-from .training.backward import loss_of, plan_backward, plan_clipping, plan_reduction, sums_over_rows
+from .training.backward import (
+    loss_of,
+    note_apex,
+    plan_backward,
+    plan_clipping,
+    plan_reduction,
+    sums_over_rows,
+)
 from .training.carried import note_carried_state
 from .training.observed import Seen
 from .training.prepare import Preparing
@@ -153,6 +160,7 @@ def _planned_by(
     dealt = []
     if not (same_data and sums_over_rows(script, roles)):  # equal gradients must be averaged, not added
         plan_backward(plan, roles, accelerators)
+    note_apex(plan)
     plan_data_parallel(plan, accelerators)
     if evaluations is None:
         steps = mapping.Mapping(plan, accelerators)

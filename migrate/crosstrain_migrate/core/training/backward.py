@@ -44,7 +44,7 @@ def note_apex(plan: Plan) -> None:
     """Says that the mixed precision of apex stays: precision that is asked of the launcher comes on top of it."""
     for call in plan.script.calls:
         if plan.script.dotted(call.func) == "apex.amp.initialize":
-            reason = "apex keeps choosing the precision and scaling the loss, untested with several processes"
+            reason = "apex keeps choosing the precision and scaling the loss"
             remedy = "ask for no other precision, or replace it by `Accelerator(mixed_precision=...)`"
             plan.note(BACKWARD, call, reason, remedy)
 
@@ -180,9 +180,9 @@ def _unpacked(script: Script, frame: Frame, name: str) -> list[tuple[ast.Call, i
     found = []
     for store in script.stores(frame, name):
         target, statement = script.parent(store), script.statement(store)
-        if isinstance(target, ast.Tuple) and isinstance(statement, ast.Assign):
-            if isinstance(statement.value, ast.Call):
-                found.append((statement.value, target.elts.index(store)))
+        value = statement.value if isinstance(statement, ast.Assign) else None
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Call):
+            found.append((value, target.elts.index(store)))
     return found
 
 

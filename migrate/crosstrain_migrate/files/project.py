@@ -82,7 +82,7 @@ class _Program:
     roots: tuple[Path, ...]
 
     def linked(self, shared: frozenset[Path]) -> Unit:
-        top = self.roots[-1]  # so that a package's modules have one name, however they are imported
+        top = os.path.commonpath(self.roots)  # so that a module has one name, however it is imported
 
         def under(path: Path) -> str:
             return os.path.relpath(path, top).replace(os.sep, "/")

@@ -107,7 +107,7 @@ def test_a_class_that_is_looked_up_is_reached(tmp_path: Path) -> None:
 def test_a_package_that_adds_a_folder_to_the_search_path_keeps_its_name(tmp_path: Path) -> None:
     for name in ("package", "package/toy"):
         (tmp_path / name).mkdir()
-    (tmp_path / "package/__init__.py").write_text("import sys\nsys.path.append('package')\n" + OTHER)
+    (tmp_path / "package/__init__.py").write_text("import sys\nsys.path.append('.')\n" + OTHER)
     (tmp_path / "package/toy/__init__.py").write_text("def score():\n    return 1\n")
     write(tmp_path, entry=ENTRY.format(imports="from package.toy import score", more="score()"))
     convert(tmp_path, "entry")

@@ -139,12 +139,7 @@ def _planned_by(
     same_data = not mapped and not roles.data and not draws_batches(script, roles)
     options = [] if mapped or same_data else plan_reduction(plan, roles, seen)
     if choice is not None and not choice.code:
-        plan.note(
-            "CT105",
-            choice.before,
-            NOT_KEPT,
-            "use `crosstrain launch --cpu`",
-        )
+        plan.note("CT105", choice.before, NOT_KEPT, "use `crosstrain launch --cpu`")
         choice = None
     if mapped and choice is None:
         home = Accelerators(Plan(script, runtime), roles, None, [], mapped=True).home
@@ -167,16 +162,7 @@ def _planned_by(
         steps.run()
         Devices(plan, accelerators, steps.ordinals).run()
     else:
-        merging = Merging(plan, evaluations, accelerators)
-        merging.run()
-        dealt = merging.loops
-        plan_counted_rates(plan, roles, accelerators)
-        numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
-        numbers.run(dealt)
-        alike = merging.alike | numbers.alike
-        differing = Differing(script, roles, evaluations, alike, plan.models)
-        Decisions(plan, roles, accelerators, differing).run()
-        Devices(plan, accelerators).run()
+        dealt = _plan_numbers(plan, roles, accelerators, evaluations)
     plan_mpi(plan)
     if not mapped:
         plan_clipping(plan, roles, accelerators)
@@ -185,16 +171,27 @@ def _planned_by(
         note_running_numbers(plan, roles)
         Output(plan, accelerators, roles.frames, dealt).run()
     if same_data:
-        first = roles.backwards[0].call
         reason = "every process trains on the same data: no loop over batches was found"
-        plan.note(
-            SAME_DATA,
-            first,
-            reason,
-            "iterate a DataLoader, or share the rows yourself by `accelerator.process_index`",
-        )
+        remedy = "iterate a DataLoader, or share the rows yourself by `accelerator.process_index`"
+        plan.note(SAME_DATA, roles.backwards[0].call, reason, remedy)
     plan.drop_unused_imports()
     return plan, not mapped and accelerators.comes_late()
+
+
+def _plan_numbers(
+    plan: Plan, roles: Roles, accelerators: Accelerators, evaluations: Evaluations
+) -> list[ast.For]:
+    """The evaluations, the numbers of training, and what is decided by them; the loops that are dealt."""
+    merging = Merging(plan, evaluations, accelerators)
+    merging.run()
+    plan_counted_rates(plan, roles, accelerators)
+    numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
+    numbers.run(merging.loops)
+    alike = merging.alike | numbers.alike
+    differing = Differing(plan.script, roles, evaluations, alike, plan.models)
+    Decisions(plan, roles, accelerators, differing).run()
+    Devices(plan, accelerators).run()
+    return merging.loops
 
 
 def _made(text: str, edits: list[e.Edit]) -> tuple[str | None, list[str]]:

@@ -195,11 +195,13 @@ def _by_option(script: Script, frames: list[Frame]) -> Choice | None:
     options = Options(script)
     for frame in frames:
         for node in script.within(frame):
-            if not is_method(node, "to") or not node.args or not script.is_entry(node):  # type: ignore[attr-defined]
+            if not is_method(node, "to") or not node.args or not script.is_entry(node):
                 continue
-            given = node.args[0]  # type: ignore[attr-defined]
-            option = options.read_by(given) if isinstance(given, ast.Attribute) else None
-            if option is None or not isinstance(given.value, ast.Name) or not _is_device(script, option):
+            given = node.args[0]
+            if not isinstance(given, ast.Attribute) or not isinstance(given.value, ast.Name):
+                continue
+            option = options.read_by(given)
+            if option is None or not _is_device(script, option):
                 continue
             if (statement := _behind(script, frame, given.value.id)) is not None:
                 return Choice(f'{written(given)} == "cpu"', frame, statement, option=written(given))
@@ -339,7 +341,7 @@ def side_of(script: Script, node: ast.expr) -> str:
         return "gpu" if ast.unparse(node).startswith(("f'cuda", 'f"cuda')) else ""
     if isinstance(node, ast.BinOp):
         node = node.left  # "cuda:%d" % gpu, "cuda:" + gpu
-    if is_method(node, "format") and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+    if is_method(node, "format"):
         node = node.func.value  # "cuda:{}".format(gpu)
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return "cpu" if node.value == "cpu" else "gpu" if _GPU.match(node.value) else ""

@@ -104,6 +104,11 @@ def test_a_class_that_is_looked_up_is_reached(tmp_path: Path) -> None:
     assert "self.net.cuda()" not in after
 
 
+def test_a_class_of_one_of_several_modules_is_reached(tmp_path: Path) -> None:
+    after = changed(tmp_path, "modules = {'o': other}\nmodules['o'].Other().train()")
+    assert ".cuda()" not in after
+
+
 def test_a_package_that_adds_a_folder_to_the_search_path_keeps_its_name(tmp_path: Path) -> None:
     for name in ("package", "package/toy"):
         (tmp_path / name).mkdir()

@@ -57,10 +57,12 @@ class Reached:
                 yield from self._meant(self.script.module(node), node.id)
                 continue
             name = node if isinstance(node, str) else node.attr
-            # What is asked of an object that no import names is a method, not another file's function.
+            # What is asked of an object that no import names is a method, not another file's function. A class may be
+            # that of a module: `models[name].Net()`.
             is_member = isinstance(node, ast.Attribute) and not self._may_be_module(node)
             for one in self.script.defined.get(name, ()):
-                if not is_member or not isinstance(self.script.parent(one), ast.Module):
+                is_class = isinstance(one, ast.ClassDef)
+                if not is_member or is_class or not isinstance(self.script.parent(one), ast.Module):
                     yield one
 
     def _may_be_module(self, node: ast.Attribute) -> bool:

@@ -24,7 +24,7 @@ class Stale(Exception):
 class Planted:
     """A mistake: `text`, which stands once in `file`, becomes `wrong`.
 
-    what: what a user would see. near: the files of tests that ought to notice, nearest first.
+    what: what a user would see. near: the files of tests that ought to notice, or their ids, nearest first.
     """
 
     id: str

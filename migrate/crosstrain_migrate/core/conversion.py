@@ -152,7 +152,8 @@ def _planned_by(
     preparing = Preparing(plan, roles, accelerators, phases)
     wraps = mapped and has_wrapper(script)
     preparing.run(models=not wraps, loaders=not wraps, schedulers=not mapped)
-    dealt = []
+    dealt: list[ast.For] = []
+    saved_apart: list[ast.AST] = []
     if not (same_data and sums_over_rows(script, roles)):  # equal gradients must be averaged, not added
         plan_backward(plan, roles, accelerators)
     note_apex(plan)
@@ -162,14 +163,14 @@ def _planned_by(
         steps.run()
         Devices(plan, accelerators, steps.ordinals).run()
     else:
-        dealt = _plan_numbers(plan, roles, accelerators, evaluations)
+        dealt, saved_apart = _plan_numbers(plan, roles, accelerators, evaluations)
     plan_mpi(plan)
     if not mapped:
         plan_clipping(plan, roles, accelerators)
         note_carried_state(plan, roles)
         plan_shown_losses(plan, roles, accelerators)
         note_running_numbers(plan, roles)
-        Output(plan, accelerators, roles.frames, dealt).run()
+        Output(plan, accelerators, roles.frames, dealt, saved_apart).run()
     if same_data:
         reason = "every process trains on the same data: no loop over batches was found"
         remedy = "iterate a DataLoader, or share the rows yourself by `accelerator.process_index`"
@@ -180,8 +181,9 @@ def _planned_by(
 
 def _plan_numbers(
     plan: Plan, roles: Roles, accelerators: Accelerators, evaluations: Evaluations
-) -> list[ast.For]:
-    """The evaluations, the numbers of training, and what is decided by them; the loops that are dealt."""
+) -> tuple[list[ast.For], list[ast.AST]]:
+    """The evaluations, the numbers of training, and what is decided by them: the loops that are dealt, and the tests by
+    which the main process alone saves."""
     merging = Merging(plan, evaluations, accelerators)
     merging.run()
     plan_counted_rates(plan, roles, accelerators)
@@ -189,9 +191,9 @@ def _plan_numbers(
     numbers.run(merging.loops)
     alike = merging.alike | numbers.alike
     differing = Differing(plan.script, roles, evaluations, alike, plan.models)
-    Decisions(plan, roles, accelerators, differing).run()
+    saved_apart = Decisions(plan, roles, accelerators, differing).run()
     Devices(plan, accelerators).run()
-    return merging.loops
+    return merging.loops, saved_apart
 
 
 def _made(text: str, edits: list[e.Edit]) -> tuple[str | None, list[str]]:

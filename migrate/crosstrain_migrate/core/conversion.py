@@ -183,7 +183,7 @@ def _plan_numbers(
     plan: Plan, roles: Roles, accelerators: Accelerators, evaluations: Evaluations
 ) -> tuple[list[ast.For], list[ast.AST]]:
     """The evaluations, the numbers of training, and what is decided by them: the loops that are dealt, and the tests by
-    which the main process alone saves."""
+    which each process would save at a time of its own."""
     merging = Merging(plan, evaluations, accelerators)
     merging.run()
     plan_counted_rates(plan, roles, accelerators)

@@ -54,11 +54,10 @@ def plan_shown_losses(plan: Plan, roles: Roles, accelerators: Accelerators) -> N
                 _reduce(plan, accelerators.name, {}, means)
 
 
-def _reduce(plan: Plan, accelerator: str, totals: dict[ast.Name, str], means: list[ast.Call]) -> None:
+def _reduce(plan: Plan, accelerator: str, totals: dict[ast.Name, str], means: list[ast.expr]) -> None:
     for read in means:
-        assert isinstance(read.func, ast.Attribute)
-        template = f'{accelerator}.reduce({{loss}}, "mean").item()'
-        plan.replace(read, RULE, REASON, template, GROUP, loss=read.func.value)
+        of, tail = (read.func.value, ".item()") if is_method(read, "item") else (read, "")
+        plan.replace(read, RULE, REASON, f'{accelerator}.reduce({{loss}}, "mean"){tail}', GROUP, loss=of)
     for name, kind in totals.items():
         plan.replace(name, RULE, REASON, f'{accelerator}.reduce({name.id}, "{kind}")', GROUP)
 
@@ -157,12 +156,31 @@ def _all_prints(script: Script, frame: Frame) -> list[ast.Call]:
     return [call for call in found if not any(keyword.arg == "file" for keyword in call.keywords)]
 
 
-def _means(script: Script, frame: Frame, call: ast.Call, losses: set[str]) -> list[ast.Call] | None:
-    """Every `x.item()` of a print, where each is a mean over the batch; None where one may be something else."""
-    reads = [n for n in walk(call) if is_method(n, "item")]
-    if not all(_is_mean(script, frame, read.func.value, losses, 0) for read in reads):
+def _means(script: Script, frame: Frame, call: ast.Call, losses: set[str]) -> list[ast.expr] | None:
+    """Every `x.item()` of a print, where each is a mean over the batch, and the losses that it formats as they are; None
+    where one may be something else."""
+    items = [n for n in walk(call) if is_method(n, "item")]
+    if not all(_is_mean(script, frame, read.func.value, losses, 0) for read in items):
         return None
-    return [*reads]
+    formatted = [
+        n for n in walk(call) if isinstance(n, ast.Name) and n.id in losses and _is_formatted(script, n)
+    ]
+    return [*items, *formatted]
+
+
+def _is_formatted(script: Script, node: ast.Name) -> bool:
+    """`"%.4f" % loss`, `"%d %.4f" % (step, loss)`, `"{:.4f}".format(loss)`, `f"{loss:.4f}"`"""
+    parent = script.parent(node)
+    if isinstance(parent, ast.Tuple):
+        parent = script.parent(parent)
+    if isinstance(parent, ast.FormattedValue):
+        return parent.format_spec is not None
+    is_text = (
+        isinstance(parent, ast.BinOp)
+        and isinstance(parent.op, ast.Mod)
+        and isinstance(parent.left, ast.Constant)
+    )
+    return is_text or (parent is not None and is_method(parent, "format"))
 
 
 def _is_mean(script: Script, frame: Frame, node: ast.expr, losses: set[str], depth: int) -> bool:

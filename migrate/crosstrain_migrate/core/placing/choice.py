@@ -29,14 +29,14 @@ def device_choice(script: Script, roles: Roles, home: Frame) -> Choice | None:
     """How the script's own file chooses between the CPU and a GPU in the function that begins its training, where a flag
     has a say in it."""
     frames = frames_to_training(script, roles, home)
-    for finder in (_by_expression, _by_branches, _by_argument, _by_moves):
+    for finder in (_by_expression, _by_branches, _by_default, _by_argument, _by_moves):
         for frame in frames:
             for node in script.within(frame):
                 if script.is_entry(node) and (found := finder(script, frame, node)):
                     code, at = found
                     # A device's definition is where a reader looks for the accelerator; a move may come late.
                     return _placed(script, frame, code, at, at_head=finder is _by_moves)
-    finders = (_by_expression, _by_branches, _by_moves)
+    finders = (_by_expression, _by_branches, _by_default, _by_moves)
     return _by_option(script, frames) or _by_executed(script) or chosen_elsewhere(script, frames, finders)
 
 
@@ -148,6 +148,29 @@ def _by_branches(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.
     return f"not ({' or '.join(script.source(test) for test in tests)})", node
 
 
+def _by_default(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:
+    """`device = torch.device("cpu")`, and below it `if use_cuda: device = torch.device("cuda")`"""
+    default = _default_of(script, node) if isinstance(node, ast.If) else None
+    flag = flag_of(script, frame, node.test) if default is not None and isinstance(node, ast.If) else ""
+    return (_negated(flag), default) if flag and default is not None else None
+
+
+def _default_of(script: Script, node: ast.If) -> ast.expr | None:
+    """The CPU that a variable holds above an `if` without an `else` that binds a GPU to it; None where it is none such."""
+    bound = {
+        written(s.targets[0])
+        for s in node.body
+        if isinstance(s, ast.Assign) and side_of(script, s.value) == "gpu"
+    }
+    if node.orelse or len(bound) != 1 or script.table.is_whole_else(node):
+        return None
+    suite = script.suite_of(node)
+    above = [
+        s for s in suite[: suite.index(node)] if isinstance(s, ast.Assign) and written(s.targets[0]) in bound
+    ]
+    return above[-1].value if above and side_of(script, above[-1].value) == "cpu" else None
+
+
 def _by_argument(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:
     """`torch.device(args.device)`"""
     if not isinstance(node, ast.Call) or script.dotted(node.func) != "torch.device" or len(node.args) != 1:
@@ -245,7 +268,10 @@ def _executes(value: ast.expr) -> bool:
 
 
 def arms_of(script: Script, node: ast.If) -> list[ast.expr]:
-    """The devices that the arms of an `if` bind, where all but the last are GPUs and the last is the CPU."""
+    """The devices that the arms of an `if` bind, where all but the last are GPUs and the last is the CPU, which may also be
+    bound above it."""
+    if (default := _default_of(script, node)) is not None:
+        return [default, *_device_in(script, node.body, "gpu")]
     found: list[ast.expr] = []
     arm: ast.If | None = node
     while arm is not None:
@@ -381,8 +407,32 @@ def _placed(script: Script, frame: Frame, code: str, at: ast.AST, *, at_head: bo
     elif at_head and not stores and is_function_frame(frame):
         statement = script.first_statement(frame)
     else:
-        known = max(map(place_of, stores), default=(0, 0))
         suite = script.suite_of(statement)
-        earlier = [s for s in suite[: suite.index(statement)] if place_of(s) > known]
-        statement = next((s for s in earlier if needs_accelerator(script, s)), statement)
+        needing = next((s for s in suite[: suite.index(statement)] if needs_accelerator(script, s)), None)
+        if needing is not None and max(map(place_of, stores), default=(0, 0)) < place_of(needing):
+            statement = needing
+        elif needing is not None and (sooner := _known_at(script, frame, asked, needing)):
+            return Choice(sooner, frame, needing)
+        else:
+            known = max(map(place_of, stores), default=(0, 0))
+            earlier = [s for s in suite[: suite.index(statement)] if place_of(s) > known]
+            statement = next((s for s in earlier if needs_accelerator(script, s)), statement)
     return Choice(code, frame, statement)
+
+
+def _known_at(script: Script, frame: Frame, asked: ast.expr, place: ast.stmt) -> str:
+    """A choice in the words of what its flag is made of, `args.no_cuda` for `not args.cuda`, where that is known at a place
+    further up; empty where it is not."""
+    flag = asked.operand if isinstance(asked, ast.UnaryOp) else asked
+    values = script.values(frame, written(flag))
+    code = flag_of(script, frame, values[0]) if len(values) == 1 else ""
+    parts = list(walk(ast.parse(code)))
+    if not code or any(isinstance(n, ast.Call) for n in parts):
+        return ""
+    made = [n for n in parts if isinstance(n, ast.Name | ast.Attribute)]
+    binding = [s for n in made for s in script.stores(frame, written(n)) if not isinstance(s.ctx, ast.Del)]  # type: ignore[attr-defined]
+    gone = [s for n in made for s in script.stores(frame, written(n)) if isinstance(s.ctx, ast.Del)]  # type: ignore[attr-defined]
+    is_known = all(place_of(s) < place_of(place) for s in binding)
+    if not is_known or any(place_of(s) < place_of(place) for s in gone):
+        return ""
+    return _negated(code) if isinstance(asked, ast.UnaryOp) else code

@@ -109,6 +109,40 @@ def test_a_loss_that_is_printed_behind_the_loop_is_that_of_the_whole_batch(
     assert (MEAN in convert(text, "crosstrain", lambda rule, node: True).text) is is_reduced
 
 
+@pytest.mark.parametrize(
+    ("line", "behind", "is_noted"),
+    [
+        ("if loss.item() < best: print(loss.item())", "", True),
+        ("value = loss.item(); print(value)", "", True),
+        ("log.info(loss.item())", "", True),
+        ("pass", "    if loss.item() < best: print(loss.item())", True),
+        ("value = float(loss)", "    print(value)", True),
+        ("print(loss.item())", "    print(loss.item())", False),  # reduced
+        ("bar.set_postfix(loss=loss.item())", "", False),
+        ("print(i, epoch)", "    print(epoch)", False),
+        ("pass", "    loss = criterion(model(test), wanted)\n    print(loss.item())", False),
+    ],
+)
+def test_a_loss_that_stays_local_is_said(line: str, behind: str, is_noted: bool) -> None:
+    done = convert(SCRIPT.format(shown=line) + behind + "\n", "crosstrain", lambda rule, node: True)
+    assert any("main process's own" in one.reason for one in done.findings) is is_noted, done.text
+
+
+def test_a_loss_that_a_step_shows_is_said() -> None:
+    step = """
+def step(x, y):
+    loss = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+
+for x, y in loader:
+    step(x, y)
+"""
+    done = convert(SCRIPT.partition("for epoch")[0] + step, "crosstrain", lambda rule, node: True)
+    assert any("main process's own" in one.reason for one in done.findings)
+
+
 METER = """
 class Meter:
     def __init__(self):

@@ -12,8 +12,8 @@ from tests.verify.planted import PLANTED, found, rules
 SHORT = {
     ("loader not sharded", "ddp"),
     ("loader not sharded", "on_runtime"),
-    ("loss scaled twice", "ddp"),
-    ("dropout drawn alike", "ddp"),
+    ("loss scaled twice", "text/ddp"),
+    ("dropout drawn alike", "images/ddp"),
 }
 PAIRS = [
     pytest.param(cause, script, marks=() if (cause, script) in SHORT else pytest.mark.slow)
@@ -26,8 +26,9 @@ LIBRARIES = {"accelerated": "accelerate", "fabric": "lightning_fabric"}
 
 
 def needs(script: str) -> None:
-    if script in LIBRARIES and find_spec(LIBRARIES[script]) is None:
-        pytest.skip(f"{LIBRARIES[script]} is not installed")
+    library = LIBRARIES.get(Path(script).name)
+    if library is not None and find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
 
 
 @pytest.mark.parametrize(("cause", "script"), PAIRS)
@@ -39,13 +40,42 @@ def test_a_planted_mistake_is_named(cause: str, script: str, tmp_path: Path) -> 
     assert rules(report)[0] == planted.rule, report.runs
 
 
-@pytest.mark.parametrize("script", ["ddp", "accelerated", "fabric"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        *("ddp", "accelerated", "fabric"),
+        *(
+            pytest.param(f"{task}/{kind}", marks=pytest.mark.slow)
+            for task in ("text", "images")
+            for kind in ("ddp", "accelerated")
+        ),
+    ],
+)
 def test_a_right_conversion_is_equal(script: str, tmp_path: Path) -> None:
     needs(script)
     report = found(script, None, tmp_path)
     assert [run.verdict.value for run in report.runs] == ["identical", "equal"], report.runs
-    assert report.runs[1].launch == f"torchrun --nproc-per-node 2 {script}.py"
+    assert report.runs[1].launch == f"torchrun --nproc-per-node 2 {Path(script).name}.py"
     assert not report.checks  # they belong to the bundled runtime
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["text/on_runtime", "images/on_runtime"])
+def test_a_right_conversion_for_the_runtime_is_equal(script: str, tmp_path: Path) -> None:
+    report = found(script, None, tmp_path)
+    assert [run.verdict.value for run in report.runs] == ["identical", "equal", "agree"], report.runs
+
+
+def test_each_cause_is_planted_in_three_scripts() -> None:
+    for scripts in PLANTED.values():
+        assert {Path(name).parent.name for name in scripts} == {"", "text", "images"}
+
+
+def test_a_schedule_by_steps_is_as_fast_as_its_factor_says(tmp_path: Path) -> None:
+    """Two processes make half as many steps, so that each step of a right schedule is worth two."""
+    report = found("text/ddp", PLANTED["scheduler stepped P times"]["text/ddp"], tmp_path)
+    (cause,) = [run.cause for run in report.runs if run.cause is not None]
+    assert "the schedule runs 2 times as fast" in cause.text
 
 
 def test_a_loader_that_is_not_shared_out_fails_the_check_of_its_loop(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def already_migrated(tree: ast.Module) -> bool:
 def written_for_accelerate(tree: ast.Module) -> list[Finding]:
     """A script that somebody has written for Accelerate, or migrated to it."""
     found = (node for path, node in imports(tree) if path in ("accelerate", "accelerate.Accelerator"))
-    return [_built_on(node, "Accelerate") for node in found][:1]
+    return [_built_on(node, "Accelerate", "import from crosstrain instead") for node in found][:1]
 
 
 def unseen_training(script: Script) -> list[Finding]:
@@ -114,7 +114,7 @@ def _entry(path: str, names: dict[str, str]) -> str | None:
     return next((what for name, what in names.items() if path == name or path.startswith(name + ".")), None)
 
 
-def _built_on(node: ast.AST, what: str) -> Finding:
+def _built_on(node: ast.AST, what: str, instead: str = "write the loop in plain PyTorch first") -> Finding:
     reason = f"the script is built on {what}, which distributes training itself"
-    remedy = "leave it as it is, or write the loop in plain PyTorch first"
+    remedy = f"leave it as it is, or {instead}"
     return finding_at(node, BUILT_ON, reason, remedy, Severity.NOTE)

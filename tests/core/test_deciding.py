@@ -82,6 +82,11 @@ def after(body: str) -> str:
             REDUCED,
         ),
         (
+            "def fit():\n    for epoch in range(9):\n        value = train()\n        if value < best:\n"
+            "            return\n\nfit()",
+            REDUCED,
+        ),
+        (
             "value = train()\nif value < best:\n    for group in optimizer.param_groups:\n        group['lr'] /= 2",
             REDUCED,
         ),

@@ -12,6 +12,13 @@ PLOT = "import matplotlib.pyplot as plt\n\n"
 
 NEEDED = [
     output(
+        "random numbers that all draw from one stream",
+        'np.save("noise.npy", torch.randn(3).numpy())',
+        'np.save("noise.npy", torch.randn(3).numpy())',
+        absent=(GUARD,),
+        before="import numpy as np\n\n",
+    ),
+    output(
         "options that are set and shown",
         'settings.take({"rate": 0.2})\nprint(settings.rate)',
         "setattr(self, name, value)",

@@ -404,6 +404,13 @@ print(hits)
 ]
 
 
+@pytest.mark.parametrize(("first", "then", "is_dealt"), [("train", "eval", True), ("eval", "train", False)])
+def test_the_last_mode_before_a_loop_is_its_own(first: str, then: str, is_dealt: bool) -> None:
+    loop = "hits = 0\nfor x, y in test_loader:\n    hits += (model(x).argmax(1) == y).sum().item()\nprint(hits)\n"
+    text = converted(PRELUDE + TRAIN + f"model.{first}()\nprint(len(test))\nmodel.{then}()\n{loop}")
+    assert (PREPARED in text) is is_dealt, text
+
+
 @pytest.mark.parametrize("trap", [*DEALT, *WHOLE], ids=lambda trap: trap.name)
 def test_evaluations(trap: Trap) -> None:
     check(trap)

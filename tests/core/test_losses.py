@@ -49,6 +49,7 @@ SUMS = {
     "by a loss function": script("None", 'F.mse_loss(out, y, reduction="sum")'),
 }
 OTHERS = {
+    "a sum and a mean": script(loss="each.sum() + each.mean()"),
     "a mean of rows": script(loss="each.mean()"),
     "a sum that is divided": script(loss="each.sum() / len(y)"),
     "a sum over one dimension": script(loss="each.sum(1)", returned="loss.mean()"),

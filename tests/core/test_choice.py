@@ -65,6 +65,26 @@ def accelerator_of(choice: str, inside: str = "pass") -> str:
             'cuda = True if args.gpu else False\ndevice = "cuda" if cuda else "cpu"',
             "Accelerator(cpu=not cuda)",
         ),
+        (
+            'device = torch.device("cuda" if torch.cuda.is_available() else ("mps" if args.mps else "cpu"))',
+            "Accelerator(cpu=not (torch.cuda.is_available() or args.mps))",
+        ),
+        (
+            'device = "mps" if args.mps else "cuda" if torch.cuda.is_available() else "cpu"',
+            "Accelerator(cpu=not (args.mps or torch.cuda.is_available()))",
+        ),
+        (
+            'device = "cuda" if torch.cuda.is_available() else "cpu"\nif args.cpu:\n    device = "cpu"',
+            "Accelerator(cpu=args.cpu)",
+        ),
+        (
+            'device = torch.device("cpu")\nif not args.no_cuda and torch.cuda.is_available():\n    device = torch.device("cuda")',
+            "Accelerator(cpu=args.no_cuda)",
+        ),
+        (
+            'device = "cuda"\nif not torch.cuda.is_available():\n    device = "cpu"',
+            "Accelerator()",
+        ),
     ],
 )
 def test_a_choice(choice: str, made: str) -> None:
@@ -512,3 +532,39 @@ def test_a_function_inside_the_guard_has_the_accelerator_of_the_guard(guarded: b
     text += "".join(f"    {line}\n" for line in inner.splitlines() if line)
     after = converted(text)
     assert ("PartialState" in after or after.count("Accelerator()") == 2) is not guarded
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        'ema = torch.nn.Linear(4, 2)\nif args.ema_on_gpu:\n    ema.to("cuda")',
+        "clock = torch.zeros(1)\nif args.timestamps:\n    clock = clock.cuda()",
+        "wrapped = torch.nn.Linear(4, 2)\nif args.multi_gpu:\n    wrapped = wrapped.cuda()\nelse:\n    wrapped = wrapped.to(device)",
+    ],
+    ids=["one more model", "a tensor", "both arms move"],
+)
+def test_what_is_moved_besides_is_no_choice_for_the_training(other: str) -> None:
+    choice = f'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n{other}'
+    assert accelerator_of(choice) == "accelerator = Accelerator()"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        'cache_device = "cuda" if args.cache else "cpu"',
+        'state = torch.load("a.pt", "cuda" if args.fast else "cpu")',
+    ],
+    ids=["a second device", "where a file is loaded"],
+)
+def test_a_second_device_is_no_choice_for_the_training_and_is_said(other: str) -> None:
+    choice = f'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n{other}'
+    assert accelerator_of(choice) == "accelerator = Accelerator()"
+    said = notes(TRAINING.format(choice=choice, inside="pass"), "CT105")
+    assert [one.reason for one in said] == ["the script's own choice of the CPU is not kept"]
+
+
+def test_a_flag_in_an_arm_that_a_gpu_never_comes_to() -> None:
+    choice = (
+        'if torch.cuda.is_available():\n    device = "cuda"\nelse:\n    device = "mps" if args.mps else "cpu"'
+    )
+    assert accelerator_of(choice) == "accelerator = Accelerator()"

@@ -115,7 +115,7 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
     """Every edit that is wanted, and every note; the first accelerator on the way to the training has the script's choice."""
     mapped = mapping.distributes_itself(script)
     home = Accelerators(Plan(script, runtime), roles, None, [], mapped=mapped).home
-    choice = device_choice(script, roles, home)
+    choice = device_choice(script, roles, home, mapped=mapped)
     plan, is_late = _planned_by(script, roles, runtime, seen, choice)
     while is_late and choice is not None:
         choice = lifted(script, choice) or Choice("", choice.frame, choice.before)

@@ -16,10 +16,10 @@ from crosstrain_migrate.syntax.nodes import defaults, last_name, place_of, writt
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
-from .choice import arms_of, asks_place, flag_of, side_of
 from .compiled import compiled_functions
 from .options import Options
 from .ranks import is_local_rank
+from .sides import arms_of, asks_place, flag_of, is_read_as_text, side_of
 
 RULE = "CT105"
 REASON = "each process has a device of its own"
@@ -256,7 +256,7 @@ class Devices:
         elif isinstance(parent, ast.Assign):
             names = [written(target).lower() for target in parent.targets]
             if any("device" in name and "type" not in name for name in names):
-                self._place(node, as_text=self._is_compared(parent))
+                self._place(node, as_text=self._is_read_as_text(parent))
         elif isinstance(parent, ast.Dict):
             keys = [
                 k.value
@@ -290,7 +290,7 @@ class Devices:
         self._place(
             node,
             as_text=is_type
-            or (isinstance(parent, ast.Assign) and self._is_compared(parent))
+            or (isinstance(parent, ast.Assign) and self._is_read_as_text(parent))
             or (isinstance(parent, ast.keyword) and parent.arg == "default"),
         )
 
@@ -309,22 +309,8 @@ class Devices:
     def _makes_device(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Call) and self.script.dotted(node.func) == "torch.device"
 
-    def _is_compared(self, assign: ast.Assign) -> bool:
-        """Whether the variable is used as a text: compared, searched, or given to autocast."""
-        frames = self.script.frames
-        for target in assign.targets:
-            for frame in frames:
-                for read in self.script.reads(frame, written(target)):
-                    parent = self.script.parent(read)
-                    if isinstance(parent, ast.Compare | ast.FormattedValue | ast.BinOp):
-                        return True
-                    if isinstance(parent, ast.Attribute) and parent.attr in ("startswith", "split", "find"):
-                        return True
-                    if isinstance(parent, ast.keyword) and parent.arg == "device_type":
-                        return True
-                    if isinstance(parent, ast.Call) and last_name(parent.func) == "autocast":
-                        return True
-        return False
+    def _is_read_as_text(self, assign: ast.Assign) -> bool:
+        return any(is_read_as_text(self.script, written(target)) for target in assign.targets)
 
     def _default(self, node: ast.expr, arguments: ast.arguments) -> None:
         """`def f(device="cuda")`: calls that give none give the accelerator's."""

@@ -64,7 +64,7 @@ class Certain:
         inner: list[ast.expr] = []
         if isinstance(value, ast.Tuple | ast.Dict):
             inner = value.elts if isinstance(value, ast.Tuple) else value.values
-        named = [one for one in inner if isinstance(one, ast.Name | ast.Attribute)]
+        named: list[ast.expr] = [one for one in inner if isinstance(one, ast.Name | ast.Attribute)]
         for one in named or [value]:
             yield from self._origins(frame, one, depth)
 
@@ -83,16 +83,20 @@ class Certain:
         for place in places:
             for value in self.script.values(place, text):
                 yield place, value
-            for store in self.script.stores(place, text):  # `train_loader, val_loader = get_loaders()`
-                statement = self.script.statement(store)
-                is_unpacked = isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)
-                if is_unpacked and isinstance(self.script.parent(store), ast.Tuple | ast.List):
-                    yield place, statement.value
+            for store in self.script.stores(place, text):
+                if isinstance(self.script.parent(store), ast.Tuple | ast.List):
+                    yield from ((place, value) for value in self._unpacked(store))
         if is_function_frame(frame) and text in self.script.parameters(frame):
             for call in self.script.direct_callers(frame) + self._constructions(frame):
                 argument = self.script.argument_for(call, frame, text)
                 if argument is not None:
                     yield self.script.frame(call), argument
+
+    def _unpacked(self, store: ast.expr) -> list[ast.expr]:
+        """`get_loaders()` of `train_loader, val_loader = get_loaders()`"""
+        statement = self.script.statement(store)
+        value = statement.value if isinstance(statement, ast.Assign) else None
+        return [value] if isinstance(value, ast.Call) else []
 
     def _constructions(self, function: Function) -> list[ast.Call]:
         return self.script.callers(function) if function.name == "__init__" else []

@@ -23,13 +23,14 @@ parser.add_argument('--local_rank', type=int, default=int(os.environ.get("LOCAL_
 args = parser.parse_args()
 
 
+accelerator = Accelerator(cpu=args.local_rank == -1)
 def setup():
     if args.local_rank == -1:
-        device = PartialState().device
+        device = accelerator.device
     else:
         if torch.cuda.is_available():
-            torch.cuda.set_device(PartialState().device)
-        device = PartialState().device
+            torch.cuda.set_device(accelerator.device)
+        device = accelerator.device
         PartialState(group_of_one=True)
     args.device = device
     if args.fp16 and not HAS_APEX:
@@ -46,7 +47,6 @@ def loaders():
 
 
 def main():
-    accelerator = Accelerator()
     setup()
     torch.manual_seed(27)
     train_loader, test_loader = loaders()

@@ -568,3 +568,34 @@ def test_a_flag_in_an_arm_that_a_gpu_never_comes_to() -> None:
         'if torch.cuda.is_available():\n    device = "cuda"\nelse:\n    device = "mps" if args.mps else "cpu"'
     )
     assert accelerator_of(choice) == "accelerator = Accelerator()"
+
+
+@pytest.mark.parametrize(
+    "follows",
+    [
+        "y = y.to(x.device)",
+        "device = x.device\n    print(x.shape)\n    y = y.to(device)",
+        "device = next(model.parameters()).device\n    x, y = x.to(device), y.to(device)",
+        "x = x.to(torch.float32)",
+        "kind = torch.float32 if args.full else torch.float16\n    x = x.to(kind)",
+    ],
+)
+def test_where_something_is_already_is_no_choice(follows: str) -> None:
+    assert accelerator_of("", follows) == "accelerator = Accelerator()"
+
+
+def test_a_device_from_elsewhere_is_asked() -> None:
+    """What a library chooses is one device for all processes."""
+    after = converted(
+        TRAINING.format(choice="device = library.pick(args)", inside="x, y = x.to(device), y.to(device)")
+    )
+    asked = 'device = library.pick(args)\naccelerator = Accelerator(cpu=str(device) == "cpu")\ndevice = accelerator.device\n'
+    assert asked in after
+
+
+def test_a_configuration_of_an_object_is_asked_where_it_is_bound() -> None:
+    choice = (
+        "import yaml\nsettings = yaml.safe_load(open(args.file))\ndevice = torch.device(settings['device'])"
+    )
+    after = converted(TRAINING.format(choice=choice, inside="x, y = x.to(device), y.to(device)"))
+    assert 'accelerator = Accelerator(cpu=str(device) == "cpu")\ndevice = accelerator.device\n' in after

@@ -6,13 +6,14 @@ CUDA is faked: what is moved is asked for its device and stays where it is, and 
 from __future__ import annotations
 
 import sys
+from textwrap import indent
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
-from .converting import converted, notes
+from .converting import conversion
 
 OPTIONS = """import argparse
 import torch
@@ -195,6 +196,45 @@ MOVES = [
     ),
 ]
 
+IN_CLASS = """import argparse
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+class Trainer:
+    def __init__(self, args):
+        self.args = args
+        self.model = nn.Linear(4, 2)
+        self.device = self.choose()
+        self.model.to(self.device)
+
+    def choose(self):
+        args = self.args
+{choice}
+        return device
+
+    def train(self):
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        data = [(torch.ones(4), torch.ones(2))]
+        for x, y in DataLoader(data, 1):
+            x, y = x.to(self.device), y.to(self.device)
+            optimizer.zero_grad()
+            nn.functional.mse_loss(self.model(x), y).backward()
+            optimizer.step()
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument({option})
+    args = parser.parse_args()
+    print(args)
+    trainer = Trainer(args)
+    trainer.train()
+    return trainer.model
+
+if __name__ == "__main__":
+    model = main()
+"""
+
 
 class _Stop(Exception):
     """The device is known."""
@@ -226,7 +266,7 @@ class _Accelerator:
 
 
 def _moved(module: torch.nn.Module, device: Any = "cuda") -> torch.nn.Module:
-    module.moved = torch.device(device).type if not isinstance(device, int) else "cuda"
+    module.moved = torch.device(device).type if not isinstance(device, int) else "cuda"  # type: ignore[assignment]
     return module
 
 
@@ -234,6 +274,7 @@ def _device(text: str, flags: list[str], there: bool, monkeypatch: pytest.Monkey
     """The device of a script's training."""
     runtime = ModuleType("crosstrain")
     runtime.Accelerator = _Accelerator  # type: ignore[attr-defined]
+    runtime.PartialState = _Accelerator  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "crosstrain", runtime)
     monkeypatch.setattr(sys, "argv", ["script.py", *flags])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
@@ -250,17 +291,47 @@ def _device(text: str, flags: list[str], there: bool, monkeypatch: pytest.Monkey
     return getattr(names["model"], "moved", "cpu")
 
 
+# What a class decides in words that the beginning cannot ask.
+SAID_IN_CLASSES = (
+    "use_cuda = False",
+    "if torch.cuda.is_available():\n                device",
+    'if args.cuda:\n            device = "cuda" if',
+    'device = {True: "cuda", False: "cpu"}[args.cuda]',
+    'device = ("cpu", "cuda")[args.cuda]',
+    'device = args.cuda and "cuda" or "cpu"',
+    "use_cuda = bool(args.use_cuda)",
+)
+IN_CLASSES = [
+    pytest.param(option, IN_CLASS.format(option=SWITCH[option][0], choice=indent(choice, " " * 8)), id=choice)
+    for option, choice in SPELLINGS
+    if "def " not in choice
+]
+
+
 @pytest.mark.parametrize(("option", "text"), SCRIPTS)
 def test_a_flag_means_what_it_meant(option: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    after = converted(text)
-    assert "Accelerator" in after
-    said = [one.reason for one in notes(text, "CT105")]
-    wrong = []
+    wrong, _ = _compared(option, text, monkeypatch)
+    assert not wrong
+
+
+@pytest.mark.parametrize(("option", "text"), IN_CLASSES)
+def test_a_flag_that_a_class_reads_means_what_it_meant_or_is_said(
+    option: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong, said = _compared(option, text, monkeypatch)
+    assert bool(wrong) is any("choice of the CPU is not kept" in one for one in said), (wrong, said)
+    assert bool(wrong) is any(one in text for one in SAID_IN_CLASSES)
+
+
+def _compared(option: str, text: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[object], list[str]]:
+    """The flags that choose another device after the conversion, and its notes on devices."""
+    done = conversion(text)
+    assert "Accelerator" in done.text
+    wrong: list[object] = []
     for flags in SWITCH[option][1]:
         for there in (True, False):
             with monkeypatch.context() as patched:
-                before, now = (_device(one, flags, there, patched) for one in (text, after))
+                before, now = (_device(one, flags, there, patched) for one in (text, done.text))
             if now != (before if there else "cpu"):
                 wrong.append((flags, there, before, now))
-    shown = [line for line in after.splitlines() if "ccelerator" in line or "device" in line]
-    assert not wrong, (wrong, said, "\n".join(shown))
+    return wrong, [one.reason for one in done.findings if one.rule == "CT105"]

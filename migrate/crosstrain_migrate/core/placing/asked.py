@@ -7,39 +7,88 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
-from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method, root_of
-from crosstrain_migrate.syntax.nodes import place_of, written
+from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Choice
 from .elsewhere import behind
-from .options import Options
+from .options import Option, Options
 from .sides import chosen_as_device, flag_of, is_read_as_text, side_of
 
-_OF_MODULES = ("to", "cuda", "cpu", "train", "eval", "parameters", "size", "backward", "detach")
+_OF_TENSORS = {"shape", "size", "to", "cuda", "dtype", "parameters", "state_dict", "train", "eval", "weight"}
 
 
 def asked_device(script: Script, frames: list[Frame], *, options_only: bool) -> Choice | None:
-    """The choice of what something is moved to in the frames that run once, where more than the machine has a say in it.
+    """The choice of what something is moved to, where more than the machine has a say in it, in the frames that run once.
 
     options_only: only an option that names the device, `args.device`, is asked.
     """
-    options = Options(script)
-    for frame in frames:
+    for frame, given in () if options_only else _moves(script, frames):
+        home, name = _origin(script, frame, written(given))
+        below = _below(script, home, name) if home in frames and _is_chosen(script, home, name) else None
+        if below is not None:
+            as_text = is_read_as_text(script, name)
+            return Choice(f'str({name}) == "cpu"', home, below, option=name, as_text=as_text)
+    return _device_option(script, frames)
+
+
+def unknown_choice(script: Script, frames: list[Frame]) -> Choice | None:
+    """One without code, where something is moved to an attribute that more than the machine has a say in."""
+    for frame, given in _moves(script, frames):
+        home, text = _origin(script, frame, written(given))
+        values = _of_class(script, home, text) if text.startswith("self.") else []
+        for owner, value in values:
+            if not is_the_machines(script, owner, value):
+                return Choice("", frames[0], script.statement(value))
+    return None
+
+
+def _moves(script: Script, frames: list[Frame]) -> Iterator[tuple[Frame, ast.Name | ast.Attribute]]:
+    """What something is moved to, first in the frames that run once."""
+    for frame in (*frames, *(one for one in script.reached_frames if one not in frames)):
         for node in script.within(frame):
             given = _moved_to(node)
-            if given is None or not script.is_entry(node):
+            if given is not None:
+                yield frame, given
+
+
+def _device_option(script: Script, frames: list[Frame]) -> Choice | None:
+    """`--device`, known below the parsing of the options."""
+    named = {name: one for name, one in Options(script).by_name.items() if _names_device(script, one)}
+    for frame in (*frames, *(one for one in script.reached_frames if one not in frames)) if named else ():
+        for node in script.within(frame):
+            if not isinstance(node, ast.Attribute) or node.attr not in named:
                 continue
-            home, text = _origin(script, frame, given)
-            is_option = "." in text and _names_device(script, options, home, text)
-            is_variable = "." not in text and not options_only and _is_chosen(script, home, text)
-            if (is_option or is_variable) and home in frames and (below := _below(script, home, text)):
-                as_text = is_option or is_read_as_text(script, text)
-                code = f'{text} == "cpu"' if is_option else f'str({text}) == "cpu"'
+            home, text = _origin(script, frame, written(node), through_names=True)
+            root, _, name = text.rpartition(".")
+            if home not in frames or name not in named or not _holds_options(script, home, root):
+                continue
+            if (below := _below(script, home, text)) is not None:
+                kind = named[name].keyword("type")
+                as_text = kind is None or script.dotted(kind) != "torch.device"
+                code = f'{text} == "cpu"' if as_text else f'str({text}) == "cpu"'
                 return Choice(code, home, below, option=text, as_text=as_text)
     return None
+
+
+def _holds_options(script: Script, home: Frame, name: str) -> bool:
+    """Whether a variable is what parsing the command line has given."""
+    values = list(script.values(home, name))
+    if is_function_frame(home) and name in script.parameters(home):
+        values += filter(None, (script.argument_for(one, home, name) for one in script.callers(home)))
+    calls = [value for value in values if isinstance(value, ast.Call)]
+    return any(_parses(script, call) for call in calls)
+
+
+def _parses(script: Script, call: ast.Call) -> bool:
+    inner = [
+        one for function in script.functions(script.last(call.func)) for one in script.calls_in(function)
+    ]
+    return any(last_name(one.func) in ("parse_args", "parse_known_args") for one in (call, *inner))
 
 
 def is_the_machines(script: Script, frame: Frame, value: ast.expr, depth: int = 0) -> bool:
@@ -52,7 +101,7 @@ def is_the_machines(script: Script, frame: Frame, value: ast.expr, depth: int = 
         return not flag_of(script, frame, choice.test) and all(
             is_the_machines(script, frame, one, depth) for one in arms
         )
-    if side_of(script, value):
+    if side_of(script, value) or _follows(script, frame, value):
         return True
     if depth > 3:
         return False
@@ -60,6 +109,19 @@ def is_the_machines(script: Script, frame: Frame, value: ast.expr, depth: int = 
         return _is_bound_by_machine(script, frame, value.id, depth + 1)
     functions = script.functions(script.last(value.func)) if isinstance(value, ast.Call) else []
     return bool(functions) and all(_returns_the_machines(script, one, depth + 1) for one in functions)
+
+
+def _follows(script: Script, frame: Frame, value: ast.expr) -> bool:
+    """Whether a device is that of a tensor or a module: `x.device`, `next(model.parameters()).device`."""
+    if not isinstance(value, ast.Attribute) or value.attr != "device":
+        return False
+    of = written(value.value)
+    uses = [script.parent(read) for read in script.reads(frame, of)]
+    return not isinstance(value.value, ast.Name | ast.Attribute) or any(
+        (isinstance(use, ast.Attribute) and use.attr in _OF_TENSORS)
+        or (isinstance(use, ast.Call) and use.func in script.reads(frame, of))
+        for use in uses
+    )
 
 
 def _is_bound_by_machine(script: Script, frame: Frame, name: str, depth: int = 0) -> bool:
@@ -98,47 +160,57 @@ def _moved_to(node: ast.AST) -> ast.Name | ast.Attribute | None:
     return None
 
 
-def _origin(script: Script, frame: Frame, given: ast.Name | ast.Attribute) -> tuple[Frame, str]:
-    """Where a variable or an option is bound: its own function, the only call's, or the script's top level."""
-    text = written(given)
-    while is_function_frame(frame):
-        name = text.partition(".")[0]
-        calls = script.direct_callers(frame)
-        if name in script.parameters(frame) and not script.stores(frame, name) and len(calls) == 1:
-            value = script.argument_for(calls[0], frame, name)
-            if not isinstance(value, ast.Name | ast.Attribute):
-                break
-            frame, text = script.frame(calls[0]), written(value) + text.removeprefix(name)
-        elif not script.binds(frame, name) and script.binds(script.entry, name):
-            frame = script.entry
-        else:
+def _origin(script: Script, frame: Frame, text: str, *, through_names: bool = False) -> tuple[Frame, str]:
+    """Where a variable or an option is bound: its own function, that of the only call, a class, or the top level.
+
+    through_names: what another name is given is asked for that (`args = self.args`).
+    """
+    seen = set[tuple[Frame, str]]()
+    while is_function_frame(frame) and (frame, text) not in seen:
+        seen.add((frame, text))
+        root, _, rest = text.partition(".")
+        own = script.values(frame, root)
+        calls = script.callers(frame) if root in script.parameters(frame) and not own else []
+        found: tuple[Frame, ast.expr | None] = frame, None
+        if root == "self":
+            root = f"self.{rest.partition('.')[0]}"
+            found = next(iter(_of_class(script, frame, root)), found)
+        elif len(calls) == 1:
+            found = script.frame(calls[0]), script.argument_for(calls[0], frame, root)
+        elif through_names and len(own) == 1:
+            found = frame, own[0]
+        elif not script.binds(frame, root) and script.binds(script.entry, root):
+            return script.entry, text
+        if not isinstance(found[1], ast.Name | ast.Attribute):
             break
+        frame, text = found[0], written(found[1]) + text.removeprefix(root)
     return frame, text
+
+
+def _of_class(script: Script, frame: Frame, text: str) -> list[tuple[Frame, ast.expr]]:
+    """What the methods of a frame's class bind to an attribute of its own."""
+    cls = script.class_of(frame)
+    methods = script.methods(cls) if cls is not None else []
+    return [(method, value) for method in methods for value in script.values(method, text)]
 
 
 def _is_chosen(script: Script, home: Frame, name: str) -> bool:
     """Whether a variable is a device, and more than what the machine has says which one."""
-    values = script.values(home, name)
+    values = script.values(home, name) if "." not in name else []
     parts = [part for value in values for part in walk(value) if isinstance(part, ast.expr)]
     sides = {side_of(script, part) for part in parts}
     if "device" not in name.lower() and not sides - {""}:
         return False
-    return sides == {"cpu"} or not _is_bound_by_machine(script, home, name)
+    return bool(values) and (sides == {"cpu"} or not _is_bound_by_machine(script, home, name))
 
 
-def _names_device(script: Script, options: Options, home: Frame, text: str) -> bool:
-    """Whether `args.device` is an option, and its values are names of devices."""
-    root, _, name = text.rpartition(".")
-    option = options.by_name.get(name)
-    if option is None or any(
-        is_method(n, *_OF_MODULES) and root_of(n.func) == root for n in script.calls_in(home)
-    ):
-        return False
+def _names_device(script: Script, option: Option) -> bool:
+    """Whether the values of an option are names of devices."""
     choices = option.keyword("choices")
     named = list(choices.elts) if isinstance(choices, ast.List | ast.Tuple) else []
     default = [option.default] if option.default is not None else []
     sides = [side_of(script, one.body if isinstance(one, ast.IfExp) else one) for one in (*default, *named)]
-    return "device" in name.lower() or (bool(sides) and all(sides))
+    return not option.is_number and (option.name == "device" or (bool(sides) and all(sides)))
 
 
 def _below(script: Script, home: Frame, text: str) -> ast.stmt | None:

@@ -17,7 +17,7 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Choice
-from .asked import asked_device
+from .asked import asked_device, unknown_choice
 from .elsewhere import chosen_elsewhere
 from .first import needs_accelerator
 from .sides import asks_availability, chosen_as_device, devices_in, flag_of, has_condition, is_gpu, side_of
@@ -41,6 +41,7 @@ def device_choice(script: Script, roles: Roles, home: Frame, *, mapped: bool) ->
         asked_device(script, frames, options_only=mapped)
         or _by_executed(script)
         or chosen_elsewhere(script, frames, finders)
+        or unknown_choice(script, frames)
     )
 
 
@@ -196,6 +197,9 @@ def _by_branches(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.
     """`if use_cuda: device = torch.device("cuda") elif use_mps: ... else: device = torch.device("cpu")`"""
     if not isinstance(node, ast.If) or script.table.is_whole_else(node):
         return None
+    if _assigns(script, node.body, "cpu") and _assigns(script, node.orelse, "gpu"):
+        flag = _when_cpu(script, frame, node.test)
+        return (flag, node) if flag else None
     tests: list[ast.expr] = []
     arm: ast.If | None = node
     last: list[ast.stmt] = []

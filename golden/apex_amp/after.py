@@ -23,14 +23,13 @@ parser.add_argument('--local_rank', type=int, default=int(os.environ.get("LOCAL_
 args = parser.parse_args()
 
 
-accelerator = Accelerator(cpu=args.local_rank == -1)
 def setup():
     if args.local_rank == -1:
-        device = accelerator.device
+        device = PartialState().device
     else:
         if torch.cuda.is_available():
-            torch.cuda.set_device(accelerator.device)
-        device = accelerator.device
+            torch.cuda.set_device(PartialState().device)
+        device = PartialState().device
         PartialState(group_of_one=True)
     args.device = device
     if args.fp16 and not HAS_APEX:
@@ -47,6 +46,7 @@ def loaders():
 
 
 def main():
+    accelerator = Accelerator()
     setup()
     torch.manual_seed(27)
     train_loader, test_loader = loaders()

@@ -295,7 +295,6 @@ def _device(text: str, flags: list[str], there: bool, monkeypatch: pytest.Monkey
 SAID_IN_CLASSES = (
     "use_cuda = False",
     "if torch.cuda.is_available():\n                device",
-    'if args.cuda:\n            device = "cuda" if',
     'device = {True: "cuda", False: "cpu"}[args.cuda]',
     'device = ("cpu", "cuda")[args.cuda]',
     'device = args.cuda and "cuda" or "cpu"',

@@ -20,7 +20,7 @@ from .accelerator import Choice
 from .asked import asked_device, unknown_choice
 from .elsewhere import chosen_elsewhere
 from .first import needs_accelerator
-from .sides import asks_availability, chosen_as_device, devices_in, flag_of, has_condition, is_gpu, side_of
+from .sides import asks_availability, chosen_as_device, flag_of, has_condition, is_gpu, side_of
 
 _ABOUT_GPU = re.compile(r"cuda|gpu|(?<![a-z])mps(?![a-z])|accel", re.I)
 
@@ -150,7 +150,7 @@ def _is_decided_elsewhere(script: Script, frame: Frame, node: ast.AST) -> bool:
     own = script.statement(node)
     names = {written(target) for target in own.targets} if isinstance(own, ast.Assign) else set()
     arms = [one for one in script.around(node) if isinstance(one, ast.If)]
-    if any(_assigns(script, arm.body, "gpu") for arm in arms):
+    if any(_assigns(script, frame, arm.body, "gpu") for arm in arms):
         return True
     others = [n for n in script.within(frame) if not script.table.is_inside(n, own)]
     return any(_takes_gpu(script, frame, n, names) and not has_condition(script, n) for n in others)
@@ -197,19 +197,19 @@ def _by_branches(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.
     """`if use_cuda: device = torch.device("cuda") elif use_mps: ... else: device = torch.device("cpu")`"""
     if not isinstance(node, ast.If) or script.table.is_whole_else(node):
         return None
-    if _assigns(script, node.body, "cpu") and _assigns(script, node.orelse, "gpu"):
+    if _assigns(script, frame, node.body, "cpu") and _assigns(script, frame, node.orelse, "gpu"):
         flag = _when_cpu(script, frame, node.test)
         return (flag, node) if flag else None
     tests: list[ast.expr] = []
     arm: ast.If | None = node
     last: list[ast.stmt] = []
     while arm is not None:
-        if not _assigns(script, arm.body, "gpu"):
+        if not _assigns(script, frame, arm.body, "gpu"):
             return None
         tests.append(arm.test)
         last = arm.orelse
         arm = last[0] if len(last) == 1 and isinstance(last[0], ast.If) else None
-    if not _assigns(script, last, "cpu"):
+    if not _assigns(script, frame, last, "cpu"):
         return None
     flags = [flag_of(script, frame, test) for test in tests]
     if not any(flags):
@@ -288,9 +288,10 @@ def _negated(flag: str) -> str:
     return f"not {flag}" if re.fullmatch(r"[\w.]+", flag) else f"not ({flag})"
 
 
-def _assigns(script: Script, body: list[ast.stmt], kind: str) -> bool:
-    """Whether a suite binds a device of a kind."""
-    return bool(devices_in(script, body, kind))
+def _assigns(script: Script, frame: Frame, body: list[ast.stmt], kind: str) -> bool:
+    """Whether a suite binds a device of a kind; `"cuda" if torch.cuda.is_available() else "cpu"` is a GPU."""
+    devices = [s.value for s in body if isinstance(s, ast.Assign) and side_of(script, s.value)]
+    return any(("gpu" if is_gpu(script, frame, one) else side_of(script, one)) == kind for one in devices)
 
 
 def _placed(script: Script, frame: Frame, code: str, at: ast.AST, *, at_head: bool) -> Choice:

@@ -32,16 +32,16 @@ def arms_of(script: Script, node: ast.If) -> list[ast.expr]:
     found: list[ast.expr] = []
     arm: ast.If | None = node
     while arm is not None:
-        found += devices_in(script, arm.body, "gpu")
+        found += _devices_in(script, arm.body, "gpu")
         more = arm.orelse[0] if len(arm.orelse) == 1 else None
         if not isinstance(more, ast.If):
-            last = devices_in(script, arm.orelse, "cpu")
+            last = _devices_in(script, arm.orelse, "cpu")
             return [*found, *last] if last else []
         arm = more
     return []
 
 
-def devices_in(script: Script, body: list[ast.stmt], kind: str) -> list[ast.expr]:
+def _devices_in(script: Script, body: list[ast.stmt], kind: str) -> list[ast.expr]:
     return [s.value for s in body if isinstance(s, ast.Assign) and side_of(script, s.value) == kind]
 
 

@@ -84,5 +84,7 @@ for epoch in range(max_epochs):
         optimizer.zero_grad(set_to_none=True)
         iter_num += 1
     if epoch % eval_interval == 0:
-        accelerator.print(f"epoch {epoch}: loss {loss.item():.4f}, accuracy {estimate_accuracy():.4f}")
+        accelerator.print(
+            f"epoch {epoch}: loss {accelerator.reduce(loss, 'mean').item():.4f}, accuracy {estimate_accuracy():.4f}"
+        )
 accelerator.save(model.state_dict(), out_path)

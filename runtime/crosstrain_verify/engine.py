@@ -126,10 +126,11 @@ def verify(
         numbers = [1] if one_process else numbers
         runs = []
         for number in numbers if originals.trains else ():
-            run = migrated_runs.judge(number, expect) if number == 1 or migrated_runs.on_runtime else None
-            if number > 1 and not migrated_runs.on_runtime:
-                run = DefaultLaunch(runner, originals, number, patterns, on_runtime=False).judge(paths[1])
-            runs += [run] if run is not None else []
+            if number == 1 or migrated_runs.on_runtime or not training_loaders(originals.trace):
+                runs.append(migrated_runs.judge(number, expect))
+            else:  # another library's processes take batches of their own: there is no other launch
+                apart = DefaultLaunch(runner, originals, number, patterns, on_runtime=False)
+                runs.append(apart.judge(paths[1]))
         if started is not None:
             runs.append(RankByRank(runner, started, *paths, patterns).judge())
         elif runs and default_launch and max(numbers) > 1 and migrated_runs.on_runtime:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .support import Trap, check
+from .support import Trap, check, converted
 
 HEAD = """
 model = nn.Linear(4, 2)
@@ -155,3 +155,28 @@ def test_a_phase_that_every_process_evaluates_whole_is_not_added_up() -> None:
     check(
         Trap("phases", PHASES, (dealt.replace('"train"', "'train'"), merged), ("reduce(",), "evaluated whole")
     )
+
+
+OVER = """
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+def step(x, y):
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+def over(loader, step):
+    return sum(step(x, y) for x, y in loader) / len(loader)
+
+loader = DataLoader(data)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "is_local"), [("print(over(loader, step))", True), ("over(loader, step)", False)]
+)
+def test_what_a_given_step_returns_is_local(line: str, is_local: bool) -> None:
+    reasons = [one.reason for one in converted(Trap("a step that is given", OVER + line).text).findings]
+    assert any(LOCAL in one for one in reasons) is is_local

@@ -81,6 +81,13 @@ def test_what_may_differ_between_the_processes_stays(line: str) -> None:
     [
         ("    print(epoch, loss.item())", True),
         ("    if loss.item() < best: print(loss.item())", False),
+        ("    if epoch % 5 == 0: print(epoch, loss.item())", True),
+        ("    if epoch % 5 == 0:\n        with torch.no_grad():\n            print(loss.item())", True),
+        ("    if best < bound: print(loss.item())\n    best = loss.item()", False),  # processes would part
+        ("    if epoch > 5: pass\n    else: print(loss.item())", False),
+        ("    if running < 1.0: break\n    print(loss.item())", False),
+        ("    if epoch > 5: break\n    print(loss.item())", True),
+        ("    for x, y in other:\n        if y is None: continue\n    print(loss.item())", True),
         (
             "    loss = criterion(model(test), wanted)\n    print(loss.item())",
             False,

@@ -8,12 +8,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from crosstrain_migrate.results import Options
-
 from crosstrain_migrate.engine import migrate_text
-from crosstrain_migrate.results import FileResult
-from crosstrain_migrate.files.sources import Source
 from crosstrain_migrate.files.reading import decode
+from crosstrain_migrate.files.sources import Source
+from crosstrain_migrate.results import FileResult, Options
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -28,7 +26,8 @@ class Case:
     name: str
     folder: Path
     args: tuple[str, ...]
-    # "identical", "equal", "agree" or "none"; "different" where a line shows the main process's own number, with a note
+    # "identical", "equal", "agree" or "none"; where a line shows the main process's own number, with a note, or a mean over
+    # unequal shares of a last batch: "different", or "within noise" where the original draws at random
     two_processes: str
     expect: str  # "converted", "nothing" or "refused"
 

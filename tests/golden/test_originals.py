@@ -24,7 +24,7 @@ GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 CASES = sorted(path.parent for path in GOLDEN.glob("*/run.toml"))
 
 THIRD_PARTY = {"torch", "torchmetrics", "numpy", "sklearn", "tqdm", "yaml"}
-TWO_PROCESSES = {"identical", "equal", "agree", "different", "none"}
+TWO_PROCESSES = {"identical", "equal", "agree", "different", "within noise", "none"}
 EXPECT = {"converted", "nothing", "refused"}
 
 

@@ -7,8 +7,8 @@ import json
 from collections import Counter
 
 import pytest
-from crosstrain_migrate.results import Options
 from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.results import Options
 
 from .cases import Case, cases
 from .renaming import Renaming

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crosstrain_verify import verify
-from crosstrain_migrate.cli.run import Request, run
-from crosstrain_migrate.results import Options
-from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.choices import Mode
+from crosstrain_migrate.cli.run import Request, run
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.results import Options
+from crosstrain_verify import verify
 
 from .trees import Tree, trees
 

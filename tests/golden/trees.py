@@ -8,11 +8,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from crosstrain_migrate.cli.run import Request, run
-from crosstrain_migrate.results import Observed, Options
-from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.choices import Mode
+from crosstrain_migrate.cli.run import Request, run
+from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.outcome import Outcome
+from crosstrain_migrate.results import Observed, Options
 
 from .cases import GOLDEN, Case, load
 

@@ -63,10 +63,8 @@ def _as_a_loader() -> None:
     )
     assert len(loader.batch_sampler) == 4
     assert loader.whole is (world == 1)
-    assert (loader.start, loader.own_length) == (
-        rank * 4 // world,
-        (rank + 1) * 4 // world - rank * 4 // world,
-    )
+    first, end = -(-rank * 4 // world), -(-(rank + 1) * 4 // world)
+    assert (loader.start, loader.own_length) == (first, end - first)
     # The same object given again, the original or the prepared one, is the same loader.
     assert accelerator.prepare_evaluation(original) is accelerator.prepare_evaluation(loader) is loader
     # A bar is as long as the original.
@@ -78,6 +76,19 @@ def _as_a_loader() -> None:
     trained = accelerator.prepare(loader)
     assert len(trained) == -(-4 // world)
     assert len(accelerator.prepare_evaluation(trained)) == 4
+
+
+def _fewer_batches_than_processes() -> None:
+    """The first batch is the main process's, which shows it; the last one's values reach all."""
+    accelerator = Accelerator(cpu=True)
+    loader = accelerator.prepare_evaluation(_rows(5))
+    seen, index, rows = [], -1, torch.empty(0)
+    for index, batch in enumerate(loader, loader.start):
+        seen.append((accelerator.process_index, index))
+        rows = batch
+    assert (0, 0) in accelerator.merge(loader, seen)
+    index, rows = accelerator.merge(loader, index, rows, last=True)
+    assert (index, rows.tolist()) == (1, [3, 4])
 
 
 def _with_workers() -> None:
@@ -240,6 +251,7 @@ def test_a_loop_may_be_written_as_before(processes: int) -> None:
 
 def _all_cases() -> None:
     _as_a_loader()
+    _fewer_batches_than_processes()
     _with_workers()
     _stay_whole()
     _other_loops()

@@ -25,9 +25,9 @@ class BlockBatchSampler(ShardedBatchSampler):
 
     @property
     def block(self) -> range:
-        """The original's indices of this rank's batches."""
+        """The original's indices of this rank's batches. The first batch is the main process's, which prints."""
         batches, how = len(self.batches), self.how
-        return range(how.part * batches // how.parts, (how.part + 1) * batches // how.parts)
+        return range(-(-how.part * batches // how.parts), -(-(how.part + 1) * batches // how.parts))
 
     def __len__(self) -> int:
         return len(self.block)

@@ -38,8 +38,8 @@ def merge(loader: Any, values: tuple[Any, ...], comm: Comm, *, last: bool, join:
         return values
     everybody = _exchanged(inside, values, comm, last, join)
     if last:
-        sender = everybody[-1]
-        return values if comm.rank == comm.world - 1 else _unpickled(sender, comm)
+        sender = max((rank for rank, theirs in enumerate(everybody) if any(theirs.taken)), default=comm.rank)
+        return values if comm.rank == sender else _unpickled(everybody[sender], comm)
     ran = [rank for rank, theirs in enumerate(everybody) if theirs.taken[1]] or range(comm.world)
     rule = Merge(frozenset(ran), comm.rank, comm.landing, join)
     sent = [pickle.loads(theirs.values) for theirs in everybody]
@@ -61,12 +61,18 @@ def _exchanged(
     if isinstance(loader, EvaluationLoader):
         number, taken = loader._crosstrain_number, loader.taken()
     problem, sent = None, b""
-    if not last or comm.rank == comm.world - 1:
+    if not last or _may_be_last(loader, comm):
         problem, sent = _pickled(values, last)
     mine = _Message(number, str(checks.here()), (len(values), last, join), taken, problem, sent)
     everybody = [_Message(*theirs) for theirs in comm.all_gather_object(tuple(mine))]
     _check(everybody, type(loader.dataset).__name__)
     return everybody
+
+
+def _may_be_last(loader: PreparedLoader, comm: Comm) -> bool:
+    """Whether the original's last batch is this process's, or one before it has it."""
+    is_behind = isinstance(loader, EvaluationLoader) and loader.start + loader.own_length >= len(loader)
+    return is_behind or comm.rank == comm.world - 1
 
 
 def _check(everybody: list[_Message], data: str) -> None:

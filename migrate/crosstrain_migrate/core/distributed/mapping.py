@@ -47,7 +47,7 @@ def is_shared_out(script: Script, data: Data) -> bool:
         return False
     frame, text = data.frame, written(data.node)
     is_given = is_function_frame(frame) and text in script.parameters(frame)
-    return not (is_given and len(script.callers(frame)) > 1)  # type: ignore[arg-type]
+    return not (is_given and is_function_frame(frame) and len(script.callers(frame)) > 1)
 
 
 def shards_layers(script: Script) -> ast.Call | None:
@@ -159,8 +159,8 @@ class Mapping:
         statement = self.script.statement(call)
         model = written(call.args[0])
         reason = "batch statistics are shared on GPUs only"
-        is_own = isinstance(statement, ast.Assign) and statement.value is call
-        if is_own and [written(target) for target in statement.targets] == [model]:  # type: ignore[attr-defined]
+        targets = statement.targets if isinstance(statement, ast.Assign) and statement.value is call else []
+        if [written(target) for target in targets] == [model]:
             test = "torch.cuda.is_available()"
             guard = e.Guard(statement, WRAPPER, reason, transaction="statistics", last=statement, test=test)
             self.plan.add(guard)

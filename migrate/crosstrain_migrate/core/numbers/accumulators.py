@@ -331,8 +331,8 @@ class Pass:
         for node in self.script.within(self.frame):
             if place_of(node) >= place_of(self.loop) or self.script.loops_around(node) != around:
                 continue
-            made = isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-            if made and any(written(target) == text for target in node.targets):  # type: ignore[attr-defined]
+            made = node.targets if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) else []
+            if text in map(written, made):
                 return True
             if isinstance(node, ast.Call) and written(node.func) == f"{text}.reset":
                 return True
@@ -387,21 +387,23 @@ def _is_understood(script: Script, cls: ast.ClassDef) -> bool:
     held = {written(n) for n in nodes if isinstance(n, ast.Attribute)}
     meter = {"self.val", "self.avg"} if {"self.sum", "self.count"} <= held else set[str]()
     for node in nodes:
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        for target in targets:
+        for target, value in _assigned(node):
             text = written(_changed(target))
             if not text.startswith("self.") or text in meter:
                 continue
             index = names_in(target.slice) if isinstance(target, ast.Subscript) else set[str]()
-            is_sum = _kind(target, node.value) is Change.SUM  # type: ignore[attr-defined]
-            if _reads(node.value, text) and not is_sum:  # type: ignore[attr-defined]
+            if _reads(value, text) and _kind(target, value) is not Change.SUM:
                 return False
-            if isinstance(target, ast.Subscript) and names_in(node.value) - index - {"self"}:  # type: ignore[attr-defined]
+            if isinstance(target, ast.Subscript) and names_in(value) - index - {"self"}:
                 return False
-        is_own = isinstance(node, ast.AugAssign) and root_of(node.target) == "self"
-        if is_own and not isinstance(node.op, ast.Add | ast.Sub):  # type: ignore[attr-defined]
+        adds = not isinstance(node, ast.AugAssign) or isinstance(node.op, ast.Add | ast.Sub)
+        if isinstance(node, ast.AugAssign) and not adds and root_of(node.target) == "self":
             return False
     return True
+
+
+def _assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    return [(target, node.value) for target in node.targets] if isinstance(node, ast.Assign) else []
 
 
 def is_empty(value: ast.expr) -> bool:
@@ -421,10 +423,9 @@ def is_empty(value: ast.expr) -> bool:
         return is_empty(value.elt)
     if isinstance(value, ast.DictComp):
         return is_empty(value.value)
-    is_repeated = (
-        isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and isinstance(value.left, ast.List)
-    )
-    return is_repeated and all(is_empty(one) for one in value.left.elts)  # type: ignore[attr-defined]
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and isinstance(value.left, ast.List):
+        return all(is_empty(one) for one in value.left.elts)
+    return False
 
 
 def _is_open(value: ast.expr) -> bool:

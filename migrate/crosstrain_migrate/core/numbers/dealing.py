@@ -147,7 +147,7 @@ class Evaluations:
         """Whether the body moves what the loop gives it to a device."""
         targets = names_in(loop.target)
         return any(
-            is_method(n, "to", "cuda") and root_of(n.func) in targets  # type: ignore[attr-defined]
+            is_method(n, "to", "cuda") and root_of(n.func) in targets
             for statement in loop.body
             for n in walk(statement)
         )

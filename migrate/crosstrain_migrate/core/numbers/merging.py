@@ -132,15 +132,14 @@ class Merging:
         read |= {n.id for n in walk(ast.parse(one.phase)) if isinstance(n, ast.Name)}
         makes = any(isinstance(n, ast.Call) for n in walk(one.source))
         for around in self.script.around(place):
-            passes = isinstance(around, ast.With) or (isinstance(around, ast.For) and not makes)
-            if not passes or any(
+            if not isinstance(around, ast.With if makes else ast.With | ast.For) or any(
                 isinstance(n, ast.Name | ast.Attribute)
                 and not isinstance(n.ctx, ast.Load)
                 and written(n) in read
                 for n in walk(around)
             ):
                 break
-            place = around  # type: ignore[assignment]
+            place = around
         return place
 
     def _may_bind(self, one: Dealt) -> bool:

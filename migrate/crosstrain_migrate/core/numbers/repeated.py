@@ -37,11 +37,7 @@ class Repeated:
         self.roots = roots
         self._training = {one.loop for one in roles.data}
         self._shared_out = {root for one in roles.data for root in roots(one.node)}
-        self._modules = {
-            written(call.func.value)
-            for call in script.calls
-            if is_method(call, *_OF_MODULES) and isinstance(call.func, ast.Attribute)
-        }
+        self._modules = {written(call.func.value) for call in script.calls if is_method(call, *_OF_MODULES)}
         self._trained = {
             root
             for frame in {one.frame for one in roles.backwards}

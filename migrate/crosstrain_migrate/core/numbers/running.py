@@ -27,6 +27,18 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
             shown = [call for call in _shows(plan.script, data.loop) if _is_own(plan, data, call, growing)]
             if shown:
                 plan.note(RULE, data.loop, LOCAL, REDUCE)
+        elif _comes_from_steps(plan.script, data):
+            plan.note(RULE, data.node, LOCAL, REDUCE)
+
+
+def _comes_from_steps(script: Script, data: Data) -> bool:
+    """Whether a number is made of what the steps of a training return: `loss = over(loader, step)`."""
+    call = script.parent(data.node)
+    return (
+        isinstance(call, ast.Call)
+        and not is_statement_call(script, call)
+        and any(isinstance(one, ast.Name) and script.functions(one.id) for one in call.args)
+    )
 
 
 def _growing(script: Script, data: Data, loop: ast.For) -> set[str]:

@@ -15,7 +15,7 @@ from crosstrain_migrate.core.reading.alike import comes_alike, counters_of, what
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.roles import Backward, Roles
 from crosstrain_migrate.core.reading.script import Frame, Loop, Script, is_method, is_statement_call, names_in
-from crosstrain_migrate.syntax.nodes import place_of
+from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .training_numbers import MEAN, SUM, UNSURE, TrainingNumbers
@@ -97,7 +97,7 @@ def _counts_rows(node: ast.expr, batch: set[str]) -> bool:
 
 def _loss(one: Backward) -> str:
     """The variable that a backward starts from; empty for another expression."""
-    of = one.call.func.value if is_method(one.call, "backward") else None  # type: ignore[attr-defined]
+    of = one.call.func.value if is_method(one.call, "backward") else None
     return of.id if isinstance(of, ast.Name) else ""
 
 
@@ -111,17 +111,40 @@ def _prints(script: Script, frame: Frame, loop: Loop) -> list[ast.Call]:
 
 
 def _prints_behind(script: Script, frame: Frame, loop: ast.For) -> list[ast.Call]:
-    """The prints behind a loop, in its own block, of what the loop left: nothing that they read is bound anew."""
-    block = script.parent(loop)
+    """The prints behind a loop of what it left, to which every process comes alike; nothing that they read is bound anew."""
     stored = [n for n in script.within(frame) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
     end = loop.end_lineno or 0
     return [
         call
         for call in _all_prints(script, frame)
-        if script.parent(script.statement(call)) is block
-        and call.lineno > end
+        if _is_alike_behind(script, call, loop)
         and not {n.id for n in stored if end < n.lineno < call.lineno} & names_in(call)
     ]
+
+
+def _is_alike_behind(script: Script, call: ast.Call, loop: ast.For) -> bool:
+    """Whether every process comes to a call behind a loop: it stands in the loop's own block, or under tests of what stays
+    the same there, and so does each way out above it."""
+    block, suite = script.parent(loop), script.suite_of(loop)
+    behind = suite[suite.index(loop) + 1 :]
+    if block is None or not any(script.table.is_inside(call, one) for one in behind):
+        return False
+    stored = (
+        n for n in walk(block) if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
+    )
+    own = {written(n) for n in stored} - (names_in(block.target) if isinstance(block, ast.For) else set())
+    ways_out = [
+        n
+        for one in behind
+        for n in walk(one)
+        if isinstance(n, ast.Return)
+        or (
+            isinstance(n, ast.Continue | ast.Break)
+            and not script.table.is_inside(script.loops_around(n)[0], one)
+        )
+    ]
+    before = [n for n in ways_out if place_of(n) < place_of(call)]
+    return all(comes_alike(script, node, block, own) for node in (call, *before))
 
 
 def _all_prints(script: Script, frame: Frame) -> list[ast.Call]:
@@ -136,9 +159,10 @@ def _all_prints(script: Script, frame: Frame) -> list[ast.Call]:
 
 def _means(script: Script, frame: Frame, call: ast.Call, losses: set[str]) -> list[ast.Call] | None:
     """Every `x.item()` of a print, where each is a mean over the batch; None where one may be something else."""
-    reads = [n for n in walk(call) if isinstance(n, ast.Call) and is_method(n, "item")]
-    of = [read.func.value for read in reads if isinstance(read.func, ast.Attribute)]
-    return reads if all(_is_mean(script, frame, one, losses, 0) for one in of) else None
+    reads = [n for n in walk(call) if is_method(n, "item")]
+    if not all(_is_mean(script, frame, read.func.value, losses, 0) for read in reads):
+        return None
+    return [*reads]
 
 
 def _is_mean(script: Script, frame: Frame, node: ast.expr, losses: set[str], depth: int) -> bool:

@@ -294,8 +294,8 @@ class TrainingNumbers:
 def _without_tail(value: ast.expr) -> ast.expr:
     """`loss` of `loss.detach().item()` and of `float(loss)`; `x` of `loss.data`."""
     while True:
-        if isinstance(value, ast.Call) and is_method(value, *_OF_LOSS):
-            value = value.func.value  # type: ignore[attr-defined]
+        if is_method(value, *_OF_LOSS):
+            value = value.func.value
         elif (
             isinstance(value, ast.Call) and last_name(value.func) in ("float", "int") and len(value.args) == 1
         ):

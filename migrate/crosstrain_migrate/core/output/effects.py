@@ -15,8 +15,8 @@ from crosstrain_migrate.core.reading.script import Script, is_statement_call, pa
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
-_MADE = (ast.Constant, ast.JoinedStr, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Lambda)
-_MADE += (ast.List, ast.Tuple, ast.Dict, ast.Set, *COMPREHENSIONS)  # type: ignore[assignment]
+_VALUES = (ast.Constant, ast.JoinedStr, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Lambda)
+_MADE = (*_VALUES, ast.List, ast.Tuple, ast.Dict, ast.Set, *COMPREHENSIONS)
 _COPIES = frozenset({"copy", "clone", "deepcopy", "tolist", "astype", "split", "sum", "mean"})
 # Calls that give what they were given, or a view of it.
 _VIEWS = frozenset(

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import TypeGuard
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import FUNCTIONS, Script, is_method, is_statement_call
+from crosstrain_migrate.core.reading.script import (
+    FUNCTIONS,
+    MethodCall,
+    Script,
+    is_method,
+    is_statement_call,
+)
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import walk
@@ -114,14 +121,14 @@ class Helpers:
             return True
         if last in _IN_PLACE:
             of = written(call.func.value)
-            there = {n.func.attr for n in nodes if _is_method_of(n, of)}  # type: ignore[attr-defined]
+            there = {n.func.attr for n in nodes if _is_method_of(n, of)}
             return there >= _IN_PLACE[last]
         return last in _HARMLESS or bool(self._writing(call, seen))
 
     def keeps_something(self, nodes: list[ast.AST]) -> bool:
         """Whether a block of code changes what was there before it, or leaves a model in another mode."""
         modes = [n for n in nodes if is_method(n, "train", "eval") and is_statement_call(self.script, n)]
-        there = {written(n.func) for n in modes}  # type: ignore[attr-defined]
+        there = {written(n.func) for n in modes}
         of = {text.rpartition(".")[0] for text in there}
         return any(not {f"{one}.train", f"{one}.eval"} <= there for one in of) or self.effects.changes(
             nodes, self.effects.fresh(nodes)
@@ -162,7 +169,7 @@ def _calls(function: Function) -> list[ast.Call]:
     return [n for statement in function.body for n in walk(statement) if isinstance(n, ast.Call)]
 
 
-def _is_method_of(node: ast.AST, text: str) -> bool:
+def _is_method_of(node: ast.AST, text: str) -> TypeGuard[MethodCall]:
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)

@@ -162,9 +162,9 @@ class Accelerators:
 
     def at_hand(self, node: ast.AST) -> bool:
         """Whether code that runs before has bound the accelerator where `node` reads it."""
-        frame: ast.AST | None = self.script.frame(node)
+        frame: Frame | None = self.script.frame(node)
         while frame is not None:
-            place = self._made.get(frame)  # type: ignore[call-overload]
+            place = self._made.get(frame)
             if place is not None and (
                 self.script.frame(node) is not frame or place_of(place) <= place_of(node)
             ):

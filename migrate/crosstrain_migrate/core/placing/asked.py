@@ -150,7 +150,7 @@ def _returns_the_machines(script: Script, function: Frame, depth: int) -> bool:
 
 def _moved_to(node: ast.AST) -> ast.Name | ast.Attribute | None:
     """`device` of `x.to(device)`, `args.device` of `x.to(device=args.device)`"""
-    if not isinstance(node, ast.Call) or not is_method(node, "to"):
+    if not is_method(node, "to"):
         return None
     for given in (*node.args[:1], *(k.value for k in node.keywords if k.arg == "device")):
         if isinstance(given, ast.Name) or (

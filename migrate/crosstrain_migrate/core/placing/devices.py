@@ -160,7 +160,7 @@ class Devices:
                 self._place(call)
         elif self._needs_cuda(call, name):
             self._guard(call)
-        elif is_method(call, "type") and self._is_cuda_type(call) and isinstance(call.func, ast.Attribute):
+        elif is_method(call, "type") and self._is_cuda_type(call):
             self._typed(call, call.func.value)
         elif _CUDA_TENSOR.fullmatch(name) and not self._is_chosen(call):
             kind = name.rpartition(".")[2]

@@ -126,7 +126,7 @@ def side_of(script: Script, node: ast.expr) -> str:
         return "gpu" if ast.unparse(node).startswith(("f'cuda", 'f"cuda')) else ""
     if isinstance(node, ast.BinOp):
         node = node.left  # "cuda:%d" % gpu, "cuda:" + gpu
-    if is_method(node, "format") and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+    if is_method(node, "format"):
         node = node.func.value  # "cuda:{}".format(gpu)
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return "cpu" if node.value == "cpu" else "gpu" if _GPU.match(node.value) else ""

@@ -55,8 +55,8 @@ def _bindings(loop: Loop) -> dict[str, list[ast.Assign | ast.AugAssign]]:
     return found
 
 
-def comes_alike(script: Script, node: ast.AST, loop: Loop, own: set[str]) -> bool:
-    """Whether the conditions around a node in a loop say the same on every process."""
+def comes_alike(script: Script, node: ast.AST, loop: ast.AST, own: set[str]) -> bool:
+    """Whether the conditions around a node in a loop, or in another block, say the same on every process."""
     below = node
     for one in script.around(node):
         if one is loop:

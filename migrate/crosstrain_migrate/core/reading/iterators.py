@@ -56,7 +56,7 @@ class Iterators:
         return any(not _is_next(call) or not names_in(loop.target) & names_in(call) for loop in loops)
 
     def _behind_next(self, frame: Frame, call: ast.Call) -> list[ast.expr]:
-        iterator = call.args[0] if isinstance(call.func, ast.Name) else call.func.value  # type: ignore[attr-defined]
+        iterator = call.func.value if isinstance(call.func, ast.Attribute) else call.args[0]
         if isinstance(iterator, ast.Call):  # next(iter(loader))
             return self.sources(frame, iterator)
         found = [
@@ -147,7 +147,7 @@ class Iterators:
             elif isinstance(value, COMPREHENSIONS):
                 yield frame, value.value if isinstance(value, ast.DictComp) else value.elt
         for node in self.script.within(frame):
-            if is_method(node, "append") and isinstance(node, ast.Call) and len(node.args) == 1:
+            if is_method(node, "append") and len(node.args) == 1:
                 assert isinstance(node.func, ast.Attribute)
                 if written(node.func.value) == text:
                     yield frame, node.args[0]
@@ -183,7 +183,7 @@ def _containers(node: ast.expr) -> list[ast.expr]:
     """The containers that a loop's header names."""
     if not isinstance(node, ast.Call):
         return [node]
-    if is_method(node, "values", "items") and isinstance(node.func, ast.Attribute):
+    if is_method(node, "values", "items"):
         return [node.func.value]
     if last_name(node.func) in ("enumerate", "zip", "list", "tuple", "reversed"):
         return [one for argument in node.args for one in _containers(argument)]

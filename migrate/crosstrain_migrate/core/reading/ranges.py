@@ -69,8 +69,8 @@ class Ranges:
                 slices = [n for n in walk(node.slice) if isinstance(n, ast.Slice)]
                 if any(names_in(one) & numbers for one in slices):
                     found.append(node.value)
-            elif is_method(node, "narrow") and isinstance(node, ast.Call) and names_in(node) & numbers:
-                found.append(node.func.value)  # type: ignore[attr-defined]
+            elif is_method(node, "narrow") and names_in(node) & numbers:
+                found.append(node.func.value)
             elif isinstance(node, ast.Call) and depth:
                 found += self._cut_inside(node, numbers, depth)
         return found
@@ -138,7 +138,7 @@ class Ranges:
 
     def _kept(self, body: list[ast.AST]) -> set[str]:
         """The lists in which a loop keeps what it has computed: `losses` of `losses.append(...)`."""
-        calls = [n for n in body if isinstance(n, ast.Call) and is_method(n, *_GROWS)]
+        calls = [n for n in body if is_method(n, *_GROWS)]
         found = {written(call.func.value) for call in calls if isinstance(call.func, ast.Attribute)}
         stored = [n for n in body if isinstance(n, ast.Subscript) and not isinstance(n.ctx, ast.Load)]
         return found | {written(n.value) for n in stored}
@@ -172,7 +172,7 @@ def skips(script: Script, call: ast.expr, loop: ast.AST | None) -> list[ast.If]:
     item = item_of(loop)
     counters = names_in(loop.target) - {item}
     changed = {written(n) for n in walk(loop) if hasattr(n, "ctx") and not isinstance(n.ctx, ast.Load)}
-    changed |= {root_of(n.func) for n in walk(loop) if isinstance(n, ast.Call) and is_method(n, *_GROWS)}
+    changed |= {root_of(n.func) for n in walk(loop) if is_method(n, *_GROWS)}
     found: list[ast.If] = []
     for statement in loop.body:
         if not isinstance(statement, ast.If) or statement.orelse or len(statement.body) != 1:

@@ -130,7 +130,7 @@ class Roles:
         if isinstance(call.func, ast.Name):
             bound = self.script.values(self.script.frame(call), call.func.id)  # `go = loss.backward`
             return any(isinstance(value, ast.Attribute) and value.attr == "backward" for value in bound)
-        if not is_method(call, "backward") or not isinstance(call.func, ast.Attribute):
+        if not is_method(call, "backward"):
             return False
         of = call.func.value
         is_super = isinstance(of, ast.Call) and last_name(of.func) == "super"
@@ -176,9 +176,9 @@ class Roles:
         return []
 
     def _stepped_in(self, frame: Frame) -> list[tuple[str, ast.Call]]:
-        found = []
+        found: list[tuple[str, ast.Call]] = []
         for call in self.script.calls_in(frame):
-            if not is_method(call, *STEPS) or not isinstance(call.func, ast.Attribute):
+            if not is_method(call, *STEPS):
                 continue
             of: ast.expr = call.func.value
             if "scaler" in written(of).lower() and call.args:

@@ -201,7 +201,7 @@ class Script:
                 return made[0]
             if last_name(value.func) in _WRAPPERS and value.args:
                 value = value.args[0]
-            elif is_method(value, *_GIVE_SELF) and isinstance(value.func, ast.Attribute):
+            elif is_method(value, *_GIVE_SELF):
                 value = value.func.value
             else:
                 break
@@ -470,7 +470,13 @@ def is_function_frame(frame: Frame) -> TypeGuard[Function]:
     return isinstance(frame, FUNCTIONS)
 
 
-def is_method(call: ast.AST, *names: str) -> bool:
+class MethodCall(ast.Call):
+    """A call of an attribute, for the types alone: no node is one at run time."""
+
+    func: ast.Attribute
+
+
+def is_method(call: ast.AST, *names: str) -> TypeGuard[MethodCall]:
     return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in names
 
 

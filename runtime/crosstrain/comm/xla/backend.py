@@ -232,7 +232,7 @@ class XlaComm:
             raise ValueError(
                 f"{astray} of the {len(held)} parameters of the {type(optimizer).__name__} are not on "
                 f"{self.device}: they would never be trained. Pass their model to `prepare` before the optimizer, "
-                f"or together with it."
+                f"or together with it; make parameters of no model on accelerator.device."
             )
 
     def settle_precision(self, name: str, downcast: bool) -> None:

@@ -1,0 +1,125 @@
+"""What `prepare` takes beside models and DataLoaders, evaluations that are dealt, and each process's own noise, on XLA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from crosstrain import Accelerator
+from torch import nn
+
+from tests.support.ranks import run_ranks
+from tests.xla.support import data, difference, loader, model, on_xla, plain_training
+from tests.xla.test_processes import APART
+
+
+def test_loose_parameters_on_the_device_train_as_on_one_process() -> None:
+    wanted = on_xla(train_loosely)
+    assert wanted["plain"] == pytest.approx(wanted["found"], abs=1e-6)
+    first, second = run_ranks(train_loosely, 2, env=APART)
+    assert first["found"] == second["found"]
+    assert first["found"] == pytest.approx(wanted["plain"], abs=1e-6)
+
+
+def train_loosely() -> dict[str, Any]:
+    accelerator = Accelerator(split_batches=True)
+    start = torch.linspace(-1, 1, 18).reshape(6, 3)
+    weight = nn.Parameter((start + accelerator.process_index).to(accelerator.device))
+    optimizer, batches = accelerator.prepare(
+        torch.optim.SGD([weight], lr=0.1, momentum=0.9), loader("mlp", 32, 8)
+    )
+    for x, y in batches:
+        optimizer.zero_grad()
+        accelerator.backward(F.cross_entropy(x @ weight, y))
+        optimizer.step()
+    plain = nn.Parameter(start.clone())
+    optimizer = torch.optim.SGD([plain], lr=0.1, momentum=0.9)
+    for x, y in loader("mlp", 32, 8):
+        optimizer.zero_grad()
+        F.cross_entropy(x @ plain, y).backward()
+        optimizer.step()
+    return {"found": weight.detach().cpu().flatten().tolist(), "plain": plain.detach().flatten().tolist()}
+
+
+def test_loose_parameters_on_the_cpu_are_an_error_that_names_the_device() -> None:
+    with pytest.raises(
+        RuntimeError, match=r"1 of the 1 parameters of the SGD are not on xla.*accelerator\.device"
+    ):
+        on_xla(train_on_the_cpu)
+
+
+def train_on_the_cpu() -> None:
+    accelerator = Accelerator()
+    accelerator.prepare(torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1))
+
+
+def test_an_evaluation_is_dealt_and_merged_exactly() -> None:
+    wanted = on_xla(evaluate)
+    assert wanted["rows"] == 30
+    for found in run_ranks(evaluate, 2, env=APART):
+        assert found == {**wanted, "whole": False}
+
+
+def evaluate() -> dict[str, Any]:
+    accelerator = Accelerator()
+    net = accelerator.prepare(model("mlp")).eval()
+    batches = accelerator.prepare_evaluation(loader("mlp", 30, 8))
+    right, rows, predictions = 0, 0, []
+    with torch.no_grad():
+        for x, y in batches:
+            chosen = net(x).argmax(1)
+            right += (chosen == y).sum().item()
+            rows += len(y)
+            predictions += chosen.tolist()
+    right, rows, predictions = accelerator.merge(batches, right, rows, predictions)
+    return {"right": right, "rows": rows, "predictions": predictions, "whole": batches.whole}
+
+
+def test_a_list_of_batches_is_dealt() -> None:
+    _, wanted = plain_training("mlp", "sgd", 32, 8)
+    assert difference(on_xla(train_on_a_list, 8)["weights"], wanted) < 1e-6
+    first, second = run_ranks(
+        train_on_a_list, 2, 4, env=APART
+    )  # 8 batches of 4: two of them make a step of 8 rows
+    assert (first["steps"], second["steps"]) == (4, 4)
+    assert difference(first["weights"], second["weights"]) == 0.0
+    assert difference(first["weights"], wanted) < 1e-6
+
+
+def train_on_a_list(size: int) -> dict[str, Any]:
+    accelerator = Accelerator()
+    rows = data("mlp", 32)
+    net = model("mlp")
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    net, optimizer, batches = accelerator.prepare(
+        net, optimizer, [rows[start : start + size] for start in range(0, 32, size)]
+    )
+    steps = 0
+    for x, y in batches:
+        optimizer.zero_grad()
+        accelerator.backward(F.cross_entropy(net(x), y))
+        optimizer.step()
+        steps += 1
+    weights = {name: value.cpu() for name, value in accelerator.unwrap_model(net).state_dict().items()}
+    return {"steps": steps, "weights": weights}
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_noise_is_each_processs_own_on_the_host_and_on_the_device(own: bool) -> None:
+    first, second = run_ranks(draw, 2, own, env=APART)
+    for kind in ("host", "device", "dropout"):
+        assert (first[kind] == second[kind]) is not own, kind
+    assert first["after"] == second["after"]
+
+
+def draw(own: bool) -> dict[str, list[float]]:
+    accelerator = Accelerator(own_draws=own)
+    _, batches = accelerator.prepare(model("mlp"), loader("mlp", 32, 8))
+    found: dict[str, list[float]] = {"host": [], "device": [], "dropout": []}
+    for x, _ in batches:
+        found["host"] += torch.randn(2).tolist()
+        found["device"] += torch.randn(2, device=x.device).tolist()
+        found["dropout"] += F.dropout(torch.ones(32, device=x.device)).tolist()
+    return {**found, "after": torch.randn(2).tolist()}

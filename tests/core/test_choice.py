@@ -599,3 +599,37 @@ def test_a_configuration_of_an_object_is_asked_where_it_is_bound() -> None:
     )
     after = converted(TRAINING.format(choice=choice, inside="x, y = x.to(device), y.to(device)"))
     assert 'accelerator = Accelerator(cpu=str(device) == "cpu")\ndevice = accelerator.device\n' in after
+
+
+FULL_BATCH = """import torch
+
+{choice}
+x, y = torch.rand(8, 4), torch.rand(8, 2)
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(3):
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model(x), y).backward()
+    optimizer.step()
+"""
+
+
+def test_a_training_without_a_loader_that_names_no_device_stays_on_the_cpu() -> None:
+    """Nothing moves what it computes with: a prepared model on a GPU would be alone there."""
+    assert "accelerator = Accelerator(cpu=True)\n" in converted(FULL_BATCH.format(choice=""))
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        'device = "cuda" if torch.cuda.is_available() else "cpu"',
+        'torch.set_default_device("cuda")',
+        "move = library.to_gpu",
+    ],
+)
+def test_a_training_without_a_loader_that_names_a_device_goes_there(choice: str) -> None:
+    assert "accelerator = Accelerator()\n" in converted(FULL_BATCH.format(choice=choice))
+
+
+def test_a_loader_moves_its_batches() -> None:
+    assert accelerator_of("") == "accelerator = Accelerator()"

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method
@@ -19,6 +20,7 @@ from .elsewhere import behind
 from .options import Option, Options
 from .sides import chosen_as_device, flag_of, is_read_as_text, side_of
 
+_OF_DEVICES = re.compile(r"cuda|gpu|device|accelerat|(?<![a-z])(mps|xla|xpu)(?![a-z])", re.I)
 _OF_TENSORS = {"shape", "size", "to", "cuda", "dtype", "parameters", "state_dict", "train", "eval", "weight"}
 
 
@@ -34,6 +36,11 @@ def asked_device(script: Script, frames: list[Frame], *, options_only: bool) -> 
             as_text = is_read_as_text(script, name)
             return Choice(f'str({name}) == "cpu"', home, below, option=name, as_text=as_text)
     return _device_option(script, frames)
+
+
+def is_made_on_cpu(script: Script) -> bool:
+    """Whether no code names a device: what the training computes with stays where it is made."""
+    return not any(_OF_DEVICES.search(ast.unparse(module)) for module in script.modules)
 
 
 def unknown_choice(script: Script, frames: list[Frame]) -> Choice | None:

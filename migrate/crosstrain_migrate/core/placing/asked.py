@@ -48,7 +48,7 @@ def unknown_choice(script: Script, frames: list[Frame]) -> Choice | None:
     for frame, given in _moves(script, frames):
         home, text = _origin(script, frame, written(given))
         values = _of_class(script, home, text) if text.startswith("self.") else []
-        for owner, value in values:
+        for owner, value in values if _may_be_device(script, text, [one for _, one in values]) else ():
             if not is_the_machines(script, owner, value):
                 return Choice("", frames[0], script.statement(value))
     return None
@@ -204,11 +204,17 @@ def _of_class(script: Script, frame: Frame, text: str) -> list[tuple[Frame, ast.
 def _is_chosen(script: Script, home: Frame, name: str) -> bool:
     """Whether a variable is a device, and more than what the machine has says which one."""
     values = script.values(home, name) if "." not in name else []
-    parts = [part for value in values for part in walk(value) if isinstance(part, ast.expr)]
-    sides = {side_of(script, part) for part in parts}
-    if "device" not in name.lower() and not sides - {""}:
-        return False
-    return bool(values) and (sides == {"cpu"} or not _is_bound_by_machine(script, home, name))
+    is_cpu = _sides_in(script, values) == {"cpu"}
+    return _may_be_device(script, name, values) and (is_cpu or not _is_bound_by_machine(script, home, name))
+
+
+def _may_be_device(script: Script, name: str, values: list[ast.expr]) -> bool:
+    return bool(values) and ("device" in name.lower() or bool(_sides_in(script, values)))
+
+
+def _sides_in(script: Script, values: list[ast.expr]) -> set[str]:
+    parts = (part for value in values for part in walk(value) if isinstance(part, ast.expr))
+    return {side_of(script, part) for part in parts} - {""}
 
 
 def _names_device(script: Script, option: Option) -> bool:

@@ -41,7 +41,7 @@ def device_choice(script: Script, roles: Roles, home: Frame, *, mapped: bool) ->
         asked_device(script, frames, options_only=mapped)
         or _by_executed(script)
         or chosen_elsewhere(script, frames, finders)
-        or unknown_choice(script, frames)
+        or (None if mapped else unknown_choice(script, frames))
     )
 
 

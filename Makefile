@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 # xdist workers; CI has two cores.
 WORKERS ?= 2
 
-.PHONY: demo test test-all test-xla test-cpus lint types tests env golden docs dist bench faults fuzz gpu-check verify-soak clean
+.PHONY: demo test test-all test-xla test-cpus lint types tests env golden docs dist bench faults fuzz mutants gpu-check verify-soak clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@echo "installing PyTorch and the tools into $(VENV): two to four minutes the first time"
@@ -73,6 +73,10 @@ gpu-check: $(STAMP)
 # The wheel, in dist/. Needs Python and pip, and none of the environment above.
 dist:
 	PIP_CONSTRAINT=constraints.txt $(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+# A hundred planted mistakes, one after another: which test notices each, into build/mutants.md. Most of a night.
+mutants: $(STAMP)
+	$(BIN)/python -m tests.mutants --workers $(WORKERS)
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz --minutes 30

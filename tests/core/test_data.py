@@ -381,6 +381,15 @@ LEFT = [
         ),
     ),
     Trap(
+        "rows that an object of the script's own reads by their place",
+        """
+        for at in range(0, reader.count, 4):
+            x, y = reader.read(at, 4)
+            learn(model, optimizer, x, y)
+        """,
+        ("for at in accelerator.prepare(range(0, reader.count, 4)):",),
+    ),
+    Trap(
         "a window of one long series, at a place that each step draws",
         """
         for step in range(100):

@@ -264,8 +264,10 @@ def test_what_an_unprepared_model_has_seen_is_each_processs_own() -> None:
 def test_within_a_pass_processes_draw_for_themselves() -> None:
     step = "    optimizer.zero_grad(); F.cross_entropy(model(x), y).backward(); optimizer.step()\n"
     body = evaluated(WHOLE).replace("for epoch in range(3):", "for x, y in train_loader:")
-    done = conversion(HEAD + TRAIN + body.replace("    train()\n", step))
-    assert [one for one in done.findings if one.rule == "CT605"]
+    lines = [
+        one.strip() for one in converted(HEAD + TRAIN + body.replace("    train()\n", step)).splitlines()
+    ]
+    assert lines[lines.index("torch.save(model, 'a.pt')") - 1] == "if accelerator.is_main_process:"
 
 
 STEP = (
@@ -299,6 +301,52 @@ def test_a_batch_that_one_process_may_skip_is_said() -> None:
     assert [one.line for one in done.findings if one.rule == "CT605"] and ".reduce(" not in done.text
 
 
+KEEPS = (
+    STEP.replace("{test}", "pass")
+    + """
+    if i % 2 == 0:
+        if loss.item() < best:
+            best = {kept}
+            print("better", i)
+            torch.save(model.state_dict(), "best.pt")
+"""
+)
+
+
+@pytest.mark.parametrize("kept", ["loss.item()", "loss", "round(loss.item(), 3)", "float(loss.detach())"])
+def test_what_is_kept_is_what_was_compared(kept: str) -> None:
+    """Else the next comparison would be with a number of each process's own."""
+    text = converted("best = 9.0\n" + KEEPS.replace("{kept}", kept))
+    assert (
+        f"best = {kept.replace('loss', 'accelerator.reduce(loss, ' + chr(34) + 'mean' + chr(34) + ')', 1)}"
+        in text
+    )
+
+
+OWN_BATCH = (
+    STEP.replace("{test}", "rate = y.float().mean().item()")
+    + """
+    if rate > 0.6:
+        torch.save(model.state_dict(), "often.pt")
+        {more}
+"""
+)
+
+
+def test_one_process_saves_by_a_number_of_its_own_batch() -> None:
+    done = conversion(OWN_BATCH.replace("{more}", "pass"))
+    lines = [line.strip() for line in done.text.splitlines()]
+    saves = lines.index('torch.save(model.state_dict(), "often.pt")')
+    assert lines[saves - 1] == "if accelerator.is_main_process:", done.text
+    assert not [one for one in done.findings if one.rule == "CT605"]
+
+
+def test_a_save_beside_what_all_must_do_is_said() -> None:
+    done = conversion(OWN_BATCH.replace("{more}", "break"))
+    assert 'accelerator.save(model.state_dict(), "often.pt")' in done.text
+    assert [one for one in done.findings if one.rule == "CT605"]
+
+
 def _run(text: str, folder: str) -> str:
     os.chdir(folder)
     said = io.StringIO()
@@ -312,6 +360,14 @@ def test_both_processes_stop_after_the_same_epoch(tmp_path: Path) -> None:
     text = after(STOPPER).replace("accelerator.print", "print")
     first, second = run_ranks(_run, 2, text, str(tmp_path))
     assert first.splitlines()[-2:] == second.splitlines()[-2:] and "stopped" in first
+
+
+def test_both_processes_keep_the_same_best(tmp_path: Path) -> None:
+    text = converted("best = 9.0\n" + KEEPS.replace("{kept}", "loss.item()")).replace(
+        "accelerator.print", "print"
+    )
+    first, second = run_ranks(_run, 2, text, str(tmp_path))
+    assert first == second and first.count("better") > 1
 
 
 def test_many_classes_whose_methods_have_the_same_names() -> None:

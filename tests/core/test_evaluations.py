@@ -280,6 +280,25 @@ print([k for k, v in pairs.items()], hits)
         ),
         ("loader = accelerator.prepare(loader)\n",),
     ),
+    Trap(
+        "two phases, the training in an else",
+        """
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for phase in ["train", "test"]:
+            hits = 0
+            for x, y in loaders[phase]:
+                out = model(x)
+                if phase == "test":
+                    hits += (out.argmax(1) == y).sum()
+                else:
+                    F.cross_entropy(out, y).backward()
+                    optimizer.step()
+            print(phase, hits)
+        """,
+        ("for x, y in accelerator.prepare(loaders[phase]):",),
+        ("if phase == 'test' else",),
+    ),
     after_training(
         "batches that are taken apart before the model is asked",
         """

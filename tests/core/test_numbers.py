@@ -10,7 +10,7 @@ HEAD = """
 model = nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 loader = DataLoader(data)
-total, right, rows, steps, losses = 0.0, 0, 0, 0, []
+total, right, rows, steps, losses = {total}, 0, 0, 0, []
 for x, y in loader:
     out = model(x)
     loss = {loss}
@@ -28,8 +28,9 @@ def training(
     absent: tuple[str, ...] = (),
     says: str = "",
     loss: str = "F.cross_entropy(out, y)",
+    total: str = "0.0",
 ) -> Trap:
-    return Trap(name, HEAD.format(loss=loss) + f"    {body}\n{behind}\n", lines, absent, says)
+    return Trap(name, HEAD.format(loss=loss, total=total) + f"    {body}\n{behind}\n", lines, absent, says)
 
 
 TRAPS = [
@@ -91,6 +92,54 @@ TRAPS = [
         "print(100. * right / rows)",
         absent=("merge(", "reduce("),
         says=LOCAL,
+    ),
+    training(
+        "a number with a start of its own, divided by a count: neither is made global",
+        "total += loss.item(); rows += len(y)",
+        "print(total / rows)",
+        absent=("merge(", "reduce("),
+        says=LOCAL,
+        total="first_total()",
+    ),
+    training(
+        "a number that starts as a tensor",
+        "total += loss.detach() * len(y); rows += len(y)",
+        "print(total / rows)",
+        'total, rows = accelerator.reduce((total, rows), "sum")',
+        total="torch.tensor([0.0], device='cpu')",
+    ),
+    training(
+        "a number that is set back in the loop meets a count",
+        "total += loss.item() * len(y); rows += len(y)\n    if rows > 100: total = 0.0",
+        "print(total / rows)",
+        absent=("merge(", "reduce("),
+        says=LOCAL,
+    ),
+    training(
+        "a loss of two parts that is shown beside a total",
+        "total += loss.item()",
+        "print(total / len(loader), loss.item())",
+        'total = accelerator.reduce(total, "mean")',
+        loss="F.cross_entropy(out, y)\n    loss += decay(model)",
+    ),
+    training(
+        "numbers that meet in another statement than the unsure one",
+        "total += loss.item() * len(y); right += hits(out, y); rows += len(y)",
+        "print(total / rows)\nprint(right / rows)",
+        absent=("merge(", "reduce("),
+        says=LOCAL,
+    ),
+    training(
+        "batch means that are divided by the rows that the loop counts: the original's number",
+        "total += loss.item(); rows += len(y)",
+        "print(total / rows)",
+        'total, rows = accelerator.reduce((total, rows), "sum")',
+    ),
+    training(
+        "hits that are divided by the steps that the loop counts, which are one process's",
+        "right += (out.argmax(1) == y).sum().item(); steps += 1",
+        "print(right / steps)",
+        'right = accelerator.reduce(right, "mean")',
     ),
     training(
         "batch means that are divided by a number of rows: the original's number",

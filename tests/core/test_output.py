@@ -39,6 +39,7 @@ TRAPS = [
     output(
         "a bar",
         "for i in tqdm(range(3)):\n    log(i)",
+        "for i in tqdm(range(3), disable=not accelerator.is_main_process):",
         absent=("prepare(range",),
         before="from tqdm import tqdm\n",
     ),
@@ -125,6 +126,51 @@ TRAPS = [
         'torch.save(x, f"{i}.pt")',
         "accelerator.print(hits)",
         absent=("accelerator.save", "is_main_process"),
+    ),
+    output(
+        "a number that is called a rank",
+        'if lora_rank > 0:\n    np.save("a.npy", [1])',
+        "if lora_rank > 0 and accelerator.is_main_process:",
+        'np.save("a.npy", [1])',
+        before="import numpy as np\n",
+    ),
+    output(
+        "a process that is asked for is enough",
+        'if int(os.environ.get("LOCAL_RANK", 0)) == 0:\n    np.save("a.npy", [1])',
+        'if int(os.environ.get("LOCAL_RANK", 0)) == 0:',
+        'np.save("a.npy", [1])',
+        absent=(GUARD,),
+        before="import os\nimport numpy as np\n",
+    ),
+    output(
+        "what is saved when something has failed",
+        'try:\n    play()\nexcept RuntimeError:\n    torch.save(model.state_dict(), "a.pt")',
+        "except RuntimeError:",
+        GUARD,
+        'torch.save(model.state_dict(), "a.pt")',
+    ),
+    output(
+        "what is saved when all are interrupted",
+        'try:\n    play()\nexcept KeyboardInterrupt:\n    torch.save(model.state_dict(), "a.pt")',
+        'accelerator.save(model.state_dict(), "a.pt")',
+    ),
+    output(
+        "what is said of the batches of an evaluation",
+        "model.eval()\nright = 0\nfor x, y in test_loader:\n"
+        "    with torch.no_grad():\n        right += (model(x).argmax(1) == y).sum().item()\n"
+        '    sys.stdout.write(".")\nprint(right)',
+        "for x, y in evaluation_loader:",
+        GUARD,
+        'sys.stdout.write(".")',
+        before="import sys\ntest_loader = DataLoader(test)\n",
+    ),
+    output(
+        "what a worker says of a row",
+        "play()",
+        'sys.stdout.write(".")',
+        absent=(GUARD,),
+        before="import sys\n\nclass Rows:\n    def __getitem__(self, i):\n"
+        '        sys.stdout.write(".")\n        return i\n\ndata = Rows()\n',
     ),
 ]
 

@@ -60,6 +60,8 @@ def test_a_printed_loss_is_the_mean_over_the_processes(line: str, expected: str)
         "if loss.item() < best: print(loss.item())",  # processes would part
         "if y.sum() > 2: print(loss.item())",  # the batch is another one on each
         "if rank == 0: print(loss.item())",  # one process alone
+        "if is_main: print(loss.item())",
+        "if args.master: print(loss.item())",
         "if random.random() < 0.1: print(loss.item())",  # a draw of the process's own
         "if time.time() - start > 60: print(loss.item())",  # a clock
         "if self.full: print(loss.item())\n        self.full = y.sum() > 2",  # bound in the loop, by the batch

@@ -154,6 +154,7 @@ def _planned_by(
     wraps = mapped and has_wrapper(script)
     preparing.run(models=not wraps, loaders=not wraps, schedulers=not mapped)
     dealt = []
+    saved_apart: list[ast.AST] = []
     if not (same_data and sums_over_rows(script, roles)):  # equal gradients must be averaged, not added
         plan_backward(plan, roles, accelerators)
     plan_data_parallel(plan, accelerators)
@@ -170,7 +171,7 @@ def _planned_by(
         numbers.run(dealt)
         alike = merging.alike | numbers.alike
         differing = Differing(script, roles, evaluations, alike, plan.models)
-        Decisions(plan, roles, accelerators, differing).run()
+        saved_apart = Decisions(plan, roles, accelerators, differing).run()
         Devices(plan, accelerators).run()
     plan_mpi(plan)
     if not mapped:
@@ -178,7 +179,7 @@ def _planned_by(
         note_carried_state(plan, roles)
         plan_shown_losses(plan, roles, accelerators)
         note_running_numbers(plan, roles)
-        Output(plan, accelerators, roles.frames, dealt).run()
+        Output(plan, accelerators, roles.frames, dealt, saved_apart).run()
     if same_data:
         first = roles.backwards[0].call
         reason = "every process trains on the same data: no loop over batches was found"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 FunctionNode: TypeAlias = Function | ast.Lambda
@@ -44,3 +44,15 @@ def all_arguments(node: FunctionNode) -> list[ast.arg]:
 def defaults(args: ast.arguments) -> list[ast.expr]:
     """What a definition evaluates for its parameters."""
     return [*args.defaults, *(default for default in args.kw_defaults if default is not None)]
+
+
+def gives_itself(node: ast.AST) -> TypeGuard[ast.Assign]:
+    """`model = model.train()`: the variable names the same object as before."""
+    return (
+        isinstance(node, ast.Assign)
+        and len(node.targets) == 1
+        and isinstance(value := node.value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in ("train", "eval")
+        and written(value.func.value) == written(node.targets[0])
+    )

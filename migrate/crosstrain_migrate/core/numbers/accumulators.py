@@ -23,7 +23,7 @@ from crosstrain_migrate.core.reading.script import (
     pairs,
     root_of,
 )
-from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, gives_itself, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .given import given_to, what_becomes
@@ -46,7 +46,8 @@ JOINS = {
 METERS = ("update", "add", "add_batch", "process")
 _EMPTY = re.compile(r"0|0\.0*|\.0|-?0j|\[\]|\{\}|\(\)|None|''|list\(\)|dict\(\)|int\(\)|float\(\)")
 _EMPTY_CALL = re.compile(
-    r"(torch|np|numpy)\.(zeros|zeros_like|empty\(0|array\(\[\]|tensor\(\[\]|tensor\(0|Tensor\(\))"
+    r"(torch|np|numpy)\.(zeros|zeros_like|empty\(0|array\(\[\]|tensor\(\[\]|Tensor\(\))"
+    r"|(torch|np|numpy)\.(tensor|Tensor|array)\((0(\.0*)?|\[0(\.0*)?(, 0(\.0*)?)*\])[,)]"
     r"|(collections\.)?(defaultdict|Counter|OrderedDict)\("
 )
 CLOCK = re.compile(r"\btime\w*(\.\w+)?\(\)")
@@ -140,6 +141,8 @@ class Pass:
             if isinstance(node, ast.AugAssign):
                 kind = Change.SUM if isinstance(node.op, ast.Add) else Change.OTHER
                 found[written(_changed(node.target))].append((kind, node))
+            elif gives_itself(node):
+                continue
             elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
                 for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                     for part, value in _targets(target, node.value):

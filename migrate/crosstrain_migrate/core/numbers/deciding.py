@@ -24,9 +24,11 @@ from crosstrain_migrate.core.reading.script import (
     is_statement_call,
 )
 from crosstrain_migrate.core.training.backward import loss_of
-from crosstrain_migrate.syntax.nodes import last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
+
+from .binding import binding
 
 RULE = "CT605"
 GROUP = "decisions"
@@ -57,15 +59,21 @@ class Decisions:
         self.differing = differing
         self._drivers = self._frames_that_drive()
 
-    def run(self) -> None:
+    def run(self) -> list[ast.AST]:
+        """Plans them. The tests that stay each process's own, and by which it only saves."""
+        saved_apart: list[ast.AST] = []
         decisions = [one for one in self._decisions() if self.differing.level(one[1])]
         for node, by in decisions:
             self._repair_all([(one, node) for one in self._atoms(by)], 0)
         remedy = 'decide by its mean, `accelerator.reduce(x, "mean")`'
         for node, by in decisions:
             if self.differing.level(by) and not self._skips_batch(node) and self._compares(by):
+                if self._only_saves(node):
+                    saved_apart.append(node)
+                    continue
                 reason = "processes may part here: each decides by a number of its own"
                 self.plan.note(RULE, node, reason, remedy)
+        return saved_apart
 
     # -- what decides ------------------------------------------------------------------------------------------
 
@@ -109,6 +117,17 @@ class Decisions:
         if isinstance(node, ast.While):
             return frame in self._drivers
         return any(self._must_agree(frame, node, n) for s in (*node.body, *node.orelse) for n in walk(s))
+
+    def _only_saves(self, node: ast.AST) -> bool:
+        """Whether one process is enough for all that follows from a test."""
+        return isinstance(node, ast.If) and all(
+            isinstance(n, ast.Call)
+            and self.script.dotted(n.func) == "torch.save"
+            and is_statement_call(self.script, n)
+            for s in (*node.body, *node.orelse)
+            for n in walk(s)
+            if self._must_agree(self.script.frame(node), node, n)
+        )
 
     def _must_agree(self, frame: Frame, test: ast.If, node: ast.AST) -> bool:
         if isinstance(node, ast.Break | ast.Continue):
@@ -231,7 +250,7 @@ class Decisions:
         frame = self.script.frame(node)
         if depth > _DEPTH or not isinstance(node, ast.Name | ast.Attribute):
             return False
-        bound = self._binding(frame, node)
+        bound = binding(self.script, node)
         if bound is None:
             return self._where_given(frame, node, depth) or self._where_collected(node, depth)
         statement, value = bound
@@ -269,7 +288,7 @@ class Decisions:
     def _entered(self, node: ast.Subscript, at: ast.AST) -> bool:
         """An entry of a dictionary: above the statement that decides by it."""
         statement = self.script.statement(at)
-        bound = self._binding(self.script.frame(node), node.value)
+        bound = binding(self.script, node.value)
         if bound is not None and bound[0] in self.script.suite_of(statement) and self._all_come(bound[0]):
             self.plan.after(bound[0], RULE, REASON, self._bound_to_mean(node, at), GROUP)
             self.differing.make_alike(node)
@@ -317,7 +336,7 @@ class Decisions:
         reads = [node]
         if isinstance(at, ast.If | ast.While):
             text = ast.unparse(node)
-            kept = [n.value for n in walk(at) if isinstance(n, ast.Assign)]
+            kept = [one for n in walk(at) if isinstance(n, ast.Assign) for one in _number_in(n.value)]
             reads = [n for n in (*walk(at.test), *kept) if isinstance(n, ast.expr) and ast.unparse(n) == text]
         template = f'{self._accelerator(at)}.reduce({{x}}, "mean")'
         if not all([self.plan.replace(one, RULE, REASON, template, GROUP, x=one) for one in reads]):  # noqa: C419
@@ -358,58 +377,7 @@ class Decisions:
             accelerator = "Accelerator()"
         return accelerator
 
-    # -- where it is bound -------------------------------------------------------------------------------------
-
-    def _binding(self, frame: Frame, root: ast.expr) -> tuple[ast.stmt, ast.expr | None] | None:
-        """Behind what a variable has the value that a read sees, in a block around it: its last assignment there, with its
-        value, or a loop or branch behind that which assigns it anew."""
-        text = written(root)
-        if not isinstance(root, ast.Name) and written(getattr(root, "value", root)) != "self":
-            return None
-        stores = [one for one in self.script.stores(frame, text) if place_of(one) < place_of(root)]
-        found: tuple[ast.stmt, ast.expr | None] | None = None
-        for store in stores:
-            statement = self.script.statement(store)
-            if isinstance(statement, ast.Assign | ast.AugAssign) and self._is_around(statement, root):
-                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-                found = (statement, statement.value if targets == [store] else None)
-        found = found or self._bound_by_branches(root, stores)
-        if found is None or self._is_carried(frame, text, found[0], root):
-            return None
-        suite = self.script.suite_of(found[0])
-        later = [
-            one
-            for one in suite[suite.index(found[0]) + 1 :]
-            if not self.script.table.is_inside(root, one)
-            and any(self.script.table.is_inside(store, one) for store in stores)
-        ]
-        return (later[-1], None) if later else found
-
-    def _bound_by_branches(
-        self, root: ast.expr, stores: list[ast.expr]
-    ) -> tuple[ast.stmt, ast.expr | None] | None:
-        """An `if` with an `else`, above a read and in a block around it, whose branches bind the variable."""
-        branches = [
-            one
-            for store in stores
-            for one in self.script.around(store)
-            if isinstance(one, ast.If) and one.orelse and self._is_around(one, root)
-        ]
-        is_inside = [one for one in branches if self.script.table.is_inside(root, one)]
-        return (branches[-1], None) if branches and not is_inside else None
-
-    def _is_carried(self, frame: Frame, text: str, bound: ast.stmt, root: ast.AST) -> bool:
-        """Whether a loop around a read, but not around an assignment above it, assigns the variable anew."""
-        loops = [
-            loop for loop in self.script.loops_around(root) if loop not in self.script.loops_around(bound)
-        ]
-        stores = self.script.stores(frame, text)
-        return any(self.script.table.is_inside(store, loop) for loop in loops for store in stores)
-
-    def _is_around(self, statement: ast.stmt, node: ast.AST) -> bool:
-        """Whether a statement stands in a block that a node stands in, too."""
-        suite = self.script.suite_of(statement)
-        return any(one in suite for one in (self.script.statement(node), *self.script.around(node)))
+    # -- what it is, and who comes to it -----------------------------------------------------------------------
 
     def _is_number(self, value: ast.expr) -> bool:
         """Whether a value may be a number: no list, no truth, no text."""
@@ -494,3 +462,8 @@ def _callee(call: ast.Call) -> tuple[str, ...]:
     """What a call calls, and the object whose method that is."""
     func = call.func
     return (ast.unparse(func), *([ast.unparse(func.value)] if isinstance(func, ast.Attribute) else []))
+
+
+def _number_in(value: ast.expr) -> list[ast.AST]:
+    """Where a value that is kept may be read: itself, or what it is another word for."""
+    return walk(value) if isinstance(value, ast.Call) and last_name(value.func) in _PASSED_ON else [value]

@@ -33,6 +33,7 @@ _BATCHES = re.compile(
     re.I,
 )
 _MEANS = ("mean", "fmean", "average", "sum", "len")
+_VARIABLES = (ast.Name, ast.Attribute, ast.Subscript)
 _OF_LOSS = ("item", "detach", "float", "cpu", "double", "clone")
 
 
@@ -103,8 +104,7 @@ class TrainingNumbers:
         """What a variable is that a loop adds to and begins anew: SUM, MEAN, STEPS or UNSURE; empty where it is neither."""
         made = Pass(self.script, data.frame, loop).changes().get(text, [])
         kinds = {self._kind_of_added(data.frame, node) for change, node in made if change is Change.SUM}
-        others = [node for change, node in made if change is not Change.SUM]
-        if kinds and not all(isinstance(getattr(node, "value", None), ast.Constant) for node in others):
+        if kinds and not _only_begins_anew(made):
             return UNSURE
         return "" if not kinds else kinds.pop() if len(kinds) == 1 else UNSURE
 
@@ -114,24 +114,41 @@ class TrainingNumbers:
         """What the loop accumulates and is read behind it, each with what is to become of it."""
         kinds: dict[str, str] = {}
         changes = found.changes()
+        counts = self._counts(data.frame, changes)
         for text, made in changes.items():
             if any(self.plan.is_replaced(getattr(node, "value", node)) for _, node in made):
                 continue  # it counts what all processes have
-            if found.read_behind(text) and found.start(text) is not None:
-                changed = {kind for kind, _ in made}
-                if changed == {Change.SUM}:
-                    kinds[text] = self._kind_of_sum(data, found, text, [node for _, node in made])
+            changed = {kind for kind, _ in made}
+            if not found.read_behind(text) or Change.SUM not in changed:
+                continue
+            added = [node for kind, node in made if kind is Change.SUM]
+            if changed == {Change.SUM} and found.start(text) is not None:
+                kinds[text] = self._kind_of_sum(data, found, text, added, counts)
+            elif _only_begins_anew(made) and {self._kind_of_added(data.frame, node) for node in added} != {
+                STEPS
+            }:
+                kinds[text] = UNSURE
         return kinds | self._kinds_of_objects(found)
 
-    def _kind_of_sum(self, data: Data, found: Pass, text: str, made: list[ast.AST]) -> str:
+    def _counts(self, frame: Frame, changes: dict[str, list[tuple[Change, ast.AST]]]) -> dict[str, str]:
+        """What it says of a number that it is divided by what the loop counts: rows, or steps."""
+        found: dict[str, str] = {}
+        for text, made in changes.items():
+            added = {self._kind_of_added(frame, node) for _, node in made}
+            if {kind for kind, _ in made} == {Change.SUM} and added in ({SUM}, {STEPS}):
+                found[text] = SUM if added == {SUM} else MEAN
+        return found
+
+    def _kind_of_sum(
+        self, data: Data, found: Pass, text: str, made: list[ast.AST], counts: dict[str, str]
+    ) -> str:
         added = {self._kind_of_added(data.frame, node) for node in made}
-        ways = {self._way(data, read) for read in self._reads_behind(found, text)}
+        counts = {} if UNSURE in added else counts
+        ways = {self._way(data, counts, read) for read in self._reads_behind(found, text)}
         if added == {STEPS}:
             return STEPS
         if len(ways) == 1 and ways != {UNSURE}:
-            return (
-                ways.pop()
-            )  # by rows of the whole data set, or by batches of one process: whatever was added
+            return ways.pop()  # by rows of all processes, or by batches of one: whatever was added
         evidence = (added - {UNSURE}) | (ways - {UNSURE})
         if UNSURE in added and added != {UNSURE}:
             return UNSURE
@@ -242,12 +259,15 @@ class TrainingNumbers:
     # -- what it meets behind the loop -------------------------------------------------------------------------
 
     def _keep_together(self, loop: ast.For, kinds: dict[str, str]) -> None:
-        """Where one of the numbers of a statement stays local, all of them do."""
-        for statement in self._statements_behind(loop, kinds):
-            names = {written(n) for n in walk(statement) if isinstance(n, ast.Name | ast.Attribute)}
-            group = [text for text in kinds if text in names]
-            if any(kinds[text] == UNSURE for text in group):
-                kinds |= dict.fromkeys(group, UNSURE)
+        """Where one of the numbers of a statement stays local, all of them do, and those that they meet elsewhere."""
+        groups = [
+            {written(n) for n in walk(statement) if isinstance(n, _VARIABLES)} & kinds.keys()
+            for statement in self._statements_behind(loop, kinds)
+        ]
+        local = {text for text, kind in kinds.items() if kind == UNSURE}
+        while met := {text for group in groups if local & group for text in group} - local:
+            local |= met
+        kinds |= dict.fromkeys(local, UNSURE)
 
     def _reads_behind(self, found: Pass, text: str) -> list[ast.expr]:
         end = found.loop.end_lineno or 0
@@ -266,29 +286,37 @@ class TrainingNumbers:
             and names_in(node) & roots
         ]
 
-    def _way(self, data: Data, read: ast.expr) -> str:
-        """What a read is divided by behind the loop says: rows, or batches."""
+    def _way(self, data: Data, counts: dict[str, str], read: ast.expr) -> str:
+        """What a read is divided by behind the loop says: rows, or batches. counts: what the loop's own counts say."""
         below: ast.AST = read
         for one in self.script.around(read):
             if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div):
-                return UNSURE if below is one.right else self._divisor(data, one.right)
+                return UNSURE if below is one.right else self._divisor(data, counts, one.right)
             if isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Div):
-                return self._divisor(data, one.value)
+                return self._divisor(data, counts, one.value)
             if isinstance(one, ast.stmt):
                 break
             below = one
         statement = self.script.statement(read)
         if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Div):
-            return self._divisor(data, statement.value) if read is statement.target else UNSURE
+            return self._divisor(data, counts, statement.value) if read is statement.target else UNSURE
         return UNSURE
 
-    def _divisor(self, data: Data, node: ast.expr) -> str:
+    def _divisor(self, data: Data, counts: dict[str, str], node: ast.expr) -> str:
         text = written(node)
+        if text in counts:
+            return counts[text]
         if text == f"len({written(data.node)})" and self.plan.is_replaced(data.node):
             return SUM  # prepared in the loop's header: the length is that of the whole loader
         if text == f"len({written(data.node)})" or _BATCHES.search(text):
             return MEAN
         return SUM if _ROWS.search(text) else UNSURE
+
+
+def _only_begins_anew(made: list[tuple[Change, ast.AST]]) -> bool:
+    """Whether what a loop adds to is otherwise only set back to a constant in it."""
+    others = [node for change, node in made if change is not Change.SUM]
+    return all(isinstance(getattr(node, "value", None), ast.Constant) for node in others)
 
 
 def _without_tail(value: ast.expr) -> ast.expr:

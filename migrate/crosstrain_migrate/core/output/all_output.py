@@ -24,13 +24,20 @@ class Output:
     """Plans what one process does."""
 
     def __init__(
-        self, plan: Plan, accelerators: Accelerators, training: list[Frame], dealt: list[ast.For]
+        self,
+        plan: Plan,
+        accelerators: Accelerators,
+        training: list[Frame],
+        dealt: list[ast.For],
+        saved_apart: list[ast.AST],
     ) -> None:
-        """training: the code that trains. dealt: the loops of evaluations that are dealt."""
+        """training: the code that trains. dealt: the loops of evaluations that are dealt. saved_apart: the tests by which
+        each process would save at a time of its own."""
         self.plan = plan
         self.script: Script = plan.script
         self.accelerators = accelerators
         self.audience = Audience(self.script, dealt)
+        self._saved_apart = saved_apart
         # The files that speak of the training: the script's own, and those that train or evaluate.
         self._speaking = {self.script.entry, *map(self.script.module, (*training, *dealt))}
 
@@ -41,7 +48,7 @@ class Output:
         Downloads(self.plan, files, self.audience).run()
         files.run()
         Folders(self.plan, files, self.audience, stamps).run()
-        plan_saving(self.plan, self.accelerators, files, self.audience, stamps)
+        plan_saving(self.plan, self.accelerators, files, self.audience, stamps, self._saved_apart)
         Recorders(self.plan, files, self.audience).run()
         files.plan_guards()
         if not self.script.functions("print"):  # the author's own prints as it likes

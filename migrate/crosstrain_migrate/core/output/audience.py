@@ -1,4 +1,5 @@
-"""Which processes come to a place: all of them, one that a guard lets through, or each for rows of its own."""
+"""Which processes come to a place: all of them, one that a guard lets through, each for batches of its own, or a worker of
+a data loader."""
 
 from __future__ import annotations
 
@@ -11,8 +12,13 @@ from crosstrain_migrate.syntax.nodes import Function, last_name, place_of
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
-ALL, ONE, OWN = "all", "one", "own rows"
-_MAIN_TEST = re.compile(r"rank|is_main|is_master|master_process|local_rank|main_process", re.I)
+ALL, ONE, OWN, WORKER = "all", "one", "own batches", "worker"
+# A process's number, or whether it is the first: no `lora_rank`, no `rank_loss`.
+_ASKS_PROCESS = re.compile(
+    r"((get|is|my|node|local|global|world|proc|process|dist|ddp|mpi|hvd)_?)*rank(_?(id|zero|0))?|slurm_procid"
+    r"|\w*(is_main|is_master|main_process|master_process)\w*",
+    re.I,
+)
 _FOR_ROWS = ("__getitem__", "__getitems__")
 _GIVEN_TO_WORKERS = ("collate_fn", "worker_init_fn")
 
@@ -50,7 +56,7 @@ class Audience:
                 isinstance(one, ast.If)
                 and below not in one.orelse
                 and below is not one.test
-                and _MAIN_TEST.search(ast.unparse(one.test))
+                and _asks_process(one.test)
             ):
                 return True
             below = one
@@ -61,7 +67,7 @@ class Audience:
         return id(node) in self._dealt
 
     def is_all(self, node: ast.AST) -> bool:
-        """Whether every process comes to a node, and not only for rows of its own."""
+        """Whether every process comes to a node, and not only for batches of its own."""
         return ALL in self.of(node)
 
     def of(self, node: ast.AST) -> frozenset[str]:
@@ -82,7 +88,7 @@ class Audience:
 
     def _of_function(self, function: Function) -> frozenset[str]:
         if function.name in _FOR_ROWS or function.name in self._for_workers:
-            return frozenset({OWN})
+            return frozenset({WORKER})
         calls = self.script.callers(function)
         if not calls:
             return frozenset({ALL})
@@ -127,3 +133,13 @@ class Audience:
             if not isinstance(frame, ast.Module):
                 found += [call for call in self.script.callers(frame) if call not in found]
         return found
+
+
+def _asks_process(test: ast.expr) -> bool:
+    """Whether a test asks which process this is, by a name or a text of the environment."""
+    names = (
+        n.value if isinstance(n, ast.Constant) else last_name(n)
+        for n in walk(test)
+        if isinstance(n, ast.Name | ast.Attribute | ast.Constant)
+    )
+    return any(isinstance(name, str) and _ASKS_PROCESS.fullmatch(name.strip("_")) for name in names)

@@ -17,7 +17,7 @@ from crosstrain_migrate.syntax.nodes import Function, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from . import writers
-from .audience import Audience
+from .audience import OWN, Audience
 from .helpers import Helpers, draws, is_collective
 from .stamps import Stamps
 
@@ -58,8 +58,11 @@ class Files:
     # -- guards ------------------------------------------------------------------------------------------------
 
     def _is_written_alone(self, call: ast.Call) -> bool:
-        if not self.audience.is_all(call) or self.script.in_lambda(call):
+        if self.script.in_lambda(call):
             return False
+        if not self.audience.is_all(call):  # in a dealt evaluation the main process speaks of its batches
+            is_own = self.audience.of(call) == {OWN} and not self.script.is_shared(call)
+            return is_own and writers.speaks(self.script, call)
         if writers.shows(self.script, call):
             return not self.script.is_shared(call)
         if not writers.writes_file(self.script, call):
@@ -217,7 +220,7 @@ class Files:
         for function in self.script.frames:
             if isinstance(function, ast.Module) or not self.script.is_reached(function.body[0]):
                 continue
-            calls = [c for c in self.script.callers(function) if self.audience.is_all(c)]
+            calls = [c for c in self.script.callers(function) if self._is_ours(c, function)]
             if (
                 calls
                 and all(self._is_call_of(c, function) for c in calls)
@@ -225,6 +228,13 @@ class Files:
             ):
                 for call in calls:
                     self._call(call, function)
+
+    def _is_ours(self, call: ast.Call, function: Function) -> bool:
+        """Whether all come to a call, or, to one that only speaks, each for batches of its own."""
+        if self.audience.is_all(call):
+            return True
+        is_spoken = all(writers.speaks(self.script, one) for one in self.helpers.writing(function))
+        return is_spoken and self.audience.of(call) == {OWN}
 
     def _is_call_of(self, call: ast.Call, function: Function) -> bool:
         """Whether a call stands alone, and not in a function whose calls are guarded instead."""

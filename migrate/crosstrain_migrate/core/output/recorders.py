@@ -12,7 +12,7 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .audience import ALL, OWN, Audience
+from .audience import ONE, Audience
 from .files import FILE, Files, null_device
 
 PRINT = "CT401"
@@ -179,7 +179,7 @@ class Recorders:
 
     def _is_ours(self, read: ast.expr) -> bool:
         """Whether a use of a writer is the main process's, can be made so, passes it on, or asks whether there is one."""
-        if not self.audience.of(read) & {ALL, OWN}:
+        if self.audience.of(read) == {ONE}:
             return True
         statement = self.script.statement(read)
         if isinstance(statement, ast.If | ast.While) and read in walk(statement.test):

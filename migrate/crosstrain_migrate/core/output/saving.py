@@ -17,16 +17,23 @@ REASON = "the main process writes the file, and it is there for all when the cal
 
 
 def plan_saving(
-    plan: Plan, accelerators: Accelerators, files: Files, audience: Audience, stamps: Stamps
+    plan: Plan,
+    accelerators: Accelerators,
+    files: Files,
+    audience: Audience,
+    stamps: Stamps,
+    saved_apart: list[ast.AST],
 ) -> None:
-    """Plans `accelerator.save` for `torch.save`. Where each process has a path of its own, one process saves."""
+    """Plans `accelerator.save` for `torch.save`. One process saves where each has a path of its own, and where not all
+    come: by a clock of their own, or when something has failed."""
     script = plan.script
     for call in script.calls:
         if not writers.saves_weights(script, call) or script.in_lambda(call) or not audience.is_all(call):
             continue
         path = writers.path_of_write(script, call)
         is_for_one = stamps.is_for_one(path)
-        if is_statement_call(script, call) and (is_for_one or accelerators.is_early(call)):
+        is_apart = any(one in saved_apart or _is_failure(one) for one in script.around(call))
+        if is_statement_call(script, call) and (is_for_one or is_apart or accelerators.is_early(call)):
             reads = _read_again(plan, audience, stamps, call) if is_for_one else []
             files.guard_before(script.statement(call), reads, call)
         elif not accelerators.is_too_soon(call):
@@ -49,6 +56,13 @@ def _read_again(plan: Plan, audience: Audience, stamps: Stamps, save: ast.Call) 
         and audience.comes_after(call, save)
         and stamps.differs(call.args[0])
     ]
+
+
+def _is_failure(node: ast.AST) -> bool:
+    """Whether code runs where something has failed, on one process perhaps; an interruption comes to all."""
+    return isinstance(node, ast.ExceptHandler) and not (
+        node.type is not None and "KeyboardInterrupt" in ast.unparse(node.type)
+    )
 
 
 def _accelerator(plan: Plan, accelerators: Accelerators, call: ast.Call) -> str:

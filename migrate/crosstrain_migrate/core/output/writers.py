@@ -140,8 +140,13 @@ def writes_file(script: Script, call: ast.Call) -> bool:
 
 def shows(script: Script, call: ast.Call) -> bool:
     """Whether a call opens a window, or prints otherwise than by `print`."""
+    return script.dotted(call.func) in SHOWS or speaks(script, call)
+
+
+def speaks(script: Script, call: ast.Call) -> bool:
+    """Whether a call prints otherwise than by `print`."""
     name = script.dotted(call.func)
-    return name in SHOWS or name in STREAMS or name in ECHOES
+    return name in STREAMS or name in ECHOES
 
 
 def saves_weights(script: Script, call: ast.Call) -> bool:

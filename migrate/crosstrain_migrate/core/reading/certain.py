@@ -83,20 +83,17 @@ class Certain:
         for place in places:
             for value in self.script.values(place, text):
                 yield place, value
-            for store in self.script.stores(place, text):
+            for store in self.script.stores(place, text):  # `train_loader, val_loader = get_loaders()`
+                statement = self.script.statement(store)
+                if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+                    continue
                 if isinstance(self.script.parent(store), ast.Tuple | ast.List):
-                    yield from ((place, value) for value in self._unpacked(store))
+                    yield place, statement.value
         if is_function_frame(frame) and text in self.script.parameters(frame):
             for call in self.script.direct_callers(frame) + self._constructions(frame):
                 argument = self.script.argument_for(call, frame, text)
                 if argument is not None:
                     yield self.script.frame(call), argument
-
-    def _unpacked(self, store: ast.expr) -> list[ast.expr]:
-        """`get_loaders()` of `train_loader, val_loader = get_loaders()`"""
-        statement = self.script.statement(store)
-        value = statement.value if isinstance(statement, ast.Assign) else None
-        return [value] if isinstance(value, ast.Call) else []
 
     def _constructions(self, function: Function) -> list[ast.Call]:
         return self.script.callers(function) if function.name == "__init__" else []

@@ -8,7 +8,14 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TypeGuard
 
-from crosstrain_migrate.syntax.nodes import Function, all_arguments, last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import (
+    Function,
+    all_arguments,
+    gives_itself,
+    last_name,
+    place_of,
+    written,
+)
 from crosstrain_migrate.syntax.places import Places
 from crosstrain_migrate.syntax.program import Region, links_of, modules_of, parse, path_of
 from crosstrain_migrate.syntax.program import parts as files_of
@@ -153,8 +160,9 @@ class Script:
         found: dict[Frame, dict[str, list[ast.Name | ast.Attribute]]] = {}
         for frame, nodes in self._within.items():
             own = found[frame] = defaultdict(list)
+            same = {id(node.targets[0]) for node in nodes if gives_itself(node)}
             for node in nodes:
-                if isinstance(node, ast.Name | ast.Attribute):
+                if isinstance(node, ast.Name | ast.Attribute) and id(node) not in same:
                     own[written(node)].append(node)
         return found
 
@@ -163,7 +171,8 @@ class Script:
         found: dict[Frame, dict[str, list[ast.expr]]] = {}
         for frame, nodes in self._within.items():
             own = found[frame] = defaultdict(list)
-            for target, value in (bound for node in nodes for bound in _bound(node)):
+            others = (node for node in nodes if not gives_itself(node))
+            for target, value in (bound for node in others for bound in _bound(node)):
                 own[written(target)].append(value)
         return found
 

@@ -1,0 +1,61 @@
+"""The assignment from which a read of a variable has its value."""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.syntax.nodes import place_of, written
+
+
+def binding(script: Script, root: ast.expr) -> tuple[ast.stmt, ast.expr | None] | None:
+    """Behind what a variable has the value that a read sees, in a block around it: its last assignment there, with its
+    value, or a loop or branch behind that which assigns it anew."""
+    text, frame = written(root), script.frame(root)
+    if not isinstance(root, ast.Name) and written(getattr(root, "value", root)) != "self":
+        return None
+    stores = [one for one in script.stores(frame, text) if place_of(one) < place_of(root)]
+    found: tuple[ast.stmt, ast.expr | None] | None = None
+    for store in stores:
+        statement = script.statement(store)
+        if isinstance(statement, ast.Assign | ast.AugAssign) and _is_around(script, statement, root):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            found = (statement, statement.value if targets == [store] else None)
+    found = found or _bound_by_branches(script, root, stores)
+    if found is None or _is_carried(script, text, found[0], root):
+        return None
+    suite = script.suite_of(found[0])
+    later = [
+        one
+        for one in suite[suite.index(found[0]) + 1 :]
+        if not script.table.is_inside(root, one)
+        and any(script.table.is_inside(store, one) for store in stores)
+    ]
+    return (later[-1], None) if later else found
+
+
+def _bound_by_branches(
+    script: Script, root: ast.expr, stores: list[ast.expr]
+) -> tuple[ast.stmt, ast.expr | None] | None:
+    """An `if` with an `else`, above a read and in a block around it, whose branches bind the variable."""
+    branches = [
+        one
+        for store in stores
+        for one in script.around(store)
+        if isinstance(one, ast.If) and one.orelse and _is_around(script, one, root)
+    ]
+    is_inside = [one for one in branches if script.table.is_inside(root, one)]
+    return (branches[-1], None) if branches and not is_inside else None
+
+
+def _is_carried(script: Script, text: str, bound: ast.stmt, root: ast.AST) -> bool:
+    """Whether a loop around a read, but not around an assignment above it, assigns the variable anew."""
+    loops = [loop for loop in script.loops_around(root) if loop not in script.loops_around(bound)]
+    stores = script.stores(script.frame(root), text)
+    return any(script.table.is_inside(store, loop) for loop in loops for store in stores)
+
+
+def _is_around(script: Script, statement: ast.stmt, node: ast.AST) -> bool:
+    """Whether a statement stands in a block that a node stands in, too."""
+    suite = script.suite_of(statement)
+    return any(one in suite for one in (script.statement(node), *script.around(node)))

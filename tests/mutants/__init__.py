@@ -1,0 +1,1 @@
+"""Planted mistakes: which test notices each, in `python -m tests.mutants`."""

@@ -56,6 +56,14 @@ def accelerator_of(choice: str, inside: str = "pass") -> str:
             'device = torch.device(args.device if torch.cuda.is_available() else "cpu")',
             'Accelerator(cpu=str(args.device) == "cpu")',
         ),
+        (
+            'device = torch.device("cpu")\nif args.cuda and torch.cuda.device_count():\n    device = torch.device("cuda")',
+            "Accelerator(cpu=not args.cuda)",
+        ),
+        (
+            'device = torch.device("cpu")\nif torch.cuda.is_available():\n    device = torch.device("cuda")',
+            "Accelerator()",
+        ),
         ('device = torch.device("cuda" if torch.cuda.device_count() > 0 else "cpu")', "Accelerator()"),
         (
             'cuda = True if torch.cuda.is_available() else False\ndevice = "cuda" if cuda else "cpu"',
@@ -277,6 +285,29 @@ def test_the_accelerator_is_made_before_what_all_processes_share(drawn: str) -> 
     made = lines.index("accelerator = Accelerator(cpu=not args.cuda)")
     assert lines.index("args = parser.parse_args()") < made < lines.index("net = torch.nn.Linear(4, 2)")
     assert any(drawn.split("(")[0] in line for line in lines[made:])
+
+
+GONE = "args.cuda = (not args.no_cuda) and torch.cuda.is_available(); del args.no_cuda"
+DRAWN = "order = torch.randperm(784)"
+
+
+@pytest.mark.parametrize(
+    ("above", "made"),
+    [
+        (f"print(args)\n{DRAWN}\n{GONE}", "cpu=args.no_cuda"),
+        (f"print(args)\n{GONE}\n{DRAWN}", "cpu=not args.cuda"),
+        (f"print(args)\n{DRAWN}\nargs.cuda = read_settings()", "cpu=not args.cuda"),
+    ],
+)
+def test_a_flag_that_is_made_of_another_is_known_sooner(above: str, made: str) -> None:
+    """What all processes draw alike is drawn below the Accelerator, wherever the flag can be known above it."""
+    choice = f"{above}\nnet = torch.nn.Linear(4, 2)\nif args.cuda:\n    net.cuda()"
+    lines = [line.strip() for line in converted(TRAINING.format(choice=choice, inside="pass")).splitlines()]
+    accelerator = lines.index(f"accelerator = Accelerator({made})")
+    if "read_settings" not in above:
+        assert accelerator < lines.index(DRAWN)
+    if made == "cpu=args.no_cuda":
+        assert accelerator < lines.index(GONE)
 
 
 def test_the_accelerator_stands_where_the_device_is_chosen_where_nothing_is_shared_above() -> None:

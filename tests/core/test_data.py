@@ -36,6 +36,81 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
 SO_MANY_STEPS = "while step < 8"
 RUN = [
     Trap(
+        "loaders that a library makes for each of several books",
+        """
+        made = __import__("types").SimpleNamespace(
+            loaders_of=lambda book: (DataLoader(TensorDataset(rows[book], targets[book]), batch_size=4), None)
+        )
+        books = [slice(0, 8), slice(8, 32)]
+        for book in books:
+            train_loader, test_loader = made.loaders_of(book)
+            for x, y in train_loader:
+                learn(model, optimizer, x, y)
+        """,
+        ("for book in books:", "train_loader = accelerator.prepare(train_loader)"),
+    ),
+    Trap(
+        "sets that a function of the script makes for each of several books",
+        """
+        def halves(book):
+            return DataLoader(TensorDataset(rows[book], targets[book]), batch_size=4), None
+
+        books = [slice(0, 8), slice(8, 32)]
+        for book in books:
+            half, rest = halves(book)
+            for x, y in half:
+                learn(model, optimizer, x, y)
+        """,
+        ("for book in books:", "half = accelerator.prepare(half)"),
+    ),
+    Trap(
+        "an object that is its own iterator, and begins anew",
+        """
+        class Batches:
+            def __init__(self, loader):
+                self.loader = loader
+                self.batches = iter(loader)
+
+            def __next__(self):
+                try:
+                    return next(self.batches)
+                except StopIteration:
+                    self.batches = iter(self.loader)
+                    return next(self.batches)
+
+            def get(self):
+                return next(self)
+
+        def train(loader, step=0):
+            batches = Batches(loader)
+            while step < 8:
+                step += 1
+                x, y = batches.get()
+                learn(model, optimizer, x, y)
+
+        train(DataLoader(TensorDataset(rows, targets), batch_size=4))
+        """,
+        ("loader = accelerator.prepare(loader)", "self.batches = iter(self.loader)", "return next(self)"),
+        absent=("prepare(self)",),
+    ),
+    Trap(
+        "a variable of a loader that is bound to a wrapper around it",
+        """
+        import itertools
+
+        endless = getattr(itertools, "cycle")
+        source = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        source = endless(source)
+        step = 0
+        while step < 8:
+            step += 1
+            x, y = next(source)
+            learn(model, optimizer, x, y)
+        """,
+        ("source = endless(source)",),
+        absent=("prepare(endless",),
+    ),
+    Trap(
         "a loop over scales inside the loop over batches",
         """
         scales = [0.5, 1.0]

@@ -92,6 +92,14 @@ def test_what_may_differ_decides_by_its_mean(body: str, expected: str) -> None:
     assert text.count(".reduce(") == 1 and expected in text, text
 
 
+def test_a_word_that_a_model_chooses_has_no_mean() -> None:
+    text = after(
+        "words = []\nfor n in range(9):\n    word = model(words).argmax().item()\n    if word == 3:\n        break\n"
+        "    if word > 7:\n        break\n    words.append(word)"
+    )
+    assert ".reduce(" not in text and "model(words).argmax().item()" in text
+
+
 def test_a_number_is_reduced_behind_the_loop_that_sets_it() -> None:
     body = (
         "value = 0\nfor n in range(3):\n    value = train()\nif value < best:\n    torch.save(model, 'a.pt')"

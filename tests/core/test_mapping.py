@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .converting import converted, notes, once_more
+from .converting import conversion, converted, notes, once_more
 
 NODE = """import argparse
 import os
@@ -197,3 +197,24 @@ def test_data_parallel_goes_in_a_script_that_distributes_itself_too() -> None:
         "    if args.one:\n        model = torch.nn.DataParallel(model)\n    else:\n        model = DDP(model, device_ids=[gpu])",
     )
     assert converted(text).count("model = accelerator.prepare(model)") == 2
+
+
+HIDDEN = NODE.replace("import argparse\n", "import argparse\nfrom timm.utils import NativeScaler\n").replace(
+    "            optimizer.zero_grad()\n            loss.backward()\n            optimizer.step()\n",
+    "            optimizer.zero_grad()\n            scale(loss, optimizer)\n",
+)
+HIDDEN = HIDDEN.replace("    sampler = Dist", "    scale = NativeScaler()\n    sampler = Dist", 1)
+
+
+def test_a_wrapped_model_that_a_library_trains_is_averaged_by_its_wrapper() -> None:
+    assert "backward" not in HIDDEN
+    after = converted(HIDDEN)
+    assert "prepare(model)" in after and "= DDP(" not in after and "scale(loss, optimizer)" in after
+    assert once_more(after) == after
+
+
+def test_without_a_wrapper_nothing_averages_what_a_library_trains() -> None:
+    alone = HIDDEN.replace("    model = DDP(model, device_ids=[gpu])\n", "").replace(
+        "model.module.", "model."
+    )
+    assert [one.rule for one in conversion(alone).findings if one.severity.value == "refused"] == ["CT202"]

@@ -28,9 +28,11 @@ def training(
     absent: tuple[str, ...] = (),
     says: str = "",
     loss: str = "F.cross_entropy(out, y)",
+    before: str = "",
     total: str = "0.0",
 ) -> Trap:
-    return Trap(name, HEAD.format(loss=loss, total=total) + f"    {body}\n{behind}\n", lines, absent, says)
+    text = before + HEAD.format(loss=loss, total=total) + f"    {body}\n{behind}\n"
+    return Trap(name, text, lines, absent, says)
 
 
 TRAPS = [
@@ -165,6 +167,28 @@ TRAPS = [
         "n, width = x.shape; total += loss.data[0] * n",
         "print(total / count)",
         'total = accelerator.reduce(total, "sum")',
+    ),
+    training(
+        "a tensor of zeros, and rows",
+        "sums += loss.detach(); rows += len(y)",
+        "print(sums / rows)",
+        'sums, rows = accelerator.reduce((sums, rows), "sum")',
+        before="sums = torch.tensor([0.0])\n",
+    ),
+    training(
+        "a sum that goes on from pass to pass, and rows",
+        "sums += loss.detach(); rows += len(y)",
+        "print(sums / rows)",
+        absent=("reduce(",),
+        says=LOCAL,
+        before="sums = keep.sums\n",
+    ),
+    training(
+        "a counter that goes on from pass to pass, and a mean",
+        "step += 1; total += loss.item()",
+        "print(step, total / len(loader))",
+        'total = accelerator.reduce(total, "mean")',
+        before="step = keep.step\n",
     ),
     training("not shown", "total += loss.item()", "done = True", absent=("merge(", "reduce(")),
 ]

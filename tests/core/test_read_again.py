@@ -177,6 +177,12 @@ STAMPED = [
         before="import os\nimport time\n",
     ),
     output(
+        "a time that is formatted is the main process's once",
+        'name = datetime.now().strftime("%H%M")\ntorch.save(model.state_dict(), name)\nstate = torch.load(name)',
+        'name = broadcast_object_list([datetime.now().strftime("%H%M")])[0]',
+        before="from datetime import datetime\n",
+    ),
+    output(
         "a table is waited for under that path",
         'folder = f"run-{datetime.now()}"\nnp.save(folder + "/rows.npy", [1])\nrows = np.load(folder + "/rows.npy")',
         'folder = f"run-{broadcast_object_list([datetime.now()])[0]}"',

@@ -117,6 +117,15 @@ def test_what_trains_on_a_data_set_and_plays_to_be_judged_is_converted() -> None
     assert "loader = accelerator.prepare(" in converted(text) or ", loader = " in converted(text)
 
 
+def test_a_data_set_beside_what_it_plays_and_trains_on_is_refused() -> None:
+    """An expert's recordings train the judge, the policy trains on its own games: each process has played others."""
+    games = "def batches(games):\n    yield from games\n\n"
+    text = games + PLAYS.format(
+        loader="loader = torch.utils.data.DataLoader(rows)", data="batches(play(make_world()))"
+    )
+    assert [one for one in conversion(text).findings if one.severity is Severity.REFUSED]
+
+
 RECORDED = """import random
 import torch
 

@@ -159,3 +159,34 @@ def test_torchs_own_schedule_is_prepared_once_with_its_batches() -> None:
             ),
         )
     )
+
+
+RATES = """
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(data)
+rows = 0
+for i, (x, y) in enumerate(loader):
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    rate = 0.1
+    {counts}
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+"""
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ("rows += len(y); rate = rate / rows", 'rows += accelerator.reduce(len(y), "sum")'),
+        ("rate *= i / 100", "rate *= i / 100"),
+        ("done = 100 * rows + i; rate *= done / 100", "rate *= done / 100"),
+    ],
+)
+def test_a_rate_that_counts_rows_counts_those_of_all_and_one_that_counts_steps_stays(
+    counts: str, expected: str
+) -> None:
+    text = converted(Trap("", RATES.format(counts=counts)).text)
+    assert expected in text and text.count("reduce(") == expected.count("reduce(")

@@ -47,6 +47,12 @@ def _shown(line: str) -> str:
         ),
         ("print(i * len(x), loss.item())", f'i * accelerator.reduce(len(x), "sum"), {MEAN}'),
         ("print((i + 1) * x.size(0))", 'accelerator.print((i + 1) * accelerator.reduce(x.size(0), "sum"))'),
+        (
+            'print("%d %.3f" % (epoch, loss))',
+            'accelerator.print("%d %.3f" % (epoch, accelerator.reduce(loss, "mean")))',
+        ),
+        ('print("{:.3f}".format(loss))', '"{:.3f}".format(accelerator.reduce(loss, "mean"))'),
+        ('print(f"{loss:.3f}")', "print(f\"{accelerator.reduce(loss, 'mean'):.3f}\")"),
         ("print(both.item())", 'accelerator.print(accelerator.reduce(both, "mean").item())'),
     ],
 )
@@ -101,6 +107,40 @@ def test_a_loss_that_is_printed_behind_the_loop_is_that_of_the_whole_batch(
 ) -> None:
     text = SCRIPT.format(shown="pass") + behind + "\n"
     assert (MEAN in convert(text, "crosstrain", lambda rule, node: True).text) is is_reduced
+
+
+@pytest.mark.parametrize(
+    ("line", "behind", "is_noted"),
+    [
+        ("if loss.item() < best: print(loss.item())", "", True),
+        ("value = loss.item(); print(value)", "", True),
+        ("log.info(loss.item())", "", True),
+        ("pass", "    if loss.item() < best: print(loss.item())", True),
+        ("value = float(loss)", "    print(value)", True),
+        ("print(loss.item())", "    print(loss.item())", False),  # reduced
+        ("bar.set_postfix(loss=loss.item())", "", False),
+        ("print(i, epoch)", "    print(epoch)", False),
+        ("pass", "    loss = criterion(model(test), wanted)\n    print(loss.item())", False),
+    ],
+)
+def test_a_loss_that_stays_local_is_said(line: str, behind: str, is_noted: bool) -> None:
+    done = convert(SCRIPT.format(shown=line) + behind + "\n", "crosstrain", lambda rule, node: True)
+    assert any("main process's own" in one.reason for one in done.findings) is is_noted, done.text
+
+
+def test_a_loss_that_a_step_shows_is_said() -> None:
+    step = """
+def step(x, y):
+    loss = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+
+for x, y in loader:
+    step(x, y)
+"""
+    done = convert(SCRIPT.partition("for epoch")[0] + step, "crosstrain", lambda rule, node: True)
+    assert any("main process's own" in one.reason for one in done.findings)
 
 
 METER = """

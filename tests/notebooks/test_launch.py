@@ -230,9 +230,54 @@ def test_what_is_put_on_the_kernels_device_keeps_the_training_there() -> None:
     assert "own device" in stays(migrate(START + MODEL + loop))
 
 
+@pytest.mark.parametrize(("given", "is_launched"), [("", True), ("weights", False)])
+def test_a_loss_without_weights_is_on_no_device(given: str, is_launched: bool) -> None:
+    made = f"# %%\nweights = torch.ones(3)\nloss_of = nn.CrossEntropyLoss({given}).to(device)\n"
+    result = migrate(START + MODEL + made + LOOP.replace("F.cross_entropy", "loss_of"))
+    assert ("notebook_launcher" in result.after) is is_launched
+
+
 def test_models_go_to_the_device_of_cells_below() -> None:
     text = START + MODEL + LOOP + "# %%\nmodel(torch.ones(1, 8, device=device)).sum().item()\n"
     assert source(migrate(text), 6).endswith("model.load_state_dict(model_state)\nmodel.to(device)")
+
+
+CHOSEN = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n'
+CHOOSER = """\
+def try_gpu():
+    if torch.cuda.is_available():
+        found = torch.device("cuda:0")
+    else:
+        found = torch.device("cpu")
+    return found
+
+device = try_gpu()
+"""
+
+
+def test_a_device_that_a_function_has_chosen_is_each_processs_own() -> None:
+    text = START.replace(CHOSEN, CHOOSER) + MODEL + LOOP
+    result = migrate(text)
+    assert "    accelerator = Accelerator()\n    device = accelerator.device\n" in source(result)
+    assert source(result, 3) == read_cell(text, 3)
+
+
+def test_what_a_function_gives_beside_a_device_is_no_device() -> None:
+    both = CHOOSER.replace("return found", "return found, 3").replace("device =", "device, number =")
+    text = START.replace(CHOSEN, both) + MODEL + LOOP
+    result = migrate(text)
+    assert source(result, 3) == read_cell(text, 3)
+    assert "device = accelerator.device" not in source(result)
+
+
+def test_the_notebooks_own_accelerator_has_the_device_of_the_cells_below() -> None:
+    test = GLOBALS[GLOBALS.index("# %%\ndef test") : GLOBALS.index("# %%\n%%time")]
+    result = migrate(
+        START.replace('"cuda" if', '"cuda:3" if') + MODEL + test + LOOP + "    test()\n# %%\nprint(test())\n"
+    )
+    lines = [line.strip() for line in result.after.splitlines()]
+    below = lines[lines.index("# for the cells below, in the notebook's own process") :]
+    assert below[1:3] == ["accelerator = Accelerator()", "device = accelerator.device"]
 
 
 def test_nothing_is_said_of_prints_that_one_process_makes() -> None:
@@ -290,6 +335,7 @@ def test_a_device_that_is_chosen_in_two_steps_stays_usable() -> None:
     result = migrate(text + MODEL + LOOP + "# %%\nprint(torch.ones(1, device=device))\n")
     assert not result.refused
     assert source(result, 3) == read_cell(text, 3)
+    assert "    device = accelerator.device\n" in source(result, 6)
 
 
 def test_a_batch_that_later_cells_look_at_is_the_notebooks_own() -> None:

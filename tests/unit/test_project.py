@@ -109,6 +109,15 @@ def test_a_script_inside_a_package(tmp_path: Path, imports: str, given: str) -> 
     assert outcome.untouched == 2, "each file counts once"
 
 
+@pytest.mark.parametrize(("name", "is_run"), [("__main__", True), ("begin", False)])
+def test_a_package_may_be_begun_by_an_entry_point(tmp_path: Path, name: str, is_run: bool) -> None:
+    """`pip` makes a command of `package.__main__:main`, which the file itself never calls."""
+    main = TRAIN.replace("from loop", "from .loop").replace('if __name__ == "__main__":\n        main()', "")
+    write(tmp_path, {"package/__init__.py": "", f"package/{name}.py": main, "package/loop.py": HELPER})
+    found = changed(migrate(tmp_path / "package" / f"{name}.py"), tmp_path)
+    assert (f"package/{name}.py" in found) is is_run
+
+
 def test_what_a_module_imports_is_followed(tmp_path: Path) -> None:
     engine = "from loop import fit\n\ndef train_all(model, loader, optimizer, device):\n    fit(model, loader, optimizer, device)\n"
     script = SCRIPT.format(imports="from engine import train_all", fit="train_all")

@@ -116,7 +116,7 @@ TOOL = {
         "files.sources",
         "files.notebooks",
     },
-    "core": {"results", "assumptions", "syntax", "core.reading.frameworks"},
+    "core": {"results", "assumptions", "syntax", "core.reading.frameworks", "files.notebooks"},
     "rules": {"results", "assumptions", "syntax", "core", "files.notebooks"},
     "engine": {
         "core",

@@ -45,7 +45,7 @@ from .training.carried import note_carried_state
 from .training.observed import Seen
 from .training.prepare import Preparing
 from .training.schedules import plan_counted_rates
-from .unseen import already_migrated, unseen_training, written_for_accelerate
+from .unseen import already_migrated, trains_in_wrapper, unseen_training, written_for_accelerate
 
 SAME_DATA = "CT902"
 CHECKS = "CT001"
@@ -87,7 +87,7 @@ def convert(
     if already_migrated(script.tree):
         return Conversion(text, findings=tuple(written_for_accelerate(script.tree)))
     roles = Roles(script)
-    if not roles.trains:
+    if not roles.trains and not trains_in_wrapper(script):
         return Conversion(text, findings=tuple(unseen_training(script)))
     if not in_spite and (refused := known_wrong(script, roles)):
         return Conversion(text, findings=tuple(refused), trains=True)

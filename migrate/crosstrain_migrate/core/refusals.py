@@ -13,6 +13,7 @@ from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.syntax.nodes import last_name, line_of, written
 
 from .distributed.mapping import shards_layers
+from .reading.data import Data
 from .reading.frameworks import FRAMEWORKS
 from .reading.roles import Roles
 from .reading.script import (
@@ -149,19 +150,30 @@ def _given_to_trainers(script: Script, roles: Roles) -> list[Finding]:
 
 def _plays(script: Script, roles: Roles) -> list[Finding]:
     """An environment that gives the training its data: `state, reward, done, info = env.step(action)`."""
-    loaders = [c for c in script.calls if script.last(c.func) == "DataLoader"]
+    has_loaders = any(script.last(c.func) == "DataLoader" for c in script.calls)
+    if has_loaders and not any(_is_generated(script, one) for one in roles.data):
+        return []
     for call in script.calls:
         assigned = script.parent(call)
         if not is_method(call, "step") or not call.args or not isinstance(assigned, ast.Assign):
             continue
         target = assigned.targets[0]
-        if not loaders and isinstance(target, ast.Tuple) and len(target.elts) > 2:
+        if isinstance(target, ast.Tuple) and len(target.elts) > 2:
             if _only_judges(script, call, names_in(target)):
                 continue
             reason = "it trains on what it plays: processes would play, and step, different numbers of times"
             remedy = "leave it as it is, or play in several environments within one process"
             return [Finding(BUILT_ON, call.lineno, call.col_offset + 1, reason, remedy, Severity.REFUSED)]
     return []
+
+
+def _is_generated(script: Script, data: Data) -> bool:
+    """Whether a function of the project generates batches, of what it has played: `rollouts.batches(advantages)`."""
+    made = script.values(data.frame, written(data.node)) or [data.node]
+    functions = [
+        f for one in made if isinstance(one, ast.Call) for f in script.functions(script.last(one.func))
+    ]
+    return any(isinstance(n, ast.Yield | ast.YieldFrom) for f in functions for n in script.within(f))
 
 
 def _only_judges(script: Script, step: ast.Call, played: set[str]) -> bool:

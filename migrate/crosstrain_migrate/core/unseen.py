@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.syntax.walks import statements, walk
 
+from .distributed.mapping import distributes_itself
+from .distributed.wrappers import has_wrapper
 from .reading.frameworks import FRAMEWORKS, HIDDEN, TRAINERS
 from .reading.script import Script, is_function_frame, is_method
 
@@ -57,6 +59,12 @@ def _frameworks(script: Script) -> Iterator[Finding]:
         if what is not None and what not in told and not inside:
             told.add(what)
             yield _built_on(call, what)
+
+
+def trains_in_wrapper(script: Script) -> bool:
+    """Whether a script that distributes itself trains a wrapped model by a library's call: the wrapper is prepared, and the
+    gradients of a prepared model are averaged, whoever goes backward."""
+    return distributes_itself(script) and has_wrapper(script) and any(True for _ in _hidden(script))
 
 
 def _hidden(script: Script) -> Iterator[Finding]:

@@ -71,7 +71,8 @@ def units(sources: Iterable[Source], progress: Progress | None = None) -> list[U
 
 
 def _runs(source: Source) -> bool:
-    return source.is_cells or is_script(source.data)
+    """Whether a file is run by itself; a package's `__main__.py` may be begun by an entry point that the package names."""
+    return source.is_cells or is_script(source.data) or source.path.name == "__main__.py"
 
 
 @dataclass(frozen=True, slots=True)

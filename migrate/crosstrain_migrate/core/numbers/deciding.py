@@ -29,21 +29,13 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .binding import binding
+from .means import PASSED_ON, chooses, has_no_mean, is_number
 
 RULE = "CT605"
 GROUP = "decisions"
 REASON = "all processes decide by the same number"
-_SAVES = (
-    "save",
-    "save_model",
-    "save_pretrained",
-    "save_checkpoint",
-    "copyfile",
-    "copy",
-    "dump",
-    "load_state_dict",
-)
-_PASSED_ON = ("item", "float", "abs", "round", "detach", "cpu", "isnan", "isinf", "isfinite")
+_SAVES = {"save", "save_model", "save_pretrained", "save_checkpoint", "copyfile", "copy", "dump"}
+_SAVES |= {"load_state_dict"}
 _BY_SIZE = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _DEPTH = 4
 
@@ -206,7 +198,7 @@ class Decisions:
         name = last_name(call.func)
         if self.differing.calls_trained(call):
             return []
-        if name in _PASSED_ON:
+        if name in PASSED_ON:
             return [*([call.func.value] if isinstance(call.func, ast.Attribute) else []), *given]
         is_own = self.script.functions(name) or self.differing.is_variable(call.func)
         return given if is_own or (name in ("max", "min") and len(given) > 1) else []
@@ -240,9 +232,11 @@ class Decisions:
         if depth == 0 and not self._is_number_there(node):
             return self._where_bound(node, depth, reduces=False) or self._where_collected(node, depth)
         if isinstance(node, ast.Call):
-            return self._where_collected(node, depth) or self._where_read(node, at)
+            return not chooses(node) and (self._where_collected(node, depth) or self._where_read(node, at))
         if isinstance(node, ast.Subscript):
             return self._where_collected(node, depth) or self._entered(node, at) or self._where_read(node, at)
+        if has_no_mean(self.script, node):
+            return False
         return self._where_bound(node, depth) or self._where_read(node, at)
 
     def _where_bound(self, node: ast.expr, depth: int, reduces: bool = True) -> bool:
@@ -261,7 +255,11 @@ class Decisions:
             return not self.differing.level(node)
         if value is not None and self._repair_parts(node, value, statement, depth):
             return True
-        if not reduces or (value is not None and not self._is_number(value)) or not self._all_come(statement):
+        if (
+            not reduces
+            or (value is not None and not is_number(self.script, value))
+            or not self._all_come(statement)
+        ):
             return False
         self.plan.after(statement, RULE, REASON, self._bound_to_mean(node, statement), GROUP)
         self.differing.make_alike(node)
@@ -277,7 +275,7 @@ class Decisions:
                 returned = [
                     n.value for n in self.script.within(function) if isinstance(n, ast.Return) and n.value
                 ]
-                parts += [one for one in returned if not self._is_number(one)]
+                parts += [one for one in returned if not is_number(self.script, one)]
         self._repair_all([(atom, statement) for one in parts for atom in self._atoms(one)], depth + 1)
         return not self.differing.level(node)
 
@@ -379,29 +377,6 @@ class Decisions:
 
     # -- what it is, and who comes to it -----------------------------------------------------------------------
 
-    def _is_number(self, value: ast.expr) -> bool:
-        """Whether a value may be a number: no list, no truth, no text."""
-        if isinstance(value, ast.Call):
-            functions = self.script.functions(self.script.last(value.func))
-            return last_name(value.func) not in ("array", "list", "cat", "stack", "numpy") and not any(
-                isinstance(node, ast.Return) and node.value is not None and not self._is_number(node.value)
-                for function in functions
-                for node in self.script.within(function)
-            )
-        is_truth = isinstance(value, ast.Constant) and not isinstance(value.value, int | float)
-        is_truth |= isinstance(value, ast.Constant) and isinstance(value.value, bool)
-        others = (
-            ast.Compare,
-            ast.BoolOp,
-            ast.List,
-            ast.ListComp,
-            ast.Dict,
-            ast.Set,
-            ast.JoinedStr,
-            ast.Tuple,
-        )
-        return not is_truth and not isinstance(value, others)
-
     def _has_plain_keys(self, node: ast.expr) -> bool:
         while isinstance(node, ast.Subscript):
             if not isinstance(node.slice, ast.Constant) or not isinstance(node.slice.value, str):
@@ -466,4 +441,4 @@ def _callee(call: ast.Call) -> tuple[str, ...]:
 
 def _number_in(value: ast.expr) -> list[ast.AST]:
     """Where a value that is kept may be read: itself, or what it is another word for."""
-    return walk(value) if isinstance(value, ast.Call) and last_name(value.func) in _PASSED_ON else [value]
+    return walk(value) if isinstance(value, ast.Call) and last_name(value.func) in PASSED_ON else [value]

@@ -1,4 +1,5 @@
-"""CT602 by use: what grows while a loop trains, and is shown there, is the main process's own unless it was reduced."""
+"""CT602 by use: what is shown of a training, its losses and what grows with them, is the main process's own unless it was
+reduced."""
 
 from __future__ import annotations
 
@@ -7,28 +8,47 @@ import re
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
-from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import Script, is_method, is_statement_call
+from crosstrain_migrate.core.reading.roles import Backward, Roles
+from crosstrain_migrate.core.reading.script import Frame, Script, is_method, is_statement_call
+from crosstrain_migrate.core.training.backward import loss_of
 from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.walks import walk
 
 from .accumulators import CLOCK, METERS, Change, Pass
-from .training_numbers import LOCAL, REDUCE, RULE
+from .shown import prints_behind
+from .training_numbers import LOCAL, REDUCE, RULE, without_tail
 
 _SHOWS = re.compile(r"(^|\.)(print|pprint|info|debug|warning|write|echo)$")
 _ADDS = (Change.SUM, Change.LIST, Change.METER)
 
 
 def note_running_numbers(plan: Plan, roles: Roles) -> None:
-    """Says, once for a script, that the sums and meters that its training loops show are the main process's own."""
+    """Says, once for a script, that the losses, sums and meters that its training shows are the main process's own."""
     for data in roles.data:
         if isinstance(data.loop, ast.For):
             growing = _growing(plan.script, data, data.loop)
-            shown = [call for call in _shows(plan.script, data.loop) if _is_own(plan, data, call, growing)]
-            if shown:
+            if any(_is_own(plan, data.frame, call, growing) for call in _shows(plan.script, data.loop)):
                 plan.note(RULE, data.loop, LOCAL, REDUCE)
         elif _comes_from_steps(plan.script, data):
             plan.note(RULE, data.node, LOCAL, REDUCE)
+    for one in roles.backwards:
+        loop = next(iter(plan.script.loops_around(one.call)), None)
+        calls = _shows(plan.script, loop or one.frame)
+        calls += prints_behind(plan.script, one.frame, loop) if isinstance(loop, ast.For) else []
+        if any(_is_own(plan, one.frame, call, _losses(plan.script, one)) for call in calls):
+            plan.note(RULE, loop or one.call, LOCAL, REDUCE)
+
+
+def _losses(script: Script, one: Backward) -> set[str]:
+    """The loss that a backward pass starts from, and the variables that hold its number."""
+    loss = loss_of(one.call)
+    if not isinstance(loss, ast.Name | ast.Attribute):
+        return set()
+    stores = (n for n in script.within(one.frame) if isinstance(n, ast.Assign))
+    numbers = {
+        written(t) for n in stores if written(without_tail(n.value)) == written(loss) for t in n.targets
+    }
+    return {written(loss)} | numbers
 
 
 def _comes_from_steps(script: Script, data: Data) -> bool:
@@ -68,8 +88,8 @@ def _tells_time(node: ast.AST) -> bool:
     return CLOCK.search(ast.unparse(node)) is not None
 
 
-def _shows(script: Script, loop: ast.For) -> list[ast.Call]:
-    """The calls of a loop that print, themselves or in a function of the project."""
+def _shows(script: Script, loop: ast.AST) -> list[ast.Call]:
+    """The calls of a loop, or of a function, that print, themselves or in a function of the project."""
     calls = [n for n in walk(loop) if isinstance(n, ast.Call) and is_statement_call(script, n)]
     return [
         call
@@ -83,11 +103,11 @@ def _shows(script: Script, loop: ast.For) -> list[ast.Call]:
     ]
 
 
-def _is_own(plan: Plan, data: Data, call: ast.Call, growing: set[str]) -> bool:
+def _is_own(plan: Plan, frame: Frame, call: ast.Call, growing: set[str]) -> bool:
     """Whether a call shows what grows, itself or through the object whose method it is, and nothing reduces it."""
     nodes = [n for argument in (*call.args, *(k.value for k in call.keywords)) for n in walk(argument)]
     if isinstance(call.func, ast.Attribute):
-        made = plan.script.values(data.frame, written(call.func.value))
+        made = plan.script.values(frame, written(call.func.value))
         nodes += [call.func.value, *(n for value in made for n in walk(value))]
     return any(
         written(node) in growing and not any(map(plan.is_replaced, (node, *_up_to(plan.script, node, call))))

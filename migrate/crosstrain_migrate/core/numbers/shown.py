@@ -47,18 +47,18 @@ def plan_shown_losses(plan: Plan, roles: Roles, accelerators: Accelerators) -> N
                     plan.replace(
                         rows, RULE, "the rows of the whole batch are counted", template, GROUP, rows=rows
                     )
-        for call in _prints_behind(script, data.frame, data.loop):
+        for call in prints_behind(script, data.frame, data.loop):
             # What the loop added up is reduced behind it already.
             means = _means(script, data.frame, call, names - {""})
-            if means and _totals(numbers, data, data.loop, call) is not None:
+            is_alike = _is_alike_behind(script, call, data.loop)
+            if means and is_alike and _totals(numbers, data, data.loop, call) is not None:
                 _reduce(plan, accelerators.name, {}, means)
 
 
-def _reduce(plan: Plan, accelerator: str, totals: dict[ast.Name, str], means: list[ast.Call]) -> None:
+def _reduce(plan: Plan, accelerator: str, totals: dict[ast.Name, str], means: list[ast.expr]) -> None:
     for read in means:
-        assert isinstance(read.func, ast.Attribute)
-        template = f'{accelerator}.reduce({{loss}}, "mean").item()'
-        plan.replace(read, RULE, REASON, template, GROUP, loss=read.func.value)
+        of, tail = (read.func.value, ".item()") if is_method(read, "item") else (read, "")
+        plan.replace(read, RULE, REASON, f'{accelerator}.reduce({{loss}}, "mean"){tail}', GROUP, loss=of)
     for name, kind in totals.items():
         plan.replace(name, RULE, REASON, f'{accelerator}.reduce({name.id}, "{kind}")', GROUP)
 
@@ -110,25 +110,25 @@ def _prints(script: Script, frame: Frame, loop: Loop) -> list[ast.Call]:
     ]
 
 
-def _prints_behind(script: Script, frame: Frame, loop: ast.For) -> list[ast.Call]:
-    """The prints behind a loop of what it left, to which every process comes alike; nothing that they read is bound anew."""
+def prints_behind(script: Script, frame: Frame, loop: ast.For) -> list[ast.Call]:
+    """The prints behind a loop, in its own block or inside it, of what the loop left: nothing is bound anew in between."""
     stored = [n for n in script.within(frame) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
-    end = loop.end_lineno or 0
+    suite, end = script.suite_of(loop), loop.end_lineno or 0
+    behind = suite[suite.index(loop) + 1 :]
     return [
         call
         for call in _all_prints(script, frame)
-        if _is_alike_behind(script, call, loop)
+        if any(script.table.is_inside(call, one) for one in behind)
         and not {n.id for n in stored if end < n.lineno < call.lineno} & names_in(call)
     ]
 
 
 def _is_alike_behind(script: Script, call: ast.Call, loop: ast.For) -> bool:
-    """Whether every process comes to a call behind a loop: it stands in the loop's own block, or under tests of what stays
-    the same there, and so does each way out above it."""
+    """Whether every process comes to a call behind a loop: no test above it, and above each way out, asks for what changes in
+    the loop's own block."""
     block, suite = script.parent(loop), script.suite_of(loop)
     behind = suite[suite.index(loop) + 1 :]
-    if block is None or not any(script.table.is_inside(call, one) for one in behind):
-        return False
+    assert block is not None
     stored = (
         n for n in walk(block) if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
     )
@@ -157,12 +157,31 @@ def _all_prints(script: Script, frame: Frame) -> list[ast.Call]:
     return [call for call in found if not any(keyword.arg == "file" for keyword in call.keywords)]
 
 
-def _means(script: Script, frame: Frame, call: ast.Call, losses: set[str]) -> list[ast.Call] | None:
-    """Every `x.item()` of a print, where each is a mean over the batch; None where one may be something else."""
-    reads = [n for n in walk(call) if is_method(n, "item")]
-    if not all(_is_mean(script, frame, read.func.value, losses, 0) for read in reads):
+def _means(script: Script, frame: Frame, call: ast.Call, losses: set[str]) -> list[ast.expr] | None:
+    """Every `x.item()` of a print, where each is a mean over the batch, and the losses that it formats as they are; None
+    where one may be something else."""
+    items = [n for n in walk(call) if is_method(n, "item")]
+    if not all(_is_mean(script, frame, read.func.value, losses, 0) for read in items):
         return None
-    return [*reads]
+    formatted = [
+        n for n in walk(call) if isinstance(n, ast.Name) and n.id in losses and _is_formatted(script, n)
+    ]
+    return [*items, *formatted]
+
+
+def _is_formatted(script: Script, node: ast.Name) -> bool:
+    """`"%.4f" % loss`, `"%d %.4f" % (step, loss)`, `"{:.4f}".format(loss)`, `f"{loss:.4f}"`"""
+    parent = script.parent(node)
+    if isinstance(parent, ast.Tuple):
+        parent = script.parent(parent)
+    if isinstance(parent, ast.FormattedValue):
+        return parent.format_spec is not None
+    is_text = (
+        isinstance(parent, ast.BinOp)
+        and isinstance(parent.op, ast.Mod)
+        and isinstance(parent.left, ast.Constant)
+    )
+    return is_text or (parent is not None and is_method(parent, "format"))
 
 
 def _is_mean(script: Script, frame: Frame, node: ast.expr, losses: set[str], depth: int) -> bool:

@@ -208,7 +208,7 @@ class TrainingNumbers:
             return terms.pop() if len(terms) == 1 else UNSURE
         if self._counts_rows(value):
             return SUM
-        value = _without_tail(value)
+        value = without_tail(value)
         if self._counts_rows(value):
             return SUM
         text = written(value) if isinstance(value, ast.Name | ast.Attribute | ast.Subscript) else ""
@@ -319,7 +319,7 @@ def _only_begins_anew(made: list[tuple[Change, ast.AST]]) -> bool:
     return all(isinstance(getattr(node, "value", None), ast.Constant) for node in others)
 
 
-def _without_tail(value: ast.expr) -> ast.expr:
+def without_tail(value: ast.expr) -> ast.expr:
     """`loss` of `loss.detach().item()` and of `float(loss)`; `x` of `loss.data`."""
     while True:
         if is_method(value, *_OF_LOSS):

@@ -52,8 +52,12 @@ class Stamps:
         for call in self.script.calls:
             if call.args and self.audience.is_all(call) and writers.reads_file(self.script, call):
                 self._read_again |= dict.fromkeys(one for one in self._in(call.args[0]) if one in written_to)
-        for stamp in filter(self._may_be_common, list(self._read_again)):
-            self._make_common(stamp)
+        stamps = list(filter(self._may_be_common, self._read_again))
+        for stamp in stamps:
+            if set(stamps).isdisjoint(self.script.around(stamp)):
+                self._make_common(stamp)
+            else:
+                self._common.add(stamp)  # `now()` of `now().strftime(...)`
 
     def differs(self, path: ast.expr | None) -> bool:
         """Whether a path is put together from such a text, here or where its parts are bound."""

@@ -20,7 +20,7 @@ from .accelerator import Choice
 from .asked import asked_device, unknown_choice
 from .elsewhere import chosen_elsewhere
 from .first import needs_accelerator
-from .sides import asks_availability, chosen_as_device, flag_of, has_condition, is_gpu, side_of
+from .sides import asks_availability, chosen_as_device, default_of, flag_of, has_condition, is_gpu, side_of
 
 _ABOUT_GPU = re.compile(r"cuda|gpu|(?<![a-z])mps(?![a-z])|accel", re.I)
 
@@ -29,14 +29,14 @@ def device_choice(script: Script, roles: Roles, home: Frame, *, mapped: bool) ->
     """How the script's own file chooses between the CPU and a GPU in the function that begins its training, where a flag
     has a say in it."""
     frames = frames_to_training(script, roles, home)
-    for finder in (_by_expression, _by_branches, _by_overwriting, _by_argument, _by_moves):
+    for finder in (_by_expression, _by_branches, _by_overwriting, _by_default, _by_argument, _by_moves):
         for frame in frames:
             for node in script.within(frame):
                 if script.is_entry(node) and (found := finder(script, frame, node)):
                     code, at = found
                     # A device's definition is where a reader looks for the accelerator; a move may come late.
                     return _placed(script, frame, code, at, at_head=finder is _by_moves)
-    finders = (_by_expression, _by_branches, _by_overwriting, _by_moves)
+    finders = (_by_expression, _by_branches, _by_overwriting, _by_default, _by_moves)
     return (
         asked_device(script, frames, options_only=mapped)
         or _by_executed(script)
@@ -174,7 +174,7 @@ def _when_cpu(script: Script, frame: Frame, test: ast.expr) -> str:
 
 
 def _by_overwriting(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:
-    """`if args.cpu: device = "cpu"` below a definition that takes a GPU, and the other way round."""
+    """`if args.cpu: device = "cpu"` below a definition that takes a GPU."""
     if not isinstance(node, ast.If) or node.orelse or script.table.is_whole_else(node):
         return None
     for statement in node.body:
@@ -186,10 +186,6 @@ def _by_overwriting(script: Script, frame: Frame, node: ast.AST) -> tuple[str, a
         if side == "cpu" and any(is_gpu(script, frame, value) for value in before):
             flag = _when_cpu(script, frame, node.test)
             return (flag, before[0]) if flag else None
-        if side == "gpu" and before and all(side_of(script, value) == "cpu" for value in before):
-            flag = flag_of(script, frame, node.test)
-            is_one = not any(isinstance(v, ast.IfExp) or chosen_as_device(script, v) for v in before)
-            return (_negated(flag), before[0]) if flag and is_one else None
     return None
 
 
@@ -215,6 +211,13 @@ def _by_branches(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.
     if not any(flags):
         return None
     return _none_of(script, tests, flags), node
+
+
+def _by_default(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:
+    """`device = torch.device("cpu")`, and below it `if use_cuda: device = torch.device("cuda")`"""
+    default = default_of(script, node) if isinstance(node, ast.If) else None
+    flag = flag_of(script, frame, node.test) if default is not None and isinstance(node, ast.If) else ""
+    return (_negated(flag), default) if flag and default is not None else None
 
 
 def _by_argument(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:
@@ -320,8 +323,32 @@ def _placed(script: Script, frame: Frame, code: str, at: ast.AST, *, at_head: bo
     elif at_head and not stores and is_function_frame(frame):
         statement = script.first_statement(frame)
     else:
-        known = max(map(place_of, stores), default=(0, 0))
         suite = script.suite_of(statement)
-        earlier = [s for s in suite[: suite.index(statement)] if place_of(s) > known]
-        statement = next((s for s in earlier if needs_accelerator(script, s)), statement)
+        needing = next((s for s in suite[: suite.index(statement)] if needs_accelerator(script, s)), None)
+        if needing is not None and max(map(place_of, stores), default=(0, 0)) < place_of(needing):
+            statement = needing
+        elif needing is not None and (sooner := _known_at(script, frame, asked, needing)):
+            return Choice(sooner, frame, needing)
+        else:
+            known = max(map(place_of, stores), default=(0, 0))
+            earlier = [s for s in suite[: suite.index(statement)] if place_of(s) > known]
+            statement = next((s for s in earlier if needs_accelerator(script, s)), statement)
     return Choice(code, frame, statement)
+
+
+def _known_at(script: Script, frame: Frame, asked: ast.expr, place: ast.stmt) -> str:
+    """A choice in the words of what its flag is made of, `args.no_cuda` for `not args.cuda`, where that is known at a place
+    further up; empty where it is not."""
+    flag = asked.operand if isinstance(asked, ast.UnaryOp) else asked
+    values = script.values(frame, written(flag))
+    code = flag_of(script, frame, values[0]) if len(values) == 1 else ""
+    parts = list(walk(ast.parse(code)))
+    if not code or any(isinstance(n, ast.Call) for n in parts):
+        return ""
+    made = [n for n in parts if isinstance(n, ast.Name | ast.Attribute)]
+    binding = [s for n in made for s in script.stores(frame, written(n)) if not isinstance(s.ctx, ast.Del)]  # type: ignore[attr-defined]
+    gone = [s for n in made for s in script.stores(frame, written(n)) if isinstance(s.ctx, ast.Del)]  # type: ignore[attr-defined]
+    is_known = all(place_of(s) < place_of(place) for s in binding)
+    if not is_known or any(place_of(s) < place_of(place) for s in gone):
+        return ""
+    return _negated(code) if isinstance(asked, ast.UnaryOp) else code

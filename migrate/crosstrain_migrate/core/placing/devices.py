@@ -19,6 +19,7 @@ from crosstrain_migrate.core.reading.script import (
     is_statement_call,
     names_in,
 )
+from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import defaults, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
@@ -64,6 +65,7 @@ class Devices:
         self.accelerators = accelerators
         self.ordinals = ordinals or set()
         self._is_mapped = ordinals is not None
+        self._is_notebook = is_linked(plan.script.text)
         self._options = Options(plan.script)
         self._compiled = compiled_functions(plan.script)
         self._whole: set[ast.AST] = set()  # expressions that are replaced with all that is in them
@@ -172,9 +174,24 @@ class Devices:
                 )
         elif last_name(call.func) == "to" and call.args and self._is_ordinal(call.args[0]):
             self._place(call.args[0])
+        elif self._is_cell_choice(call):
+            self._place(call)
         for keyword in call.keywords if self.ordinals else ():
             if keyword.arg in ("device", "map_location") and self._is_ordinal(keyword.value):
                 self._place(keyword.value)
+
+    def _is_cell_choice(self, call: ast.Call) -> bool:
+        """Whether a cell of a notebook has its device from a function that only chooses one, `device = try_gpu()`: the kernel
+        keeps that, and each process of the training has its own."""
+        is_plain = not call.args and not call.keywords and isinstance(self.script.frame(call), ast.Module)
+        named = self.script.functions(self.script.last(call.func)) if is_plain and self._is_notebook else []
+        functions = [one for one in named if self.script.is_entry(one)] or named
+        chosen: list[ast.expr] = []
+        for node in self.script.within(functions[0]) if len(functions) == 1 else ():
+            if isinstance(node, ast.Return) and node.value is not None:
+                bound = self.script.values(functions[0], written(node.value))
+                chosen += bound or [node.value]
+        return bool(chosen) and all(side_of(self.script, one) for one in chosen)
 
     def _is_asked_of_cuda(self, call: ast.Call) -> bool:
         """Whether a device is given to what only a GPU can answer: `torch.cuda.get_device_properties(...)`."""

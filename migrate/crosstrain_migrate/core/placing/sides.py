@@ -28,7 +28,10 @@ def is_gpu(script: Script, frame: Frame, value: ast.expr) -> bool:
 
 
 def arms_of(script: Script, node: ast.If) -> list[ast.expr]:
-    """The devices that the arms of an `if` bind, where all but the last are GPUs and the last is the CPU."""
+    """The devices that the arms of an `if` bind, where all but the last are GPUs and the last is the CPU, which may also be
+    bound above it."""
+    if (default := default_of(script, node)) is not None:
+        return [default, *_devices_in(script, node.body, "gpu")]
     found: list[ast.expr] = []
     arm: ast.If | None = node
     while arm is not None:
@@ -146,3 +149,19 @@ def is_read_as_text(script: Script, text: str) -> bool:
         if is_searched or is_given or is_autocast or is_compared:
             return True
     return False
+
+
+def default_of(script: Script, node: ast.If) -> ast.expr | None:
+    """The CPU that a variable holds above an `if` without an `else` that binds a GPU to it; None where it is none such."""
+    bound = {
+        written(s.targets[0])
+        for s in node.body
+        if isinstance(s, ast.Assign) and side_of(script, s.value) == "gpu"
+    }
+    if node.orelse or len(bound) != 1 or script.table.is_whole_else(node):
+        return None
+    suite = script.suite_of(node)
+    above = [
+        s for s in suite[: suite.index(node)] if isinstance(s, ast.Assign) and written(s.targets[0]) in bound
+    ]
+    return above[-1].value if above and side_of(script, above[-1].value) == "cpu" else None

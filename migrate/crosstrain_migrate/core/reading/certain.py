@@ -14,7 +14,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .script import Frame, Script, is_function_frame, names_in, root_of
 
-_DEPTH = 4  # how many names and calls are followed
+_DEPTH = 6  # how many names and calls are followed
 _NUMBERS = {"linspace", "logspace", "geomspace", "product", "permutations", "combinations", "repeat", "count"}
 _LAYERS = {"ModuleList", "ModuleDict", "ParameterList", "Sequential"}
 # Methods of optimizers, modules and losses.

@@ -99,8 +99,19 @@ class TrainingData:
         """What a loop goes over that may be data."""
         if not isinstance(loop, ast.For | ast.AsyncFor):
             return []
-        found = [one for one in self.sources(frame, loop.iter) if not self._is_part(frame, one, loop)]
+        found = [
+            one
+            for one in self.sources(frame, loop.iter)
+            if not self._is_part(frame, one, loop) or self._is_made_anew(frame, one)
+        ]
         return [one for one in found if not self._certain.gives_none(frame, one, loop)]
+
+    def _is_made_anew(self, frame: Frame, node: ast.expr) -> bool:
+        """Whether a loop further out makes a loader for each of its items: `train_loader, test_loader = loaders_of(book)`."""
+        taken = self._iterators.taken_in(frame)
+        return (
+            isinstance(node, ast.Name) and node.id not in taken and self._certain.gives_batches(frame, node)
+        )
 
     def _take(self, frame: Frame, loop: Loop, found: list[ast.expr]) -> bool:
         for one in found:
@@ -229,6 +240,11 @@ class TrainingData:
             for call, argument in given
         )
 
+    def _calls_for(self, frame: Frame, name: str) -> list[ast.Call]:
+        """The calls whose result, or one of whose results, a variable is bound to."""
+        bound = [self.script.statement(store) for store in self.script.stores(frame, name)]
+        return [s.value for s in bound if isinstance(s, ast.Assign) and isinstance(s.value, ast.Call)]
+
     def _bound_from_no_data(self, frame: Frame, outer: Loop) -> set[int]:
         """The variables that loops over a dictionary of loaders bind: `for phase, loader in loaders.items()`."""
         loops = [n for n in walk(outer) if isinstance(n, ast.For) and not self.sources(frame, n.iter)]
@@ -251,8 +267,7 @@ class TrainingData:
             inside = set(map(id, walk(outer))) - self._bound_from_no_data(frame, outer)
             if not any(id(store) in inside for store in self.script.stores(frame, node.id)):
                 continue
-            made = [v for v in self.script.values(frame, node.id) if id(v) in inside]
-            calls = [v for v in made if isinstance(v, ast.Call)]
+            calls = [v for v in self._calls_for(frame, node.id) if id(v) in inside]
             if not any(re.search(r"loader|iter", ast.unparse(v), re.I) for v in calls):
                 return True
         return False

@@ -59,6 +59,11 @@ class Iterators:
         iterator = call.func.value if isinstance(call.func, ast.Attribute) else call.args[0]
         if isinstance(iterator, ast.Call):  # next(iter(loader))
             return self.sources(frame, iterator)
+        cls = self.script.class_of(frame) if written(iterator) == "self" else None
+        if cls is not None:  # an object that is its own iterator
+            inside = _iterated_in(cls)
+            self.held.update(inside)
+            return inside
         found = [
             one for place, value in self._bound(frame, iterator, 0) for one in self._iterated(place, value)
         ]
@@ -83,8 +88,8 @@ class Iterators:
             for value in self.script.values(other, text)
             if isinstance(value, ast.Call)
         ]
-        if found:
-            return found
+        if found:  # `loader = Endless(loader)` wraps what the variable was bound to before
+            return [one for one in found if not _mentions(one[1], text)] or found
         for container in self._gone_over(frame, text):
             found += self._elements(frame, container, depth + 1)
         if not found and isinstance(node, ast.Attribute):
@@ -175,8 +180,21 @@ class Iterators:
     def _iterated_inside(self, value: ast.expr) -> list[ast.expr]:
         """What the class of an object goes over with `iter`, where the class is the project's own."""
         cls = self.script.class_made(value)
-        calls = (node for node in walk(cls) if isinstance(node, ast.Call) and node.args) if cls else ()
-        return [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "iter"]
+        return _iterated_in(cls) if cls is not None else []
+
+
+def _iterated_in(cls: ast.ClassDef) -> list[ast.expr]:
+    """What a class goes over with `iter`: not `self.loader` beside the `loader` that it is bound to."""
+    calls = (node for node in walk(cls) if isinstance(node, ast.Call) and node.args)
+    found = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "iter"]
+    assigns = (node for node in walk(cls) if isinstance(node, ast.Assign))
+    bound_to = {written(target): written(one.value) for one in assigns for target in one.targets}
+    names = {written(one) for one in found}
+    return [one for one in found if bound_to.get(written(one)) not in names]
+
+
+def _mentions(node: ast.expr, text: str) -> bool:
+    return any(isinstance(one, ast.Name | ast.Attribute) and written(one) == text for one in walk(node))
 
 
 def _containers(node: ast.expr) -> list[ast.expr]:

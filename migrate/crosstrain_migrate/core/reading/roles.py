@@ -17,6 +17,7 @@ from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, writt
 from crosstrain_migrate.syntax.walks import walk
 
 from .data import Data, TrainingData
+from .frameworks import HIDDEN
 from .script import Frame, Script, is_function_frame, is_method
 
 STEPS = ("step", "step_and_update_lr")
@@ -118,9 +119,10 @@ class Roles:
 
     @property
     def frames(self) -> list[Frame]:
-        """Where the script steps and goes backward."""
+        """Where the script steps and goes backward; else where it makes what does both inside a library."""
         steps, passes = (one.frame for one in self.optimizers), (one.frame for one in self.backwards)
-        return list(dict.fromkeys([*steps, *passes]))
+        hidden = (self.script.frame(c) for c in self.script.calls if self.script.dotted(c.func) in HIDDEN)
+        return list(dict.fromkeys([*steps, *passes])) or list(dict.fromkeys(hidden))
 
     # -- backward and step -------------------------------------------------------------------------------------
 

@@ -285,7 +285,8 @@ class Preparing:
             return []
         found: list[tuple[str, ast.Call]] = []
         for call in self.script.callers(frame):
-            if self.script.last(call.func) not in (frame.name, self._class_name(frame)):
+            is_object = frame.name == "__call__"  # `scaler(loss, optimizer)`
+            if not is_object and self.script.last(call.func) not in (frame.name, self._class_name(frame)):
                 return []
             given = self.script.argument_for(call, frame, text)
             if given is None or (isinstance(given, ast.Constant) and given.value is None):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.alike import comes_alike, what_may_differ
+from crosstrain_migrate.core.reading.alike import comes_alike, counters_of, what_may_differ
 from crosstrain_migrate.core.reading.roles import Roles, Stepped
 from crosstrain_migrate.core.reading.script import Frame, Loop, Script, names_in
 from crosstrain_migrate.syntax.nodes import last_name, written
@@ -137,9 +137,12 @@ def plan_counted_rates(plan: Plan, roles: Roles, accelerators: Accelerators) -> 
         if not isinstance(loop, ast.For):
             continue
         nodes = [node for statement in loop.body for node in walk(statement)]
-        batch, rates = _computed_from(nodes, names_in(loop.target)), _decides_rate(nodes)
+        batch = _computed_from(nodes, names_in(loop.target) - counters_of(loop))
+        rates = _decides_rate(nodes)
         for node in nodes:
-            if not isinstance(node, ast.AugAssign) or written(node.target) not in rates:
+            if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
+                continue
+            if written(node.target) not in rates:
                 continue
             if not names_in(node.value) & batch or plan.is_replaced(node.value):
                 continue

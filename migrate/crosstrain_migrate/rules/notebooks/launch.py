@@ -29,12 +29,14 @@ from .statement_forms import (
     HOLDER,
     base_of,
     calls_one_of,
+    chooses_device,
     is_construct,
     is_device,
     is_evaluation,
     is_maker,
     is_own,
     is_prepare,
+    makes_plain_loss,
     names_in,
     prepared_by,
     short,
@@ -170,7 +172,7 @@ class _LaunchPlanner:
 
     def _places(self, statement: ast.stmt, needed: Collection[str]) -> bool:
         """`x = x.to(device)` of what the training reads: each process has a device of its own."""
-        if not self._runs(statement) or is_device(statement):
+        if not self._runs(statement) or chooses_device(statement) or makes_plain_loss(statement):
             return False
         devices = {n for s in self.now.running if is_device(s) for n in targets_of(s)}
         return bool(names_in(statement) & devices and stored([statement]) & set(needed))
@@ -217,7 +219,7 @@ class _LaunchPlanner:
         above = [s for s in kernel.statements if s.lineno < work.body[0].lineno]
         prepared: set[str] = set()
         for position, statement in enumerate(above):
-            if is_construct(statement) or is_device(statement) or is_prepare(statement):
+            if is_construct(statement) or chooses_device(statement) or is_prepare(statement):
                 self._check_own_lines(statement)
                 prepared |= stored([statement]) if is_prepare(statement) else set()
                 continue

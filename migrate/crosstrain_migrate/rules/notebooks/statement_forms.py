@@ -49,6 +49,31 @@ def is_device(statement: ast.stmt) -> TypeGuard[ast.Assign]:
     return len(targets_of(statement)) == 1 and is_own(statement.value, "device")
 
 
+def chooses_device(statement: ast.stmt) -> bool:
+    """`device = accelerator.device`, also where the author's own test stands around it, and nothing else is bound there."""
+    if not isinstance(statement, ast.If):
+        return is_device(statement)
+    bound = [n for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    assigns = [n for n in ast.walk(statement) if isinstance(n, ast.stmt) and is_device(n)]
+    return bool(assigns) and len(bound) == len(assigns)
+
+
+def makes_plain_loss(statement: ast.stmt) -> bool:
+    """`criterion = nn.CrossEntropyLoss().to(device)`: it holds no weights, so that it is on no device."""
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    while (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in ("to", "cuda")
+    ):
+        value = value.func.value
+    return (
+        isinstance(value, ast.Call)
+        and last_name(value.func).endswith("Loss")
+        and not (value.args or value.keywords)
+    )
+
+
 def is_own(node: ast.AST, attribute: str) -> TypeGuard[ast.Attribute]:
     """Whether it is this attribute of the accelerator."""
     if not isinstance(node, ast.Attribute) or node.attr != attribute:

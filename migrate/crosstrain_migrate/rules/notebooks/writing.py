@@ -88,7 +88,9 @@ class NotebookWriter:
             done = self.works[:number]
             new += self._placed(done, until, last)
             if below := self._own(done, until, last):
-                lines = [*below.construct, *below.prepare]
+                device = self.kernel.device_of(self._section(last, until))
+                placed = [f"{device} = {HOLDER}.device"] if device.isidentifier() else []
+                lines = [*below.construct, *placed, *below.prepare]
                 new += ["", "# for the cells below, in the notebook's own process", *lines]
             changed |= _instead(first, last, new)
         if above:

@@ -1,0 +1,41 @@
+"""What has a mean over the processes: no word that is chosen, no list, no truth, no text."""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.core.reading.script import Frame, Script, is_method
+from crosstrain_migrate.syntax.nodes import last_name, written
+
+PASSED_ON = ("item", "float", "abs", "round", "detach", "cpu", "isnan", "isinf", "isfinite")
+_CHOOSE = ("argmax", "argmin", "argsort", "topk", "multinomial", "choice", "choices", "randint", "randrange")
+_COLLECT = ("array", "list", "cat", "stack", "numpy")
+_OTHERS = (ast.Compare, ast.BoolOp, ast.List, ast.ListComp, ast.Dict, ast.Set, ast.JoinedStr, ast.Tuple)
+
+
+def is_number(script: Script, value: ast.expr) -> bool:
+    """Whether a value may be a number: no list, no truth, no text."""
+    if isinstance(value, ast.Call):
+        functions = script.functions(script.last(value.func))
+        returned = (n.value for one in functions for n in script.within(one) if isinstance(n, ast.Return))
+        is_plain = not chooses(value) and last_name(value.func) not in _COLLECT
+        return is_plain and all(one is None or is_number(script, one) for one in returned)
+    if isinstance(value, ast.Constant):
+        return isinstance(value.value, int | float) and not isinstance(value.value, bool)
+    return not isinstance(value, _OTHERS)
+
+
+def has_no_mean(script: Script, node: ast.expr) -> bool:
+    """Whether a variable holds what has no mean: a word that is chosen, a list, a dictionary."""
+    frame, text = script.frame(node), written(node)
+    cls = script.class_of(frame) if text.startswith("self.") else None
+    frames: list[Frame] = [*script.methods(cls)] if cls is not None else [frame]
+    values = [value for one in frames for value in script.values(one, text)]
+    return any(chooses(value) or isinstance(value, ast.Dict | ast.List) for value in values)
+
+
+def chooses(value: ast.expr) -> bool:
+    """Whether a value is a class, a word or a place that is chosen: `logits.argmax().item()`."""
+    while is_method(value, *PASSED_ON):
+        value = value.func.value
+    return isinstance(value, ast.Call) and last_name(value.func) in _CHOOSE

@@ -137,6 +137,6 @@ if __name__ == "__main__":
         train_loss = train_epoch(model, train_loader, criterion, optimizer, device, args.clip)
         valid_loss = eval_epoch(model, valid_loader, criterion, device)
         accelerator.print(f"epoch {epoch:3d} | train loss {train_loss:.3f} | valid loss {valid_loss:.3f} "
-              f"| perplexity {math.exp(valid_loss):.2f}")
+                          f"| perplexity {math.exp(valid_loss):.2f}")
 
     accelerator.print("sample:", repr(generate(model, chars, "The ", 20, device)))

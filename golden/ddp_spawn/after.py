@@ -80,7 +80,6 @@ def main_worker(gpu, ngpus_per_node, args):
     if args.distributed:
         if args.multiprocessing_distributed:
             args.rank = PartialState().process_index
-        PartialState(group_of_one=True)
 
     model = make_model()
     if args.distributed and torch.cuda.is_available():

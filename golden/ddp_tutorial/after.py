@@ -27,7 +27,6 @@ def join_group(rank, world_size):
     if torch.cuda.is_available():
         backend = "nccl"
         torch.cuda.set_device(PartialState().device)
-    PartialState(group_of_one=True)
 
 
 class Trainer:

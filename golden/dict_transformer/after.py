@@ -197,7 +197,7 @@ def main():
         eval_loss, right = accelerator.merge(eval_dataloader, eval_loss, right)
         n = len(eval_dataloader.dataset)
         accelerator.print(f"epoch {epoch}: step {completed_steps} train_loss {total_loss.item() / len(train_dataloader):.4f} "
-              f"eval_loss {eval_loss / n:.4f} accuracy {right / n:.4f} lr {lr_scheduler.get_last_lr()[0]:.2e}")
+                          f"eval_loss {eval_loss / n:.4f} accuracy {right / n:.4f} lr {lr_scheduler.get_last_lr()[0]:.2e}")
 
     accelerator.save(model.state_dict(), "classifier.bin")
 

@@ -100,6 +100,6 @@ if __name__ == '__main__':
         step(gcn, optimizer, criterion, graph, labels, idx_train)
         if epoch % args.print_every == 0:
             accelerator.print(f'epoch {epoch}:', 'train %.4f / %.4f' % score(gcn, criterion, graph, labels, idx_train),
-                  'validation %.4f / %.4f' % score(gcn, criterion, graph, labels, idx_val))
+                              'validation %.4f / %.4f' % score(gcn, criterion, graph, labels, idx_val))
 
     accelerator.print('test: loss %.4f, accuracy %.4f' % score(gcn, criterion, graph, labels, idx_test))

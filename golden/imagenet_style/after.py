@@ -63,7 +63,7 @@ def main():
             model.load_state_dict(checkpoint['state_dict'])
             optimizer.load_state_dict(checkpoint['optimizer'])
             accelerator.print("=> loaded checkpoint '{}' (epoch {})"
-                  .format(args.resume, checkpoint['epoch']))
+                              .format(args.resume, checkpoint['epoch']))
         else:
             accelerator.print("=> no checkpoint found at '{}'".format(args.resume))
 

@@ -57,7 +57,7 @@ def main():
     first_x, first_y = next(iter(train_loader))
     accelerator.print("batch:", tuple(first_x.shape), tuple(first_y.shape))
 
-    batches = accelerator.prepare(infinite(train_loader))
+    batches = infinite(accelerator.prepare(train_loader))
     smoothed = None
     net, optimizer = accelerator.prepare(net, optimizer)
     for it in range(1, opts.iters + 1):

@@ -104,7 +104,7 @@ def run():
                 n += x.shape[0]
             sums, hits, n = accelerator.merge(val_loader, sums, hits, n)
         accelerator.print("epoch", epoch, "val  ", " ".join(f"{k}={v / n:.4f}" for k, v in sums.items()),
-              "acc digit=%.4f parity=%.4f" % (hits["digit"] / n, hits["parity"] / n))
+                          "acc digit=%.4f parity=%.4f" % (hits["digit"] / n, hits["parity"] / n))
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ def main():
 
         pixel_acc, iou = evaluate(net, val_loader, device)
         accelerator.print(f"Epoch {epoch + 1}: loss {epoch_loss / len(train_loader):.4f}, pixel accuracy {pixel_acc:.4f}, "
-              f"mean IoU {np.mean(iou):.4f} ({', '.join('%.3f' % v for v in iou)})")
+                          f"mean IoU {np.mean(iou):.4f} ({', '.join('%.3f' % v for v in iou)})")
 
 
 if __name__ == "__main__":

@@ -39,6 +39,10 @@ def accelerator_of(choice: str, inside: str = "pass") -> str:
         ),
         ('device = "cpu" if args.no_cuda else "cuda"', "Accelerator(cpu=args.no_cuda)"),
         ('device = torch.device("cpu" if args.no_cuda else "cuda:0")', "Accelerator(cpu=args.no_cuda)"),
+        (
+            'device = "cuda" if not args.no_cuda and args.gpu else "cpu"',
+            "Accelerator(cpu=not (not args.no_cuda and args.gpu))",
+        ),
         ("device = torch.device(args.device)", 'Accelerator(cpu=str(args.device) == "cpu")'),
         (
             'use_cuda = not args.no_cuda and torch.cuda.is_available()\ndevice = torch.device("cuda" if use_cuda else "cpu")',

@@ -2,38 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from tests.support.ranks import run_ranks
-
+from .rows import check_shares, numbered, script_of
 from .support import Trap, check, converted
 
-# Rows are numbered: `seen` holds the numbers of each batch that was trained on.
-ROWS = """
-import numpy as np
-from torch.utils.data import TensorDataset
-
-torch.manual_seed(0)
-rows = torch.arange(32.0).reshape(32, 1)
-targets = torch.zeros(32, 1)
-seen = []
-
-
-def learn(model, optimizer, x, y):
-    seen.append(sorted(x.flatten().tolist()))
-    loss = F.mse_loss(model(x), y)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
-MADE = """
-model = nn.Linear(1, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-"""
-
-SO_MANY_STEPS = "while step < 8"
 RUN = [
     Trap(
         "loaders that a library makes for each of several books",
@@ -355,6 +328,55 @@ RUN = [
 
 LEFT = [
     Trap(
+        "batches that workers put into a queue, beside an evaluation that draws",
+        """
+        from multiprocessing import Process, Queue
+
+        def fill(queue, seed):
+            np.random.seed(seed)
+            while True:
+                queue.put(np.random.randint(0, 32, 4))
+
+        class Sampler:
+            def __init__(self):
+                self.queue = Queue(10)
+                Process(target=fill, args=(self.queue, np.random.randint(1000)), daemon=True).start()
+
+            def next_batch(self):
+                return self.queue.get()
+
+        def evaluate(model):
+            return model(rows[np.random.randint(0, 32, 8)]).mean().item()
+
+        sampler = Sampler()
+        for epoch in range(3):
+            for step in range(8):
+                chosen = torch.as_tensor(sampler.next_batch())
+                loss = F.mse_loss(model(rows[chosen]), targets[chosen])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            model.eval()
+            score = evaluate(model)
+            print(score)
+        """,
+        ("for step in range(8):",),
+        says="every process trains on the same data",
+    ),
+    Trap(
+        "a batch that is drawn once for several steps",
+        """
+        for turn in range(100):
+            chosen = torch.randint(0, 32, (4,))
+            for inner in range(3):
+                loss = F.mse_loss(model(rows[chosen]), targets[chosen])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        """,
+        ("chosen = torch.randint(0, 32, (4,))", "for inner in range(3):"),
+    ),
+    Trap(
         "a loop over the heads of a model inside the loop over batches",
         """
         class Heads(nn.Module):
@@ -590,36 +612,16 @@ LEFT = [
 ]
 
 
-def _script(trap: Trap) -> str:
-    return trap.text.replace("DataLoader\n", "DataLoader\n" + ROWS + MADE, 1)
-
-
-def _with_rows(trap: Trap) -> Trap:
-    return Trap(trap.name, _script(trap), trap.lines, trap.absent, trap.says)
-
-
-def _trained_on(text: str) -> Any:
-    names: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(text, "script.py", "exec"), names)
-    return names["seen"]
-
-
 @pytest.mark.parametrize("trap", [*RUN, *LEFT], ids=lambda trap: trap.name)
 def test_lines(trap: Trap) -> None:
-    check(_with_rows(trap))
-    said = [one.reason for one in converted(_script(trap)).findings if one.rule == "CT902"]
+    check(numbered(trap))
+    said = [one.reason for one in converted(script_of(trap)).findings if one.rule == "CT902"]
     assert said if "same data" in trap.says else not said
 
 
 @pytest.mark.parametrize("trap", RUN, ids=lambda trap: trap.name)
 def test_two_processes_train_on_the_batches_of_one(trap: Trap) -> None:
-    text = _script(trap)
-    before = _trained_on(text)
-    first, second = run_ranks(_trained_on, 2, converted(text).text)
-    assert len(first) == len(second)
-    if SO_MANY_STEPS in text:  # each process makes as many
-        first, second = first[: len(before) // 2], second[: len(before) // 2]
-    assert sorted(first + second) == sorted(before)
+    check_shares(trap)
 
 
 MPI = """
@@ -651,4 +653,5 @@ for step in range(100):
 def test_rows_that_are_divided_by_the_rank_of_mpi() -> None:
     after = converted(MPI).text
     assert "mine = rows[PartialState().process_index :: PartialState().num_processes]" in after
+    assert "source = accelerator.prepare(batches(" in after  # whose items differ: they pass through
     assert "if world.rank == 0 else None" in after  # each process reads, in an MPI world of its own

@@ -60,6 +60,13 @@ def test_the_processes_the_group_and_the_wrapper_become_the_runtimes() -> None:
     assert once_more(after) == after
 
 
+def test_a_group_that_is_there_is_made_once() -> None:
+    start = '    dist.init_process_group("nccl", init_method=args.url, world_size=args.processes, rank=gpu)\n'
+    assert converted(NODE).count("PartialState(group_of_one=True)") == 1
+    alone = NODE.replace(start, f"    if gpu >= 0:\n    {start}")
+    assert "    if gpu >= 0:\n        PartialState(group_of_one=True)\n" in converted(alone)
+
+
 def test_the_sampler_asks_the_group_and_the_loader_is_prepared() -> None:
     after = converted(NODE)
     assert "sampler = DistributedSampler(args.rows)" in after

@@ -247,7 +247,7 @@ TRAPS = [
             loss.backward()
             optimizer.step()
         """,
-        ("batches = accelerator.prepare(forever(DataLoader(data)))", "x, y = next(batches)"),
+        ("batches = forever(accelerator.prepare(DataLoader(data)))", "x, y = next(batches)"),
     ),
     Trap(
         "a model whose mode is set by assignment in the loop is the same model",
@@ -310,6 +310,104 @@ TRAPS = [
         """,
         ("model, optimizer = accelerator.prepare(model, optimizer)", "for epoch in range(100):"),
         says="every process trains on the same data",
+    ),
+    Trap(
+        "an optimizer that an object is given in each step",
+        """
+        class Stepper:
+            def __call__(self, loss, optimizer):
+                loss.backward()
+                optimizer.step()
+
+        def one_epoch(model, loader, optimizer, stepper):
+            for x, y in loader:
+                optimizer.zero_grad()
+                stepper(F.cross_entropy(model(x), y), optimizer)
+
+        def main():
+            model = nn.Linear(4, 2)
+            loader = DataLoader(data)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            stepper = Stepper()
+            for epoch in range(3):
+                one_epoch(model, loader, optimizer, stepper)
+
+        main()
+        """,
+        (
+            "def main():",
+            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+            "for epoch in range(3):",
+        ),
+        ("optimizer = accelerator.prepare(optimizer)",),
+    ),
+    Trap(
+        "an optimizer inside what a step is given",
+        """
+        def step(state, x, y):
+            loss = F.cross_entropy(state["model"](x), y)
+            state["optimizer"].zero_grad()
+            loss.backward()
+            state["optimizer"].step()
+
+        def main():
+            model = nn.Linear(4, 2)
+            loader = DataLoader(data)
+            state = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
+            for x, y in loader:
+                step(state, x, y)
+
+        main()
+        """,
+        (
+            "def step(state, x, y):",
+            "loss.backward()",
+            "accelerator.prepare(state['optimizer'])",
+            "for x, y in loader:",
+        ),
+    ),
+    Trap(
+        "globals that a function gives its step",
+        """
+        def step(model, optimizer, x, y):
+            loss = F.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+        def train(loader):
+            for x, y in loader:
+                step(model, optimizer, x, y)
+
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(DataLoader(data))
+        """,
+        (
+            "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
+            "model, optimizer = accelerator.prepare(model, optimizer)",
+            "train(DataLoader(data))",
+        ),
+    ),
+    Trap(
+        "an optimizer that is made anew for each call",
+        """
+        def train(model, loader, optimizer):
+            for x, y in loader:
+                loss = F.cross_entropy(model(x), y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+
+        model = nn.Linear(4, 2)
+        for epoch in range(3):
+            train(model, DataLoader(data), torch.optim.SGD(model.parameters(), lr=0.1))
+        """,
+        (
+            "def train(model, loader, optimizer):",
+            "optimizer, loader = accelerator.prepare(optimizer, loader)",
+            "for epoch in range(3):",
+        ),
     ),
 ]
 

@@ -66,3 +66,54 @@ def test_a_name_that_is_passed_on_is_reached(tmp_path: Path) -> None:
 
 def test_a_function_under_another_name_is_reached(tmp_path: Path) -> None:
     assert edited(tmp_path, "from other import score as judged", "judged()")
+
+
+CLASSES = """
+import torch
+
+class Other:
+    def __init__(self):
+        self.net = torch.nn.Linear(1, 1).cuda()
+
+    def train(self):
+        return self.net.cuda()
+
+class Named(Other):
+    def train(self):
+        return 1
+"""
+
+
+def changed(folder: Path, more: str, imports: str = "import other") -> str:
+    """What the conversion leaves of `.cuda()` in a file of classes."""
+    write(folder, entry=ENTRY.format(imports=imports, more=more), other=CLASSES)
+    convert(folder, "entry")
+    return (folder / "other.py").read_text()
+
+
+def test_of_a_class_that_nothing_names_no_method_is_reached(tmp_path: Path) -> None:
+    assert changed(tmp_path, "").strip() == CLASSES.strip()
+
+
+def test_the_methods_of_a_named_class_and_of_its_bases_are_reached(tmp_path: Path) -> None:
+    assert ".cuda()" not in changed(tmp_path, "other.Named().train()")
+
+
+def test_a_class_that_is_looked_up_is_reached(tmp_path: Path) -> None:
+    after = changed(tmp_path, "import sys\ngetattr(other, sys.argv[1])().train()")
+    assert "self.net.cuda()" not in after
+
+
+def test_a_class_of_one_of_several_modules_is_reached(tmp_path: Path) -> None:
+    after = changed(tmp_path, "modules = {'o': other}\nmodules['o'].Other().train()")
+    assert ".cuda()" not in after
+
+
+def test_a_package_that_adds_a_folder_to_the_search_path_keeps_its_name(tmp_path: Path) -> None:
+    for name in ("package", "package/toy"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "package/__init__.py").write_text("import sys\nsys.path.append('.')\n" + OTHER)
+    (tmp_path / "package/toy/__init__.py").write_text("def score():\n    return 1\n")
+    write(tmp_path, entry=ENTRY.format(imports="from package.toy import score", more="score()"))
+    convert(tmp_path, "entry")
+    assert "torch.ones(1).cuda()" in (tmp_path / "package/__init__.py").read_text()

@@ -18,5 +18,5 @@ def test_each_training_prepares_what_it_has_made() -> None:
     text = "import torch\nfrom torch.utils.data import DataLoader\n" + PART.format(n=0) + PART.format(n=1)
     first, _, second = converted(text).partition("model_1 = torch")
     assert "model_0, optimizer = accelerator.prepare(model_0, optimizer)" in first
-    assert "model_1 = accelerator.prepare(model_1)\noptimizer = accelerator.prepare(optimizer)" in second
+    assert "model_1, optimizer = accelerator.prepare(model_1, optimizer)" in second
     assert "model_0" not in second

@@ -182,3 +182,17 @@ trainer.run(torch.utils.data.DataLoader(rows))
     done = conversion(text)
     assert done.text == text
     assert any("Ignite trains" in one.reason for one in done.findings)
+
+
+@pytest.mark.parametrize("line", ["from accelerate import Accelerator", "import accelerate"])
+def test_a_script_for_accelerate_is_told_which_lines_to_change(line: str) -> None:
+    text = script(line)
+    done = conversion(text)
+    assert done.text == text
+    (told,) = done.findings
+    assert told.severity is Severity.NOTE
+    assert "import from crosstrain" in told.remedy
+
+
+def test_a_module_that_only_sounds_like_accelerate_is_no_reason() -> None:
+    assert "accelerator.backward" in converted(script("import accelerated"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from crosstrain_migrate.files.project import Unit, units
+from crosstrain_migrate.files.reading import read
 
 from .projects import convert, train, write
 
@@ -137,3 +139,44 @@ def test_a_function_of_a_script_works_in_another_script_that_imports_it(tmp_path
     assert train(folder, "other", launched=False) == before
     zero, one = train(folder, "guarded", 2)
     assert zero == one
+
+
+LOADERS = """
+import torch
+
+def loader(rows):
+    print("rows", len(rows))
+    return torch.utils.data.DataLoader(rows, batch_size=4)
+"""
+BESIDE = """
+from loaders import loader
+
+for x in loader(range(8)):
+    print(x)
+"""
+ALONE = """
+import torch
+from loaders import loader
+
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in loader(torch.ones(8, 1)):
+    optimizer.zero_grad()
+    model(x).mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("beside", ["BESIDE", "ALONE"])
+def test_a_script_that_nobody_asked_for_shares_what_it_imports(tmp_path: Path, beside: str) -> None:
+    write(tmp_path, script=ALONE, loaders=LOADERS, other=globals()[beside])
+    assert [unit.whole.text.count("shared") for unit in _units(tmp_path / "script.py")] == [1]
+
+
+def test_a_module_of_one_script_is_its_own(tmp_path: Path) -> None:
+    write(tmp_path, script=ALONE, loaders=LOADERS, other="def f():\n    from loaders import loader\n")
+    assert [unit.whole.text.count("shared") for unit in _units(tmp_path / "script.py")] == [0]
+
+
+def _units(path: Path) -> list[Unit]:
+    return units([read(path)])

@@ -37,6 +37,7 @@ FOREIGN = (
     "code",
     "chmod",
     "cd",
+    "make gpu-check",
     "uv",
 )
 # What differs from run to run and from machine to machine; numbers with a fraction are compared by their form.

@@ -312,7 +312,7 @@ def test_without_a_loader_processes_draw_their_own_from_the_first_step_on() -> N
     assert zero["alike"] == one["alike"]
     assert not {*zero["own"]} & {*one["own"]}
     (said,) = zero["said"]
-    assert said.startswith("the training loop iterates no prepared loader")
+    assert said.startswith("the training steps stand in no loop over a prepared loader")
     assert "accelerator.common_draws()" in said
     assert one["said"] == []
 

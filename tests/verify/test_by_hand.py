@@ -6,14 +6,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from crosstrain_verify import verify
+from crosstrain_verify.judging.default_launch import ONLY_EVEN
 
-from tests.verify.planted import PLANTED, found, rules
+from tests.verify.planted import BY_HAND, PLANTED, found, rules
 
 SHORT = {
     ("loader not sharded", "ddp"),
     ("loader not sharded", "on_runtime"),
-    ("loss scaled twice", "ddp"),
-    ("dropout drawn alike", "ddp"),
+    ("loss scaled twice", "text/ddp"),
+    ("dropout drawn alike", "images/ddp"),
 }
 PAIRS = [
     pytest.param(cause, script, marks=() if (cause, script) in SHORT else pytest.mark.slow)
@@ -26,8 +28,9 @@ LIBRARIES = {"accelerated": "accelerate", "fabric": "lightning_fabric"}
 
 
 def needs(script: str) -> None:
-    if script in LIBRARIES and find_spec(LIBRARIES[script]) is None:
-        pytest.skip(f"{LIBRARIES[script]} is not installed")
+    library = LIBRARIES.get(Path(script).name)
+    if library is not None and find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
 
 
 @pytest.mark.parametrize(("cause", "script"), PAIRS)
@@ -39,13 +42,52 @@ def test_a_planted_mistake_is_named(cause: str, script: str, tmp_path: Path) -> 
     assert rules(report)[0] == planted.rule, report.runs
 
 
-@pytest.mark.parametrize("script", ["ddp", "accelerated", "fabric"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        *("ddp", "accelerated", "fabric"),
+        *(
+            pytest.param(f"{task}/{kind}", marks=pytest.mark.slow)
+            for task in ("text", "images")
+            for kind in ("ddp", "accelerated")
+        ),
+    ],
+)
 def test_a_right_conversion_is_equal(script: str, tmp_path: Path) -> None:
     needs(script)
     report = found(script, None, tmp_path)
     assert [run.verdict.value for run in report.runs] == ["identical", "equal"], report.runs
-    assert report.runs[1].launch == f"torchrun --nproc-per-node 2 {script}.py"
+    assert report.runs[1].launch == f"torchrun --nproc-per-node 2 {Path(script).name}.py"
     assert not report.checks  # they belong to the bundled runtime
+
+
+def test_an_evaluation_that_is_even_and_sharded_by_hand_is_equal(tmp_path: Path) -> None:
+    """It is compared with one row less first, which each rank leaves out of its own share."""
+    before, after = tmp_path / "before.py", tmp_path / "after.py"
+    for path, source in ((before, "plain.py"), (after, "ddp.py")):
+        path.write_text((BY_HAND / "images" / source).read_text().replace("149", "150"))
+    report = verify(before, after, default_launch=True, timeout=120)
+    assert [run.verdict.value for run in report.runs] == ["identical", "equal"], report.runs
+    assert ONLY_EVEN in report.runs[1].notes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["text/on_runtime", "images/on_runtime"])
+def test_a_right_conversion_for_the_runtime_is_equal(script: str, tmp_path: Path) -> None:
+    report = found(script, None, tmp_path)
+    assert [run.verdict.value for run in report.runs] == ["identical", "equal", "agree"], report.runs
+
+
+def test_each_cause_is_planted_in_three_scripts() -> None:
+    for scripts in PLANTED.values():
+        assert {Path(name).parent.name for name in scripts} == {"", "text", "images"}
+
+
+def test_a_schedule_by_steps_is_as_fast_as_its_factor_says(tmp_path: Path) -> None:
+    """Two processes make half as many steps, so that each step of a right schedule is worth two."""
+    report = found("text/ddp", PLANTED["scheduler stepped P times"]["text/ddp"], tmp_path)
+    (cause,) = [run.cause for run in report.runs if run.cause is not None]
+    assert "the schedule runs 2 times as fast" in cause.text
 
 
 def test_a_loader_that_is_not_shared_out_fails_the_check_of_its_loop(tmp_path: Path) -> None:

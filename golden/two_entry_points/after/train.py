@@ -19,7 +19,7 @@ def main():
         train_loss, _ = run_epoch(model, train_loader, device, optimizer)
         test_loss, test_acc = run_epoch(model, test_loader, device)
         accelerator.print("epoch %d: train loss %.4f, test loss %.4f, test accuracy %.4f"
-              % (epoch, train_loss, test_loss, test_acc))
+                          % (epoch, train_loss, test_loss, test_acc))
 
     accelerator.save(model.state_dict(), "base.pt")
 

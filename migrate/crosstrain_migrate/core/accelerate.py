@@ -9,10 +9,9 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.results import Finding, Severity
-from crosstrain_migrate.syntax.nodes import line_of
 
 from .distributed.mapping import distributes_itself
-from .plan import Plan
+from .plan import Plan, finding_at
 from .reading.roles import Roles
 from .training.backward import SUMMED, sums_over_rows
 
@@ -36,5 +35,4 @@ def not_in_accelerate(plan: Plan, roles: Roles) -> list[Finding]:
 
 
 def _refused(rule: str, node: ast.AST, reason: str) -> Finding:
-    column = getattr(node, "col_offset", 0) + 1
-    return Finding(rule, line_of(node) or 1, column, reason, REMEDY, Severity.REFUSED)
+    return finding_at(node, rule, reason, REMEDY, Severity.REFUSED)

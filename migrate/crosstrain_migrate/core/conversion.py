@@ -40,7 +40,14 @@ from .reading.draws import draws_batches
 from .reading.roles import Roles, Stepped
 from .reading.script import Script
 from .refusals import known_wrong
-from .training.backward import loss_of, plan_backward, plan_clipping, plan_reduction, sums_over_rows
+from .training.backward import (
+    loss_of,
+    note_apex,
+    plan_backward,
+    plan_clipping,
+    plan_reduction,
+    sums_over_rows,
+)
 from .training.carried import note_carried_state
 from .training.observed import Seen
 from .training.prepare import Preparing
@@ -135,12 +142,7 @@ def _planned_by(
     if not mapped and not roles.data and is_made_on_cpu(script):  # no loader moves its batches
         options.append("cpu=True")
     if choice is not None and not choice.code:
-        plan.note(
-            "CT105",
-            choice.before,
-            NOT_KEPT,
-            "use `crosstrain launch --cpu`",
-        )
+        plan.note("CT105", choice.before, NOT_KEPT, "use `crosstrain launch --cpu`")
         choice = None
     if mapped and choice is None:
         home = Accelerators(Plan(script, runtime), roles, None, [], mapped=True).home
@@ -153,26 +155,18 @@ def _planned_by(
     preparing = Preparing(plan, roles, accelerators, phases)
     wraps = mapped and has_wrapper(script)
     preparing.run(models=not wraps, loaders=not wraps, schedulers=not mapped)
-    dealt = []
+    dealt: list[ast.For] = []
     saved_apart: list[ast.AST] = []
     if not (same_data and sums_over_rows(script, roles)):  # equal gradients must be averaged, not added
         plan_backward(plan, roles, accelerators)
+    note_apex(plan)
     plan_data_parallel(plan, accelerators)
     if evaluations is None:
         steps = mapping.Mapping(plan, accelerators)
         steps.run()
         Devices(plan, accelerators, steps.ordinals).run()
     else:
-        merging = Merging(plan, evaluations, accelerators)
-        merging.run()
-        dealt = merging.loops
-        plan_counted_rates(plan, roles, accelerators)
-        numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
-        numbers.run(dealt)
-        alike = merging.alike | numbers.alike
-        differing = Differing(script, roles, evaluations, alike, plan.models)
-        saved_apart = Decisions(plan, roles, accelerators, differing).run()
-        Devices(plan, accelerators).run()
+        dealt, saved_apart = _plan_numbers(plan, roles, accelerators, evaluations)
     plan_mpi(plan)
     if not mapped:
         plan_clipping(plan, roles, accelerators)
@@ -181,16 +175,28 @@ def _planned_by(
         note_running_numbers(plan, roles)
         Output(plan, accelerators, roles.frames, dealt, saved_apart).run()
     if same_data:
-        first = roles.backwards[0].call
         reason = "every process trains on the same data: no loop over batches was found"
-        plan.note(
-            SAME_DATA,
-            first,
-            reason,
-            "iterate a DataLoader, or share the rows yourself by `accelerator.process_index`",
-        )
+        remedy = "iterate a DataLoader, or share the rows yourself by `accelerator.process_index`"
+        plan.note(SAME_DATA, roles.backwards[0].call, reason, remedy)
     plan.drop_unused_imports()
     return plan, not mapped and accelerators.comes_late()
+
+
+def _plan_numbers(
+    plan: Plan, roles: Roles, accelerators: Accelerators, evaluations: Evaluations
+) -> tuple[list[ast.For], list[ast.AST]]:
+    """The evaluations, the numbers of training, and what is decided by them: the loops that are dealt, and the tests by
+    which each process would save at a time of its own."""
+    merging = Merging(plan, evaluations, accelerators)
+    merging.run()
+    plan_counted_rates(plan, roles, accelerators)
+    numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
+    numbers.run(merging.loops)
+    alike = merging.alike | numbers.alike
+    differing = Differing(plan.script, roles, evaluations, alike, plan.models)
+    saved_apart = Decisions(plan, roles, accelerators, differing).run()
+    Devices(plan, accelerators).run()
+    return merging.loops, saved_apart
 
 
 def _made(text: str, edits: list[e.Edit]) -> tuple[str | None, list[str]]:

@@ -19,6 +19,14 @@ IMPORT = "what the conversion uses is imported"
 WRITTEN = ("code", "template", "test", "context", "arms")  # the fields of an edit that hold new code
 
 
+def finding_at(
+    node: ast.AST, rule: str, reason: str, remedy: str, severity: Severity, kind: str = ""
+) -> Finding:
+    """What is said about a place."""
+    column = getattr(node, "col_offset", 0) + 1
+    return Finding(rule, line_of(node) or 1, column, reason, remedy, severity, kind)
+
+
 @dataclass
 class Plan:
     """Edits, each of a group: those of `CORE` are made together, every other group is made or left by itself."""
@@ -115,17 +123,12 @@ class Plan:
 
     def assume(self, kind: str, rule: str, node: ast.AST, claim: str) -> None:
         """Says what the conversion takes for granted, once; `kind` is a key of `assumptions.CHECKS`."""
-        column = getattr(node, "col_offset", 0) + 1
         checked = how_checked(kind, self.runtime)
-        made = Finding(rule, line_of(node) or 1, column, claim, checked, Severity.ASSUMED, kind)
-        self.findings.append(made)
+        self.findings.append(finding_at(node, rule, claim, checked, Severity.ASSUMED, kind))
 
     def observed(self, rule: str, node: ast.AST, claim: str, run: str) -> None:
         """Says what a run of the script has shown."""
-        column = getattr(node, "col_offset", 0) + 1
-        self.findings.append(
-            Finding(rule, line_of(node) or 1, column, claim, f"seen in {run}", Severity.OBSERVED)
-        )
+        self.findings.append(finding_at(node, rule, claim, f"seen in {run}", Severity.OBSERVED))
 
     def notes(self) -> list[Finding]:
         found = []
@@ -135,8 +138,7 @@ class Plan:
             places = list(dict.fromkeys(self._place(one, first) for one in others))[:8]
             lines = ", ".join(places)
             more = f" (also line {lines})" if len(places) == 1 else f" (also lines {lines})" if places else ""
-            column = getattr(first, "col_offset", 0) + 1
-            found.append(Finding(rule, line_of(first) or 1, column, reason + more, remedy, Severity.NOTE))
+            found.append(finding_at(first, rule, reason + more, remedy, Severity.NOTE))
         return [*self.findings, *found]
 
     def _place(self, node: ast.AST, beside: ast.AST) -> str:

@@ -10,9 +10,10 @@ import ast
 import re
 
 from crosstrain_migrate.results import Finding, Severity
-from crosstrain_migrate.syntax.nodes import last_name, line_of, written
+from crosstrain_migrate.syntax.nodes import last_name, written
 
 from .distributed.mapping import shards_layers
+from .plan import finding_at
 from .reading.data import Data
 from .reading.frameworks import FRAMEWORKS
 from .reading.roles import Roles
@@ -26,6 +27,7 @@ from .reading.script import (
     names_in,
     root_of,
 )
+from .unseen import imports
 
 BUILT_ON, LINE_SEARCH = "CT901", "CT903"
 _NOT_OURS = {
@@ -46,13 +48,13 @@ def known_wrong(script: Script, roles: Roles) -> list[Finding]:
     if (call := shards_layers(script)) is not None:
         reason = "a layer communicates by itself: the processes share one model (tensor parallelism)"
         remedy = "leave it as it is, or use `torch.distributed.tensor`"
-        found.append(Finding(BUILT_ON, call.lineno, call.col_offset + 1, reason, remedy, Severity.REFUSED))
+        found.append(finding_at(call, BUILT_ON, reason, remedy, Severity.REFUSED))
     return found
 
 
 def _foreign(script: Script) -> list[Finding]:
     found: dict[str, Finding] = {}
-    for path, node in _imports(script):
+    for path, node in imports(script.tree):
         top = path.split(".")[0]
         what = FRAMEWORKS.get(top) if top in _DISTRIBUTES else None
         severity = Severity.NOTE
@@ -66,28 +68,9 @@ def _foreign(script: Script) -> list[Finding]:
         if severity is Severity.REFUSED and not _is_used(script, node):
             continue
         reason = f"the script is built on {what}, which distributes training itself"
-        found.setdefault(
-            what,
-            Finding(
-                BUILT_ON,
-                line_of(node),
-                1,
-                reason,
-                "leave it as it is, or write the loop in plain PyTorch first",
-                severity,
-            ),
-        )
+        remedy = "leave it as it is, or write the loop in plain PyTorch first"
+        found.setdefault(what, finding_at(node, BUILT_ON, reason, remedy, severity))
     return list(found.values())
-
-
-def _imports(script: Script) -> list[tuple[str, ast.stmt]]:
-    found: list[tuple[str, ast.stmt]] = []
-    for node in script.table.parents:
-        if isinstance(node, ast.Import):
-            found += [(alias.name, node) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found += [(f"{node.module}.{alias.name}", node) for alias in node.names]
-    return found
 
 
 def _is_used(script: Script, node: ast.stmt) -> bool:
@@ -108,16 +91,8 @@ def _line_searches(script: Script, roles: Roles) -> list[Finding]:
             continue
         if roles.data:
             reason = "LBFGS searches along a line by its own process's loss, so that processes would take different steps"
-            found.append(
-                Finding(
-                    LINE_SEARCH,
-                    call.lineno,
-                    call.col_offset + 1,
-                    reason,
-                    'return the mean over the processes from its closure, `accelerator.reduce(loss, "mean")`',
-                    Severity.REFUSED,
-                )
-            )
+            remedy = 'return the mean over the processes from its closure, `accelerator.reduce(loss, "mean")`'
+            found.append(finding_at(call, LINE_SEARCH, reason, remedy, Severity.REFUSED))
     return found
 
 
@@ -130,9 +105,7 @@ def _own_processes(script: Script) -> list[Finding]:
     ]
     reason = "the script's own processes train one model in shared memory (Hogwild)"
     remedy = "train in one process instead, and let `crosstrain launch` start the others"
-    return [
-        Finding(BUILT_ON, c.lineno, c.col_offset + 1, reason, remedy, Severity.REFUSED) for c in starts[:1]
-    ]
+    return [finding_at(c, BUILT_ON, reason, remedy, Severity.REFUSED) for c in starts[:1]]
 
 
 def _given_to_trainers(script: Script, roles: Roles) -> list[Finding]:
@@ -144,7 +117,7 @@ def _given_to_trainers(script: Script, roles: Roles) -> list[Finding]:
         if what is not None and given & names:
             reason = f"{what} trains: it is given `{min(given & names)}`"
             remedy = f"use what {what} has for several processes"
-            return [Finding(BUILT_ON, call.lineno, call.col_offset + 1, reason, remedy, Severity.NOTE)]
+            return [finding_at(call, BUILT_ON, reason, remedy, Severity.NOTE)]
     return []
 
 
@@ -163,7 +136,7 @@ def _plays(script: Script, roles: Roles) -> list[Finding]:
                 continue
             reason = "it trains on what it plays: processes would play, and step, different numbers of times"
             remedy = "leave it as it is, or play in several environments within one process"
-            return [Finding(BUILT_ON, call.lineno, call.col_offset + 1, reason, remedy, Severity.REFUSED)]
+            return [finding_at(call, BUILT_ON, reason, remedy, Severity.REFUSED)]
     return []
 
 

@@ -10,6 +10,7 @@ from crosstrain_migrate.syntax.walks import statements, walk
 
 from .distributed.mapping import distributes_itself
 from .distributed.wrappers import has_wrapper
+from .plan import finding_at
 from .reading.frameworks import FRAMEWORKS, HIDDEN, TRAINERS
 from .reading.script import Script, is_function_frame, is_method
 
@@ -19,30 +20,28 @@ RUNTIMES = ("accelerate", "crosstrain")
 _BY_NAME = frozenset({"getattr", "globals", "locals", "vars", "eval", "exec"})
 
 
-def imports(tree: ast.Module) -> dict[str, ast.stmt]:
-    """Every dotted name that an import statement mentions, with the first such statement."""
-    found: dict[str, ast.stmt] = {}
+def imports(tree: ast.Module) -> list[tuple[str, ast.stmt]]:
+    """Every dotted name that an import statement mentions, with the statement."""
+    found: list[tuple[str, ast.stmt]] = []
     for node in statements(tree):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                found.setdefault(alias.name, node)
+            found += [(alias.name, node) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for alias in node.names:
-                found.setdefault(f"{node.module}.{alias.name}", node)
+            found += [(f"{node.module}.{alias.name}", node) for alias in node.names]
     return found
 
 
 def already_migrated(tree: ast.Module) -> bool:
     """Whether a script has been converted; the state that `--todo` asks is no conversion."""
     return any(
-        path.split(".")[0] in RUNTIMES and not path.endswith(".PartialState") for path in imports(tree)
+        path.split(".")[0] in RUNTIMES and not path.endswith(".PartialState") for path, _ in imports(tree)
     )
 
 
 def written_for_accelerate(tree: ast.Module) -> list[Finding]:
     """A script that somebody has written for Accelerate, or migrated to it."""
-    found = (node for path, node in imports(tree).items() if path in ("accelerate", "accelerate.Accelerator"))
-    return [_built_on(node, "Accelerate") for node in found][:1]
+    found = (node for path, node in imports(tree) if path in ("accelerate", "accelerate.Accelerator"))
+    return [_built_on(node, "Accelerate", "import from crosstrain instead") for node in found][:1]
 
 
 def unseen_training(script: Script) -> list[Finding]:
@@ -72,7 +71,7 @@ def _hidden(script: Script) -> Iterator[Finding]:
         if (what := _entry(script.dotted(call.func), HIDDEN)) is not None:
             reason = f"this script trains through {what}, which goes backward inside its call"
             remedy = "call loss.backward() and optimizer.step() in the loop: the Accelerator scales the loss"
-            yield _found(BACKWARD, call, reason, remedy, Severity.REFUSED)
+            yield finding_at(call, BACKWARD, reason, remedy, Severity.REFUSED)
 
 
 def _own_gradients(script: Script) -> list[Finding]:
@@ -83,7 +82,7 @@ def _own_gradients(script: Script) -> list[Finding]:
         return []
     reason = "the gradients this script trains with come from `torch.autograd.grad`: they are not averaged over processes"
     remedy = "call backward on the loss, or train it on one process"
-    return [_found(BACKWARD, calls[0], reason, remedy, Severity.REFUSED)]
+    return [finding_at(calls[0], BACKWARD, reason, remedy, Severity.REFUSED)]
 
 
 def _unreached(script: Script) -> list[Finding]:
@@ -97,10 +96,10 @@ def _unreached(script: Script) -> list[Finding]:
     if looked_up is None:
         reason = f"nothing that this script runs reaches the training in {name}: it is left as it is"
         remedy = "call it from the top level of the script"
-        return [_found(UNREACHED, own[0], reason, remedy, Severity.NOTE)]
+        return [finding_at(own[0], UNREACHED, reason, remedy, Severity.NOTE)]
     text = f"`{ast.unparse(looked_up)}` in line {looked_up.lineno}"
     reason = f"no call leads to the training in {name}; the script looks up by name what it runs ({text})"
-    return [_found(UNREACHED, own[0], reason, f"call {name} by its own name", Severity.REFUSED)]
+    return [finding_at(own[0], UNREACHED, reason, f"call {name} by its own name", Severity.REFUSED)]
 
 
 def _looks_up(node: ast.AST) -> bool:
@@ -115,12 +114,7 @@ def _entry(path: str, names: dict[str, str]) -> str | None:
     return next((what for name, what in names.items() if path == name or path.startswith(name + ".")), None)
 
 
-def _built_on(node: ast.AST, what: str) -> Finding:
+def _built_on(node: ast.AST, what: str, instead: str = "write the loop in plain PyTorch first") -> Finding:
     reason = f"the script is built on {what}, which distributes training itself"
-    remedy = "leave it as it is, or write the loop in plain PyTorch first"
-    return _found(BUILT_ON, node, reason, remedy, Severity.NOTE)
-
-
-def _found(rule: str, node: ast.AST, reason: str, remedy: str, severity: Severity) -> Finding:
-    line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
-    return Finding(rule, line, column, reason, remedy, severity)
+    remedy = f"leave it as it is, or {instead}"
+    return finding_at(node, BUILT_ON, reason, remedy, Severity.NOTE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -58,6 +58,7 @@ def units(sources: Iterable[Source], progress: Progress | None = None) -> list[U
     )
     programs = {source.target: one for source in counted if (one := _program(source, graph)) is not None}
     importers = Counter(file.target for one in programs.values() for file in one.files[:-1])
+    importers.update(target for target in _imported_beside(programs, graph) if target in importers)
     shared = frozenset(target for target, scripts in importers.items() if scripts > 1)
     found = {target: one.linked(shared) for target, one in programs.items()}
     covered = set(importers)
@@ -68,6 +69,16 @@ def units(sources: Iterable[Source], progress: Progress | None = None) -> list[U
         or source.target not in covered
         or (_runs(source) and may_train(source.data))
     ]
+
+
+def _imported_beside(programs: dict[Path, _Program], graph: ImportGraph) -> Iterator[Path]:
+    """What the other scripts in the folders of these import, which nobody has asked for."""
+    asked = {file.target for one in programs.values() for file in one.files}
+    for folder, script in {target.parent: one.files[-1] for target, one in programs.items()}.items():
+        for path in sorted(folder.glob("*.py")):
+            source = graph.source(path, script) if path not in asked else None
+            if source is not None and is_script(source.data):
+                yield from (file.target for file in Project(source, graph).files[:-1])
 
 
 def _runs(source: Source) -> bool:
@@ -83,7 +94,7 @@ class _Program:
     roots: tuple[Path, ...]
 
     def linked(self, shared: frozenset[Path]) -> Unit:
-        top = self.roots[-1]  # so that a package's modules have one name, however they are imported
+        top = os.path.commonpath(self.roots)  # so that a module has one name, however it is imported
 
         def under(path: Path) -> str:
             return os.path.relpath(path, top).replace(os.sep, "/")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from tokenize import TokenInfo
 
+from .alignment import aligned
 from .program import join, parts
 
 NARROW, WIDE = 88, 120
@@ -36,9 +37,9 @@ def width_of(lines: Iterable[str]) -> int:
 
 
 def wrapped(before: str, after: str) -> str:
-    """`after`, a script or a program, with its new lines broken where they are too long."""
+    """`after`, a script or a program, with its new lines broken where they are too long, and old ones aligned as before."""
     pairs = zip(parts(before), parts(after), strict=True)
-    return join(after, [_wrapped(old.text, new.text) for old, new in pairs])
+    return join(after, [_wrapped(old.text, aligned(old.text, new.text)) for old, new in pairs])
 
 
 def _wrapped(before: str, after: str) -> str:

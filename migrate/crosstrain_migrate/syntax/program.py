@@ -27,7 +27,7 @@ class Part:
     """One file of a program. `first` is the line of the program that is its line 1; `path` is empty without markers.
 
     `roots` are the folders that absolute imports are looked up in; all paths are relative to the outermost of them.
-    `shared`: other scripts that are migrated with this one import the file as well.
+    `shared`: other scripts, migrated with this one or standing beside it, import the file as well.
     """
 
     path: str

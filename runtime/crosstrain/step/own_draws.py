@@ -79,8 +79,8 @@ class TrainingOutside:
         if self.comm.rank == 0 and not self._told and "torch" not in draws.kept:
             self._told = True
             say(
-                "the training loop iterates no prepared loader: from its first step on, each process draws its own "
-                "random numbers. What all of them must share goes into `with accelerator.common_draws():`."
+                "the training steps stand in no loop over a prepared loader: from the first on, each process draws its "
+                "own random numbers. What all of them must share goes into `with accelerator.common_draws():`."
             )
 
 

@@ -32,14 +32,15 @@ def has_branch_without_group(script: Script) -> bool:
     return without_launcher(script) or any(_asks_launcher(node) for node in script.table.parents)
 
 
-def plan_start(plan: Plan, accelerators: Accelerators) -> None:
-    """The group is there before the script's own code asks for it, or writes an address of its own."""
+def plan_start(plan: Plan, accelerators: Accelerators) -> bool:
+    """The group is there before the script's own code asks for it, or writes an address of its own; False where the
+    script's own code makes it."""
     script = plan.script
     addresses = [one for one in script.table.each(ast.Subscript) if _is_address(script, one)]
     written_first = [one for one in addresses if isinstance(script.frame(one), ast.Module)]
     has_branch = has_branch_without_group(script)
     if has_branch and not written_first and not (addresses and accelerators.choice is not None):
-        return
+        return False
     options = [] if has_branch else ["group_of_one=True"]
     reads = [] if has_branch else [n for n in script.table.parents if _reads(script, n)]
     if reads:
@@ -51,15 +52,16 @@ def plan_start(plan: Plan, accelerators: Accelerators) -> None:
         place = _last_import(script)
         plan.imports(place, "PartialState")
         plan.after(place, RULE, REASON, code)
-        return
+        return True
     places = {_before_reads(script, home, accelerators.statement(home), reads)}
     for read in reads:
         frame = script.frame(read)
-        if is_function_frame(frame) and not _is_called_below(script, frame, home):
+        if is_function_frame(frame) and not is_called_below(script, frame, home):
             places.add(script.first_statement(frame))
     for statement in sorted(places, key=place_of):
         plan.imports(statement, "PartialState")
         plan.before(statement, RULE, REASON, code)
+    return True
 
 
 def late_start(script: Script, frames: list[Frame]) -> Choice | None:
@@ -98,12 +100,12 @@ def _before_reads(script: Script, home: Frame, statement: ast.stmt, reads: list[
             f for n in walk(one) if isinstance(n, ast.Call) for f in script.functions(script.last(n.func))
         ]
         within = [read for read in reads if script.frame(read) is home and script.table.is_inside(read, one)]
-        if within or any(_is_called_below(script, script.frame(read), f) for f in called for read in reads):
+        if within or any(is_called_below(script, script.frame(read), f) for f in called for read in reads):
             return one
     return statement
 
 
-def _is_called_below(script: Script, frame: Frame, home: Frame) -> bool:
+def is_called_below(script: Script, frame: Frame, home: Frame) -> bool:
     """Whether a function runs within another, or is it."""
     work, seen = [frame], {frame}
     while work:

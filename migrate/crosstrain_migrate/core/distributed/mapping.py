@@ -13,12 +13,12 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.placing.ranks import Ranks
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
-from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame
+from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
 
 from .group import RULE as GROUP
-from .group import plan_start
+from .group import is_called_below, plan_start
 from .wrappers import WRAPPER, has_wrapper, is_wrapper, plan_wrapper
 
 SAMPLER, SPAWN = "CT304", "CT305"
@@ -45,7 +45,7 @@ def is_shared_out(script: Script, data: Data) -> bool:
         return False
     if not isinstance(data.node, ast.Name | ast.Attribute):
         return False
-    frame, text = data.frame, written(data.node)
+    frame, text = script.frame(data.node), written(data.node)
     is_given = is_function_frame(frame) and text in script.parameters(frame)
     return not (is_given and is_function_frame(frame) and len(script.callers(frame)) > 1)
 
@@ -71,9 +71,10 @@ class Mapping:
         self.script: Script = plan.script
         self.accelerators = accelerators
         self.ordinals = self._ordinals()
+        self._starts = False  # whether the conversion makes the group above the author's place
 
     def run(self) -> None:
-        plan_start(self.plan, self.accelerators)
+        self._starts = plan_start(self.plan, self.accelerators)
         self._numbered_devices()
         Ranks(self.plan).run()
         for call in self.script.calls:
@@ -169,6 +170,12 @@ class Mapping:
             self.plan.replace(call, WRAPPER, reason, template, "statistics", it=call)
 
     def _group(self, call: ast.Call) -> None:
+        statement, home = self.script.statement(call), self.accelerators.home
+        is_below = isinstance(home, ast.Module) or is_called_below(self.script, self.script.frame(call), home)
+        is_alone = is_statement_call(self.script, call) and len(self.script.suite_of(statement)) > 1
+        if self._starts and is_below and is_alone:
+            self.plan.remove(statement, GROUP, "the group is there already")
+            return
         self.plan.imports(call, "PartialState")
         self.plan.replace(
             call, GROUP, "the group of the launcher's processes", "PartialState(group_of_one=True)"

@@ -55,7 +55,7 @@ class Certain:
                     if isinstance(one, ast.Return) and one.value is not None:
                         yield from self._parts(function, one.value, depth + 1)
         elif depth < _DEPTH:
-            for place, value in self._bound(frame, node):
+            for place, value in self.bound(frame, node):
                 yield from self._parts(place, value, depth + 1)
             yield from self._held(node)
 
@@ -71,7 +71,7 @@ class Certain:
     def _called(self, node: ast.expr) -> list[Function]:
         return self.script.functions(self.script.last(node.func)) if isinstance(node, ast.Call) else []
 
-    def _bound(self, frame: Frame, node: ast.Name | ast.Attribute) -> Iterator[tuple[Frame, ast.expr]]:
+    def bound(self, frame: Frame, node: ast.Name | ast.Attribute) -> Iterator[tuple[Frame, ast.expr]]:
         """What a variable or an attribute is bound to, and what calls give for a parameter."""
         text = written(node)
         cls = self.script.class_of(frame)

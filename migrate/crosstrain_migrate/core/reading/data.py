@@ -9,12 +9,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .certain import Certain
+from .generators import Generators
 from .iterators import DEPTH, Iterators
 from .ranges import Ranges
 from .script import Frame, Loop, Script, is_function_frame, names_in, root_of
@@ -59,12 +60,15 @@ class TrainingData:
         self._iterators = Iterators(script, self.sources)
         self._ranges = Ranges(script)
         self._certain = Certain(script)
+        self._generators = Generators(script, self._iterators, self._certain, self._sources_where_it_stands)
 
     def around(self, places: Iterable[tuple[ast.AST, Frame]]) -> list[Data]:
         """What the loops around the backward passes iterate, each place once, in the order of the text."""
         for node, frame in places:
             self._look_around(node, frame, set(), 0)
-        return sorted(self._data.values(), key=lambda one: place_of(one.node))
+        read = [(inner, one) for one in self._data.values() for inner in self._generators.behind(one.node)]
+        found = {inner: replace(one, node=inner) for inner, one in read}
+        return sorted(found.values(), key=lambda one: place_of(one.node))
 
     def _look_around(self, node: ast.AST, frame: Frame, asked: set[Frame], depth: int) -> bool:
         """Finds what the loops around a node iterate: in its frame, else around the calls of its function.
@@ -165,6 +169,9 @@ class TrainingData:
         ]
         found += [one.iter for one in self.script.loops_around(node) if isinstance(one, ast.For)]
         return [source for one in found for source in self.sources(function, one)]
+
+    def _sources_where_it_stands(self, node: ast.expr) -> list[ast.expr]:
+        return self.sources(self.script.frame(node), node)
 
     def sources(self, frame: Frame, node: ast.expr, depth: int = 0) -> list[ast.expr]:
         """The iterables that a loop over `node` reads, as the code names them; empty where it goes over no data."""

@@ -11,7 +11,7 @@ import re
 from crosstrain_migrate.syntax.walks import walk
 
 from .roles import Roles
-from .script import Frame, Script, is_function_frame, is_method, is_statement_call
+from .script import Frame, Script, is_function_frame, is_method, is_statement_call, names_in
 
 RANDOM = re.compile(
     r"^(torch|numpy|np|random|numpy\.random)\.(.*\.)?"
@@ -33,16 +33,25 @@ def draws_batches(script: Script, roles: Roles) -> bool:
 
 
 def _calls_of_step(script: Script, node: ast.AST, frame: Frame, depth: int) -> list[ast.Call]:
-    """The calls that are made for every step: those in the loops around the backward, or around its function's calls."""
+    """The calls that are made for every step: those in the loop around the backward, or around its function's calls, and
+    those in a loop further out whose result it reads."""
     loops = script.loops_around(node)
     if loops:
-        return [c for c in script.calls_in(frame) if script.table.is_inside(c, loops[-1])]
+        read = names_in(loops[0])
+        calls = [c for c in script.calls_in(frame) if script.table.is_inside(c, loops[-1])]
+        return [c for c in calls if script.table.is_inside(c, loops[0]) or _bound_by(script, c) & read]
     if not is_function_frame(frame) or depth == _DEPTH:
         return []
     found = [*script.calls_in(frame)]
     for call in script.callers(frame):
         found += _calls_of_step(script, call, script.frame(call), depth + 1)
     return found
+
+
+def _bound_by(script: Script, call: ast.Call) -> set[str]:
+    """The variables that the statement of a call binds."""
+    names = [n for n in walk(script.statement(call)) if isinstance(n, ast.Name)]
+    return {n.id for n in names if isinstance(n.ctx, ast.Store)}
 
 
 def _draws(script: Script, call: ast.Call, asked: set[Frame], depth: int) -> bool:

@@ -20,7 +20,9 @@ from crosstrain_migrate.syntax.places import Places
 from crosstrain_migrate.syntax.program import Region, links_of, modules_of, parse, path_of
 from crosstrain_migrate.syntax.program import parts as files_of
 from crosstrain_migrate.syntax.scopes import ScopeTable, suites
-from crosstrain_migrate.syntax.walks import children, walk
+from crosstrain_migrate.syntax.walks import walk
+
+from .reached import Reached
 
 Frame = ast.Module | Function  # code that runs as one: a file's top level, or the body of a function
 Loop = ast.For | ast.AsyncFor | ast.While
@@ -42,7 +44,7 @@ class Script:
         self.shared = {part.path for part in files_of(text) if part.shared}
         self._places = Places(text)
         self._callers: dict[Function, list[ast.Call]] = {}
-        self._links = links_of(self.tree)
+        self.links = links_of(self.tree)
 
     # -- one node ----------------------------------------------------------------------------------------------
 
@@ -190,7 +192,8 @@ class Script:
     # -- who calls whom ----------------------------------------------------------------------------------------
 
     @cached_property
-    def _defined(self) -> dict[str, list[Function | ast.ClassDef]]:
+    def defined(self) -> dict[str, list[Function | ast.ClassDef]]:
+        """The functions, methods and classes of a name."""
         found: dict[str, list[Function | ast.ClassDef]] = defaultdict(list)
         for node in self.table.parents:
             if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
@@ -198,10 +201,10 @@ class Script:
         return found
 
     def classes(self, name: str) -> list[ast.ClassDef]:
-        return [one for one in self._defined.get(name, ()) if isinstance(one, ast.ClassDef)]
+        return [one for one in self.defined.get(name, ()) if isinstance(one, ast.ClassDef)]
 
     def functions(self, name: str) -> list[Function]:
-        return [one for one in self._defined.get(name, ()) if isinstance(one, FUNCTIONS)]
+        return [one for one in self.defined.get(name, ()) if isinstance(one, FUNCTIONS)]
 
     def class_made(self, value: ast.expr) -> ast.ClassDef | None:
         """The class of this project that a call makes an object of, also where the object is moved or wrapped at once."""
@@ -279,7 +282,7 @@ class Script:
         found: dict[str, list[ast.Call]] = defaultdict(list)
         for call in self.calls:
             named = {self.last(call.func), *(self.last(argument) for argument in call.args)}
-            for name in named & self._defined.keys():
+            for name in named & self.defined.keys():
                 found[name].append(call)
         return found
 
@@ -300,91 +303,18 @@ class Script:
 
     def is_reached(self, node: ast.AST) -> bool:
         """Whether running the script may come to a node. In doubt it may."""
-        frame = self.frame(node)
-        return frame in self._reached
+        return self.frame(node) in self._reached.code
 
     @cached_property
     def reached_frames(self) -> list[Frame]:
-        return [frame for frame in self.frames if frame in self._reached]
-
-    @cached_property
-    def _reached(self) -> set[ast.AST]:
-        """Every file's top level, what it names, and what that names, by the last part of the name."""
-        work: list[ast.AST] = [*self.modules, *self._entry_points()]
-        found: set[ast.AST] = set(work)
-        while work:
-            for one in self._mentioned_in(work.pop()):
-                if one not in found:
-                    found.add(one)
-                    work.append(one)
-                    special = self._called_unseen(one) if isinstance(one, ast.ClassDef) else []
-                    found.update(special)
-                    work += special
-        return found
-
-    def _mentioned_in(self, top: ast.AST) -> Iterator[Function | ast.ClassDef]:
-        """What the code that runs with `top` may mean by the names that it mentions."""
-        for node in _mentions_in(top):
-            if isinstance(node, ast.Name):
-                yield from self._meant(self.module(node), node.id)
-                continue
-            name = node if isinstance(node, str) else node.attr
-            # What is asked of an object that no import names is a method, not another file's function.
-            is_member = isinstance(node, ast.Attribute) and not self._may_be_module(node)
-            for one in self._defined.get(name, ()):
-                if not is_member or not isinstance(self.parent(one), ast.Module):
-                    yield one
-
-    def _may_be_module(self, node: ast.Attribute) -> bool:
-        return self.is_imported(node) or not root_of(node) or self._imports_by_name
-
-    @cached_property
-    def _imports_by_name(self) -> bool:
-        calls = (n for n in self.table.parents if isinstance(n, ast.Call))
-        return any(last_name(call.func) in ("import_module", "__import__") for call in calls)
-
-    def _meant(self, module: ast.Module, name: str) -> list[Function | ast.ClassDef]:
-        """The definitions that a file may mean by a name: those that it holds or imports, else all of this name."""
-        defined = self._defined.get(name, [])
-        inner = [
-            d for d in defined if self.module(d) is module and not isinstance(self.parent(d), ast.Module)
-        ]
-        return [*inner, *self._held_by(module, name, 0)] or defined
-
-    def _held_by(self, module: ast.Module, name: str, depth: int) -> list[Function | ast.ClassDef]:
-        """The definitions that a name is bound to at a file's top level, there or where the file imports it from."""
-        found = [d for d in self._defined.get(name, ()) if self.parent(d) is module]
-        if found or depth > 4 or not isinstance(module, Region):
-            return found
-        for node in module.body:
-            names = (
-                {a.asname or a.name: a.name for a in node.names} if isinstance(node, ast.ImportFrom) else {}
-            )
-            if isinstance(node, ast.ImportFrom) and name in names:
-                path = self._links.find(module, node.level, node.module or "")
-                source = self._links.region(path)
-                found += self._held_by(source, names[name], depth + 1) if source is not None else []
-        return found
-
-    def _called_unseen(self, cls: ast.ClassDef) -> list[Function]:
-        """The methods that Python calls, or a library that an object of a derived class is given to."""
-        is_model = all(self.dotted(base) == "torch.nn.Module" for base in cls.bases)
-        return [
-            one
-            for one in self.methods(cls)
-            if one.name.startswith("__") or one.name == "forward" or not is_model
-        ]
+        return [frame for frame in self.frames if frame in self._reached.code]
 
     def is_entry_point(self, function: Function) -> bool:
-        return function in self._entry_points()
+        return function in self._reached.entry_points
 
-    def _entry_points(self) -> list[Function]:
-        """The functions that are called from outside: a bare `fire.Fire()` offers them all, and so does a script without calls."""
-        definitions = (*FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
-        acts = [s for s in self.entry.body if not isinstance(s, definitions)]
-        calls = [node for statement in acts for node in walk(statement) if isinstance(node, ast.Call)]
-        offers = any(last_name(call.func) == "Fire" and not call.args for call in calls)
-        return [s for s in self.entry.body if isinstance(s, FUNCTIONS)] if offers or not calls else []
+    @cached_property
+    def _reached(self) -> Reached:
+        return Reached(self)
 
     # -- names -------------------------------------------------------------------------------------------------
 
@@ -397,6 +327,10 @@ class Script:
     def is_imported(self, node: ast.AST) -> bool:
         """Whether a dotted name begins with a name that its file imports."""
         return root_of(node) in self._imports[self.module(node)]
+
+    def may_be_imported(self, node: ast.AST) -> bool:
+        """Whether a dotted name begins with what its file imports, or with no name: `load()[0].train`."""
+        return not root_of(node) or self.is_imported(node)
 
     def last(self, node: ast.AST) -> str:
         """The last part of a dotted name, as it is called where it is defined."""
@@ -428,7 +362,7 @@ class Script:
         module = self.module(node)
         if not isinstance(module, Region):
             return {}
-        source = self._links.region(self._links.find(module, node.level, node.module or ""))
+        source = self.links.region(self.links.find(module, node.level, node.module or ""))
         return found.get(source, {}) if source is not None else {}
 
 
@@ -496,25 +430,3 @@ def is_statement_call(script: Script, call: ast.AST) -> bool:
 
 def _is_static(function: Function) -> bool:
     return any(last_name(one) == "staticmethod" for one in function.decorator_list)
-
-
-def _mentions_in(top: ast.AST) -> Iterator[ast.Name | ast.Attribute | str]:
-    """The names that code mentions which runs with `top`: not in the functions and classes of a file or a class."""
-    if isinstance(top, ast.ClassDef):
-        work = [*top.bases, *top.keywords, *(s for s in top.body if not isinstance(s, FUNCTIONS))]
-    else:
-        work = list(children(top))
-    while work:
-        node = work.pop()
-        if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and isinstance(top, ast.Module):
-            work += node.decorator_list
-            continue
-        if isinstance(node, ast.Assign) and last_name(node.targets[0]) == "__all__":
-            continue
-        if isinstance(node, ast.Name | ast.Attribute):
-            yield node
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
-            yield node.value  # getattr(self, "train")
-        elif isinstance(node, ast.alias) and node.asname:
-            yield node.name.split(".")[-1]
-        work += children(node)

@@ -40,6 +40,15 @@ def plan_backward(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
         plan.replace(call, BACKWARD, reason, template, group, loss=loss, **holes)
 
 
+def note_apex(plan: Plan) -> None:
+    """Says that the mixed precision of apex stays: precision that is asked of the launcher comes on top of it."""
+    for call in plan.script.calls:
+        if plan.script.dotted(call.func) == "apex.amp.initialize":
+            reason = "apex keeps choosing the precision and scaling the loss"
+            remedy = "ask for no other precision, or replace it by `Accelerator(mixed_precision=...)`"
+            plan.note(BACKWARD, call, reason, remedy)
+
+
 def plan_reduction(plan: Plan, roles: Roles, seen: Seen | None) -> list[str]:
     """The Accelerator's arguments where losses are sums over rows; says what is assumed, or what a run has shown.
 
@@ -144,17 +153,37 @@ def _terms(script: Script, frame: Frame, node: ast.AST, depth: int) -> int:
         return max(_terms(script, frame, side, depth) for side in (node.left, node.right))
     if isinstance(node, ast.Name | ast.Attribute):
         values = [v for v in script.values(frame, written(node)) if not isinstance(v, ast.Constant)]
-        return _joined([_terms(script, frame, value, depth + 1) for value in values])
+        parts = _unpacked(script, frame, written(node))
+        terms = [_terms(script, frame, value, depth + 1) for value in values]
+        return _joined([*terms, *(_terms_of_call(script, frame, call, depth + 1, n) for call, n in parts)])
     if not isinstance(node, ast.Call):
         return OTHER
-    if _asks_for_sum(node):
+    if _asks_for(node, "sum"):
         return SUM
     if last_name(node.func) == "sum":
         is_whole = not node.keywords and len(node.args) == (
             0 if is_method(node, "sum") and not _is_torch(node) else 1
         )
-        return PLAIN_SUM if is_whole else OTHER
+        return (SUM if _has_rows(script, frame, node) else PLAIN_SUM) if is_whole else OTHER
     return _terms_of_call(script, frame, node, depth)
+
+
+def _has_rows(script: Script, frame: Frame, sum_: ast.Call) -> bool:
+    """Whether what is added up has a loss function's value for each row."""
+    of = sum_.func.value if isinstance(sum_.func, ast.Attribute) and not sum_.args else sum_.args[0]
+    values = script.values(frame, written(of)) if isinstance(of, ast.Name | ast.Attribute) else [of]
+    return bool(values) and all(isinstance(one, ast.Call) and _asks_for(one, "none") for one in values)
+
+
+def _unpacked(script: Script, frame: Frame, name: str) -> list[tuple[ast.Call, int]]:
+    """The calls of whose results a variable is one part, and which: `loss, scores = criterion(out, y)`."""
+    found = []
+    for store in script.stores(frame, name):
+        target, statement = script.parent(store), script.statement(store)
+        value = statement.value if isinstance(statement, ast.Assign) else None
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Call):
+            found.append((value, target.elts.index(store)))
+    return found
 
 
 def _joined(terms: list[int]) -> int:
@@ -165,20 +194,29 @@ def _is_torch(call: ast.Call) -> bool:
     return written(call.func) == "torch.sum"
 
 
-def _terms_of_call(script: Script, frame: Frame, call: ast.Call, depth: int) -> int:
-    """The same of a loss object made with `reduction="sum"`, and of a function that returns such a loss."""
+def _terms_of_call(script: Script, frame: Frame, call: ast.Call, depth: int, part: int | None = None) -> int:
+    """The same of a loss object made with `reduction="sum"`, and of a function, or a module of the project, that returns such
+    a loss, alone or as a part of a tuple."""
+    if depth > _DEPTH:
+        return OTHER
     text = written(call.func)
     made = _given(script, frame, text) or [v for one in script.frames for v in script.values(one, text)]
-    if made and all(isinstance(v, ast.Call) and _asks_for_sum(v) for v in made):
+    if made and all(isinstance(v, ast.Call) and _asks_for(v, "sum") for v in made):
         return SUM
-    functions = script.functions(script.last(call.func))
+    classes = [cls for value in made if (cls := script.class_made(value)) is not None]
+    forwards = [m for cls in classes for m in script.methods(cls) if m.name == "forward"]
     returns = [
         (function, node.value)
-        for function in functions
+        for function in forwards or script.functions(script.last(call.func))
         for node in script.within(function)
         if isinstance(node, ast.Return) and node.value is not None
     ]
-    return _joined([_terms(script, one, value, depth + 1) for one, value in returns])
+    terms = []
+    for function, value in returns:
+        if part is not None:
+            value = value.elts[part] if isinstance(value, ast.Tuple) and part < len(value.elts) else call
+        terms.append(OTHER if value is call else _terms(script, function, value, depth + 1))
+    return _joined(terms)
 
 
 def _given(script: Script, frame: Frame, name: str) -> list[ast.expr]:
@@ -195,11 +233,11 @@ def _given(script: Script, frame: Frame, name: str) -> list[ast.expr]:
     return found
 
 
-def _asks_for_sum(call: ast.Call) -> bool:
+def _asks_for(call: ast.Call, reduction: str) -> bool:
     for keyword in call.keywords:
         if isinstance(keyword.value, ast.Constant):
-            if keyword.arg == "reduction" and keyword.value.value == "sum":
+            if keyword.arg == "reduction" and keyword.value.value == reduction:
                 return True
-            if keyword.arg == "size_average" and keyword.value.value is False:
+            if keyword.arg == "size_average" and keyword.value.value is False and reduction == "sum":
                 return not any(k.arg == "reduce" for k in call.keywords)
     return False

@@ -10,17 +10,17 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.ranges import full_batches, item_of, skips
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script, is_function_frame, names_in
+from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, names_in
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .holders import Held, Holders
 from .schedules import counted_lengths, own_schedules, say_own_schedules, shortened
 
 RULE = "CT201"
@@ -36,16 +36,6 @@ _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
 _ORDER = {"model": 0, "optimizer": 1, "loader": 2, "scheduler": 3}
 
 
-@dataclass(frozen=True)
-class Held:
-    """An object in the scope that holds it: `text` names it there, `use` is where it is used, or given on."""
-
-    kind: str
-    text: str
-    frame: Frame
-    use: ast.AST
-
-
 class Preparing:
     """Plans every `prepare`."""
 
@@ -57,6 +47,7 @@ class Preparing:
         self.script: Script = plan.script
         self.roles = roles
         self.accelerators = accelerators
+        self.holders = Holders(plan.script)
         self.phases = list(phases)
         self.in_place: list[Data] = []  # loaders that are prepared where they are iterated
         self.lengths: list[
@@ -70,7 +61,7 @@ class Preparing:
         held = [one for one in self._optimizers() if models or one.kind != "model"]
         held += self._loaders() if loaders else []
         for s in shortened(self.script, self.roles) if schedulers else ():
-            held += self._lifted(Held("scheduler", s.text, s.frame, s.call))
+            held += self.holders.lifted(Held("scheduler", s.text, s.frame, s.call))
         by_frame: dict[Frame, list[Held]] = defaultdict(list)
         for one in dict.fromkeys(held):
             by_frame[one.frame].append(one)
@@ -111,7 +102,7 @@ class Preparing:
         """The optimizers, each behind its models."""
         found: list[Held] = []
         used = [Held("optimizer", one.text, one.frame, one.call) for one in self.roles.optimizers]
-        for stepped, optimizer in ((one, above) for one in used for above in self._lifted(one)):
+        for stepped, optimizer in ((one, above) for one in used for above in self.holders.lifted(one)):
             models = self.roles.models_of(optimizer.frame, optimizer.text)
             if optimizer.text.startswith("self."):
                 cls = self.script.class_of(optimizer.frame)
@@ -157,7 +148,9 @@ class Preparing:
         if used.frame is optimizer.frame:
             return []
         models = [Held("model", text, used.frame, used.use) for text in self._other_models(used)]
-        return [one.text for model in models for one in self._lifted(model) if one.frame is optimizer.frame]
+        return [
+            one.text for model in models for one in self.holders.lifted(model) if one.frame is optimizer.frame
+        ]
 
     def _loaders(self) -> list[Held]:
         """The loaders whose variables are bound anew; the others are prepared in place."""
@@ -174,10 +167,10 @@ class Preparing:
 
     def _given_loader(self, data: Data) -> Held | None:
         """A loader that is a parameter is bound anew in its function."""
-        node = data.node
-        if not isinstance(node, ast.Name) or node.id not in self.script.parameters(data.frame):
+        node, frame = data.node, self.script.frame(data.node)
+        if not isinstance(node, ast.Name) or node.id not in self.script.parameters(frame):
             return None
-        return Held("loader", node.id, data.frame, self._use_of(data))
+        return Held("loader", node.id, frame, self._use_of(data))
 
     def _use_of(self, data: Data) -> ast.AST:
         """The loop in whose header a loader stands, or its name alone: `bar = tqdm(loader)` above the loop."""
@@ -217,116 +210,25 @@ class Preparing:
             for call in calls
         )
 
-    # -- upwards through parameters ----------------------------------------------------------------------------
-
-    def _lifted(self, held: Held, depth: int = 0) -> list[Held]:
-        """Where an object is held: an optimizer of a function that gets a different one at each call, once for each."""
-        held = self._rooted(held)
-        above = self._above(held.frame, held.text)
-        several = len({text for text, _ in above}) > 1
-        if not above or depth > 3 or (several and held.kind != "optimizer"):
-            return [held]
-        found: dict[tuple[str, tuple[int, int]], ast.Call] = {}
-        for text, call in above:  # a variable that is bound anew between two calls is another object
-            stores = map(place_of, self.script.stores(self.script.frame(call), text))
-            found.setdefault((text, max((s for s in stores if s < place_of(call)), default=(0, 0))), call)
-        return [
-            one
-            for (text, _), call in found.items()
-            for one in self._lifted(Held(held.kind, text, self.script.frame(call), call), depth + 1)
-        ]
-
-    def _rooted(self, held: Held) -> Held:
-        """The same, in the scope that binds the variable: a file's, or that of a function around."""
-        root = held.text.partition(".")[0]
-        if root == "self" or not root.isidentifier() or self.script.binds(held.frame, root):
-            return held
-        scope = self.script.table.scopes[held.frame].resolve(root)
-        if scope is None or scope.node not in self.script.frames:
-            return held
-        binding: Frame = scope.node
-        use = self._way_down(binding, held.frame)
-        if use is None:
-            return held
-        stores = self.script.stores(binding, held.text)
-        if any(place_of(store) > place_of(use) for store in stores):
-            return held
-        return Held(held.kind, held.text, binding, use)
-
-    def _way_down(self, binding: Frame, frame: Frame) -> ast.AST | None:
-        """The place in `binding` from which `frame` runs: its first call on the way, or its definition."""
-        if binding in self.script.around(frame) and is_function_frame(binding):
-            below = frame
-            for one in self.script.around(frame):
-                if one is binding:
-                    return below
-                below = one if isinstance(one, FUNCTIONS) else below
-        work, seen, found = [frame], set[Frame](), list[ast.Call]()
-        while work:
-            one = work.pop()
-            if one in seen or not is_function_frame(one):
-                continue
-            seen.add(one)
-            for call in self.script.callers(one):
-                caller = self.script.frame(call)
-                if caller is binding:
-                    found.append(call)
-                else:
-                    work.append(caller)
-        return min(found, key=place_of, default=None)
-
-    def _above(self, frame: Frame, text: str) -> list[tuple[str, ast.Call]]:
-        """What the calls of a function give for its parameter `text`, where all that give it do so from one scope."""
-        if (
-            not is_function_frame(frame)
-            or text not in self.script.parameters(frame)
-            or self.script.stores(frame, text)
-        ):
-            return []
-        found: list[tuple[str, ast.Call]] = []
-        for call in self.script.callers(frame):
-            is_object = frame.name == "__call__"  # `scaler(loss, optimizer)`
-            if not is_object and self.script.last(call.func) not in (frame.name, self._class_name(frame)):
-                return []
-            given = self.script.argument_for(call, frame, text)
-            if given is None or (isinstance(given, ast.Constant) and given.value is None):
-                if any(isinstance(a, ast.Starred) for a in call.args) or any(
-                    k.arg is None for k in call.keywords
-                ):
-                    return []
-                continue  # an evaluation, which is given none
-            is_own = isinstance(given, ast.Attribute) and written(given.value) == "self"
-            if not is_own and not isinstance(given, ast.Name):
-                return []
-            if not is_own and not self.script.binds(self.script.frame(call), written(given)):
-                return []
-            if not self.script.is_entry(call) and self.script.is_shared(call):
-                return []
-            found.append((written(given), call))
-        one_scope = len({self.script.frame(call) for _, call in found}) == 1
-        return sorted(found, key=lambda pair: place_of(pair[1])) if one_scope else []
-
-    def _class_name(self, frame: Frame) -> str:
-        cls = self.script.class_of(frame)
-        return cls.name if cls is not None else ""
+    # -- loaders -----------------------------------------------------------------------------------------------
 
     def _lifted_loader(self, data: Data) -> Held | None:
         """The variable that holds a loader and that nothing else iterates; None where there is none such."""
         if data.held or not isinstance(data.node, ast.Name | ast.Attribute):
             return None
-        text, frame, use = written(data.node), data.frame, self._use_of(data)
+        text, frame, use = written(data.node), self.script.frame(data.node), self._use_of(data)
         if isinstance(data.node, ast.Attribute) and written(data.node.value) != "self":
             return None
         place: Held | None = None
         given: set[int] = set()  # what the calls on the way up give
         for _ in range(4):
-            rooted = self._rooted(Held("loader", text, frame, use))
+            rooted = self.holders.rooted(Held("loader", text, frame, use))
             frame, use = rooted.frame, rooted.use
             if not self._only_trains(frame, text, use, given):
                 break
             if text.startswith("self.") or self.script.stores(frame, text):
                 place = Held("loader", text, frame, use)
-            above = self._above(frame, text)
+            above = self.holders.above(frame, text)
             if len({name for name, _ in above}) != 1:
                 break
             text, use = above[0]
@@ -415,8 +317,8 @@ class Preparing:
         together = [one for _, one in group if self._is_bound_before(frame, one, first)]
         alone = [(anchor, one) for anchor, one in group if one not in together]
         self._write(frame, first, together)
-        for anchor, one in alone:
-            self._write(frame, anchor, [one])
+        if alone:
+            self._prepare_group(frame, alone)
 
     def _is_bound_before(self, frame: Frame, one: Held, anchor: ast.stmt) -> bool:
         own = place_of(self._anchor(one))

@@ -54,13 +54,14 @@ def schedule(evidence: Evidence) -> Cause | None:
             f"{evidence.world}: the scheduler was not prepared",
             place,
         )
+    right = evidence.world if _by_larger_steps(evidence, ours) else 1
     for factor in FACTORS[:7]:
         jumped = ours[::factor][: len(theirs)]
         skipped = len(jumped) > 1 and all(_near(a, b) for a, b in zip(jumped, theirs, strict=False))
-        if skipped or _power(ours, theirs, factor):
+        if factor > right and (skipped or _power(ours, theirs, factor)):
             return Cause(
                 "scheduler-per-process",
-                f"the schedule runs {factor} times as fast: the scheduler is stepped by every process, or was prepared although the script steps it by the epoch (step_scheduler_with_optimizer=False)",
+                f"the schedule runs {factor // right} times as fast: the scheduler is stepped by every process, or was prepared although the script steps it by the epoch (step_scheduler_with_optimizer=False)",
                 place,
             )
     ratio = factor_of(ours[0][0], theirs[0][0]) if ours and theirs and ours[0] and theirs[0] else None
@@ -71,6 +72,11 @@ def schedule(evidence: Evidence) -> Cause | None:
         "the scheduler is stepped at other moments, or with another value, than in the original",
         place,
     )
+
+
+def _by_larger_steps(evidence: Evidence, ours: list[tuple[float, ...]]) -> bool:
+    """Whether the schedule goes by steps, and each of them does the work of one of the original's for every process."""
+    return evidence.frozen and len(ours) == len(learning_rates(evidence.original))
 
 
 def _late(evidence: Evidence) -> bool:

@@ -1,0 +1,152 @@
+"""What running a script may come to, by the names that its code mentions."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from crosstrain_migrate.syntax.nodes import Function, last_name
+from crosstrain_migrate.syntax.program import Region
+from crosstrain_migrate.syntax.walks import children, walk
+
+if TYPE_CHECKING:
+    from .script import Script
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class Reached:
+    """The frames and classes that a script reaches."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+
+    @cached_property
+    def code(self) -> set[ast.AST]:
+        """Every file's top level, what it names, and what that names, by the last part of the name; of a class that nothing
+        names, no method."""
+        found: set[ast.AST] = set()
+        waiting: dict[ast.ClassDef, list[ast.AST]] = defaultdict(list)
+        work: list[ast.AST] = [*self.script.modules, *self.entry_points]
+        while work:
+            one = work.pop()
+            if one in found:
+                continue
+            cls = self.script.parent(one)
+            if isinstance(cls, ast.ClassDef) and cls not in found and not self._looks_up_by_name:
+                waiting[cls].append(one)
+                continue
+            found.add(one)
+            work += self._mentioned_in(one)
+            if isinstance(one, ast.ClassDef):
+                work += [*self._called_unseen(one), *waiting.pop(one, [])]
+        return found
+
+    @cached_property
+    def _looks_up_by_name(self) -> bool:
+        """Whether the script may find a class without naming it: in a module, or in a registry."""
+        return any(_looks_up(self.script, node) for node in self.script.table.parents)
+
+    def _mentioned_in(self, top: ast.AST) -> Iterator[Function | ast.ClassDef]:
+        """What the code that runs with `top` may mean by the names that it mentions."""
+        for node in _mentions_in(top):
+            if isinstance(node, ast.Name):
+                yield from self._meant(self.script.module(node), node.id)
+                continue
+            name = node if isinstance(node, str) else node.attr
+            # What is asked of an object that no import names is a method, not another file's function. A class may be
+            # that of a module: `models[name].Net()`.
+            is_member = isinstance(node, ast.Attribute) and not self._may_be_module(node)
+            for one in self.script.defined.get(name, ()):
+                is_class = isinstance(one, ast.ClassDef)
+                if not is_member or is_class or not isinstance(self.script.parent(one), ast.Module):
+                    yield one
+
+    def _may_be_module(self, node: ast.Attribute) -> bool:
+        return self.script.may_be_imported(node) or self._imports_by_name
+
+    @cached_property
+    def _imports_by_name(self) -> bool:
+        calls = (n for n in self.script.table.parents if isinstance(n, ast.Call))
+        return any(last_name(call.func) in ("import_module", "__import__") for call in calls)
+
+    def _meant(self, module: ast.Module, name: str) -> list[Function | ast.ClassDef]:
+        """The definitions that a file may mean by a name: those that it holds or imports, else all of this name."""
+        defined = self.script.defined.get(name, [])
+        inner = [
+            d
+            for d in defined
+            if self.script.module(d) is module and not isinstance(self.script.parent(d), ast.Module)
+        ]
+        return [*inner, *self._held_by(module, name, 0)] or defined
+
+    def _held_by(self, module: ast.Module, name: str, depth: int) -> list[Function | ast.ClassDef]:
+        """The definitions that a name is bound to at a file's top level, there or where the file imports it from."""
+        found = [d for d in self.script.defined.get(name, ()) if self.script.parent(d) is module]
+        if found or depth > 4 or not isinstance(module, Region):
+            return found
+        for node in module.body:
+            names = (
+                {a.asname or a.name: a.name for a in node.names} if isinstance(node, ast.ImportFrom) else {}
+            )
+            if isinstance(node, ast.ImportFrom) and name in names:
+                path = self.script.links.find(module, node.level, node.module or "")
+                source = self.script.links.region(path)
+                found += self._held_by(source, names[name], depth + 1) if source is not None else []
+        return found
+
+    def _called_unseen(self, cls: ast.ClassDef) -> list[Function]:
+        """The methods that Python calls, or a library that an object of a derived class is given to."""
+        is_model = all(self.script.dotted(base) == "torch.nn.Module" for base in cls.bases)
+        return [
+            one
+            for one in self.script.methods(cls)
+            if one.name.startswith("__") or one.name == "forward" or not is_model
+        ]
+
+    @cached_property
+    def entry_points(self) -> list[Function]:
+        """The functions that are called from outside: a bare `fire.Fire()` offers them all, and so does a script without calls."""
+        definitions = (*_FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
+        acts = [s for s in self.script.entry.body if not isinstance(s, definitions)]
+        calls = [node for statement in acts for node in walk(statement) if isinstance(node, ast.Call)]
+        offers = any(last_name(call.func) == "Fire" and not call.args for call in calls)
+        return [s for s in self.script.entry.body if isinstance(s, _FUNCTIONS)] if offers or not calls else []
+
+
+def _looks_up(script: Script, node: ast.AST) -> bool:
+    if isinstance(node, ast.ClassDef):  # `@register("name")`
+        return any(
+            isinstance(one, ast.Call) and last_name(one.func) != "dataclass" for one in node.decorator_list
+        )
+    if not isinstance(node, ast.Call):
+        return isinstance(node, ast.Attribute) and node.attr == "__dict__" and script.is_imported(node)
+    if isinstance(node.func, ast.Name) and node.func.id == "getattr":
+        return script.is_imported(node.args[0]) and not isinstance(node.args[-1], ast.Constant)
+    is_builtin = isinstance(node.func, ast.Name) and node.func.id in ("globals", "eval", "__import__")
+    return is_builtin or last_name(node.func) == "import_module"
+
+
+def _mentions_in(top: ast.AST) -> Iterator[ast.Name | ast.Attribute | str]:
+    """The names that code mentions which runs with `top`: not in the functions and classes of a file or a class."""
+    if isinstance(top, ast.ClassDef):
+        work = [*top.bases, *top.keywords, *(s for s in top.body if not isinstance(s, _FUNCTIONS))]
+    else:
+        work = list(children(top))
+    while work:
+        node = work.pop()
+        if isinstance(node, (*_FUNCTIONS, ast.ClassDef)) and isinstance(top, ast.Module):
+            work += node.decorator_list
+            continue
+        if isinstance(node, ast.Assign) and last_name(node.targets[0]) == "__all__":
+            continue
+        if isinstance(node, ast.Name | ast.Attribute):
+            yield node
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+            yield node.value  # getattr(self, "train")
+        elif isinstance(node, ast.alias) and node.asname:
+            yield node.name.split(".")[-1]
+        work += children(node)

@@ -1,0 +1,100 @@
+"""What the code says of a loss: a sum over rows, wherever it is computed, is added over the processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .converting import converted, notes
+from .projects import convert, train, write
+
+SCRIPT = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+class Criterion(nn.Module):
+    def forward(self, out, y):
+        each = {each}
+        loss = {loss}
+        return {returned}
+
+torch.manual_seed(0)
+rows = torch.arange(32.0).reshape(16, 2) / 32
+loader = DataLoader(TensorDataset(rows, rows[:, :1]), batch_size={size})
+model = nn.Linear(2, 1)
+criterion = Criterion().to("cpu")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for x, y in loader:
+    {bound} = criterion(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+result = model.weight.sum().item()
+"""
+NONE = 'F.mse_loss(out, y, reduction="none")'
+
+
+def script(
+    each: str = NONE, loss: str = "each.sum()", returned: str = "loss", bound: str = "loss", size: int = 4
+) -> str:
+    return SCRIPT.format(each=each, loss=loss, returned=returned, bound=bound, size=size)
+
+
+SUMS = {
+    "in a module": script(),
+    "a part of a tuple": script(returned="each, loss", bound="each, loss"),
+    "by a loss function": script("None", 'F.mse_loss(out, y, reduction="sum")'),
+}
+OTHERS = {
+    "a mean of rows": script(loss="each.mean()"),
+    "a sum that is divided": script(loss="each.sum() / len(y)"),
+    "a sum over one dimension": script(loss="each.sum(1)", returned="loss.mean()"),
+    "a sum of what has no rows": script("torch.stack([F.mse_loss(out, y), F.l1_loss(out, y)])"),
+    "another part of the tuple": script(returned="each.mean(), loss", bound="loss, added"),
+}
+
+
+@pytest.mark.parametrize("text", SUMS.values(), ids=SUMS)
+def test_a_sum_over_rows(text: str) -> None:
+    assert 'Accelerator(loss_reduction="sum")' in converted(text)
+
+
+@pytest.mark.parametrize("text", OTHERS.values(), ids=OTHERS)
+def test_what_is_no_sum_over_rows(text: str) -> None:
+    assert "accelerator = Accelerator()\n" in converted(text)
+
+
+def test_two_processes_add_up(tmp_path: Path) -> None:
+    """Two processes of four rows each make the steps of one process with eight."""
+    text = SUMS["a part of a tuple"]
+    folder = write(tmp_path, script=text, whole=script(size=8))
+    convert(folder, "script")
+    (expected,) = train(folder, "whole", launched=False)
+    assert train(folder, "script", 2) == pytest.approx([expected, expected])
+
+
+APEX = """
+import torch
+from apex import amp
+from torch.utils.data import DataLoader
+
+loader = DataLoader(torch.randn(32, 4), batch_size=4)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer = amp.initialize(model, optimizer, opt_level="O1")
+for x in loader:
+    loss = model(x).mean()
+    with amp.scale_loss(loss, optimizer) as scaled:
+        scaled.backward()
+    optimizer.step()
+"""
+
+
+def test_the_precision_of_apex_stays_and_is_said() -> None:
+    assert 'amp.initialize(model, optimizer, opt_level="O1")' in converted(APEX)
+    assert [one.line for one in notes(APEX, "CT202") if "apex" in one.reason] == [9]
+    own = APEX.replace("from apex import amp", "from project import amp")
+    assert not [one for one in notes(own, "CT202") if "apex" in one.reason]

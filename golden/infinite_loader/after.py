@@ -29,7 +29,6 @@ def top_errors(net, loader, device):
 
 
 def main():
-    accelerator = Accelerator()
     parser = argparse.ArgumentParser()
     parser.add_argument("--iters", type=int, default=2000)
     parser.add_argument("--eval-every", type=int, default=100)
@@ -39,6 +38,8 @@ def main():
     parser.add_argument("--device", default=None)
     opts = parser.parse_args()
 
+    accelerator = Accelerator(cpu=opts.device == "cpu")
+    opts.device = accelerator.device.type
     if opts.device is None:
         opts.device = accelerator.device.type
     torch.manual_seed(3407)

@@ -77,6 +77,26 @@ def accelerator_of(choice: str, inside: str = "pass") -> str:
             'cuda = True if args.gpu else False\ndevice = "cuda" if cuda else "cpu"',
             "Accelerator(cpu=not cuda)",
         ),
+        (
+            'device = torch.device("cuda" if torch.cuda.is_available() else ("mps" if args.mps else "cpu"))',
+            "Accelerator(cpu=not (torch.cuda.is_available() or args.mps))",
+        ),
+        (
+            'device = "mps" if args.mps else "cuda" if torch.cuda.is_available() else "cpu"',
+            "Accelerator(cpu=not (args.mps or torch.cuda.is_available()))",
+        ),
+        (
+            'device = "cuda" if torch.cuda.is_available() else "cpu"\nif args.cpu:\n    device = "cpu"',
+            "Accelerator(cpu=args.cpu)",
+        ),
+        (
+            'device = torch.device("cpu")\nif not args.no_cuda and torch.cuda.is_available():\n    device = torch.device("cuda")',
+            "Accelerator(cpu=args.no_cuda)",
+        ),
+        (
+            'device = "cuda"\nif not torch.cuda.is_available():\n    device = "cpu"',
+            "Accelerator()",
+        ),
     ],
 )
 def test_a_choice(choice: str, made: str) -> None:
@@ -547,3 +567,142 @@ def test_a_function_inside_the_guard_has_the_accelerator_of_the_guard(guarded: b
     text += "".join(f"    {line}\n" for line in inner.splitlines() if line)
     after = converted(text)
     assert ("PartialState" in after or after.count("Accelerator()") == 2) is not guarded
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        'ema = torch.nn.Linear(4, 2)\nif args.ema_on_gpu:\n    ema.to("cuda")',
+        "clock = torch.zeros(1)\nif args.timestamps:\n    clock = clock.cuda()",
+        "wrapped = torch.nn.Linear(4, 2)\nif args.multi_gpu:\n    wrapped = wrapped.cuda()\nelse:\n    wrapped = wrapped.to(device)",
+    ],
+    ids=["one more model", "a tensor", "both arms move"],
+)
+def test_what_is_moved_besides_is_no_choice_for_the_training(other: str) -> None:
+    choice = f'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n{other}'
+    assert accelerator_of(choice) == "accelerator = Accelerator()"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        'cache_device = "cuda" if args.cache else "cpu"',
+        'state = torch.load("a.pt", "cuda" if args.fast else "cpu")',
+    ],
+    ids=["a second device", "where a file is loaded"],
+)
+def test_a_second_device_is_no_choice_for_the_training_and_is_said(other: str) -> None:
+    choice = f'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n{other}'
+    assert accelerator_of(choice) == "accelerator = Accelerator()"
+    said = notes(TRAINING.format(choice=choice, inside="pass"), "CT105")
+    assert [one.reason for one in said] == ["the script's own choice of the CPU is not kept"]
+
+
+def test_a_flag_in_an_arm_that_a_gpu_never_comes_to() -> None:
+    choice = (
+        'if torch.cuda.is_available():\n    device = "cuda"\nelse:\n    device = "mps" if args.mps else "cpu"'
+    )
+    assert accelerator_of(choice) == "accelerator = Accelerator()"
+
+
+@pytest.mark.parametrize(
+    "follows",
+    [
+        "y = y.to(x.device)",
+        "device = x.device\n    print(x.shape)\n    y = y.to(device)",
+        "device = next(model.parameters()).device\n    x, y = x.to(device), y.to(device)",
+        "x = x.to(torch.float32)",
+        "kind = torch.float32 if args.full else torch.float16\n    x = x.to(kind)",
+    ],
+)
+def test_where_something_is_already_is_no_choice(follows: str) -> None:
+    assert accelerator_of("", follows) == "accelerator = Accelerator()"
+
+
+def test_a_device_from_elsewhere_is_asked() -> None:
+    """What a library chooses is one device for all processes."""
+    after = converted(
+        TRAINING.format(choice="device = library.pick(args)", inside="x, y = x.to(device), y.to(device)")
+    )
+    asked = 'device = library.pick(args)\naccelerator = Accelerator(cpu=str(device) == "cpu")\ndevice = accelerator.device\n'
+    assert asked in after
+
+
+def test_a_configuration_of_an_object_is_asked_where_it_is_bound() -> None:
+    choice = (
+        "import yaml\nsettings = yaml.safe_load(open(args.file))\ndevice = torch.device(settings['device'])"
+    )
+    after = converted(TRAINING.format(choice=choice, inside="x, y = x.to(device), y.to(device)"))
+    assert 'accelerator = Accelerator(cpu=str(device) == "cpu")\ndevice = accelerator.device\n' in after
+
+
+FULL_BATCH = """import torch
+
+{choice}
+x, y = torch.rand(8, 4), torch.rand(8, 2)
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(3):
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model(x), y).backward()
+    optimizer.step()
+"""
+
+
+def test_a_training_without_a_loader_that_names_no_device_stays_on_the_cpu() -> None:
+    """Nothing moves what it computes with: a prepared model on a GPU would be alone there."""
+    assert "accelerator = Accelerator(cpu=True)\n" in converted(FULL_BATCH.format(choice=""))
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        'device = "cuda" if torch.cuda.is_available() else "cpu"',
+        'torch.set_default_device("cuda")',
+        "move = library.to_gpu",
+    ],
+)
+def test_a_training_without_a_loader_that_names_a_device_goes_there(choice: str) -> None:
+    assert "accelerator = Accelerator()\n" in converted(FULL_BATCH.format(choice=choice))
+
+
+def test_a_loader_moves_its_batches() -> None:
+    assert accelerator_of("") == "accelerator = Accelerator()"
+
+
+CLASS_OF_SETTINGS = """import torch
+from torch.utils.data import DataLoader
+
+class Trainer:
+    def __init__(self, settings):
+        self.chosen = {chosen}
+        self.model = torch.nn.Linear(4, 2).to(self.chosen)
+
+    def train(self):
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        for x, y in DataLoader([], 8):
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(self.model(x.to(self.chosen)), y.to(self.chosen)).backward()
+            optimizer.step()
+
+Trainer(read("settings.yaml")).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        ('"cuda" if settings.fast else "cpu"', True),
+        (
+            '("cuda" if torch.cuda.is_available() else "cpu") if settings.kind == "auto" else settings.kind',
+            True,
+        ),
+        ('torch.device("cuda" if torch.cuda.is_available() else "cpu")', False),
+        ("settings.dtype", False),
+    ],
+)
+def test_what_a_class_chooses_by_settings_is_said(chosen: str, said: bool) -> None:
+    text = CLASS_OF_SETTINGS.format(chosen=chosen)
+    assert ["the script's own choice of the CPU is not kept"] * said == [
+        one.reason for one in notes(text, "CT105")
+    ]

@@ -340,3 +340,48 @@ def test_what_makes_a_compiled_module_is_python() -> None:
 def test_a_function_that_is_not_compiled_knows_the_device(use: str) -> None:
     after = converted(COMPILED.format(helper=PLAIN, use=use))
     assert "torch.ones(2).to(" in after
+
+
+CHOOSER = """import torch
+from torch.utils.data import DataLoader
+
+def try_gpu({given}):
+    if torch.cuda.is_available():
+        device = torch.device("cuda:0")
+    else:
+        device = {other}
+    return device
+
+device = try_gpu({given})
+model = torch.nn.Linear(4, 2).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader([], 8):
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
+    optimizer.step()
+"""
+
+
+def test_what_a_function_chooses_by_the_machine_alone_is_the_accelerators() -> None:
+    after = converted(CHOOSER.format(given="", other='torch.device("cpu")'))
+    assert "\ndevice = accelerator.device\n" in after, after
+    assert 'device = torch.device("cuda:0")' in after, "the helper stays its author's"
+
+
+def test_a_function_that_is_given_something_is_called() -> None:
+    after = converted(CHOOSER.format(given="optimizer_kind", other='"cpu"'))
+    assert "\ndevice = try_gpu(optimizer_kind)\n" in after
+    assert 'torch.device("cuda:0")' not in after
+
+
+@pytest.mark.parametrize("other", ["fallback", "None"])
+def test_a_function_that_may_choose_something_else_is_asked(other: str) -> None:
+    after = converted(CHOOSER.format(given="", other=other))
+    assert '\ndevice = try_gpu()\naccelerator = Accelerator(cpu=str(device) == "cpu")\n' in after
+    assert 'device = torch.device("cuda:0")' in after
+
+
+def test_a_function_that_returns_the_device_at_once_returns_the_accelerators() -> None:
+    body = CHOOSER[CHOOSER.index("    if torch") : CHOOSER.index("\ndevice = try_gpu")]
+    text = CHOOSER.replace(body, '    return torch.device("cuda" if torch.cuda.is_available() else "cpu")\n')
+    assert "    return accelerator.device\n" in converted(text.format(given=""))

@@ -31,6 +31,7 @@ from .numbers.shown import plan_shown_losses
 from .numbers.training_numbers import TrainingNumbers
 from .output.all_output import Output
 from .placing.accelerator import Accelerators, Choice
+from .placing.asked import is_made_on_cpu
 from .placing.choice import device_choice, frames_to_training, lifted
 from .placing.devices import NOT_KEPT, Devices
 from .plan import CORE, Plan
@@ -122,7 +123,7 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
     """Every edit that is wanted, and every note; the first accelerator on the way to the training has the script's choice."""
     mapped = mapping.distributes_itself(script)
     home = Accelerators(Plan(script, runtime), roles, None, [], mapped=mapped).home
-    choice = device_choice(script, roles, home)
+    choice = device_choice(script, roles, home, mapped=mapped)
     plan, is_late = _planned_by(script, roles, runtime, seen, choice)
     while is_late and choice is not None:
         choice = lifted(script, choice) or Choice("", choice.frame, choice.before)
@@ -138,6 +139,8 @@ def _planned_by(
     mapped = mapping.distributes_itself(script)
     same_data = not mapped and not roles.data and not draws_batches(script, roles)
     options = [] if mapped or same_data else plan_reduction(plan, roles, seen)
+    if not mapped and not roles.data and is_made_on_cpu(script):  # no loader moves its batches
+        options.append("cpu=True")
     if choice is not None and not choice.code:
         plan.note("CT105", choice.before, NOT_KEPT, "use `crosstrain launch --cpu`")
         choice = None

@@ -93,14 +93,15 @@ def _chooses_visible(statement: ast.stmt) -> bool:
 class Choice:
     """The script's own choice of the CPU: `code` is true where it takes the CPU; it is known above `before`.
 
-    An empty `code`: the accelerator is made there all the same. `option`: what holds the device's name, from then on that
-    of the accelerator.
+    An empty `code`: the accelerator is made there all the same. `option`: what holds the device, from then on that of the
+    accelerator; `as_text`: what holds its name.
     """
 
     code: str
     frame: Frame
     before: ast.stmt
     option: str = ""
+    as_text: bool = True
 
 
 def calls_to(script: Script, frame: Frame) -> list[ast.Call]:
@@ -291,7 +292,8 @@ class Accelerators:
         self.plan.imports(frame, "Accelerator")
         self.plan.before(statement, RULE, REASON, f"{self.name} = Accelerator({', '.join(given)})")
         if self.choice is not None and self.choice.option and frame is self.choice.frame:
-            self.plan.before(statement, RULE, REASON, f"{self.choice.option} = {self.name}.device.type")
+            device = f"{self.name}.device.type" if self.choice.as_text else f"{self.name}.device"
+            self.plan.before(statement, RULE, REASON, f"{self.choice.option} = {device}")
 
     def _place(self, frame: Frame) -> ast.stmt:
         if self.choice is not None and frame is self.choice.frame:

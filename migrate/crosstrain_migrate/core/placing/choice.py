@@ -17,27 +17,32 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Choice
+from .asked import asked_device, unknown_choice
 from .elsewhere import chosen_elsewhere
 from .first import needs_accelerator
-from .options import Option, Options
+from .sides import asks_availability, chosen_as_device, default_of, flag_of, has_condition, is_gpu, side_of
 
-_GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
-_ABOUT_GPU = re.compile(r"cuda|gpu|mps|accel", re.I)
+_ABOUT_GPU = re.compile(r"cuda|gpu|(?<![a-z])mps(?![a-z])|accel", re.I)
 
 
-def device_choice(script: Script, roles: Roles, home: Frame) -> Choice | None:
+def device_choice(script: Script, roles: Roles, home: Frame, *, mapped: bool) -> Choice | None:
     """How the script's own file chooses between the CPU and a GPU in the function that begins its training, where a flag
     has a say in it."""
     frames = frames_to_training(script, roles, home)
-    for finder in (_by_expression, _by_branches, _by_default, _by_argument, _by_moves):
+    for finder in (_by_expression, _by_branches, _by_overwriting, _by_default, _by_argument, _by_moves):
         for frame in frames:
             for node in script.within(frame):
                 if script.is_entry(node) and (found := finder(script, frame, node)):
                     code, at = found
                     # A device's definition is where a reader looks for the accelerator; a move may come late.
                     return _placed(script, frame, code, at, at_head=finder is _by_moves)
-    finders = (_by_expression, _by_branches, _by_default, _by_moves)
-    return _by_option(script, frames) or _by_executed(script) or chosen_elsewhere(script, frames, finders)
+    finders = (_by_expression, _by_branches, _by_overwriting, _by_default, _by_moves)
+    return (
+        asked_device(script, frames, options_only=mapped)
+        or _by_executed(script)
+        or chosen_elsewhere(script, frames, finders)
+        or (None if mapped else unknown_choice(script, frames))
+    )
 
 
 def lifted(script: Script, choice: Choice) -> Choice | None:
@@ -104,71 +109,115 @@ def _on_the_way(script: Script, roles: Roles) -> list[Frame]:
 
 
 def _by_expression(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:
-    """`"cuda" if use_cuda else "cpu"`"""
-    if not isinstance(node, ast.IfExp):
+    """`"cuda" if use_cuda else "cpu"`, `"cuda" if use_cuda else "mps" if use_mps else "cpu"`"""
+    if not isinstance(node, ast.IfExp) or isinstance(script.parent(node), ast.IfExp):
+        return None
+    if _is_decided_elsewhere(script, frame, node):
         return None
     gpu, cpu = side_of(script, node.body), side_of(script, node.orelse)
     if (gpu, cpu) == ("gpu", "cpu"):
-        flag = flag_of(script, frame, node.test)
-        return (_negated(flag), node) if flag else None
+        tests, arm = [node.test], node.orelse
+        while (inner := chosen_as_device(script, arm)) is not None:
+            if side_of(script, inner.body) != "gpu":
+                return None
+            tests.append(inner.test)
+            arm = inner.orelse
+        flags = [flag_of(script, frame, test) for test in tests]
+        return (_none_of(script, tests, flags), node) if any(flags) else None
     if (gpu, cpu) == ("cpu", "gpu"):
-        flag = flag_of(script, frame, node.test)
-        return (flag, node) if flag and not _asks_availability(node.test) else _or_none_there(script, node)
+        flag = _when_cpu(script, frame, node.test)
+        return (flag, node) if flag else None
     return None
 
 
-def _or_none_there(script: Script, node: ast.IfExp) -> tuple[str, ast.AST] | None:
-    """`"cpu" if args.cpu or not torch.cuda.is_available() else "cuda"`"""
-    if not isinstance(node.test, ast.BoolOp) or not isinstance(node.test.op, ast.Or):
+def _none_of(script: Script, tests: list[ast.expr], flags: list[str]) -> str:
+    """True where none of the tests that choose a GPU holds."""
+    if len(tests) == 1:
+        return _negated(flags[0])
+    return f"not ({' or '.join(_in_brackets(script, test) for test in tests)})"
+
+
+def _in_brackets(script: Script, test: ast.expr) -> str:
+    return f"({script.source(test)})" if isinstance(test, ast.IfExp) else script.source(test)
+
+
+def _is_decided_elsewhere(script: Script, frame: Frame, node: ast.AST) -> bool:
+    """Whether the CPU that a choice names is not the training's: the same frame takes a GPU whatever the flag says.
+
+    An arm of an `if` whose other arms take a GPU, a second variable (`cache = "cuda" if keep else "cpu"`), one more thing
+    that is moved.
+    """
+    own = script.statement(node)
+    names = {written(target) for target in own.targets} if isinstance(own, ast.Assign) else set()
+    arms = [one for one in script.around(node) if isinstance(one, ast.If)]
+    if any(_assigns(script, frame, arm.body, "gpu") for arm in arms):
+        return True
+    others = [n for n in script.within(frame) if not script.table.is_inside(n, own)]
+    return any(_takes_gpu(script, frame, n, names) and not has_condition(script, n) for n in others)
+
+
+def _takes_gpu(script: Script, frame: Frame, node: ast.AST, but: set[str]) -> bool:
+    """Whether a node takes a GPU without a flag: `device = "cuda"`, for a name not in `but`, or `model.cuda()`."""
+    if not isinstance(node, ast.Assign):
+        return _is_move_to_gpu(script, frame, node)
+    names = set(map(written, node.targets))
+    return "device" in " ".join(names).lower() and not but & names and is_gpu(script, frame, node.value)
+
+
+def _when_cpu(script: Script, frame: Frame, test: ast.expr) -> str:
+    """What a test for the CPU asks beside whether there is a GPU: `args.cpu or not torch.cuda.is_available()`."""
+    if not asks_availability(test):
+        return flag_of(script, frame, test)
+    if not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.Or):
+        return ""
+    return " or ".join(script.source(value) for value in test.values if not asks_availability(value))
+
+
+def _by_overwriting(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:
+    """`if args.cpu: device = "cpu"` below a definition that takes a GPU."""
+    if not isinstance(node, ast.If) or node.orelse or script.table.is_whole_else(node):
         return None
-    flags = [script.source(value) for value in node.test.values if not _asks_availability(value)]
-    return (" or ".join(flags), node) if flags else None
+    for statement in node.body:
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        if not isinstance(statement, ast.Assign) or not isinstance(target, ast.Name | ast.Attribute):
+            continue
+        side = side_of(script, statement.value)
+        before = [v for v in script.values(frame, written(target)) if place_of(v) < place_of(node)]
+        if side == "cpu" and any(is_gpu(script, frame, value) for value in before):
+            flag = _when_cpu(script, frame, node.test)
+            return (flag, before[0]) if flag else None
+    return None
 
 
 def _by_branches(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:
     """`if use_cuda: device = torch.device("cuda") elif use_mps: ... else: device = torch.device("cpu")`"""
     if not isinstance(node, ast.If) or script.table.is_whole_else(node):
         return None
+    if _assigns(script, frame, node.body, "cpu") and _assigns(script, frame, node.orelse, "gpu"):
+        flag = _when_cpu(script, frame, node.test)
+        return (flag, node) if flag else None
     tests: list[ast.expr] = []
     arm: ast.If | None = node
     last: list[ast.stmt] = []
     while arm is not None:
-        if not _assigns(script, arm.body, "gpu"):
+        if not _assigns(script, frame, arm.body, "gpu"):
             return None
         tests.append(arm.test)
         last = arm.orelse
         arm = last[0] if len(last) == 1 and isinstance(last[0], ast.If) else None
-    if not _assigns(script, last, "cpu"):
+    if not _assigns(script, frame, last, "cpu"):
         return None
     flags = [flag_of(script, frame, test) for test in tests]
     if not any(flags):
         return None
-    if len(tests) == 1:
-        return _negated(flags[0]), node
-    return f"not ({' or '.join(script.source(test) for test in tests)})", node
+    return _none_of(script, tests, flags), node
 
 
 def _by_default(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:
     """`device = torch.device("cpu")`, and below it `if use_cuda: device = torch.device("cuda")`"""
-    default = _default_of(script, node) if isinstance(node, ast.If) else None
+    default = default_of(script, node) if isinstance(node, ast.If) else None
     flag = flag_of(script, frame, node.test) if default is not None and isinstance(node, ast.If) else ""
     return (_negated(flag), default) if flag and default is not None else None
-
-
-def _default_of(script: Script, node: ast.If) -> ast.expr | None:
-    """The CPU that a variable holds above an `if` without an `else` that binds a GPU to it; None where it is none such."""
-    bound = {
-        written(s.targets[0])
-        for s in node.body
-        if isinstance(s, ast.Assign) and side_of(script, s.value) == "gpu"
-    }
-    if node.orelse or len(bound) != 1 or script.table.is_whole_else(node):
-        return None
-    suite = script.suite_of(node)
-    above = [
-        s for s in suite[: suite.index(node)] if isinstance(s, ast.Assign) and written(s.targets[0]) in bound
-    ]
-    return above[-1].value if above and side_of(script, above[-1].value) == "cpu" else None
 
 
 def _by_argument(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:
@@ -178,7 +227,7 @@ def _by_argument(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.
     given = node.args[0]
     if (
         isinstance(given, ast.IfExp)
-        and _asks_availability(given.test)
+        and asks_availability(given.test)
         and side_of(script, given.orelse) == "cpu"
     ):
         given = given.body
@@ -191,7 +240,11 @@ def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST
     """`if args.cuda: model.cuda()`"""
     if not isinstance(node, ast.If) or not _is_about_gpu(script, frame, node.test):
         return None
-    if not _moves_to_gpu(script, node.body) or _moves_to_gpu(script, node.orelse):
+    if not _moves_to_gpu(script, frame, node.body) or any(
+        is_method(n, "cuda", "to") for s in node.orelse for n in walk(s)
+    ):
+        return None
+    if _is_decided_elsewhere(script, frame, node):
         return None
     flag = flag_of(script, frame, node.test)
     return (_negated(flag), node) if flag else None
@@ -200,55 +253,20 @@ def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST
 def _is_about_gpu(script: Script, frame: Frame, test: ast.expr) -> bool:
     """Whether a test names a GPU, or reads a variable that holds whether there is one."""
     values = [value for name in names_in(test) for value in script.values(frame, name)]
-    return _ABOUT_GPU.search(ast.unparse(test)) is not None or any(map(_asks_availability, values))
+    return _ABOUT_GPU.search(ast.unparse(test)) is not None or any(map(asks_availability, values))
 
 
-def _moves_to_gpu(script: Script, body: list[ast.stmt]) -> bool:
+def _moves_to_gpu(script: Script, frame: Frame, body: list[ast.stmt]) -> bool:
     """Whether a suite calls `.cuda()` of something, or `.to("cuda")`."""
-    calls = [n for statement in body for n in walk(statement) if isinstance(n, ast.Call)]
-    return any(
-        (is_method(call, "cuda") and not script.dotted(call.func).startswith("torch."))
-        or (is_method(call, "to") and any(side_of(script, one) == "gpu" for one in call.args))
-        for call in calls
+    return any(_is_move_to_gpu(script, frame, n) for statement in body for n in walk(statement))
+
+
+def _is_move_to_gpu(script: Script, frame: Frame, node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call) or script.dotted(node.func).startswith("torch."):
+        return False
+    return is_method(node, "cuda") or (
+        is_method(node, "to") and any(is_gpu(script, frame, given) for given in node.args)
     )
-
-
-def _by_option(script: Script, frames: list[Frame]) -> Choice | None:
-    """`model.to(args.device)`, where `--device` is the name of one: known where the options are."""
-    options = Options(script)
-    for frame in frames:
-        for node in script.within(frame):
-            if not is_method(node, "to") or not node.args or not script.is_entry(node):
-                continue
-            given = node.args[0]
-            if not isinstance(given, ast.Attribute) or not isinstance(given.value, ast.Name):
-                continue
-            option = options.read_by(given)
-            if option is None or not _is_device(script, option):
-                continue
-            if (statement := _behind(script, frame, given.value.id)) is not None:
-                return Choice(f'{written(given)} == "cpu"', frame, statement, option=written(given))
-    return None
-
-
-def _is_device(script: Script, option: Option) -> bool:
-    """Whether the values of an option are names of devices."""
-    choices = option.keyword("choices")
-    named = list(choices.elts) if isinstance(choices, ast.List | ast.Tuple) else []
-    default = [option.default] if option.default is not None else []
-    sides = [side_of(script, one.body if isinstance(one, ast.IfExp) else one) for one in (*default, *named)]
-    return bool(sides) and all(sides)
-
-
-def _behind(script: Script, frame: Frame, name: str) -> ast.stmt | None:
-    """The statement behind the last one that binds a variable of a frame; its first one for a parameter."""
-    stores = script.stores(frame, name)
-    if not stores:
-        return script.first_statement(frame) if name in script.parameters(frame) else None
-    last = script.statement(max(stores, key=place_of))
-    suite = script.suite_of(last)
-    behind = suite[suite.index(last) + 1 :]
-    return behind[0] if behind and not script.loops_around(last) else None
 
 
 def _by_executed(script: Script) -> Choice | None:
@@ -267,118 +285,16 @@ def _executes(value: ast.expr) -> bool:
     return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "exec"
 
 
-def arms_of(script: Script, node: ast.If) -> list[ast.expr]:
-    """The devices that the arms of an `if` bind, where all but the last are GPUs and the last is the CPU, which may also be
-    bound above it."""
-    if (default := _default_of(script, node)) is not None:
-        return [default, *_device_in(script, node.body, "gpu")]
-    found: list[ast.expr] = []
-    arm: ast.If | None = node
-    while arm is not None:
-        found += _device_in(script, arm.body, "gpu")
-        more = arm.orelse[0] if len(arm.orelse) == 1 else None
-        if not isinstance(more, ast.If):
-            last = _device_in(script, arm.orelse, "cpu")
-            return [*found, *last] if last else []
-        arm = more
-    return []
-
-
-def _device_in(script: Script, body: list[ast.stmt], kind: str) -> list[ast.expr]:
-    return [s.value for s in body if isinstance(s, ast.Assign) and side_of(script, s.value) == kind]
-
-
-def flag_of(script: Script, frame: Frame, test: ast.expr, depth: int = 0) -> str:
-    """What a test asks beside whether an accelerator is there; empty where it asks nothing else."""
-    if _asks_availability(test) and isinstance(test, ast.Call):
-        return ""
-    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        found = [flag for value in test.values if (flag := flag_of(script, frame, value, depth))]
-        return " and ".join(found)
-    if isinstance(test, ast.BoolOp) and all(
-        not flag_of(script, frame, value, depth) for value in test.values
-    ):
-        return ""
-    if isinstance(test, ast.Compare) and "device_count" in ast.unparse(test):
-        return ""
-    if asks_place(test) or any(_is_decided_before(script, frame, name) for name in names_in(test)):
-        return ""
-    if isinstance(test, ast.Constant):
-        return "" if test.value else "False"
-    if isinstance(test, ast.IfExp) and _is_truth(test.body, True) and _is_truth(test.orelse, False):
-        return flag_of(script, frame, test.test, depth)
-    if isinstance(test, ast.Name | ast.Attribute) and depth < 4:
-        values = script.values(frame, written(test)) or script.values(script.module(test), written(test))
-        if len(values) == 1 and not _is_deleted(script, frame, values[0]):
-            inner = flag_of(script, frame, values[0], depth + 1)
-            if not inner or _asks_availability(values[0]):
-                return inner
-    return script.source(test)
-
-
-def _is_decided_before(script: Script, frame: Frame, name: str) -> bool:
-    """Whether a variable is a device's name that the script has chosen itself: the choice is made there."""
-    values = script.values(frame, name)
-    sides = {side_of(script, value) for value in values}
-    return {"gpu", "cpu"} <= sides or any(
-        side_of(script, value) == "gpu" for value in values if not isinstance(value, ast.Constant | ast.IfExp)
-    )
-
-
-def _is_deleted(script: Script, frame: Frame, value: ast.expr) -> bool:
-    """Whether what a flag was made of is deleted later: `del args.no_cuda`."""
-    parts = {written(n) for n in walk(value) if isinstance(n, ast.Attribute)}
-    return any(
-        isinstance(node, ast.Delete) and any(written(target) in parts for target in node.targets)
-        for node in script.within(frame)
-    )
-
-
-def _asks_availability(test: ast.expr) -> bool:
-    return any(is_method(n, "is_available", "device_count", "is_built") for n in walk(test))
-
-
-def asks_place(test: ast.expr) -> bool:
-    """Whether a test asks where something is already: `images.is_cuda`, `images.device.type == "cuda"`."""
-    return any(
-        is_method(n, "get_device")
-        or (isinstance(n, ast.Attribute) and (n.attr == "is_cuda" or written(n).endswith(".device.type")))
-        for n in walk(test)
-    )
-
-
-def _is_truth(node: ast.expr, value: bool) -> bool:
-    return isinstance(node, ast.Constant) and node.value is value
-
-
 def _negated(flag: str) -> str:
     if flag.startswith("not ") and " and " not in flag and " or " not in flag:
         return flag.removeprefix("not ")
     return f"not {flag}" if re.fullmatch(r"[\w.]+", flag) else f"not ({flag})"
 
 
-def side_of(script: Script, node: ast.expr) -> str:
-    """ "gpu" or "cpu", where an expression is a device of that kind."""
-    if isinstance(node, ast.Call) and script.dotted(node.func) == "torch.device" and node.args:
-        node = node.args[0]
-    if isinstance(node, ast.Call) and script.dotted(node.func) == "torch.accelerator.current_accelerator":
-        return "gpu"
-    if isinstance(node, ast.JoinedStr):
-        return "gpu" if ast.unparse(node).startswith(("f'cuda", 'f"cuda')) else ""
-    if isinstance(node, ast.BinOp):
-        node = node.left  # "cuda:%d" % gpu, "cuda:" + gpu
-    if is_method(node, "format"):
-        node = node.func.value  # "cuda:{}".format(gpu)
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return "cpu" if node.value == "cpu" else "gpu" if _GPU.match(node.value) else ""
-    if isinstance(node, ast.IfExp):
-        return side_of(script, node.orelse)
-    return ""
-
-
-def _assigns(script: Script, body: list[ast.stmt], kind: str) -> bool:
-    """Whether a suite binds a device of a kind."""
-    return bool(_device_in(script, body, kind))
+def _assigns(script: Script, frame: Frame, body: list[ast.stmt], kind: str) -> bool:
+    """Whether a suite binds a device of a kind; `"cuda" if torch.cuda.is_available() else "cpu"` is a GPU."""
+    devices = [s.value for s in body if isinstance(s, ast.Assign) and side_of(script, s.value)]
+    return any(("gpu" if is_gpu(script, frame, one) else side_of(script, one)) == kind for one in devices)
 
 
 def _placed(script: Script, frame: Frame, code: str, at: ast.AST, *, at_head: bool) -> Choice:

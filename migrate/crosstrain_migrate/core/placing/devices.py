@@ -10,17 +10,26 @@ import ast
 import re
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script, is_method, is_statement_call
+from crosstrain_migrate.core.reading.script import (
+    FUNCTIONS,
+    Frame,
+    Script,
+    is_function_frame,
+    is_method,
+    is_statement_call,
+    names_in,
+)
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import defaults, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
-from .choice import arms_of, asks_place, flag_of, side_of
+from .asked import is_the_machines
 from .compiled import compiled_functions
 from .options import Options
 from .ranks import is_local_rank
+from .sides import arms_of, asks_place, flag_of, is_read_as_text, side_of
 
 RULE = "CT105"
 REASON = "each process has a device of its own"
@@ -62,6 +71,10 @@ class Devices:
         self._whole: set[ast.AST] = set()  # expressions that are replaced with all that is in them
 
     def run(self) -> None:
+        for function in () if self._is_mapped else filter(self._only_chooses, self.script.frames):
+            for call in self.script.callers(function):  # type: ignore[arg-type]
+                self._place(call)
+            self._whole.add(function)
         for node in sorted((n for n in self.script.table.parents if hasattr(n, "lineno")), key=place_of):
             if not self.script.is_reached(node) or self._is_too_early(node) or self._is_compiled(node):
                 continue
@@ -102,6 +115,33 @@ class Devices:
         """Whether the author chooses a device by where something is already."""
         tests = [one.test for one in (node, *self.script.around(node)) if isinstance(one, ast.If | ast.IfExp)]
         return any(asks_place(test) for test in tests)
+
+    def _only_chooses(self, function: Frame) -> bool:
+        """Whether the branches of a function only choose the device by what the machine has: `device = try_gpu()`.
+
+        With the accelerator's device in it, all its branches would say the same.
+        """
+        if not is_function_frame(function) or ast.unparse(function.args):
+            return False
+        calls = self.script.callers(function)
+        has_branches = any(isinstance(n, ast.If) for n in self.script.within(function))
+        own = {n.id for n in walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        sides = {side_of(self.script, n) for n in self.script.within(function) if isinstance(n, ast.expr)}
+        return (
+            has_branches
+            and sides >= {"gpu", "cpu"}
+            and names_in(function) - own == {"torch"}
+            and bool(calls)
+            and all(self._is_bound_to_choice(call) for call in calls)
+        )
+
+    def _is_bound_to_choice(self, call: ast.Call) -> bool:
+        return (
+            isinstance(self.script.parent(call), ast.Assign)
+            and not self._is_too_early(call)
+            and self.script.is_reached(call)
+            and is_the_machines(self.script, self.script.frame(call), call)
+        )
 
     # -- calls -------------------------------------------------------------------------------------------------
 
@@ -273,7 +313,7 @@ class Devices:
         elif isinstance(parent, ast.Assign):
             names = [written(target).lower() for target in parent.targets]
             if any("device" in name and "type" not in name for name in names):
-                self._place(node, as_text=self._is_compared(parent))
+                self._place(node, as_text=self._is_read_as_text(parent))
         elif isinstance(parent, ast.Dict):
             keys = [
                 k.value
@@ -307,7 +347,7 @@ class Devices:
         self._place(
             node,
             as_text=is_type
-            or (isinstance(parent, ast.Assign) and self._is_compared(parent))
+            or (isinstance(parent, ast.Assign) and self._is_read_as_text(parent))
             or (isinstance(parent, ast.keyword) and parent.arg == "default"),
         )
 
@@ -326,22 +366,8 @@ class Devices:
     def _makes_device(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Call) and self.script.dotted(node.func) == "torch.device"
 
-    def _is_compared(self, assign: ast.Assign) -> bool:
-        """Whether the variable is used as a text: compared, searched, or given to autocast."""
-        frames = self.script.frames
-        for target in assign.targets:
-            for frame in frames:
-                for read in self.script.reads(frame, written(target)):
-                    parent = self.script.parent(read)
-                    if isinstance(parent, ast.Compare | ast.FormattedValue | ast.BinOp):
-                        return True
-                    if isinstance(parent, ast.Attribute) and parent.attr in ("startswith", "split", "find"):
-                        return True
-                    if isinstance(parent, ast.keyword) and parent.arg == "device_type":
-                        return True
-                    if isinstance(parent, ast.Call) and last_name(parent.func) == "autocast":
-                        return True
-        return False
+    def _is_read_as_text(self, assign: ast.Assign) -> bool:
+        return any(is_read_as_text(self.script, written(target)) for target in assign.targets)
 
     def _default(self, node: ast.expr, arguments: ast.arguments) -> None:
         """`def f(device="cuda")`: calls that give none give the accelerator's."""

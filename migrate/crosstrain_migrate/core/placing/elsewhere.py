@@ -90,7 +90,7 @@ def _known_in(script: Script, home: Frame, code: str, asked: dict[str, str]) -> 
     known = {written(n) for n in walk(ast.parse(code, mode="eval").body) if isinstance(n, ast.Name)}
     if not places or not known <= {*asked.values(), "str"}:
         return None
-    before = _behind(script, home, max(places, key=place_of))
+    before = behind(script, home, max(places, key=place_of))
     return Choice(code, home, before) if before is not None else None
 
 
@@ -112,7 +112,7 @@ def _is_on(call: ast.Call, name: str) -> bool:
     return isinstance(call.func, ast.Attribute) and root_of(call.func) == name
 
 
-def _behind(script: Script, home: Frame, node: ast.AST) -> ast.stmt | None:
+def behind(script: Script, home: Frame, node: ast.AST) -> ast.stmt | None:
     """The next statement of a frame's own block, or of its `if __name__ == "__main__":`."""
     statement: ast.AST = script.statement(node)
     while statement not in home.body:

@@ -1,0 +1,244 @@
+"""A device whose choice only the author's own code can tell: it runs, and the accelerator is made below it.
+
+`device = get_device(args)` stays; `accelerator = Accelerator(cpu=str(device) == "cpu")` stands below it, and from then on
+`device` is the accelerator's.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
+from crosstrain_migrate.syntax.program import is_main_test
+from crosstrain_migrate.syntax.walks import walk
+
+from .accelerator import Choice
+from .elsewhere import behind
+from .options import Option, Options
+from .sides import chosen_as_device, flag_of, is_read_as_text, side_of
+
+_OF_DEVICES = re.compile(r"cuda|gpu|device|accelerat|(?<![a-z])(mps|xla|xpu)(?![a-z])", re.I)
+_OF_TENSORS = {"shape", "size", "to", "cuda", "dtype", "parameters", "state_dict", "train", "eval", "weight"}
+
+
+def asked_device(script: Script, frames: list[Frame], *, options_only: bool) -> Choice | None:
+    """The choice of what something is moved to, where more than the machine has a say in it, in the frames that run once.
+
+    options_only: only an option that names the device, `args.device`, is asked.
+    """
+    for frame, given in () if options_only else _moves(script, frames):
+        home, name = _origin(script, frame, written(given))
+        below = _below(script, home, name) if home in frames and _is_chosen(script, home, name) else None
+        if below is not None:
+            as_text = is_read_as_text(script, name)
+            return Choice(f'str({name}) == "cpu"', home, below, option=name, as_text=as_text)
+    return _device_option(script, frames)
+
+
+def is_made_on_cpu(script: Script) -> bool:
+    """Whether no code names a device: what the training computes with stays where it is made."""
+    return not any(_OF_DEVICES.search(ast.unparse(module)) for module in script.modules)
+
+
+def unknown_choice(script: Script, frames: list[Frame]) -> Choice | None:
+    """One without code, where something is moved to an attribute that more than the machine has a say in."""
+    for frame, given in _moves(script, frames):
+        home, text = _origin(script, frame, written(given))
+        values = _of_class(script, home, text) if text.startswith("self.") else []
+        for owner, value in values if _may_be_device(script, text, [one for _, one in values]) else ():
+            if not is_the_machines(script, owner, value):
+                return Choice("", frames[0], script.statement(value))
+    return None
+
+
+def _moves(script: Script, frames: list[Frame]) -> Iterator[tuple[Frame, ast.Name | ast.Attribute]]:
+    """What something is moved to, first in the frames that run once."""
+    for frame in (*frames, *(one for one in script.reached_frames if one not in frames)):
+        for node in script.within(frame):
+            given = _moved_to(node)
+            if given is not None:
+                yield frame, given
+
+
+def _device_option(script: Script, frames: list[Frame]) -> Choice | None:
+    """`--device`, known below the parsing of the options."""
+    named = {name: one for name, one in Options(script).by_name.items() if _names_device(script, one)}
+    for frame in (*frames, *(one for one in script.reached_frames if one not in frames)) if named else ():
+        for node in script.within(frame):
+            if not isinstance(node, ast.Attribute) or node.attr not in named:
+                continue
+            home, text = _origin(script, frame, written(node), through_names=True)
+            root, _, name = text.rpartition(".")
+            if home not in frames or name not in named or not _holds_options(script, home, root):
+                continue
+            if (below := _below(script, home, text)) is not None:
+                kind = named[name].keyword("type")
+                as_text = kind is None or script.dotted(kind) != "torch.device"
+                code = f'{text} == "cpu"' if as_text else f'str({text}) == "cpu"'
+                return Choice(code, home, below, option=text, as_text=as_text)
+    return None
+
+
+def _holds_options(script: Script, home: Frame, name: str) -> bool:
+    """Whether a variable is what parsing the command line has given."""
+    values = list(script.values(home, name))
+    if is_function_frame(home) and name in script.parameters(home):
+        values += filter(None, (script.argument_for(one, home, name) for one in script.callers(home)))
+    calls = [value for value in values if isinstance(value, ast.Call)]
+    return any(_parses(script, call) for call in calls)
+
+
+def _parses(script: Script, call: ast.Call) -> bool:
+    inner = [
+        one for function in script.functions(script.last(call.func)) for one in script.calls_in(function)
+    ]
+    return any(last_name(one.func) in ("parse_args", "parse_known_args") for one in (call, *inner))
+
+
+def is_the_machines(script: Script, frame: Frame, value: ast.expr, depth: int = 0) -> bool:
+    """Whether a device is chosen by nothing but what the machine has."""
+    if isinstance(value, ast.Call) and script.dotted(value.func) == "torch.device" and len(value.args) == 1:
+        value = value.args[0]
+    choice = chosen_as_device(script, value)
+    if choice is not None:
+        arms = (choice.body, choice.orelse)
+        return not flag_of(script, frame, choice.test) and all(
+            is_the_machines(script, frame, one, depth) for one in arms
+        )
+    if side_of(script, value) or _follows(script, frame, value):
+        return True
+    if depth > 3:
+        return False
+    if isinstance(value, ast.Name):
+        return _is_bound_by_machine(script, frame, value.id, depth + 1)
+    functions = script.functions(script.last(value.func)) if isinstance(value, ast.Call) else []
+    return bool(functions) and all(_returns_the_machines(script, one, depth + 1) for one in functions)
+
+
+def _follows(script: Script, frame: Frame, value: ast.expr) -> bool:
+    """Whether a device is that of a tensor or a module: `x.device`, `next(model.parameters()).device`."""
+    if not isinstance(value, ast.Attribute) or value.attr != "device":
+        return False
+    of = written(value.value)
+    uses = [script.parent(read) for read in script.reads(frame, of)]
+    return not isinstance(value.value, ast.Name | ast.Attribute) or any(
+        (isinstance(use, ast.Attribute) and use.attr in _OF_TENSORS)
+        or (isinstance(use, ast.Call) and use.func in script.reads(frame, of))
+        for use in uses
+    )
+
+
+def _is_bound_by_machine(script: Script, frame: Frame, name: str, depth: int = 0) -> bool:
+    """Whether every value of a variable is, and every condition around one asks, what the machine has."""
+    values = script.values(frame, name)
+    return len(values) == len(script.stores(frame, name)) > 0 and all(
+        is_the_machines(script, frame, value, depth) and not _has_condition(script, frame, value)
+        for value in values
+    )
+
+
+def _has_condition(script: Script, frame: Frame, node: ast.AST) -> bool:
+    tests = [one.test for one in script.around(node) if isinstance(one, ast.If) and not is_main_test(one)]
+    return any(flag_of(script, frame, test) for test in tests)
+
+
+def _returns_the_machines(script: Script, function: Frame, depth: int) -> bool:
+    returned = [n for n in script.within(function) if isinstance(n, ast.Return)]
+    tests = [n.test for n in script.within(function) if isinstance(n, ast.If)]
+    return (
+        bool(returned)
+        and all(n.value is not None and is_the_machines(script, function, n.value, depth) for n in returned)
+        and not any(flag_of(script, function, test) for test in tests)
+    )
+
+
+def _moved_to(node: ast.AST) -> ast.Name | ast.Attribute | None:
+    """`device` of `x.to(device)`, `args.device` of `x.to(device=args.device)`"""
+    if not is_method(node, "to"):
+        return None
+    for given in (*node.args[:1], *(k.value for k in node.keywords if k.arg == "device")):
+        if isinstance(given, ast.Name) or (
+            isinstance(given, ast.Attribute) and isinstance(given.value, ast.Name)
+        ):
+            return given
+    return None
+
+
+def _origin(script: Script, frame: Frame, text: str, *, through_names: bool = False) -> tuple[Frame, str]:
+    """Where a variable or an option is bound: its own function, that of the only call, a class, or the top level.
+
+    through_names: what another name is given is asked for that (`args = self.args`).
+    """
+    seen = set[tuple[Frame, str]]()
+    while is_function_frame(frame) and (frame, text) not in seen:
+        seen.add((frame, text))
+        root, _, rest = text.partition(".")
+        own = script.values(frame, root)
+        calls = script.callers(frame) if root in script.parameters(frame) and not own else []
+        found: tuple[Frame, ast.expr | None] = frame, None
+        if root == "self":
+            root = f"self.{rest.partition('.')[0]}"
+            found = next(iter(_of_class(script, frame, root)), found)
+        elif len(calls) == 1:
+            found = script.frame(calls[0]), script.argument_for(calls[0], frame, root)
+        elif through_names and len(own) == 1:
+            found = frame, own[0]
+        elif not script.binds(frame, root) and script.binds(script.entry, root):
+            return script.entry, text
+        if not isinstance(found[1], ast.Name | ast.Attribute):
+            break
+        frame, text = found[0], written(found[1]) + text.removeprefix(root)
+    return frame, text
+
+
+def _of_class(script: Script, frame: Frame, text: str) -> list[tuple[Frame, ast.expr]]:
+    """What the methods of a frame's class bind to an attribute of its own."""
+    cls = script.class_of(frame)
+    methods = script.methods(cls) if cls is not None else []
+    return [(method, value) for method in methods for value in script.values(method, text)]
+
+
+def _is_chosen(script: Script, home: Frame, name: str) -> bool:
+    """Whether a variable is a device, and more than what the machine has says which one."""
+    values = script.values(home, name) if "." not in name else []
+    is_cpu = _sides_in(script, values) == {"cpu"}
+    return _may_be_device(script, name, values) and (is_cpu or not _is_bound_by_machine(script, home, name))
+
+
+def _may_be_device(script: Script, name: str, values: list[ast.expr]) -> bool:
+    return bool(values) and ("device" in name.lower() or bool(_sides_in(script, values)))
+
+
+def _sides_in(script: Script, values: list[ast.expr]) -> set[str]:
+    parts = (part for value in values for part in walk(value) if isinstance(part, ast.expr))
+    return {side_of(script, part) for part in parts} - {""}
+
+
+def _names_device(script: Script, option: Option) -> bool:
+    """Whether the values of an option are names of devices."""
+    choices = option.keyword("choices")
+    named = list(choices.elts) if isinstance(choices, ast.List | ast.Tuple) else []
+    default = [option.default] if option.default is not None else []
+    sides = [side_of(script, one.body if isinstance(one, ast.IfExp) else one) for one in (*default, *named)]
+    return not option.is_number and (option.name == "device" or (bool(sides) and all(sides)))
+
+
+def _below(script: Script, home: Frame, text: str) -> ast.stmt | None:
+    """The statement below the last one that binds a variable or an option; the first one for a parameter.
+
+    `if args.device is None: args.device = "cuda" if torch.cuda.is_available() else "cpu"` comes later: by then the option
+    has its value.
+    """
+    root = text.partition(".")[0]
+    defaults = [
+        value for value in script.values(home, text) if root != text and is_the_machines(script, home, value)
+    ]
+    later = {script.statement(value) for value in defaults}
+    stores = [s for one in {text, root} for s in script.stores(home, one) if script.statement(s) not in later]
+    if not stores:
+        return script.first_statement(home) if root in script.parameters(home) else None
+    last = max(stores, key=place_of)
+    return behind(script, home, last) if not script.loops_around(last) else None

@@ -1,0 +1,167 @@
+"""What expressions say of a device: which kind one names, and what a test asks beside whether there is an accelerator."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from crosstrain_migrate.core.reading.script import Frame, Script, is_method, names_in
+from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.program import is_main_test
+from crosstrain_migrate.syntax.walks import walk
+
+_GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
+
+
+def chosen_as_device(script: Script, node: ast.expr) -> ast.IfExp | None:
+    """A choice that is an arm of another one: `("mps" if use_mps else "cpu")`."""
+    if isinstance(node, ast.Call) and script.dotted(node.func) == "torch.device" and node.args:
+        node = node.args[0]
+    return node if isinstance(node, ast.IfExp) else None
+
+
+def is_gpu(script: Script, frame: Frame, value: ast.expr) -> bool:
+    """Whether an expression is a GPU wherever there is one."""
+    if (choice := chosen_as_device(script, value)) is not None:
+        return side_of(script, choice.body) == "gpu" and not flag_of(script, frame, choice.test)
+    return side_of(script, value) == "gpu"
+
+
+def arms_of(script: Script, node: ast.If) -> list[ast.expr]:
+    """The devices that the arms of an `if` bind, where all but the last are GPUs and the last is the CPU, which may also be
+    bound above it."""
+    if (default := default_of(script, node)) is not None:
+        return [default, *_devices_in(script, node.body, "gpu")]
+    found: list[ast.expr] = []
+    arm: ast.If | None = node
+    while arm is not None:
+        found += _devices_in(script, arm.body, "gpu")
+        more = arm.orelse[0] if len(arm.orelse) == 1 else None
+        if not isinstance(more, ast.If):
+            last = _devices_in(script, arm.orelse, "cpu")
+            return [*found, *last] if last else []
+        arm = more
+    return []
+
+
+def _devices_in(script: Script, body: list[ast.stmt], kind: str) -> list[ast.expr]:
+    return [s.value for s in body if isinstance(s, ast.Assign) and side_of(script, s.value) == kind]
+
+
+def flag_of(script: Script, frame: Frame, test: ast.expr, depth: int = 0) -> str:
+    """What a test asks beside whether an accelerator is there; empty where it asks nothing else."""
+    if asks_availability(test) and isinstance(test, ast.Call):
+        return ""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        found = [flag for value in test.values if (flag := flag_of(script, frame, value, depth))]
+        return " and ".join(found)
+    if isinstance(test, ast.BoolOp) and all(
+        not flag_of(script, frame, value, depth) for value in test.values
+    ):
+        return ""
+    if isinstance(test, ast.Compare) and "device_count" in ast.unparse(test):
+        return ""
+    if asks_place(test) or any(_is_decided_before(script, frame, name) for name in names_in(test)):
+        return ""
+    if isinstance(test, ast.Constant):
+        return "" if test.value else "False"
+    if isinstance(test, ast.IfExp) and _is_truth(test.body, True) and _is_truth(test.orelse, False):
+        return flag_of(script, frame, test.test, depth)
+    if isinstance(test, ast.Name | ast.Attribute) and depth < 4:
+        values = script.values(frame, written(test)) or script.values(script.module(test), written(test))
+        is_one = len(values) == 1 and not has_condition(script, values[0])
+        if is_one and not _is_deleted(script, frame, values[0]):
+            inner = flag_of(script, frame, values[0], depth + 1)
+            if not inner or asks_availability(values[0]):
+                return inner
+    return script.source(test)
+
+
+def has_condition(script: Script, node: ast.AST) -> bool:
+    """Whether code runs under a condition, other than `if __name__ == "__main__":`."""
+    return any(
+        isinstance(one, ast.If | ast.IfExp | ast.Try) for one in script.around(node) if not is_main_test(one)
+    )
+
+
+def _is_decided_before(script: Script, frame: Frame, name: str) -> bool:
+    """Whether a variable is a device's name that the script has chosen itself: the choice is made there."""
+    values = script.values(frame, name)
+    sides = {side_of(script, value) for value in values}
+    return {"gpu", "cpu"} <= sides or any(
+        side_of(script, value) == "gpu" for value in values if not isinstance(value, ast.Constant | ast.IfExp)
+    )
+
+
+def _is_deleted(script: Script, frame: Frame, value: ast.expr) -> bool:
+    """Whether what a flag was made of is deleted later: `del args.no_cuda`."""
+    parts = {written(n) for n in walk(value) if isinstance(n, ast.Attribute)}
+    return any(
+        isinstance(node, ast.Delete) and any(written(target) in parts for target in node.targets)
+        for node in script.within(frame)
+    )
+
+
+def asks_availability(test: ast.expr) -> bool:
+    return any(is_method(n, "is_available", "device_count", "is_built") for n in walk(test))
+
+
+def asks_place(test: ast.expr) -> bool:
+    """Whether a test asks where something is already: `images.is_cuda`, `images.device.type == "cuda"`."""
+    return any(
+        is_method(n, "get_device")
+        or (isinstance(n, ast.Attribute) and (n.attr == "is_cuda" or written(n).endswith(".device.type")))
+        for n in walk(test)
+    )
+
+
+def _is_truth(node: ast.expr, value: bool) -> bool:
+    return isinstance(node, ast.Constant) and node.value is value
+
+
+def side_of(script: Script, node: ast.expr) -> str:
+    """ "gpu" or "cpu", where an expression is a device of that kind."""
+    if isinstance(node, ast.Call) and script.dotted(node.func) == "torch.device" and node.args:
+        node = node.args[0]
+    if isinstance(node, ast.Call) and script.dotted(node.func) == "torch.accelerator.current_accelerator":
+        return "gpu"
+    if isinstance(node, ast.JoinedStr):
+        return "gpu" if ast.unparse(node).startswith(("f'cuda", 'f"cuda')) else ""
+    if isinstance(node, ast.BinOp):
+        node = node.left  # "cuda:%d" % gpu, "cuda:" + gpu
+    if is_method(node, "format"):
+        node = node.func.value  # "cuda:{}".format(gpu)
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return "cpu" if node.value == "cpu" else "gpu" if _GPU.match(node.value) else ""
+    if isinstance(node, ast.IfExp):
+        return side_of(script, node.orelse)
+    return ""
+
+
+def is_read_as_text(script: Script, text: str) -> bool:
+    """Whether a variable is used as a text somewhere: compared, searched, or given to autocast."""
+    for read in (read for frame in script.frames for read in script.reads(frame, text)):
+        parent = script.parent(read)
+        is_searched = isinstance(parent, ast.Attribute) and parent.attr in ("startswith", "split", "find")
+        is_given = isinstance(parent, ast.keyword) and parent.arg == "device_type"
+        is_autocast = isinstance(parent, ast.Call) and last_name(parent.func) == "autocast"
+        is_compared = isinstance(parent, ast.Compare | ast.FormattedValue | ast.BinOp)
+        if is_searched or is_given or is_autocast or is_compared:
+            return True
+    return False
+
+
+def default_of(script: Script, node: ast.If) -> ast.expr | None:
+    """The CPU that a variable holds above an `if` without an `else` that binds a GPU to it; None where it is none such."""
+    bound = {
+        written(s.targets[0])
+        for s in node.body
+        if isinstance(s, ast.Assign) and side_of(script, s.value) == "gpu"
+    }
+    if node.orelse or len(bound) != 1 or script.table.is_whole_else(node):
+        return None
+    suite = script.suite_of(node)
+    above = [
+        s for s in suite[: suite.index(node)] if isinstance(s, ast.Assign) and written(s.targets[0]) in bound
+    ]
+    return above[-1].value if above and side_of(script, above[-1].value) == "cpu" else None

@@ -1,0 +1,376 @@
+"""The flags that choose a device mean after the conversion what they meant before: each script is run both ways.
+
+CUDA is faked: what is moved is asked for its device and stays where it is, and the accelerator only says its device.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from textwrap import indent
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from .converting import conversion, converted
+from .running import launched, plain
+
+OPTIONS = """import argparse
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+parser = argparse.ArgumentParser()
+"""
+
+TRAINING = """
+model = nn.Linear(4, 2)
+{moved}
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = [(torch.ones(4), torch.ones(2))]
+for x, y in DataLoader(data, 1):
+    {batch}
+    optimizer.zero_grad()
+    nn.functional.mse_loss(model(x), y).backward()
+    optimizer.step()
+"""
+TO_DEVICE = TRAINING.format(moved="model.to(device)", batch="x, y = x.to(device), y.to(device)")
+
+SWITCH = {
+    "no_cuda": ('"--no_cuda", action="store_true"', [[], ["--no_cuda"]]),
+    "cpu": ('"--cpu", action="store_true"', [[], ["--cpu"]]),
+    "cuda": ('"--cuda", action="store_true"', [[], ["--cuda"]]),
+    "use_cuda": ('"--use_cuda", type=int, default=1', [[], ["--use_cuda", "0"], ["--use_cuda", "1"]]),
+    "gpu": ('"--gpu", type=int, default=-1', [[], ["--gpu", "0"], ["--gpu", "-1"]]),
+    "device": ('"--device", default="cuda"', [[], ["--device", "cpu"], ["--device", "cuda"]]),
+    "auto": (
+        '"--device", default="auto"',
+        [[], ["--device", "cpu"], ["--device", "cuda"], ["--device", "auto"]],
+    ),
+}
+
+SPELLINGS: list[tuple[str, str]] = [
+    ("no_cuda", 'device = torch.device("cuda" if not args.no_cuda and torch.cuda.is_available() else "cpu")'),
+    ("no_cuda", 'device = torch.device("cuda" if torch.cuda.is_available() and not args.no_cuda else "cpu")'),
+    (
+        "no_cuda",
+        'args.cuda = not args.no_cuda and torch.cuda.is_available()\ndevice = torch.device("cuda" if args.cuda else "cpu")',
+    ),
+    (
+        "no_cuda",
+        'device = torch.device("cpu")\nif not args.no_cuda and torch.cuda.is_available():\n    device = torch.device("cuda:0")',
+    ),
+    (
+        "no_cuda",
+        'use_cuda = torch.cuda.is_available() and not args.no_cuda\nif use_cuda:\n    device = "cuda"\nelse:\n    device = "cpu"',
+    ),
+    (
+        "no_cuda",
+        'use_cuda = torch.cuda.is_available()\nif args.no_cuda:\n    use_cuda = False\ndevice = "cuda" if use_cuda else "cpu"',
+    ),
+    ("cpu", 'device = "cpu" if args.cpu else "cuda"'),
+    ("cpu", 'device = "cuda" if torch.cuda.is_available() else "cpu"\nif args.cpu:\n    device = "cpu"'),
+    ("cpu", 'device = torch.device("cpu" if args.cpu or not torch.cuda.is_available() else "cuda")'),
+    (
+        "cpu",
+        'if args.cpu or not torch.cuda.is_available():\n    device = torch.device("cpu")\nelse:\n    device = torch.device("cuda")',
+    ),
+    (
+        "cpu",
+        'if torch.cuda.is_available() and not args.cpu:\n    device = torch.device("cuda")\nelse:\n    device = torch.device("cpu")',
+    ),
+    ("cpu", 'if not torch.cuda.is_available():\n    args.cpu = True\ndevice = "cpu" if args.cpu else "cuda"'),
+    (
+        "cpu",
+        'def pick(options):\n    if options.cpu:\n        return torch.device("cpu")\n    return torch.device("cuda" if torch.cuda.is_available() else "cpu")\n\ndevice = pick(args)',
+    ),
+    (
+        "cpu",
+        'def pick(cpu):\n    if not cpu and torch.cuda.is_available():\n        return torch.device("cuda")\n    return torch.device("cpu")\n\ndevice = pick(args.cpu)',
+    ),
+    (
+        "cpu",
+        'def pick(cpu=False):\n    return torch.device("cpu" if cpu or not torch.cuda.is_available() else "cuda")\n\ndevice = pick(cpu=args.cpu)',
+    ),
+    ("cuda", 'device = torch.device("cuda" if args.cuda else "cpu")'),
+    (
+        "cuda",
+        'if torch.cuda.is_available() and not args.cuda:\n    print("you have a GPU")\ndevice = torch.device("cuda" if args.cuda else "cpu")',
+    ),
+    (
+        "cuda",
+        'if args.cuda and not torch.cuda.is_available():\n    args.cuda = False\ndevice = torch.device("cuda" if args.cuda else "cpu")',
+    ),
+    ("cuda", 'device = "cpu"\nif args.cuda:\n    device = "cuda"'),
+    (
+        "cuda",
+        'device = "cpu"\nif args.cuda:\n    if torch.cuda.is_available():\n        device = "cuda"\n    else:\n        print("no GPU")',
+    ),
+    (
+        "cuda",
+        'if args.cuda:\n    device = "cuda" if torch.cuda.is_available() else "cpu"\nelse:\n    device = "cpu"',
+    ),
+    ("cuda", 'device = {True: "cuda", False: "cpu"}[args.cuda]'),
+    ("cuda", 'device = ("cpu", "cuda")[args.cuda]'),
+    ("cuda", 'device = args.cuda and "cuda" or "cpu"'),
+    ("use_cuda", 'device = torch.device("cuda" if args.use_cuda else "cpu")'),
+    (
+        "use_cuda",
+        'device = torch.device("cuda:0" if torch.cuda.is_available() and args.use_cuda == 1 else "cpu")',
+    ),
+    (
+        "use_cuda",
+        'use_cuda = bool(args.use_cuda) and torch.cuda.is_available()\ndevice = torch.device("cuda" if use_cuda else "cpu")',
+    ),
+    ("gpu", 'device = torch.device("cuda:%d" % args.gpu if args.gpu >= 0 else "cpu")'),
+    ("gpu", 'device = torch.device(f"cuda:{args.gpu}") if args.gpu != -1 else torch.device("cpu")'),
+    ("gpu", 'device = f"cuda:{args.gpu}" if args.gpu >= 0 and torch.cuda.is_available() else "cpu"'),
+    (
+        "gpu",
+        'if args.gpu < 0:\n    device = torch.device("cpu")\nelse:\n    device = torch.device("cuda", args.gpu)',
+    ),
+    ("gpu", 'if args.gpu == -1:\n    device = "cpu"\nelse:\n    device = "cuda:" + str(args.gpu)'),
+    ("device", "device = torch.device(args.device)"),
+    ("device", "device = args.device"),
+    ("device", 'device = torch.device(args.device if torch.cuda.is_available() else "cpu")'),
+    ("device", 'device = args.device if torch.cuda.is_available() else "cpu"'),
+    ("device", 'device = "cuda" if args.device == "cuda" and torch.cuda.is_available() else "cpu"'),
+    (
+        "device",
+        'if args.device == "cuda" and not torch.cuda.is_available():\n    args.device = "cpu"\ndevice = torch.device(args.device)',
+    ),
+    (
+        "device",
+        'if args.device.startswith("cuda") and not torch.cuda.is_available():\n    print("no GPU")\n    device = torch.device("cpu")\nelse:\n    device = torch.device(args.device)',
+    ),
+    (
+        "auto",
+        'device = args.device\nif device == "auto":\n    device = "cuda" if torch.cuda.is_available() else "cpu"',
+    ),
+    (
+        "auto",
+        'if args.device == "auto":\n    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\nelse:\n    device = torch.device(args.device)',
+    ),
+    (
+        "auto",
+        'if args.device == "auto":\n    args.device = "cuda" if torch.cuda.is_available() else "cpu"\ndevice = torch.device(args.device)',
+    ),
+    (
+        "auto",
+        'device = ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device',
+    ),
+    (
+        "auto",
+        'def pick(name):\n    if name == "auto":\n        return torch.device("cuda" if torch.cuda.is_available() else "cpu")\n    return torch.device(name)\n\ndevice = pick(args.device)',
+    ),
+]
+
+MOVES = [
+    ("cuda", "if args.cuda:\n    model.cuda()", "if args.cuda:\n        x, y = x.cuda(), y.cuda()"),
+    (
+        "no_cuda",
+        "if not args.no_cuda:\n    model = model.cuda()",
+        "if not args.no_cuda:\n        x, y = x.cuda(), y.cuda()",
+    ),
+    (
+        "cpu",
+        "if not args.cpu and torch.cuda.is_available():\n    model.cuda()",
+        "if not args.cpu and torch.cuda.is_available():\n        x, y = x.cuda(), y.cuda()",
+    ),
+    (
+        "gpu",
+        "if args.gpu >= 0:\n    model.cuda(args.gpu)",
+        "if args.gpu >= 0:\n        x, y = x.cuda(args.gpu), y.cuda(args.gpu)",
+    ),
+    (
+        "use_cuda",
+        "model = model.cuda() if args.use_cuda else model",
+        "if args.use_cuda:\n        x, y = x.cuda(), y.cuda()",
+    ),
+    ("device", "model.to(args.device)", "x, y = x.to(args.device), y.to(args.device)"),
+    ("device", "model.to(device=args.device)", "x, y = x.to(args.device), y.to(args.device)"),
+    (
+        "cpu",
+        'model.to("cpu" if args.cpu else "cuda")',
+        'x, y = x.to("cpu" if args.cpu else "cuda"), y.to("cpu" if args.cpu else "cuda")',
+    ),
+]
+
+IN_CLASS = """import argparse
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+class Trainer:
+    def __init__(self, args):
+        self.args = args
+        self.model = nn.Linear(4, 2)
+        self.device = self.choose()
+        self.model.to(self.device)
+
+    def choose(self):
+        args = self.args
+{choice}
+        return device
+
+    def train(self):
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        data = [(torch.ones(4), torch.ones(2))]
+        for x, y in DataLoader(data, 1):
+            x, y = x.to(self.device), y.to(self.device)
+            optimizer.zero_grad()
+            nn.functional.mse_loss(self.model(x), y).backward()
+            optimizer.step()
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument({option})
+    args = parser.parse_args()
+    print(args)
+    trainer = Trainer(args)
+    trainer.train()
+    return trainer.model
+
+if __name__ == "__main__":
+    model = main()
+"""
+
+
+class _Stop(Exception):
+    """The device is known."""
+
+
+def _script(option: str, choice: str, training: str) -> str:
+    return (
+        f"{OPTIONS}parser.add_argument({SWITCH[option][0]})\nargs = parser.parse_args()\n{choice}\n{training}"
+    )
+
+
+SCRIPTS = [
+    *(pytest.param(option, _script(option, choice, TO_DEVICE), id=choice) for option, choice in SPELLINGS),
+    *(
+        pytest.param(option, _script(option, "", TRAINING.format(moved=moved, batch=batch)), id=moved)
+        for option, moved, batch in MOVES
+    ),
+]
+
+
+class _Accelerator:
+    """The runtime's, as far as it chooses a device."""
+
+    def __init__(self, cpu: bool = False, **more: Any) -> None:
+        if type(cpu) not in (bool, int):
+            raise TypeError(cpu)
+        there = torch.cuda.is_available()
+        raise _Stop("cpu" if cpu or not there else "cuda")
+
+
+def _moved(module: torch.nn.Module, device: Any = "cuda") -> torch.nn.Module:
+    module.moved = torch.device(device).type if not isinstance(device, int) else "cuda"  # type: ignore[assignment]
+    return module
+
+
+def _device(text: str, flags: list[str], there: bool, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The device of a script's training."""
+    runtime = ModuleType("crosstrain")
+    runtime.Accelerator = _Accelerator  # type: ignore[attr-defined]
+    runtime.PartialState = _Accelerator  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "crosstrain", runtime)
+    monkeypatch.setattr(sys, "argv", ["script.py", *flags])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: int(there))
+    monkeypatch.setattr(torch.nn.Module, "to", _moved)
+    monkeypatch.setattr(torch.nn.Module, "cuda", _moved)
+    monkeypatch.setattr(torch.Tensor, "to", lambda tensor, *given, **more: tensor)
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor, *given: tensor)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    try:
+        exec(text, names)
+    except _Stop as device:
+        return str(device)
+    return getattr(names["model"], "moved", "cpu")
+
+
+# What a class decides in words that the beginning cannot ask.
+SAID_IN_CLASSES = (
+    "use_cuda = False",
+    "if torch.cuda.is_available():\n                device",
+    'device = {True: "cuda", False: "cpu"}[args.cuda]',
+    'device = ("cpu", "cuda")[args.cuda]',
+    'device = args.cuda and "cuda" or "cpu"',
+    "use_cuda = bool(args.use_cuda)",
+)
+IN_CLASSES = [
+    pytest.param(option, IN_CLASS.format(option=SWITCH[option][0], choice=indent(choice, " " * 8)), id=choice)
+    for option, choice in SPELLINGS
+    if "def " not in choice
+]
+
+
+@pytest.mark.parametrize(("option", "text"), SCRIPTS)
+def test_a_flag_means_what_it_meant(option: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong, _ = _compared(option, text, monkeypatch)
+    assert not wrong
+
+
+@pytest.mark.parametrize(("option", "text"), IN_CLASSES)
+def test_a_flag_that_a_class_reads_means_what_it_meant_or_is_said(
+    option: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong, said = _compared(option, text, monkeypatch)
+    assert bool(wrong) is any("choice of the CPU is not kept" in one for one in said), (wrong, said)
+    assert bool(wrong) is any(one in text for one in SAID_IN_CLASSES)
+
+
+def _compared(option: str, text: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[object], list[str]]:
+    """The flags that choose another device after the conversion, and its notes on devices."""
+    done = conversion(text)
+    assert "Accelerator" in done.text
+    wrong: list[object] = []
+    for flags in SWITCH[option][1]:
+        for there in (True, False):
+            with monkeypatch.context() as patched:
+                before, now = (_device(one, flags, there, patched) for one in (text, done.text))
+            if now != (before if there else "cpu"):
+                wrong.append((flags, there, before, now))
+    return wrong, [one.reason for one in done.findings if one.rule == "CT105"]
+
+
+ASKED = """import argparse
+import torch
+
+def pick(options):
+    if options.cpu:
+        return torch.device("cpu")
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+def train(model, x, y, device):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(2):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))
+        loss.backward()
+        optimizer.step()
+        print("=", epoch, round(loss.item(), 4))
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cpu", action="store_true")
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    device = pick(args)
+    print("= on", device)
+    train(torch.nn.Linear(4, 2).to(device), torch.ones(8, 4), torch.ones(8, 2), device)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_device_that_is_asked_is_that_of_all_processes(tmp_path: Path) -> None:
+    after = converted(ASKED)
+    before = plain(tmp_path, ASKED, "--cpu")
+    assert plain(tmp_path, after, "--cpu") == before
+    assert launched(tmp_path, after, "--cpu") == sorted(before)

@@ -1,4 +1,7 @@
-"""Shared fixtures: every test starts without a run, whatever the test before it left behind."""
+"""The short set, and shared fixtures: every test starts without a run, whatever the test before it left behind.
+
+`make test` leaves tests marked `slow` out. `make test-all`, `pytest -m slow`, or CROSSTRAIN_TEST_ALL=1 run them.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,14 @@ import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("CROSSTRAIN_QUIET", "1")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.markexpr or os.environ.get("CROSSTRAIN_TEST_ALL"):
+        return
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason="slow; CROSSTRAIN_TEST_ALL=1 runs it"))
 
 
 @pytest.fixture(autouse=True, scope="session")

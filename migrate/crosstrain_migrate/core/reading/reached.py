@@ -6,22 +6,38 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from crosstrain_migrate.syntax.nodes import Function, last_name
-from crosstrain_migrate.syntax.program import Region
+from crosstrain_migrate.syntax.program import Links, Region
+from crosstrain_migrate.syntax.scopes import ScopeTable
 from crosstrain_migrate.syntax.walks import children, walk
 
-if TYPE_CHECKING:
-    from .script import Script
-
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class Definitions(Protocol):
+    """What is asked of a `Script`: its files, and what their names are defined or imported as."""
+
+    entry: ast.Module
+    modules: list[ast.Module]
+    table: ScopeTable
+    links: Links
+
+    @property
+    def defined(self) -> dict[str, list[Function | ast.ClassDef]]: ...
+    def parent(self, node: ast.AST) -> ast.AST | None: ...
+    def module(self, node: ast.AST) -> ast.Module: ...
+    def methods(self, cls: ast.ClassDef) -> list[Function]: ...
+    def dotted(self, node: ast.AST) -> str: ...
+    def is_imported(self, node: ast.AST) -> bool: ...
+    def may_be_imported(self, node: ast.AST) -> bool: ...
 
 
 class Reached:
     """The frames and classes that a script reaches."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Definitions) -> None:
         self.script = script
 
     @cached_property
@@ -117,7 +133,7 @@ class Reached:
         return [s for s in self.script.entry.body if isinstance(s, _FUNCTIONS)] if offers or not calls else []
 
 
-def _looks_up(script: Script, node: ast.AST) -> bool:
+def _looks_up(script: Definitions, node: ast.AST) -> bool:
     if isinstance(node, ast.ClassDef):  # `@register("name")`
         return any(
             isinstance(one, ast.Call) and last_name(one.func) != "dataclass" for one in node.decorator_list

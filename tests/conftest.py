@@ -1,6 +1,7 @@
 """The short set, and shared fixtures: every test starts without a run, whatever the test before it left behind.
 
-`make test` leaves tests marked `slow` out. `make test-all`, `pytest -m slow`, or CROSSTRAIN_TEST_ALL=1 run them.
+`make test` leaves out tests that are marked `slow` or listed in `tests/slow.txt`. `make test-all`, `pytest -m slow`, or
+CROSSTRAIN_TEST_ALL=1 run them.
 """
 
 from __future__ import annotations
@@ -11,11 +12,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import slow
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("CROSSTRAIN_QUIET", "1")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    listed = slow.listed(slow.TABLE.read_text().splitlines())
+    for item in items:
+        if item.nodeid in listed:
+            item.add_marker(pytest.mark.slow)
     if config.option.markexpr or os.environ.get("CROSSTRAIN_TEST_ALL"):
         return
     for item in items:

@@ -162,7 +162,11 @@ class _LaunchPlanner:
         ready: dict[str, ast.Assign | None] = {}
         for statement in earlier:
             if is_prepare(statement):
-                ready |= dict.fromkeys(prepared_by(statement), statement)
+                names = prepared_by(
+                    statement
+                )  # in the order that it names them, also what was prepared before
+                ready = {name: one for name, one in ready.items() if name not in names}
+                ready |= dict.fromkeys(names, statement)
             else:
                 anew = stored([statement])
                 ready |= dict.fromkeys(name for name in ready if base_of(name) in anew)

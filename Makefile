@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine:
 #   make demo   migrate a plain script, review the diff, train it on two processes
-#   make test   environment, lint, types, every test
+#   make test   environment, lint, types, documentation, the short set of tests
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -35,8 +35,8 @@ tests: $(STAMP)
 
 test: lint types docs tests test-xla
 
-# The long forms too: slow tests, XLA.
-test-all: lint types test-xla
+# The slow tests too.
+test-all: lint types docs test-xla
 	CROSSTRAIN_TEST_ALL=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
 
 # torch_xla needs a torch of its own, so an environment of its own: two to three minutes and 7 GB the first time,

@@ -18,16 +18,25 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("CROSSTRAIN_QUIET", "1")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest's own selection by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     listed = slow.listed(slow.TABLE.read_text().splitlines())
     for item in items:
         if item.nodeid in listed:
             item.add_marker(pytest.mark.slow)
-    if config.option.markexpr or os.environ.get("CROSSTRAIN_TEST_ALL"):
+    if all_are_asked_for(config):
         return
-    for item in items:
-        if item.get_closest_marker("slow"):
-            item.add_marker(pytest.mark.skip(reason="slow; CROSSTRAIN_TEST_ALL=1 runs it"))
+    left_out = [item for item in items if item.get_closest_marker("slow")]
+    items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    config.hook.pytest_deselected(items=left_out)
+
+
+def all_are_asked_for(config: pytest.Config) -> bool:
+    return bool(config.option.markexpr or os.environ.get("CROSSTRAIN_TEST_ALL"))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return "" if all_are_asked_for(config) else "slow tests are left out; CROSSTRAIN_TEST_ALL=1 runs them"
 
 
 @pytest.fixture(autouse=True, scope="session")

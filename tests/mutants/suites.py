@@ -12,6 +12,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pytest
+
 from tests.mutants.planted import Planted
 from tests.mutants.tree import Tree
 
@@ -93,7 +95,10 @@ def first_failure(tree: Tree, arguments: Sequence[str]) -> str:
         with contextlib.suppress(ProcessLookupError):  # what the tests have left running, too
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    if process.returncode == 0:
+    if process.returncode in (
+        pytest.ExitCode.OK,
+        pytest.ExitCode.NO_TESTS_COLLECTED,
+    ):  # all near tests may be slow
         return ""
     if found := _FAILED.search(output):
         return found[1]

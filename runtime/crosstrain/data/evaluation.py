@@ -188,11 +188,11 @@ class EvaluationMembers:
     def prepare_evaluation(self, loader: Any) -> Any:
         """Return a copy of the loader of which each process iterates its own batches, on the device (collective).
 
-        The original's batches are dealt whole, in contiguous blocks: process r of P gets the batches r * n // P up to
-        (r + 1) * n // P of n, as they are, and may have none. `len`, ``dataset``, ``batch_size`` and all else are the
-        original's. The copy has three more attributes: ``own_length``, this process's number of batches; ``start``,
-        the original's index of its first one, so that ``enumerate(loader, loader.start)`` counts as the original does;
-        and ``whole``. What the loop adds up is made one value by `merge`, after it.
+        The original's batches are dealt whole, as they are, in contiguous blocks whose lengths differ by one at most; of
+        fewer batches than processes the first is the main process's, and some processes have none. `len`, ``dataset``,
+        ``batch_size`` and all else are the original's. The copy has three more attributes: ``own_length``, this process's
+        number of batches; ``start``, the original's index of its first one, so that ``enumerate(loader, loader.start)``
+        counts as the original does; and ``whole``. What the loop adds up is made one value by `merge`, after it.
 
         A loader that cannot be dealt stays whole: every process iterates all of it, ``whole`` is True, ``start`` is 0,
         and `merge` returns what it is given. That is so with one process or a sharded model, for an iterable data set, an

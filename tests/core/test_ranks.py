@@ -135,7 +135,6 @@ if __name__ == "__main__":
 @pytest.mark.slow
 def test_what_the_group_is_given_is_its_own_number(tmp_path: Path) -> None:
     after = converted(NUMBERED)
-    assert 'default=int(os.environ.get("RANK", 0))' in after
     assert launched(tmp_path, after) == ["= 0 2", "= 1 2", "= saved"]
     assert plain(tmp_path, after) == ["= 0 1", "= saved"]
 
@@ -176,8 +175,6 @@ if __name__ == "__main__":
 @pytest.mark.slow
 def test_processes_of_nodes_by_hand(tmp_path: Path) -> None:
     after = converted(SPAWNED)
-    assert "args.world_size = PartialState().num_processes" in after
-    assert "rank = PartialState().process_index" in after
     assert launched(tmp_path, after) == ["= 0 2 2 4", "= 1 2 2 4", "= saved"]
     assert plain(tmp_path, after) == ["= 0 1 1 8", "= saved"]
 
@@ -231,10 +228,44 @@ if __name__ == "__main__":
 @pytest.mark.slow
 def test_a_launched_run_is_the_branch_of_several_processes(tmp_path: Path) -> None:
     after = converted(SWITCHED)
-    assert 'action="store_true", default="RANK" in os.environ)' in after
-    assert 'of_node = int(os.environ.get("LOCAL_WORLD_SIZE", 1))' in after
     assert launched(tmp_path, after) == ["= 0 2 2 4 True", "= 1 2 2 4 True", "= saved"]
     assert plain(tmp_path, after) == ["= 0 1 1 8 False", "= saved"]
+
+
+# The same where the worker is given numbers.
+GIVEN_NUMBERS = (
+    SPAWNED.replace("def work(gpu, args):", "def work(gpu, number, world):")
+    .replace("rank = args.nr * args.gpus + gpu", "rank = number")
+    .replace("args.world_size, rank", "world, rank")
+    .replace("args=(args,)", "args=(args.nr, args.gpus)")
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        (
+            GIVEN_NUMBERS,
+            [
+                '"--gpus", type=int, default=int(os.environ.get("WORLD_SIZE", 1))',
+                '"--nr", type=int, default=int(os.environ.get("RANK", 0))',
+            ],
+        ),
+        (NUMBERED, ['default=int(os.environ.get("RANK", 0))']),
+        (SPAWNED, ["args.world_size = PartialState().num_processes", "rank = PartialState().process_index"]),
+        (
+            SWITCHED,
+            [
+                'action="store_true", default="RANK" in os.environ)',
+                'of_node = int(os.environ.get("LOCAL_WORLD_SIZE", 1))',
+            ],
+        ),
+    ],
+    ids=["given numbers", "numbered", "spawned", "switched"],
+)
+def test_numbers_of_processes_are_the_launchers(text: str, written: list[str]) -> None:
+    after = converted(text)
+    assert all(one in after for one in written), after
 
 
 def test_a_machines_processes_are_counted_not_all() -> None:

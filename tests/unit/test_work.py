@@ -62,6 +62,7 @@ def test_each_file_is_parsed_read_and_looked_up_once(tmp_path: Path, monkeypatch
         ("import torch\nloss\\\n  . \n backward (", True),
         ("import torch\nbackward()", False),
         ("import torch\nloss.backwards()", False),
+        ("import torch\ngo = loss.backward\ngo()", True),
         ("from torch import autograd\nautograd.grad(loss)", True),
         ("import torch\nmy_autograd, autograd.grad", True),
         ("import torch\nautograd # grad", False),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from crosstrain_migrate.core.reading.frameworks import may_be_imported
 
-_BACKWARD = re.compile(rb"backward\s*\(")
+_BACKWARD = re.compile(rb"backward\b")
 _GRADIENT = re.compile(rb"\bautograd\b[^#\n]*\bgrad\b")
 
 
@@ -20,7 +20,7 @@ def may_train(data: bytes) -> bool:
 
 
 def _goes_backward(data: bytes) -> bool:
-    """Whether a text has `.backward(`, or `autograd` and then `grad` in one line. To search for the bare words first is 20
+    """Whether a text has `.backward`, or `autograd` and then `grad` in one line. To search for the bare words first is 20
     times as fast as to search for the patterns."""
     return any(
         _BACKWARD.match(data, place) and _follows_dot(data, place) for place in _places(b"backward", data)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 TABLE = Path(__file__).with_suffix(".txt")
 FAST, ONE = 0.7, 4.0  # seconds: of every case that stays, and of the fastest of a function
-# The product as a user meets it: pages, trainings before and after, proofs, a launch.
+# The product as a user meets it: pages, trainings before and after, proofs; and what only a slow test notices.
 ALWAYS = (
     "tests/docs/test_pages.py::test_the_commands_of_a_page_show_what_it_shows[README.md]",
     "tests/golden/test_golden.py::test_trains_the_same[amp_gradscaler]",
@@ -30,6 +30,12 @@ ALWAYS = (
     "tests/golden/test_golden.py::test_trains_the_same[vae]",
     "tests/golden/test_trees.py::test_trains_the_same[trainer_package]",
     "tests/verify/test_by_hand.py::test_a_planted_mistake_is_named[loader not sharded-ddp]",
+    "tests/runtime/test_comm.py::test_collectives_over_two_processes",
+    "tests/runtime/test_launch.py::test_exit_code_is_the_ranks_own[exit_code]",
+    "tests/runtime/test_checkpoint.py::test_resume_is_exact[own-between windows-2]",
+    "tests/runtime/test_checkpoint.py::test_resume_is_exact[own-inside a window-2]",
+    "tests/runtime/test_checkpoint.py::test_resume_is_exact[own-epoch end-2]",
+    "tests/runtime/test_draws.py::test_a_resumed_run_draws_on[False-at1]",
 )
 _LINE = re.compile(r"^([\d.]+)s (?:call|setup|teardown) +(tests/\S+?::.+)$", re.MULTILINE)
 

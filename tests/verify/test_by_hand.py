@@ -71,6 +71,20 @@ def test_an_evaluation_that_is_even_and_sharded_by_hand_is_equal(tmp_path: Path)
     assert ONLY_EVEN in report.runs[1].notes
 
 
+def test_a_row_that_completes_a_share_counts_once(tmp_path: Path) -> None:
+    """A sampler that pads counts a row twice in other sets than even ones: that is seen with one row less."""
+    before, after = tmp_path / "before.py", tmp_path / "after.py"
+    share = "DataLoader(Subset(test_set, range(rank, len(test_set), world)), batch_size=10)"
+    padded = "DataLoader(test_set, batch_size=10, sampler=DistributedSampler(test_set, shuffle=False))"
+    for path, source in ((before, "plain.py"), (after, "ddp.py")):
+        path.write_text(
+            (BY_HAND / "images" / source).read_text().replace("149", "150").replace(share, padded)
+        )
+    assert padded in after.read_text()
+    report = verify(before, after, default_launch=True, timeout=120)
+    assert [run.verdict.value for run in report.runs] == ["identical", "different"], report.runs
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("script", ["text/on_runtime", "images/on_runtime"])
 def test_a_right_conversion_for_the_runtime_is_equal(script: str, tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ class DefaultLaunch:
         self._rows = max((batch.rows or 0 for batch in batches_of(trace, loaders)), default=0)
         self._training = tuple(sorted(loaders))
         self._uneven = _uneven(trace, world)
+        self._loses_rows = False  # whether the ranks left out more rows of an evaluation than the original
 
     @property
     def _fewer(self) -> tuple[tuple[int, int], ...]:
@@ -60,9 +61,9 @@ class DefaultLaunch:
         """Run the script; the run with its verdict: ranks must agree, and evaluations print what the original's do."""
         run = self._judge(after)
         differs = run.difference is not None and run.difference.quantity == "evaluation"
-        if not differs or self._on_runtime or not self._uneven:
+        if not differs or self._on_runtime or not self._loses_rows:
             return run
-        # A script that shards the set itself loses a row on every rank, or none: the same rows are compared once more.
+        # A script that shards the set itself leaves out a row on every rank: the whole set is compared.
         self._uneven = ()
         again = self._judge(after)
         return replace(again, notes=(*again.notes, ONLY_EVEN)) if again.verdict.ok else run
@@ -85,6 +86,7 @@ class DefaultLaunch:
         launch = launch_line(after, self._world, shared=False, on_runtime=self._on_runtime)
         run = replace(done.run, launch=launch, against=AGAINST, frozen=True)
         if run.verdict.ok and full is not None and less is not None:
+            self._loses_rows = sum(map(_evaluated, done.ranks)) < _evaluated(full)
             run = self._compared(run, full, less, done)
             if run.verdict.ok and not self._on_runtime:
                 return self._with_losses(run, after, variant, done)
@@ -136,6 +138,10 @@ class DefaultLaunch:
             f"without --split-batches a step takes {batch}, an epoch has 1/{world} of the steps and the learning rate "
             "is the same: that is a different training, so it is not compared with one process"
         )
+
+
+def _evaluated(trace: RankTrace) -> int:
+    return sum(batch.rows or 0 for batch in batches_of(trace, evaluation_loaders(trace)))
 
 
 def _failed(check: Check) -> Check:

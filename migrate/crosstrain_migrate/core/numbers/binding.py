@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of, written
@@ -35,7 +36,7 @@ def binding(script: Script, root: ast.expr) -> tuple[ast.stmt, ast.expr | None] 
 
 
 def _bound_by_branches(
-    script: Script, root: ast.expr, stores: list[ast.expr]
+    script: Script, root: ast.expr, stores: Sequence[ast.expr]
 ) -> tuple[ast.stmt, ast.expr | None] | None:
     """An `if` with an `else`, above a read and in a block around it, whose branches bind the variable."""
     branches = [

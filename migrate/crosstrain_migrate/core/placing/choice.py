@@ -346,9 +346,7 @@ def _known_at(script: Script, frame: Frame, asked: ast.expr, place: ast.stmt) ->
     if not code or any(isinstance(n, ast.Call) for n in parts):
         return ""
     made = [n for n in parts if isinstance(n, ast.Name | ast.Attribute)]
-    binding = [s for n in made for s in script.stores(frame, written(n)) if not isinstance(s.ctx, ast.Del)]  # type: ignore[attr-defined]
-    gone = [s for n in made for s in script.stores(frame, written(n)) if isinstance(s.ctx, ast.Del)]  # type: ignore[attr-defined]
-    is_known = all(place_of(s) < place_of(place) for s in binding)
-    if not is_known or any(place_of(s) < place_of(place) for s in gone):
-        return ""
+    stores = [store for one in made for store in script.stores(frame, written(one))]
+    if any((place_of(store) < place_of(place)) is isinstance(store.ctx, ast.Del) for store in stores):
+        return ""  # bound below the place, or deleted above it
     return _negated(code) if isinstance(asked, ast.UnaryOp) else code

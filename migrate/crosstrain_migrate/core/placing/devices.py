@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import TypeGuard
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import (
@@ -21,7 +22,7 @@ from crosstrain_migrate.core.reading.script import (
 )
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import defaults, last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import Function, defaults, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
@@ -72,7 +73,7 @@ class Devices:
 
     def run(self) -> None:
         for function in () if self._is_mapped else filter(self._only_chooses, self.script.frames):
-            for call in self.script.callers(function):  # type: ignore[arg-type]
+            for call in self.script.callers(function):
                 self._place(call)
             self._whole.add(function)
         for node in sorted((n for n in self.script.table.parents if hasattr(n, "lineno")), key=place_of):
@@ -116,7 +117,7 @@ class Devices:
         tests = [one.test for one in (node, *self.script.around(node)) if isinstance(one, ast.If | ast.IfExp)]
         return any(asks_place(test) for test in tests)
 
-    def _only_chooses(self, function: Frame) -> bool:
+    def _only_chooses(self, function: Frame) -> TypeGuard[Function]:
         """Whether the branches of a function only choose the device by what the machine has: `device = try_gpu()`.
 
         With the accelerator's device in it, all its branches would say the same.

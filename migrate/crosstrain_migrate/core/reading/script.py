@@ -142,7 +142,7 @@ class Script:
         scope = self.table.scopes[frame]
         return scope.resolve(name) is scope
 
-    def stores(self, frame: Frame, text: str) -> list[ast.expr]:
+    def stores(self, frame: Frame, text: str) -> list[ast.Name | ast.Attribute]:
         """Where a frame binds the variable or the attribute `text`."""
         return [node for node in self._names_in(frame, text) if not isinstance(node.ctx, ast.Load)]
 

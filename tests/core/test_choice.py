@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from crosstrain_migrate.syntax.program import link
+
 from .converting import converted, notes
 
 TRAINING = """import argparse
@@ -706,3 +708,31 @@ def test_what_a_class_chooses_by_settings_is_said(chosen: str, said: bool) -> No
     assert ["the script's own choice of the CPU is not kept"] * said == [
         one.reason for one in notes(text, "CT105")
     ]
+
+
+SEVERAL = """import torch
+from net import Net
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+points = torch.rand(8, 4)
+{moved}
+for epoch in range(9):
+    loss = model(points[torch.randperm(8)]).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print("trained")
+"""
+NET = "import torch\nNet = lambda: torch.nn.Linear(4, 1)\n"
+
+
+@pytest.mark.parametrize(
+    ("moved", "made"),
+    [
+        ("if torch.cuda.is_available():\n    model.cuda()\n    points = points.cuda()", "Accelerator()"),
+        ("pass", "Accelerator(cpu=True)"),
+    ],
+)
+def test_every_statement_of_every_file_may_name_a_device(moved: str, made: str) -> None:
+    text = link([("net.py", NET), ("train.py", SEVERAL.replace("{moved}", moved))], ())
+    assert f"accelerator = {made}\n" in converted(text)

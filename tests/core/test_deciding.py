@@ -336,6 +336,40 @@ def test_what_is_kept_is_what_was_compared(kept: str) -> None:
     )
 
 
+FULL_BATCH = """
+best, wait, rest = 9.0, 0, rows[24:]
+for epoch in range(8):
+    optimizer.zero_grad()
+    order = torch.randperm(24)
+    loss = F.cross_entropy(model(rows[order]), labels[order]) + 0.1 * model(rest).pow(2).mean()
+    if loss < best:
+        best, wait = loss.item(), 0
+        torch.save(model.state_dict(), "best.pt")
+    else:
+        wait += 1
+    if wait == 2:
+        print("stopped", epoch)
+        break
+    loss.backward()
+    optimizer.step()
+print(epoch, [p.sum().item() for p in model.parameters()])
+"""
+
+def test_what_flows_into_backward_is_not_touched_where_no_loop_goes_over_data(tmp_path: Path) -> None:
+    text = converted(HEAD + FULL_BATCH)
+    assert "    loss = accelerator.reduce" not in text and "accelerator.backward(loss)" in text, text
+    assert 'if accelerator.reduce(loss, "mean") < best:' in text
+    assert 'best, wait = accelerator.reduce(loss, "mean").item(), 0' in text
+    first, second = run_ranks(_run, 2, text.replace("accelerator.print", "print"), str(tmp_path))
+    assert first == second and first
+
+
+def test_a_loss_of_the_epoch_is_reduced_where_it_is_bound() -> None:
+    """No backward reads it there."""
+    text = after("loss = test_loss()\nif loss < best:\n    torch.save(model.state_dict(), 'best.pt')")
+    assert 'loss = accelerator.reduce(loss, "mean")' in text
+
+
 OWN_BATCH = (
     STEP.replace("{test}", "rate = y.float().mean().item()")
     + """

@@ -50,6 +50,8 @@ class Decisions:
         self.accelerators = accelerators
         self.differing = differing
         self._drivers = self._frames_that_drive()
+        steps = [loop for one in roles.backwards for loop in self.script.loops_around(one.call)[:1]]
+        self._steps: set[ast.AST] = {*steps, *differing.loops}
 
     def run(self) -> list[ast.AST]:
         """Plans them. The tests that stay each process's own, and by which it only saves."""
@@ -386,7 +388,7 @@ class Decisions:
 
     def _is_of_step(self, statement: ast.stmt) -> bool:
         """Whether a statement runs in every step of the training, where a number may flow into backward."""
-        loops = [loop for loop in self.script.loops_around(statement) if loop in self.differing.loops]
+        loops = [loop for loop in self.script.loops_around(statement) if loop in self._steps]
         return bool(loops) and not any(isinstance(one, ast.If) for one in self._up_to(statement, loops[0]))
 
     def _is_in_pass(self, node: ast.AST) -> bool:
@@ -440,5 +442,7 @@ def _callee(call: ast.Call) -> tuple[str, ...]:
 
 
 def _number_in(value: ast.expr) -> list[ast.AST]:
-    """Where a value that is kept may be read: itself, or what it is another word for."""
+    """Where a value that is kept may be read: itself, one of several, or what it is another word for."""
+    if isinstance(value, ast.Tuple):
+        return [one for part in value.elts for one in _number_in(part)]
     return walk(value) if isinstance(value, ast.Call) and last_name(value.func) in PASSED_ON else [value]

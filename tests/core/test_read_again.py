@@ -18,6 +18,51 @@ READ_AGAIN = [
         before="import numpy as np\n",
     ),
     output(
+        "what a command wrote is waited for, whichever of its files that is",
+        'scores = "scores.txt"\nos.system("%s < %s > %s" % ("eval", "rows.txt", scores))\nlines = open(scores).read()',
+        GUARD,
+        'os.system("%s < %s > %s" % ("eval", "rows.txt", scores))',
+        "accelerator.wait_for_everyone()",
+        "lines = open(scores).read()",
+        before="import os\n",
+    ),
+    output(
+        "a file that a command is not told of is not waited for",
+        'os.system("zip runs.zip runs")\nlines = open("rows.txt").read()',
+        GUARD,
+        'os.system("zip runs.zip runs")',
+        'lines = open("rows.txt").read()',
+        absent=("wait_for_everyone",),
+        before="import os\n",
+    ),
+    output(
+        "what is written in some of the training's steps is waited for where all read it",
+        """for epoch in range(2):
+    for step, (x, y) in enumerate(loader):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        if step % 2 == 0:
+            np.save("best.npy", [1])
+            best = np.load("best.npy")""",
+        GUARD,
+        'np.save("best.npy", [1])',
+        "accelerator.wait_for_everyone()",
+        'best = np.load("best.npy")',
+        before="import numpy as np\n",
+    ),
+    output(
+        "nobody waits in a loop within a loop that may turn more often on one process",
+        """for epoch in range(2):
+    while rows < 9 * random.random():
+        np.save("best.npy", [1])
+        best = np.load("best.npy")""",
+        'np.save("best.npy", [1])',
+        'best = np.load("best.npy")',
+        absent=("wait_for_everyone",),
+        before="import random\nimport numpy as np\nrows = 1\n",
+    ),
+    output(
         "what is made once and kept",
         'if not os.path.exists("rows.npy"):\n    np.save("rows.npy", [1])\nrows = np.load("rows.npy")',
         "with accelerator.main_process_first():",

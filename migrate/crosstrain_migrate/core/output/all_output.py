@@ -36,7 +36,7 @@ class Output:
         self.plan = plan
         self.script: Script = plan.script
         self.accelerators = accelerators
-        self.audience = Audience(self.script, dealt)
+        self.audience = Audience(self.script, dealt, [one.loop for one in accelerators.roles.data])
         self._saved_apart = saved_apart
         # The files that speak of the training: the script's own, and those that train or evaluate.
         self._speaking = {self.script.entry, *map(self.script.module, (*training, *dealt))}

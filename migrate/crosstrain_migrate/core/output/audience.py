@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 
 from crosstrain_migrate.core.reading.alike import comes_alike, may_differ, what_may_differ
-from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script
+from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Loop, Script
 from crosstrain_migrate.syntax.nodes import Function, last_name, place_of
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
@@ -26,9 +27,11 @@ _GIVEN_TO_WORKERS = ("collate_fn", "worker_init_fn")
 class Audience:
     """Answers for code as its author wrote it, and for what has been guarded since."""
 
-    def __init__(self, script: Script, dealt: list[ast.For]) -> None:
-        """dealt: loops of evaluations of which each process does some batches."""
+    def __init__(self, script: Script, dealt: list[ast.For], passes: Iterable[Loop | None] = ()) -> None:
+        """dealt: loops of evaluations of which each process does some batches. passes: the loops over what trains, in which
+        all make the same number of steps."""
         self.script = script
+        self._passes = {*passes}
         self._dealt = {id(node) for loop in dealt for statement in loop.body for node in walk(statement)}
         self._guarded: set[int] = set()
         self._of_frames: dict[Frame, frozenset[str]] = {}
@@ -97,8 +100,10 @@ class Audience:
     def comes_alike(self, node: ast.AST, depth: int = 4) -> bool:
         """Whether every process comes to a node when one does, so that they may wait for each other there."""
         below = node
-        for loop in self.script.loops_around(node)[-1:]:
-            if not comes_alike(self.script, node, loop, what_may_differ(self.script, loop)):
+        for loop in self.script.loops_around(node):
+            if below is not node and below not in self._passes:
+                return False  # a loop within a loop may turn more often on one process
+            if not comes_alike(self.script, below, loop, what_may_differ(self.script, loop)):
                 return False
             below = loop
         for one in self.script.around(below):

@@ -9,6 +9,39 @@ from .support import Trap, check, converted
 
 RUN = [
     Trap(
+        "an array of row numbers, drawn anew in each epoch",
+        """
+        for epoch in range(2):
+            for number, row in enumerate(np.random.permutation(32)):
+                learn(model, optimizer, rows[row : row + 1], targets[row : row + 1])
+        """,
+        ("for number, row in enumerate(accelerator.prepare(list(np.random.permutation(32)))):",),
+    ),
+    Trap(
+        "an array that is shuffled in its place, and a tensor",
+        """
+        order = np.arange(32)
+        for epoch in range(2):
+            np.random.shuffle(order)
+            for row in order:
+                learn(model, optimizer, rows[row : row + 1], targets[row : row + 1])
+        for row in torch.randperm(32):
+            learn(model, optimizer, rows[row : row + 1], targets[row : row + 1])
+        """,
+        ("for row in accelerator.prepare(list(order)):", "for row in accelerator.prepare(list(torch.randperm(32))):"),
+    ),
+    Trap(
+        "what may be an array, or batches",
+        """
+        batches = np.arange(32)
+        if len(batches) > 4:
+            batches = [(rows[i : i + 4], targets[i : i + 4]) for i in range(0, 32, 4)]
+        for x, y in batches:
+            learn(model, optimizer, x, y)
+        """,
+        ("model, optimizer, batches = accelerator.prepare(model, optimizer, batches)",),
+    ),
+    Trap(
         "loaders that a library makes for each of several books",
         """
         made = __import__("types").SimpleNamespace(

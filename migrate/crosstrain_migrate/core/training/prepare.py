@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.arrays import is_array
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.ranges import full_batches, item_of, skips
 from crosstrain_migrate.core.reading.roles import Roles
@@ -83,7 +84,8 @@ class Preparing:
         elif batches:
             self.plan.replace(data.node, RULE, REASON, f"{accelerator}.prepare(range({batches}))")
         else:
-            self.plan.replace(data.node, RULE, REASON, f"{accelerator}.prepare({{it}})", it=data.node)
+            given = "list({it})" if is_array(self.script, data.frame, data.node) else "{it}"
+            self.plan.replace(data.node, RULE, REASON, f"{accelerator}.prepare({given})", it=data.node)
 
     def _prepare_what_is_left(
         self, data: Data, loop: ast.For, left_out: list[ast.If], accelerator: str
@@ -158,7 +160,8 @@ class Preparing:
         for data in self.roles.data:
             if data.loop in self.phases:
                 continue
-            held = self._lifted_loader(data) or self._given_loader(data)
+            rows = is_array(self.script, data.frame, data.node)
+            held = None if rows else self._lifted_loader(data) or self._given_loader(data)
             if held is None:
                 self.in_place.append(data)
             else:

@@ -190,3 +190,39 @@ def test_a_rate_that_counts_rows_counts_those_of_all_and_one_that_counts_steps_s
 ) -> None:
     text = converted(Trap("", RATES.format(counts=counts)).text)
     assert expected in text and text.count("reduce(") == expected.count("reduce(")
+
+
+COUNTED = """
+import numpy as np
+import torch
+
+rows = torch.arange(7.0).view(7, 1)
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+count, result = 0, []
+for epoch in range(2):
+    for row in {order}:
+        count += 1
+        loss = torch.nn.functional.mse_loss(model(rows[row]), rows[row])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if {counted} == 0:
+            for group in optimizer.param_groups:
+                group["lr"] = 1e-4 / (1 + count / len(rows))
+            result.append(group["lr"])
+"""
+PERMUTED = COUNTED.replace("{order}", "np.random.permutation(len(rows))")
+
+
+def test_an_epoch_ends_with_the_last_row_of_each_process(tmp_path: Path) -> None:
+    text = PERMUTED.replace("{counted}", "count % len(rows)")
+    folder = write(tmp_path, script=text)
+    before = train(folder, "script")
+    convert(folder, "script")
+    assert train(folder, "script", 2) == before * 2 == [[1e-4 / 2, 1e-4 / 3]] * 2
+
+
+@pytest.mark.parametrize("counted", ["epoch % len(rows)", "count % 5", "row % len(rows)"])
+def test_what_counts_no_steps_is_not_divided(counted: str) -> None:
+    assert f"if {counted} == 0:" in converted(PERMUTED.replace("{counted}", counted))

@@ -49,6 +49,7 @@ from .training.backward import (
     sums_over_rows,
 )
 from .training.carried import note_carried_state
+from .training.epochs import plan_counted_epochs
 from .training.observed import Seen
 from .training.prepare import Preparing
 from .training.schedules import plan_counted_rates
@@ -190,6 +191,7 @@ def _plan_numbers(
     merging = Merging(plan, evaluations, accelerators)
     merging.run()
     plan_counted_rates(plan, roles, accelerators)
+    plan_counted_epochs(plan, roles, accelerators)
     numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
     numbers.run(merging.loops)
     alike = merging.alike | numbers.alike

@@ -53,6 +53,10 @@ def script(before: str = "pass", inside: str = "pass") -> str:
         ),
         ("loss = torch.nn.L1Loss().cuda(args)", "loss = torch.nn.L1Loss().to(accelerator.device)"),
         ("ones = torch.cuda.FloatTensor(3)", "ones = torch.FloatTensor(3).to(accelerator.device)"),
+        (
+            "if len(rows) > 3: ones = torch.cuda.FloatTensor(3)",
+            "if len(rows) > 3: ones = torch.FloatTensor(3).to(accelerator.device)",
+        ),
         ("torch.cuda.empty_cache()", "if torch.cuda.is_available():\n        torch.cuda.empty_cache()"),
         ("torch.cuda.set_device(0)", "torch.cuda.set_device(accelerator.device)"),
         ("torch.cuda.set_device(args.gpu)", "torch.cuda.set_device(accelerator.device)"),
@@ -273,6 +277,42 @@ def test_a_move_to_where_a_tensor_is_makes_no_flag() -> None:
 )
 def test_types_of_tensors_on_a_gpu(code: str, becomes: str) -> None:
     assert becomes in converted(script(before=code))
+
+
+PADDED = """import torch
+
+class Padded(torch.nn.Linear):
+    def forward(self, x):
+        if x.size(1) != self.in_features:
+            x = torch.cat((x, {made}(x.size(0), 1).fill_(0)), 1)
+        return super().forward(x)
+"""
+PADS = """import torch
+from torch.utils.data import DataLoader
+from padded import Padded
+
+model = Padded(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in DataLoader(torch.rand(8, 3), 4):
+    optimizer.zero_grad()
+    model(x).mean().backward()
+    optimizer.step()
+print("trained")
+"""
+
+
+def test_a_tensor_on_a_gpu_that_other_scripts_make_too_is_on_the_cpu_where_there_is_none() -> None:
+    """`.to(PartialState().device)` would be one GPU, where another script calls the module on several."""
+    files = [("padded.py", PADDED.replace("{made}", "torch.cuda.FloatTensor")), ("train.py", PADS)]
+    made = "(torch.cuda.FloatTensor if torch.cuda.is_available() else torch.FloatTensor)"
+    assert f"{made}(" in converted(link(files, (), frozenset({"padded.py"})))
+    assert "torch.FloatTensor(x.size(0), 1).to(PartialState().device)" in converted(link(files, ()))
+
+
+@pytest.mark.parametrize("test", ["args.cuda", "use_gpu", "torch.cuda.is_available()"])
+def test_a_tensor_that_the_author_makes_on_a_gpu_by_a_flag_stays(test: str) -> None:
+    line = f"if {test}: ones = torch.cuda.FloatTensor(3)"
+    assert line in converted(script(inside=line))
 
 
 @pytest.mark.parametrize(

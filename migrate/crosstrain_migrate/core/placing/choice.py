@@ -20,9 +20,17 @@ from .accelerator import Choice
 from .asked import asked_device, unknown_choice
 from .elsewhere import chosen_elsewhere
 from .first import needs_accelerator
-from .sides import asks_availability, chosen_as_device, default_of, flag_of, has_condition, is_gpu, side_of
+from .sides import (
+    asks_availability,
+    chosen_as_device,
+    default_of,
+    flag_of,
+    has_condition,
+    is_about_gpu,
+    is_gpu,
+    side_of,
+)
 
-_ABOUT_GPU = re.compile(r"cuda|gpu|(?<![a-z])mps(?![a-z])|accel", re.I)
 
 
 def device_choice(script: Script, roles: Roles, home: Frame, *, mapped: bool) -> Choice | None:
@@ -238,7 +246,7 @@ def _by_argument(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.
 
 def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:
     """`if args.cuda: model.cuda()`"""
-    if not isinstance(node, ast.If) or not _is_about_gpu(script, frame, node.test):
+    if not isinstance(node, ast.If) or not is_about_gpu(script, frame, node.test):
         return None
     if not _moves_to_gpu(script, frame, node.body) or any(
         is_method(n, "cuda", "to") for s in node.orelse for n in walk(s)
@@ -248,12 +256,6 @@ def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST
         return None
     flag = flag_of(script, frame, node.test)
     return (_negated(flag), node) if flag else None
-
-
-def _is_about_gpu(script: Script, frame: Frame, test: ast.expr) -> bool:
-    """Whether a test names a GPU, or reads a variable that holds whether there is one."""
-    values = [value for name in names_in(test) for value in script.values(frame, name)]
-    return _ABOUT_GPU.search(ast.unparse(test)) is not None or any(map(asks_availability, values))
 
 
 def _moves_to_gpu(script: Script, frame: Frame, body: list[ast.stmt]) -> bool:

@@ -30,7 +30,7 @@ from .asked import is_the_machines
 from .compiled import compiled_functions
 from .options import Options
 from .ranks import is_local_rank
-from .sides import arms_of, asks_place, flag_of, is_read_as_text, side_of
+from .sides import arms_of, asks_place, flag_of, is_about_gpu, is_read_as_text, side_of
 
 RULE = "CT105"
 REASON = "each process has a device of its own"
@@ -169,10 +169,13 @@ class Devices:
             kind = name.rpartition(".")[2]
             given = ", ".join(f"{{a{n}}}" for n in range(len(call.args)))
             holes = {f"a{n}": argument for n, argument in enumerate(call.args)}
-            if not call.keywords and not any(isinstance(a, ast.Starred) for a in call.args):
-                self.plan.replace(
-                    call, RULE, REASON, f"torch.{kind}({given}).to({self.device(call)})", **holes
-                )
+            if call.keywords or any(isinstance(a, ast.Starred) for a in call.args):
+                return
+            if self.script.is_shared(call):  # other scripts may run it on several GPUs by DataParallel
+                self.plan.replace(call.func, RULE, REASON, f"({_of_the_machine(kind)})")
+            else:
+                template = f"torch.{kind}({given}).to({self.device(call)})"
+                self.plan.replace(call, RULE, REASON, template, **holes)
         elif last_name(call.func) == "to" and call.args and self._is_ordinal(call.args[0]):
             self._place(call.args[0])
         elif self._is_cell_choice(call):
@@ -244,14 +247,12 @@ class Devices:
         parent = self.script.parent(node)
         if not isinstance(parent, ast.Assign) or self._is_chosen(node):
             return
-        kind = last_name(node)
-        self.plan.replace(
-            node, RULE, REASON, f"torch.cuda.{kind} if torch.cuda.is_available() else torch.{kind}"
-        )
+        self.plan.replace(node, RULE, REASON, _of_the_machine(last_name(node)))
 
     def _is_chosen(self, node: ast.AST) -> bool:
-        """Whether the author's own condition stands around a node."""
-        return any(isinstance(one, ast.IfExp | ast.If) for one in self.script.around(node))
+        """Whether the author's own condition of a device stands around a node."""
+        tests = [one.test for one in self.script.around(node) if isinstance(one, ast.IfExp | ast.If)]
+        return any(is_about_gpu(self.script, self.script.frame(node), test) for test in tests)
 
     def _guard(self, call: ast.Call) -> None:
         """`torch.cuda.synchronize()` and the like, where there is CUDA."""
@@ -441,3 +442,8 @@ class Devices:
     def _remove(self, node: ast.stmt, reason: str) -> None:
         if len(self.script.suite_of(node)) > 1 and not any(self.plan.is_replaced(n) for n in walk(node)):
             self.plan.add(e.RemoveStatement(node, GPU_ONLY, reason, transaction="cuda only"))
+
+
+def _of_the_machine(kind: str) -> str:
+    """A type of tensors on the current GPU, or on the CPU where there is none."""
+    return f"torch.cuda.{kind} if torch.cuda.is_available() else torch.{kind}"

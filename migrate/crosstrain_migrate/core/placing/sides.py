@@ -10,6 +10,7 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
+_ABOUT_GPU = re.compile(r"cuda|gpu|(?<![a-z])mps(?![a-z])|accel", re.I)
 _GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
 
 
@@ -104,6 +105,12 @@ def _is_deleted(script: Script, frame: Frame, value: ast.expr) -> bool:
 
 def asks_availability(test: ast.expr) -> bool:
     return any(is_method(n, "is_available", "device_count", "is_built") for n in walk(test))
+
+
+def is_about_gpu(script: Script, frame: Frame, test: ast.expr) -> bool:
+    """Whether a test names a GPU, or reads a variable that holds whether there is one."""
+    values = [value for name in names_in(test) for value in script.values(frame, name)]
+    return _ABOUT_GPU.search(ast.unparse(test)) is not None or any(map(asks_availability, values))
 
 
 def asks_place(test: ast.expr) -> bool:

@@ -355,6 +355,7 @@ for epoch in range(8):
 print(epoch, [p.sum().item() for p in model.parameters()])
 """
 
+
 def test_what_flows_into_backward_is_not_touched_where_no_loop_goes_over_data(tmp_path: Path) -> None:
     text = converted(HEAD + FULL_BATCH)
     assert "    loss = accelerator.reduce" not in text and "accelerator.backward(loss)" in text, text

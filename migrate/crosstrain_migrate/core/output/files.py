@@ -157,7 +157,12 @@ class Files:
 
     def paths_of(self, call: ast.Call) -> set[str]:
         if writers.runs_command(self.script, call):
-            told = [n for a in call.args for n in walk(a) if isinstance(n, ast.Name | ast.Attribute | ast.Constant)]
+            told = [
+                n
+                for a in call.args
+                for n in walk(a)
+                if isinstance(n, ast.Name | ast.Attribute | ast.Constant)
+            ]
             return {text for one in told for text in self._spelled(one)}
         path = writers.path_of_write(self.script, call)
         return self._spelled(path) if path is not None else set()

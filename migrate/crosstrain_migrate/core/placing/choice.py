@@ -32,7 +32,6 @@ from .sides import (
 )
 
 
-
 def device_choice(script: Script, roles: Roles, home: Frame, *, mapped: bool) -> Choice | None:
     """How the script's own file chooses between the CPU and a GPU in the function that begins its training, where a flag
     has a say in it."""

@@ -57,9 +57,9 @@ def main():
     first_x, first_y = next(iter(train_loader))
     accelerator.print("batch:", tuple(first_x.shape), tuple(first_y.shape))
 
-    batches = infinite(accelerator.prepare(train_loader))
+    net, optimizer, train_loader = accelerator.prepare(net, optimizer, train_loader)
+    batches = infinite(train_loader)
     smoothed = None
-    net, optimizer = accelerator.prepare(net, optimizer)
     for it in range(1, opts.iters + 1):
         inputs, labels = next(batches)
         inputs, labels = inputs.to(opts.device), labels.to(opts.device)

@@ -32,6 +32,60 @@ TRAPS = [
         ),
     ),
     Trap(
+        "a loader whose first batch is looked at before",
+        """
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = DataLoader(data)
+        show(next(iter(loader)))
+        for epoch in range(3):
+            for n, (x, y) in enumerate(loader):
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+                print(n, "of", len(loader))
+        """,
+        (
+            "show(next(iter(loader)))",
+            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+            "for n, (x, y) in enumerate(loader):",
+            'accelerator.print(n, "of", len(loader))',
+        ),
+    ),
+    Trap(
+        "a loader whose batches are looked at between two loops that train",
+        """
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader, other = DataLoader(data), DataLoader(data)
+        for x, y in other:
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+        show(next(iter(loader)))
+        for x, y in loader:
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+        """,
+        ("show(next(iter(loader)))", "for x, y in accelerator.prepare(loader):"),
+    ),
+    Trap(
+        "a loader whose first batch is looked at in each epoch",
+        """
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = DataLoader(data)
+        for epoch in range(3):
+            show(next(iter(loader)))
+            for x, y in loader:
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+        """,
+        ("show(next(iter(loader)))", "for x, y in accelerator.prepare(loader):"),
+    ),
+    Trap(
         "a function that is given another optimizer at each call",
         """
         def train(model, loader, optimizer):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import cached_property
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
@@ -259,11 +260,15 @@ class Preparing:
             if d.loop is not None and isinstance(d.loop, ast.For)
             for n in walk(d.loop.iter)
         }
+        own = self._above_lengths(frame, text, self._anchor(Held("loader", text, frame, use)))
+        first = min(map(place_of, (own, *self._begins[frame])))
         for one in frames:
             for read in self.script.reads(one, text):
                 if id(read) in inside or id(read) in training or id(read) in self._trained:
                     continue
                 parent = self.script.parent(read)
+                if one is frame and place_of(read) < first and self._is_looked_at(text, parent):
+                    continue  # the variable is bound anew below
                 is_length = isinstance(parent, ast.Call) and last_name(parent.func) == "len"
                 if (
                     not is_length
@@ -272,6 +277,22 @@ class Preparing:
                 ):
                     return False
         return True
+
+    def _is_looked_at(self, text: str, parent: ast.AST | None) -> bool:
+        """Whether a variable is read by no function of the project, which might train with it too: `next(iter(loader))`."""
+        is_given = isinstance(parent, ast.Call) and self.script.functions(self.script.last(parent.func))
+        return text.isidentifier() and not is_given
+
+    @cached_property
+    def _begins(self) -> dict[Frame, list[ast.AST]]:
+        """Where each frame begins to train: what is prepared may be prepared there together."""
+        used = [Held("optimizer", one.text, one.frame, one.call) for one in self.roles.optimizers]
+        found: dict[Frame, list[ast.AST]] = defaultdict(list)
+        for one in (above for held in used for above in self.holders.lifted(held)):
+            found[one.frame].append(self._anchor(one))
+        for loop in (one.loop for one in self.roles.data if one.loop is not None):
+            found[self.script.frame(loop)].append([loop, *self.script.loops_around(loop)][-1])
+        return found
 
     def _is_for_no_one(self, parent: ast.AST | None) -> bool:
         """Whether a read is a test for None, or a print."""
@@ -307,7 +328,7 @@ class Preparing:
         return isinstance(parent, ast.Call) and last_name(parent.func) in ("iter", "cycle")
 
     def _prepare_in(self, frame: Frame, those: list[Held]) -> None:
-        anchors = [(self._above_lengths(one, self._anchor(one)), one) for one in those]
+        anchors = [(self._place(one), one) for one in those]
         by_suite: dict[int, list[tuple[ast.stmt, Held]]] = defaultdict(list)
         for anchor, one in anchors:
             by_suite[id(self.script.suite_of(anchor))].append((anchor, one))
@@ -359,14 +380,19 @@ class Preparing:
         head, _, tail = text.partition(".")
         return head == "self" and tail.isidentifier()
 
-    def _above_lengths(self, one: Held, anchor: ast.stmt) -> ast.stmt:
-        """The same place, or above what counts with the length of the loader that is prepared."""
+    def _place(self, one: Held) -> ast.stmt:
+        """The statement above which an object is prepared, a loader also above what counts with its length."""
+        anchor = self._anchor(one)
         if one.kind != "loader":
             return anchor
-        read = counted_lengths(self.script, one.frame, one.text, self._own_schedules)
-        self.lengths += read
+        self.lengths += counted_lengths(self.script, one.frame, one.text, self._own_schedules)
+        return self._above_lengths(one.frame, one.text, anchor)
+
+    def _above_lengths(self, frame: Frame, text: str, anchor: ast.stmt) -> ast.stmt:
+        """The same place, or above what counts with the length of the loader that is prepared."""
+        read = counted_lengths(self.script, frame, text, self._own_schedules)
         suite = self.script.suite_of(anchor)
-        stores = list(map(place_of, self.script.stores(one.frame, one.text)))
+        stores = list(map(place_of, self.script.stores(frame, text)))
         around = (next((s for s in self.script.around(n) if s in suite), None) for n in read)
         statements = [s for s in around if isinstance(s, ast.stmt) and any(b < place_of(s) for b in stores)]
         return min([anchor, *statements], key=place_of)

@@ -373,6 +373,25 @@ def test_a_loader_moves_its_batches() -> None:
     assert accelerator_of("") == "accelerator = Accelerator()"
 
 
+LOOKED_AT = "\nfor rows in DataLoader([], 8):\n    {looked}\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "inside", "looked", "made"),
+    [
+        ("seen = torch.rand(8, 4)", "print(model(seen).detach().numpy())", "pass", "Accelerator(cpu=True)"),
+        ("seen = torch.rand(8, 4)", "pass", "print(model(seen))", "Accelerator(cpu=True)"),
+        ("seen = torch.rand(8, 4).cuda()", "print(model(seen))", "pass", "Accelerator()"),
+        ("seen = torch.rand(8, 4)", "rows = x.view(-1, 4); print(model(rows))", "pass", "Accelerator()"),
+        ("seen = torch.rand(8, 4)", "pass", "own = rows[0]; print(model(own))", "Accelerator()"),
+    ],
+)
+def test_what_no_loader_has_moved_is_on_the_cpu(before: str, inside: str, looked: str, made: str) -> None:
+    """A prepared model on a GPU would not take it, and the script names no device."""
+    text = TRAINING.format(choice=before, inside=inside) + LOOKED_AT.format(looked=looked)
+    assert f"accelerator = {made}\n" in converted(text)
+
+
 SEVERAL = """import torch
 from net import Net
 model = Net()

@@ -31,7 +31,7 @@ from .numbers.shown import plan_shown_losses
 from .numbers.training_numbers import TrainingNumbers
 from .output.all_output import Output
 from .placing.accelerator import Accelerators, Choice
-from .placing.asked import is_made_on_cpu
+from .placing.asked import computes_with_own_tensors, is_made_on_cpu
 from .placing.choice import device_choice, frames_to_training, lifted
 from .placing.devices import NOT_KEPT, Devices
 from .plan import CORE, Plan
@@ -140,7 +140,8 @@ def _planned_by(
     mapped = mapping.distributes_itself(script)
     same_data = not mapped and not roles.data and not draws_batches(script, roles)
     options = [] if mapped or same_data else plan_reduction(plan, roles, seen)
-    if not mapped and not roles.data and is_made_on_cpu(script):  # no loader moves its batches
+    moves_all = roles.data and not computes_with_own_tensors(script, roles)  # loaders move their batches alone
+    if not mapped and not moves_all and is_made_on_cpu(script):
         options.append("cpu=True")
     if choice is not None and not choice.code:
         plan.note("CT105", choice.before, NOT_KEPT, "use `crosstrain launch --cpu`")

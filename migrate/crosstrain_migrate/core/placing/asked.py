@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
@@ -42,6 +43,29 @@ def is_made_on_cpu(script: Script) -> bool:
     """Whether no code names a device: what the training computes with stays where it is made."""
     statements = (one for module in script.modules for one in module.body)
     return not any(_OF_DEVICES.search(ast.unparse(one)) for one in statements)
+
+
+def computes_with_own_tensors(script: Script, roles: Roles) -> bool:
+    """Whether what trains is called with a variable of a file that is bound outside of its loops and functions, so that no
+    loader has moved it: `model(test_x)`."""
+    models = {text for one in roles.optimizers for text in roles.models_of(one.frame, one.text)}
+    return any(
+        isinstance(given, ast.Name) and _is_bound_apart(script, given)
+        for call in script.calls
+        if written(call.func) in models
+        for given in call.args
+    )
+
+
+def _is_bound_apart(script: Script, name: ast.Name) -> bool:
+    """Whether plain assignments outside of loops are all that binds a variable of a file."""
+    module = script.module(name)
+    frame = script.frame(name)
+    if frame is not module and script.binds(frame, name.id):
+        return False
+    stores = script.stores(module, name.id)
+    is_plain = len(stores) == len(script.values(module, name.id))
+    return bool(stores) and is_plain and not any(map(script.loops_around, stores))
 
 
 def unknown_choice(script: Script, frames: list[Frame]) -> Choice | None:

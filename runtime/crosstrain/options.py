@@ -76,7 +76,7 @@ def device(cpu: bool | None, given: torch.device | str | int | None) -> tuple[bo
     """Whether to stay on the CPU, and the index of the device; None where ``given`` does not say it."""
     if given is None or isinstance(given, bool):
         return cpu, None
-    if isinstance(given, int) or str(given).isdigit():
+    if isinstance(given, int) or (isinstance(given, str) and given.isdigit()):
         return cpu, int(given) if int(given) >= 0 else None
     try:
         named = torch.device(given)

@@ -473,7 +473,9 @@ def _pick_device(cpu: bool, place: Place, wanted: int | None = None) -> torch.de
         if wanted is None:
             return torch.device(accelerator.type, torch.accelerator.current_device_index())
         if wanted >= count:
-            raise RuntimeError(f"device {wanted} was asked for: there are {count} of type {accelerator.type!r}.")
+            raise RuntimeError(
+                f"device {wanted} was asked for: there are {count} of type {accelerator.type!r}."
+            )
         torch.accelerator.set_device_index(wanted)
         return torch.device(accelerator.type, wanted)
     index = device_index(place.local_rank, count, accelerator.type, os.environ)

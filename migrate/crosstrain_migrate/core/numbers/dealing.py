@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from crosstrain_migrate.core.reading.alike import comes_alike, what_may_differ
+from crosstrain_migrate.core.reading.certain import Certain
 from crosstrain_migrate.core.reading.phases import Phases
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import (
@@ -213,6 +214,8 @@ class Evaluations:
         phase = self.phases_of.test(loop) if self.phases_of.trains(loop) else ""
         if not _is_one(sources):
             raise Unsure("it goes over more than one iterable")
+        if Certain(self.script).is_generated(frame, sources[0]):
+            raise Unsure("a generator gives its batches")
         if not phase and not self._reached_alike(loop, 0):
             raise Unsure("not every process may come to it")
         found = Pass(self.script, frame, loop, phase)

@@ -431,11 +431,12 @@ DEALT += [
     after_training(
         "what may be no DataLoader has no start",
         GENERATED.format(batches="batches", given="fetch(test)"),
-        "for number, x in enumerate(batches, getattr(batches, \"start\", 0)):",
+        'for number, x in enumerate(batches, getattr(batches, "start", 0)):',
     ),
     after_training(
         "a function that makes a DataLoader",
-        GENERATED.format(batches="batches", given="make(test)") + "def make(rows):\n    return DataLoader(rows)\n",
+        GENERATED.format(batches="batches", given="make(test)")
+        + "def make(rows):\n    return DataLoader(rows)\n",
         "for number, x in enumerate(batches, batches.start):",
     ),
 ]

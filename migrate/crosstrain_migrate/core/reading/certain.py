@@ -50,7 +50,8 @@ class Certain:
     def _makes_generator(self, value: ast.expr) -> bool:
         functions = self._called(value)
         return bool(functions) and all(
-            any(isinstance(n, ast.Yield | ast.YieldFrom) for n in self.script.within(one)) for one in functions
+            any(isinstance(n, ast.Yield | ast.YieldFrom) for n in self.script.within(one))
+            for one in functions
         )
 
     # -- where an expression comes from ------------------------------------------------------------------------

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
-import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests.golden.cases import cases
 from tests.golden.trees import trees
 from tests.gpu_check.report import table
-from tests.xla.outcomes import ONE_CHIP, Outcome, run
+from tests.support.forked import Job, run_all
+from tests.xla.outcomes import Outcome, count_graphs, judged, load
 
 OUTPUT = Path("build") / "xla.json"
 # What makes a case train on a device where CUDA is not what the machine has.
@@ -27,54 +23,29 @@ DEVICE = {
 }
 
 
-@dataclass(frozen=True)
-class Program:
-    """What is run: a script in a folder that is copied first."""
-
-    name: str
-    folder: Path
-    script: str
-    args: tuple[str, ...]
-
-
-def programs() -> Iterator[Program]:
+def jobs() -> Iterator[Job]:
     """Every converted golden case; of a project every script that trains."""
     for case in cases():
         if case.expect != "refused":
-            yield Program(case.name, case.folder, "after.py", (*case.args, *DEVICE.get(case.name, ())))
+            args = (*case.args, *DEVICE.get(case.name, ()))
+            yield Job(case.name, case.folder, "after.py", args, prelude=count_graphs)
     for tree in trees():
         entries = sorted({tree.entry, *(path.name for path in tree.after.glob("finetune.py"))}, reverse=True)
         for entry in entries:
             name = tree.name if entry == tree.entry else f"{tree.name}, {entry}"
-            yield Program(name, tree.after, entry, tree.case.args)
+            script = Path(entry).with_suffix(".py").name
+            prelude = count_graphs if entry == script else _cells
+            yield Job(name, tree.after, script, tree.case.args, prelude=prelude)
 
 
-def outcome(program: Program) -> Outcome:
-    """Of one run in a copy of its folder."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / program.folder.name
-        shutil.copytree(program.folder, folder, ignore=shutil.ignore_patterns("__pycache__"))
-        script = folder / program.script
-        if script.suffix == ".ipynb":
-            script = _cells(script)
-        return run(script.name, program.args, folder)
-
-
-def load() -> None:
-    """Load, once for all runs, what they import."""
-    os.environ.update(ONE_CHIP)
-    for name in ("torch_xla", "crosstrain", "crosstrain.comm.xla.backend"):
-        importlib.import_module(name)
-
-
-def _cells(notebook: Path) -> Path:
-    """The notebook's code as a script beside it, without what only a kernel knows."""
+def _cells() -> None:
+    """In the script's process: write the notebook's code as a script, without what only a kernel knows."""
+    count_graphs()
+    (notebook,) = Path().glob("*.ipynb")
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    script = notebook.with_suffix(".py")
     lines = [line for line in "\n".join(code).splitlines() if not line.lstrip().startswith(("%", "!"))]
-    script.write_text("\n".join(lines), encoding="utf-8")
-    return script
+    notebook.with_suffix(".py").write_text("\n".join(lines), encoding="utf-8")
 
 
 class Results:
@@ -104,12 +75,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.xla.table", description=__doc__)
     parser.add_argument("--cases", nargs="*", help="golden cases; none: the table alone [all]")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="where results are kept [%(default)s]")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once [%(default)s]")
     options = parser.parse_args(arguments)
     load()
     results = Results(options.output)
-    for program in programs():
-        if options.cases is None or program.name in options.cases:
-            results.add(program.name, outcome(program))
+    wanted = [job for job in jobs() if options.cases is None or job.name in options.cases]
+    for job, ran in run_all(wanted, options.jobs):
+        results.add(job.name, judged(ran))
     return results.finish("case")
 
 

@@ -1,4 +1,4 @@
-"""Inference mode, and checkpoints of the author's own, on XLA as elsewhere."""
+"""Inference mode, checkpoints of the author's own, and a script's own collectives, on XLA as elsewhere."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from crosstrain import Accelerator
+import torch.distributed as dist
+from crosstrain import Accelerator, PartialState
 from torch import Tensor, nn
+from torch.utils.data import DistributedSampler
 
 from tests.xla.support import on_xla
 
@@ -40,6 +42,44 @@ def gaps(file: Path) -> dict[str, Any]:
         "gradients": (outside, switched_off, again),
         "kept": kept,
         "device": model.weight.device.type,
+    }
+
+
+def alone() -> dict[str, Any]:
+    accelerator = Accelerator()
+    before = dist.is_initialized()
+    PartialState(group_of_one=True)
+    mine = torch.tensor([1.0, 2.0], device=accelerator.device)
+    dist.all_reduce(mine)
+    parts = [torch.zeros_like(mine)]
+    dist.all_gather(parts, mine)
+    dist.broadcast(mine, 0)
+    dist.barrier()
+    objects: list[Any] = [None]
+    dist.all_gather_object(objects, "here")
+    model = nn.parallel.DistributedDataParallel(nn.Linear(2, 1).to(accelerator.device))
+    model(mine[None]).sum().backward()
+    gradient = model.module.weight.grad
+    assert gradient is not None
+    return {
+        "before": before,
+        "sum": mine.tolist(),
+        "parts": parts[0].tolist(),
+        "objects": objects,
+        "gradient": gradient.tolist(),
+        "sampler": list(DistributedSampler(range(3), shuffle=False)),
+    }
+
+
+def test_a_script_that_distributes_itself_is_a_group_of_one() -> None:
+    found = on_xla(alone)
+    assert found == {
+        "before": False,
+        "sum": [1.0, 2.0],
+        "parts": [1.0, 2.0],
+        "objects": ["here"],
+        "gradient": [[1.0, 2.0]],
+        "sampler": [0, 1, 2],
     }
 
 

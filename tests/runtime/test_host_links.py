@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import tempfile
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from crosstrain.comm import host_links
-from crosstrain.comm.host_links import SMALL, HostLink
+from crosstrain.comm.host_links import SMALL, HostGather, HostLink
 from crosstrain.comm.torch_backend import TorchComm
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -92,6 +93,16 @@ def test_waiting_ends_with_the_groups_timeout(wait: Callable[[HostLink], object]
         wait(end)
 
 
+def test_gathering_ends_with_the_groups_timeout_and_with_the_other_process() -> None:
+    ends = socket.socketpair()
+    first = HostGather(0, [ends[0]], timedelta(seconds=0.1))
+    with pytest.raises(RuntimeError, match="Timed out"):
+        first.gather(torch.zeros(16, dtype=torch.uint8), torch.ones(8, dtype=torch.uint8))
+    ends[1].close()
+    with pytest.raises(RuntimeError, match=GONE):
+        first.gather(torch.zeros(16, dtype=torch.uint8), torch.ones(8, dtype=torch.uint8))
+
+
 # -- several processes --------------------------------------------------------------------------------
 
 
@@ -142,3 +153,23 @@ def _batches(linked: bool) -> list[Any]:
 
 def test_batches_do_not_depend_on_how_they_travel() -> None:
     assert run_ranks(_batches, 2, True) == run_ranks(_batches, 2, False)
+
+
+def _gathered(far: list[int], length: int) -> tuple[bool, list[Any]]:
+    host_links.SUPPORTED = int(os.environ["RANK"]) not in far
+    comm = TorchComm.start(cpu=True)
+    nearby = comm._nearby is not None
+    said = [comm.all_gather_object((comm.rank, turn, "x" * length * (comm.rank + 1))) for turn in range(3)]
+    tensors = comm.all_gather(torch.full((length,), comm.rank)).tolist()
+    comm.close()
+    return nearby, [said, tensors]
+
+
+@pytest.mark.parametrize("length", [1, 9, SMALL])
+def test_what_is_gathered_does_not_depend_on_how_it_travels(length: int) -> None:
+    near, far = run_ranks(_gathered, 3, [], length), run_ranks(_gathered, 3, [2], length)
+    assert [nearby for nearby, _ in near] == [True] * 3
+    assert [nearby for nearby, _ in far] == [False] * 3
+    wanted = [[(rank, turn, "x" * length * (rank + 1)) for rank in range(3)] for turn in range(3)]
+    for _, seen in [*near, *far]:
+        assert seen == [wanted, [[rank] * length for rank in range(3)]]

@@ -19,7 +19,7 @@ RANK = """
 import signal, sys, time
 def say(*_):
     with open(sys.argv[1], "a") as stack:
-        stack.write("distributed_c10d.py, line 1 in barrier")
+        stack.write("PLACE")
 signal.signal(signal.SIGUSR1, say)
 print("ready", flush=True)
 while True:
@@ -39,7 +39,8 @@ def test_the_files_in_which_ranks_wait_exist() -> None:
 @contextmanager
 def rank(folder: Path, name: str, body: str) -> Iterator[Rank]:
     trace, stack = folder / f"{name}.trace", folder / f"{name}.stack"
-    command = [sys.executable, "-c", RANK.replace("BODY", body), str(stack)]
+    place = "distributed_c10d.py, line 1 in barrier" if body == WAITS else "train.py, line 1"
+    command = [sys.executable, "-c", RANK.replace("BODY", body).replace("PLACE", place), str(stack)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"
         try:

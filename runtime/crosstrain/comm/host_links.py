@@ -14,7 +14,7 @@ import shutil
 import socket
 import struct
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -40,8 +40,8 @@ class HostLink:
     """
 
     def __init__(self, connection: socket.socket, timeout: timedelta) -> None:
+        connection.settimeout(timeout.total_seconds())
         self._socket = connection
-        self._socket.settimeout(timeout.total_seconds())
         self._memory = torch.empty(0, dtype=torch.uint8)
 
     def send(self, message: Tensor) -> None:
@@ -64,13 +64,13 @@ class HostLink:
         if patience is not None:
             self._socket.settimeout(patience.total_seconds())
         with _explained():
-            self._read(bytearray(len(_TAKEN)), len(_TAKEN))
+            _read(self._socket, bytearray(len(_TAKEN)))
 
     def receive(self, out: Tensor) -> None:
         """Receive the next message into ``out``, which must have its size."""
         with _explained():
             if out.nbytes <= SMALL:
-                self._read(_memory_of(out), out.nbytes)
+                _read(self._socket, _memory_of(out))
             else:
                 mark, news, _, _ = socket.recv_fds(self._socket, len(_IN_MEMORY), 1)
                 _check_open(len(mark))
@@ -92,20 +92,62 @@ class HostLink:
         self._memory = _mapped(handle)
         return handle
 
-    def _read(self, into: Any, size: int) -> None:
-        got = self._socket.recv_into(into)
-        _check_open(got)
-        while got < size:
-            count = self._socket.recv_into(memoryview(into).cast("B")[got:])
-            _check_open(count)
-            got += count
+
+class HostGather:
+    """All-gathers of small equal messages between processes that are all on one host.
+
+    Rank 0 reads the others' messages and sends each of them all. links: rank 0's connections to ranks 1, 2, ..., or the
+    other ranks' one connection, to rank 0. Errors are RuntimeErrors, like those of a process group.
+    """
+
+    def __init__(self, rank: int, links: Sequence[socket.socket], timeout: timedelta) -> None:
+        for link in links:
+            link.settimeout(timeout.total_seconds())
+        self._rank, self._links = rank, links
+
+    def gather(self, out: Tensor, mine: Tensor) -> None:
+        """Fill ``out``, of world * n bytes, with every rank's n bytes, which are ``mine`` here. Both are on the CPU."""
+        all_of_them = memoryview(_memory_of(out)).cast("B")
+        with _explained():
+            if self._rank:
+                self._links[0].sendall(_memory_of(mine))
+                _read(self._links[0], all_of_them)
+                return
+            size = mine.nbytes
+            out[:size] = mine
+            for other, link in enumerate(self._links, 1):
+                _read(link, all_of_them[other * size : (other + 1) * size])
+            for link in self._links:
+                link.sendall(all_of_them)
+
+    def close(self) -> None:
+        for link in self._links:
+            link.close()
 
 
 def connect(rank: int, exchange: Exchange, timeout: timedelta) -> dict[int, HostLink]:
     """Connect rank 0 with every other rank of its host. Every rank calls this.
 
-    Returns this rank's links by the rank at the other end. A rank of another host finds no socket under rank 0's path, and
-    has no link.
+    Returns this rank's links by the rank at the other end. A rank of another host has no link.
+    """
+    return {other: HostLink(link, timeout) for other, link in _connected(rank, exchange).items()}
+
+
+def connect_all(rank: int, world: int, exchange: Exchange, timeout: timedelta) -> HostGather | None:
+    """The connections for gathering among all ranks; None if one is on another host. Every rank calls this."""
+    links = _connected(rank, exchange)
+    missing = rank == 0 and len(links) < world - 1
+    if any(exchange(missing)):
+        for link in links.values():
+            link.close()
+        return None
+    return HostGather(rank, [links[other] for other in sorted(links)], timeout)
+
+
+def _connected(rank: int, exchange: Exchange) -> dict[int, socket.socket]:
+    """Rank 0's sockets by rank, or the other ranks' one socket, to rank 0.
+
+    A rank of another host finds no socket under rank 0's path.
     """
     listener = _Listener.open() if rank == 0 and SUPPORTED else None
     try:
@@ -113,13 +155,11 @@ def connect(rank: int, exchange: Exchange, timeout: timedelta) -> dict[int, Host
         link = None if rank == 0 or path is None else _connect_to(path, rank)
         arrived = sum(exchange(link is not None))
         if listener is not None:
-            return {
-                other: HostLink(connection, timeout) for other, connection in listener.accept_all(arrived)
-            }
+            return dict(listener.accept_all(arrived))
     finally:
         if listener is not None:
             listener.close()
-    return {} if link is None else {0: HostLink(link, timeout)}
+    return {} if link is None else {0: link}
 
 
 class _Listener:
@@ -176,6 +216,16 @@ def _explained() -> Iterator[None]:
         raise RuntimeError("Timed out waiting for the other process of this host") from None
     except OSError as error:
         raise RuntimeError(f"Connection to another process of this host: {error}") from error
+
+
+def _read(link: socket.socket, into: Any) -> None:
+    """Fill the buffer with what arrives."""
+    view = memoryview(into).cast("B")
+    got, size = 0, len(view)
+    while got < size:
+        count = link.recv_into(view[got:])
+        _check_open(count)
+        got += count
 
 
 def _check_open(count: int) -> None:

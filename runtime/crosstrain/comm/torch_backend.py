@@ -25,6 +25,7 @@ from crosstrain.comm.collectives import reduce_rows
 from crosstrain.comm.device_limits import SparseSum, as_bytes, from_reducible, to_reducible
 from crosstrain.comm.frames import CAPACITY, Frames, describe, from_raw, raw
 from crosstrain.comm.hang_report import HangWatch, StartedCollective
+from crosstrain.comm.host_links import SMALL, HostGather, connect_all
 from crosstrain.comm.outbox import Outbox
 from crosstrain.comm.pending import PendingWork
 from crosstrain.comm.placement import Placer, host
@@ -91,6 +92,7 @@ class TorchComm:
         self._device_types = group_device_types() if grouped else {device.type}
         self._gradient_group: dist.ProcessGroup | None = None
         self._frames = Frames(self.rank, self.world, self._gather_bytes)
+        self._nearby: HostGather | None = None
         self.debug = False
         self._compared: set[tuple[Any, ...]] = set()
         self._outbox: Outbox | None = None
@@ -101,8 +103,10 @@ class TorchComm:
             atexit.register(self._exit)
         if self.world > 1:
             self._watch = HangWatch(self.rank, self.world, self._activity)
-        if owns_group:
-            _ = self.gradient_group  # every process is here
+        if owns_group:  # every process is here
+            _ = self.gradient_group
+            if self.world > 1:
+                self._nearby = connect_all(self.rank, self.world, self.all_gather_object, group_timeout())
 
     @classmethod
     def start(
@@ -394,6 +398,9 @@ class TorchComm:
             self._outbox.leave()
             self._outbox.close()
             self._outbox = None
+        if self._nearby is not None:
+            self._nearby.close()
+            self._nearby = None
         if self._watch is not None:
             self._watch.close()
         self._gradient_group = None  # or its threads would outlive it
@@ -423,6 +430,9 @@ class TorchComm:
             group: Any = dist.group.WORLD
             if group is None:  # the script's own destroy_process_group()
                 no_group(out, mine)
+            if self._nearby is not None and mine.nbytes <= SMALL:
+                self._explained(partial(self._nearby.gather, out, mine))
+                return
             gather = getattr(group, "all_gather_single", group._allgather_base)
             self._explained(gather(out, mine).wait)
         else:

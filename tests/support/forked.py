@@ -14,9 +14,11 @@ import sys
 import tempfile
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -107,6 +109,9 @@ class _Running:
     def _become(self, rank: int, port: str) -> None:
         """In the new process: be the script's; this never returns."""
         os.setsid()
+        cast(
+            "Any", weakref.finalize
+        )._registry.clear()  # the temporary folders of the process that forks are its own
         for descriptor in (1, 2):
             said = os.open(self._said(rank, descriptor), os.O_WRONLY | os.O_CREAT)
             os.dup2(said, descriptor)

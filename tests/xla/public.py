@@ -18,7 +18,7 @@ from tests.xla.outcomes import Outcome, count_graphs, judged, load
 from tests.xla.table import Results
 
 OUTPUT = Path("build") / "xla-public.json"
-LIMIT = 30.0  # seconds of a processor: enough for some steps of the largest
+LIMIT = 20.0  # seconds of a processor: enough for some steps of the largest
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -99,6 +99,8 @@ class Run:
                 self._comm = self._on_the_host(self._comm)
             elif index is not None:
                 self._use(self._comm, index)
+            if group_of_one:
+                self._comm.start_group_of_one()
             if not (group_of_one and self._comm.world == 1 and self._comm.backend is None):
                 return self._comm
             cpu = self._comm.device == HOST

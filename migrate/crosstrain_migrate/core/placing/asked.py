@@ -1,6 +1,6 @@
 """A device whose choice only the author's own code can tell: it runs, and the accelerator is made below it.
 
-`device = get_device(args)` stays; `accelerator = Accelerator(cpu=str(device) == "cpu")` stands below it, and from then on
+`device = get_device(args)` stays; `accelerator = Accelerator(device=device)` stands below it, and from then on
 `device` is the accelerator's.
 """
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crosstrain_migrate.results import Change, Finding, RoleFact, Severity
 from crosstrain_migrate.syntax import edits as e
@@ -31,12 +31,16 @@ from .numbers.shown import plan_shown_losses
 from .numbers.training_numbers import TrainingNumbers
 from .output.all_output import Output
 from .placing.accelerator import Accelerators, Choice
-from .placing.asked import computes_with_own_tensors, is_made_on_cpu
-from .placing.choice import device_choice, frames_to_training, lifted
+from .placing.asked import is_made_on_cpu
+from .placing.choice import device_choice, frames_to_training, lifted, with_number
 from .placing.devices import NOT_KEPT, Devices
+from .placing.host_reads import plan_host_reads
+from .placing.made_tensors import plan_made_tensors
+from .placing.own_tensors import computes_with_own_tensors
 from .plan import CORE, Plan
 from .reading.differing import Differing
 from .reading.draws import draws_batches
+from .reading.in_step import InStep
 from .reading.roles import Roles, Stepped
 from .reading.script import Script
 from .refusals import known_wrong
@@ -123,11 +127,15 @@ def convert(
 def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> Plan:
     """Every edit that is wanted, and every note; the first accelerator on the way to the training has the script's choice."""
     mapped = mapping.distributes_itself(script)
-    home = Accelerators(Plan(script, runtime), roles, None, [], mapped=mapped).home
-    choice = device_choice(script, roles, home, mapped=mapped)
+    first = Accelerators(Plan(script, runtime), roles, None, [], mapped=mapped)
+    choice = device_choice(script, roles, first.home, mapped=mapped)
+    if runtime != OWN:  # Accelerate cannot be told a device
+        choice = None if choice is None else replace(choice, device="")
+    elif not mapped:
+        choice = with_number(script, roles, choice, first.home, first.statement(first.home))
     plan, is_late = _planned_by(script, roles, runtime, seen, choice)
     while is_late and choice is not None:
-        choice = lifted(script, choice) or Choice("", choice.frame, choice.before)
+        choice = lifted(script, choice) or (Choice("", choice.frame, choice.before) if choice.code else None)
         plan, is_late = _planned_by(script, roles, runtime, seen, choice)
     return plan
 
@@ -140,10 +148,12 @@ def _planned_by(
     mapped = mapping.distributes_itself(script)
     same_data = not mapped and not roles.data and not draws_batches(script, roles)
     options = [] if mapped or same_data else plan_reduction(plan, roles, seen)
-    moves_all = roles.data and not computes_with_own_tensors(script, roles)  # loaders move their batches alone
+    moves_all = roles.data and not computes_with_own_tensors(
+        script, roles
+    )  # loaders move their batches alone
     if not mapped and not moves_all and is_made_on_cpu(script):
         options.append("cpu=True")
-    if choice is not None and not choice.code:
+    if choice is not None and not choice.code and not choice.device:
         plan.note("CT105", choice.before, NOT_KEPT, "use `crosstrain launch --cpu`")
         choice = None
     if mapped and choice is None:
@@ -198,7 +208,12 @@ def _plan_numbers(
     alike = merging.alike | numbers.alike
     differing = Differing(plan.script, roles, evaluations, alike, plan.models)
     saved_apart = Decisions(plan, roles, accelerators, differing).run()
-    Devices(plan, accelerators).run()
+    devices = Devices(plan, accelerators)
+    devices.run()
+    code = InStep(plan.script, evaluations.loops)
+    plan_host_reads(plan, code)
+    if roles.data and is_made_on_cpu(plan.script):
+        plan_made_tensors(plan, code, devices, evaluations.trained)
     return merging.loops, saved_apart
 
 

@@ -29,7 +29,6 @@ from .accelerator import Accelerators
 from .asked import is_the_machines
 from .compiled import compiled_functions
 from .options import Options
-from .ranks import is_local_rank
 from .sides import arms_of, asks_place, flag_of, is_about_gpu, is_read_as_text, side_of
 
 RULE = "CT105"
@@ -41,6 +40,7 @@ _GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
 # Tests that hold with CUDA alone.
 _ASKS_FOR_CUDA = re.compile(r"is_available|== 'cuda'|startswith\('cuda|'cuda' in ")
 _CUDA_TENSOR = re.compile(r"torch\.cuda\.\w*Tensor")
+TYPE_OF_CUDA = "this type is CUDA's or the CPU's: on another device its tensors stay on the CPU"
 NO_SCRIPT = "move tensors before they are given to it"
 _STATEMENTS = (
     "synchronize",
@@ -245,6 +245,10 @@ class Devices:
     def _tensor_type(self, node: ast.Attribute) -> None:
         """`Tensor = torch.cuda.FloatTensor`: the CPU's where there is no CUDA."""
         parent = self.script.parent(node)
+        if isinstance(self.script.statement(node), ast.Assign):
+            self.plan.note(
+                RULE, node, TYPE_OF_CUDA, "give `device=accelerator.device` where such tensors are made"
+            )
         if not isinstance(parent, ast.Assign) or self._is_chosen(node):
             return
         self.plan.replace(node, RULE, REASON, _of_the_machine(last_name(node)))
@@ -417,9 +421,9 @@ class Devices:
 
     def _say_number(self, node: ast.expr) -> None:
         """An option that chose a GPU by its number does so no more."""
-        for one in walk(node):
+        for one in walk(node) if not self.accelerators.keeps_number else ():
             option = self._options.read_by(one) if isinstance(one, ast.Attribute) else None
-            if option is not None and option.is_number and not is_local_rank(option):
+            if option is not None and option.is_number and not option.is_local_rank:
                 reason = f"`--{option.name}` chooses no GPU any more: each process has its own"
                 self.plan.note(RULE, one, reason, "use `crosstrain launch --gpu-ids`")
                 return

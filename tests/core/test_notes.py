@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from crosstrain_migrate.syntax.program import link
 
 from .converting import conversion
+from .projects import convert, write
 
 TRAINS = """import torch
 from torch.utils.data import DataLoader
@@ -27,10 +31,14 @@ def loss_of(out, y):
 """
 
 
-def test_further_lines_of_a_note_are_those_of_the_file() -> None:
-    program = link([("other.py", "import torch\n" * 40), ("shown.py", SHOWN), ("train.py", TRAINS)], ("",))
-    found = [one.reason for one in conversion(program).findings if "also" in one.reason]
-    assert found and all("also line 5)" in reason for reason in found), found
+@pytest.mark.parametrize(("again", "said"), [("", "also line 5)"), ("    print('seen')\n", "also lines 5, 6)")])
+def test_further_lines_of_a_note_are_those_of_the_file(again: str, said: str, tmp_path: Path) -> None:
+    shown = SHOWN.replace("    return", f"{again}    return")
+    trains = TRAINS.replace("import shown", "import other, shown\n\nprint(other.__name__)")
+    folder = write(tmp_path, other="import torch\n" * 40, shown=shown, train=trains)
+    files = convert(folder, "train").files
+    found = [f.reason for one in files for f in one.result.findings if "also" in f.reason]
+    assert found and all(said in reason for reason in found), found
 
 
 def test_an_edit_that_is_not_made_leaves_no_import() -> None:

@@ -30,7 +30,7 @@ BATCHES = [
         """,
         (
             "for row in accelerator.prepare(list(order)):",
-            "for row in accelerator.prepare(list(torch.randperm(32))):",
+            "for row in accelerator.prepare(list(torch.randperm(32, device=accelerator.device))):",
         ),
     ),
     Trap(

@@ -14,6 +14,7 @@ from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import (
     FUNCTIONS,
     Frame,
+    Loop,
     Script,
     is_method,
     is_statement_call,
@@ -77,6 +78,12 @@ class Evaluations:
     def phases(self) -> list[ast.For]:
         """The loops that train and evaluate, by a test of the author's."""
         return [d.loop for d in self.dealt if d.phase] + [w.loop for w in self.whole if w.phase]
+
+    @property
+    def loops(self) -> list[Loop]:
+        """The loops over batches: those that train, and those that evaluate."""
+        training: list[Loop] = [one.loop for one in self.roles.data if one.loop is not None]
+        return [*training, *(one.loop for one in self.dealt), *(one.loop for one in self.whole)]
 
     # -- which loops evaluate ----------------------------------------------------------------------------------
 

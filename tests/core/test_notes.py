@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from crosstrain_migrate.syntax.program import link
 
 from .converting import conversion
+from .projects import convert, write
 
 TRAINS = """import torch
 from torch.utils.data import DataLoader
@@ -31,6 +34,17 @@ def test_further_lines_of_a_note_are_those_of_the_file() -> None:
     program = link([("other.py", "import torch\n" * 40), ("shown.py", SHOWN), ("train.py", TRAINS)], ("",))
     found = [one.reason for one in conversion(program).findings if "also" in one.reason]
     assert found and all("also line 5)" in reason for reason in found), found
+
+
+def test_a_note_of_a_file_behind_others_names_its_own_lines(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        other="import torch\n" * 40,
+        shown=SHOWN,
+        train=TRAINS.replace("import shown", "import other, shown"),
+    )
+    said = [f.reason for one in convert(tmp_path, "train").files for f in one.result.findings]
+    assert any("also line 5)" in reason for reason in said), said
 
 
 def test_an_edit_that_is_not_made_leaves_no_import() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from crosstrain_migrate.syntax.program import link
 
 from .converting import conversion
@@ -65,3 +66,20 @@ def test_a_tracker_that_is_given_options_is_silent_on_the_other_processes() -> N
     made = "import visdom\n\n\ndef draw(**options):\n    return visdom.Visdom(port=8097, **options)\n\n\nboard = draw(env='a')\n"
     after = conversion(TRAINS.replace("import shown", made).replace("shown.show", "print")).text
     assert "visdom.Visdom(port=8097, **options, send=" in after, after
+
+
+@pytest.mark.parametrize(
+    ("made", "is_said"),
+    [
+        ('importlib.import_module("nets." + name).Net()', True),
+        ("getattr(__import__(name), 'Net')()", True),
+        ('importlib.import_module("nets.small").Net()', False),
+        ("nets.small.Net()", False),
+    ],
+)
+def test_modules_that_nobody_can_read_are_said(made: str, is_said: bool) -> None:
+    text = TRAINS.replace("import shown", "import importlib\nimport shown").replace(
+        "torch.nn.Linear(4, 2)", made
+    )
+    said = [one for one in conversion(text).findings if "imported by a computed name" in one.reason]
+    assert bool(said) is is_said

@@ -6,11 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from crosstrain_migrate.results import Finding, Severity
+from crosstrain_migrate.syntax.nodes import last_name
 from crosstrain_migrate.syntax.walks import statements, walk
 
 from .distributed.mapping import distributes_itself
 from .distributed.wrappers import has_wrapper
-from .plan import finding_at
+from .plan import Plan, finding_at
 from .reading.frameworks import FRAMEWORKS, HIDDEN, TRAINERS
 from .reading.script import Script, is_function_frame, is_method
 
@@ -100,6 +101,20 @@ def _unreached(script: Script) -> list[Finding]:
     text = f"`{ast.unparse(looked_up)}` in line {looked_up.lineno}"
     reason = f"no call leads to the training in {name}; the script looks up by name what it runs ({text})"
     return [finding_at(own[0], UNREACHED, reason, f"call {name} by its own name", Severity.REFUSED)]
+
+
+def note_unread(plan: Plan) -> None:
+    """Modules whose names are computed: nobody knows which, so that they are not converted with the script."""
+    for call in plan.script.calls:
+        imports_it = last_name(call.func) in ("import_module", "__import__")
+        if (
+            imports_it
+            and call.args
+            and not isinstance(call.args[0], ast.Constant)
+            and plan.script.is_reached(call)
+        ):
+            reason = "modules that are imported by a computed name are not read: a `.cuda()` in them stays"
+            plan.note("CT105", call, reason, "convert them by hand, or import them by their names")
 
 
 def _looks_up(node: ast.AST) -> bool:

@@ -83,3 +83,11 @@ def test_modules_that_nobody_can_read_are_said(made: str, is_said: bool) -> None
     )
     said = [one for one in conversion(text).findings if "imported by a computed name" in one.reason]
     assert bool(said) is is_said
+
+
+@pytest.mark.parametrize("own_loop", [False, True])
+def test_a_library_with_a_loop_of_its_own_is_named(own_loop: bool) -> None:
+    engine = "from torchnet.engine import Engine\n\nEngine().train(lambda rows: 0, [], 3, None)\n"
+    text = engine + (TRAINS if own_loop else "")
+    said = [one.reason for one in conversion(text).findings if "loop of its own" in one.reason]
+    assert said == ([] if own_loop else ["torchnet's Engine trains, in a loop of its own"])

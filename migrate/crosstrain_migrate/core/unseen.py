@@ -12,7 +12,7 @@ from crosstrain_migrate.syntax.walks import statements, walk
 from .distributed.mapping import distributes_itself
 from .distributed.wrappers import has_wrapper
 from .plan import Plan, finding_at
-from .reading.frameworks import FRAMEWORKS, HIDDEN, TRAINERS
+from .reading.frameworks import FRAMEWORKS, HIDDEN, LOOPS, TRAINERS
 from .reading.script import Script, is_function_frame, is_method
 
 BUILT_ON, BACKWARD, UNREACHED = "CT901", "CT202", "CT905"
@@ -59,6 +59,10 @@ def _frameworks(script: Script) -> Iterator[Finding]:
         if what is not None and what not in told and not inside:
             told.add(what)
             yield _built_on(call, what)
+        elif (loop := _entry(path, LOOPS)) is not None and loop not in told and not inside:
+            told.add(loop)
+            reason, remedy = f"{loop} trains, in a loop of its own", "write the loop in plain PyTorch first"
+            yield finding_at(call, BUILT_ON, reason, remedy, Severity.NOTE)
 
 
 def trains_in_wrapper(script: Script) -> bool:

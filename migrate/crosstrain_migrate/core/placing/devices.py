@@ -210,9 +210,20 @@ class Devices:
         )
         more = more.replace("async=", "non_blocking=")
         holes = {f"k{n}": keyword.value for n, keyword in enumerate(call.keywords) if keyword.arg != "device"}
-        self.plan.replace(call, RULE, REASON, f"{{of}}.to({self.device(call)}{more})", of=of, **holes)
+        named = "device=" if self._is_storage(of) else ""
+        self.plan.replace(call, RULE, REASON, f"{{of}}.to({named}{self.device(call)}{more})", of=of, **holes)
         for number in (*call.args, *(k.value for k in call.keywords if k.arg == "device")):
             self._say_number(number)
+
+    def _is_storage(self, of: ast.expr) -> bool:
+        """Whether `of` is what `torch.load` gives `map_location=lambda storage, loc: ...`, whose `to` takes keywords alone."""
+        function = next((one for one in self.script.around(of) if isinstance(one, ast.Lambda)), None)
+        if function is None or [written(of)] != [one.arg for one in function.args.args[:1]]:
+            return False
+        given = self.script.parent(function)
+        if isinstance(given, ast.keyword):
+            return given.arg == "map_location"
+        return isinstance(given, ast.Call) and last_name(given.func) == "load"
 
     def _needs_cuda(self, call: ast.Call, name: str) -> bool:
         """Whether a statement of its own stops where there is no CUDA."""

@@ -205,6 +205,21 @@ NUMBERED = "import argparse\nparser = argparse.ArgumentParser()\n{option}\noptio
             'device = torch.device("cuda:" + options.gpus[0])',
             True,
         ),
+        (
+            'parser.add_argument("--gpu", type=int, default=0)',
+            "held = {'gpu': options.gpu}\n    net = torch.nn.Linear(4, 2).cuda(held['gpu'])",
+            True,
+        ),
+        (
+            'parser.add_argument("--gpu", type=int, default=0)',
+            "held = {'gpu': options.gpu, 'first': 0}\n    net = torch.nn.Linear(4, 2).cuda(held['first'])",
+            False,
+        ),
+        (
+            'parser.add_argument("--gpu", type=int, default=0)\nGPU = parser.parse_args().gpu',
+            "net = torch.nn.Linear(4, 2).cuda(GPU)",
+            True,
+        ),
         ('parser.add_argument("--place", default="cuda")', "device = torch.device(options.place)", False),
         ('parser.add_argument("--gpu", type=int, default=0)', "net = torch.nn.Linear(4, 2).cuda()", False),
     ],

@@ -428,7 +428,7 @@ class Devices:
     def _say_number(self, node: ast.expr) -> None:
         """An option that chose a GPU by its number does so no more."""
         for one in walk(node):
-            option = self._options.read_by(one) if isinstance(one, ast.Attribute) else None
+            option = self._options.read_by(one) if isinstance(one, ast.expr) else None
             if option is not None and option.is_number and not is_local_rank(option):
                 reason = f"`--{option.name}` chooses no GPU any more: each process has its own"
                 self.plan.note(RULE, one, reason, "use `crosstrain launch --gpu-ids`")

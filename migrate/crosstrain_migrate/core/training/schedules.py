@@ -47,9 +47,9 @@ def asks_at_each_step(script: Script, scheduler: Held, loaders: Iterable[Held]) 
         nodes = [n for n in walk(value) if isinstance(n, ast.Lambda)]
         named = [f for n in walk(value) if isinstance(n, ast.Name) for f in script.functions(n.id)]
         for node in (n for one in (*nodes, *named) for n in walk(one)):
-            if isinstance(node, ast.Call) and last_name(node.func) == "len" and node.args:
-                if any(_is_variable_of(script, node.args[0], one) for one in loaders):
-                    return True
+            is_length = isinstance(node, ast.Call) and last_name(node.func) == "len"
+            if is_length and any(_is_variable_of(script, one, it) for one in node.args for it in loaders):
+                return True
     return False
 
 

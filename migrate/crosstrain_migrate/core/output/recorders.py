@@ -71,13 +71,12 @@ class Recorders:
     def _bar(self, call: ast.Call) -> None:
         """`tqdm(...)`: one process shows it, except where the script counts with the bar, which a silent one does not."""
         statement = self.script.statement(call)
+        bound: list[ast.expr | None] = []
         if isinstance(statement, ast.With):
-            targets = [one.optional_vars for one in statement.items if one.context_expr is call]
-        else:
-            targets = (
-                statement.targets if isinstance(statement, ast.Assign) and statement.value is call else []
-            )
-        names = {written(target) for target in targets if target is not None}
+            bound = [one.optional_vars for one in statement.items if one.context_expr is call]
+        elif isinstance(statement, ast.Assign) and statement.value is call:
+            bound = [*statement.targets]
+        names = {written(target) for target in bound if target is not None}
         reads = (n for n in walk(self.script.frame(call)) if isinstance(n, ast.Attribute))
         counted = next((n for n in reads if n.attr in _COUNTED and written(n.value) in names), None)
         if counted is None:

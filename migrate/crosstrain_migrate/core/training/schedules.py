@@ -47,8 +47,8 @@ def asks_at_each_step(script: Script, scheduler: Held, loaders: Iterable[Held]) 
         nodes = [n for n in walk(value) if isinstance(n, ast.Lambda)]
         named = [f for n in walk(value) if isinstance(n, ast.Name) for f in script.functions(n.id)]
         for node in (n for one in (*nodes, *named) for n in walk(one)):
-            is_length = isinstance(node, ast.Call) and last_name(node.func) == "len"
-            if is_length and any(_is_variable_of(script, one, it) for one in node.args for it in loaders):
+            asked = node.args if isinstance(node, ast.Call) and last_name(node.func) == "len" else []
+            if any(_is_variable_of(script, one, it) for one in asked for it in loaders):
                 return True
     return False
 

@@ -170,6 +170,21 @@ def test_a_group_that_a_flag_makes_is_made_by_the_flag(tmp_path: Path) -> None:
     assert "= False" in launched(tmp_path, after, "--distributed", "1")
 
 
+@pytest.mark.parametrize(
+    ("asked", "is_said"), [('config.device != "cpu"', True), ("config.distributed", False)]
+)
+def test_a_setting_that_named_the_cpu_is_said(asked: str, is_said: bool) -> None:
+    text = FLAGGED.format(asked="dist.is_initialized()").replace(
+        "options = parser.parse_args()", "import config"
+    )
+    text = text.replace("options.", "config.").replace("torch.nn.Linear(1, 1)", "made(config)")
+    made = "def made(config):\n    return torch.nn.Linear(1, 1).to(torch.device(config.device))\n\ndef main"
+    text = text.replace("def main", made).replace(
+        "    rows, sampler", f"    pinned = {asked}\n    rows, sampler"
+    )
+    assert any("own choice of the CPU" in one.reason for one in notes(text, "CT105")) is is_said
+
+
 def test_a_group_that_no_other_code_asks_for_is_there_from_the_beginning() -> None:
     after = converted(FLAGGED.format(asked="options.distributed"))
     assert "PartialState(group_of_one=True)\n    parser = " in after

@@ -28,7 +28,9 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
         if isinstance(data.loop, ast.For):
             averages = _moving_averages(plan.script, roles, data.loop)
             growing = _growing(plan.script, data, data.loop) | averages
-            is_shown = any(_is_own(plan, data.frame, call, growing) for call in _shows(plan.script, data.loop))
+            is_shown = any(
+                _is_own(plan, data.frame, call, growing) for call in _shows(plan.script, data.loop)
+            )
             if is_shown or any(_is_read_behind(plan, data.frame, data.loop, text) for text in averages):
                 plan.note(RULE, data.loop, LOCAL, REDUCE)
         elif _comes_from_steps(plan.script, data):

@@ -158,6 +158,7 @@ class Devices:
             is_other = call.args and getattr(call.args[0], "value", None) in ("cpu", "meta")
             if not is_other and not self._follows_a_tensor(call) and not self._is_asked_of_cuda(call):
                 self._place(call)
+                self._say_setting(call)
         elif name in ("torch.accelerator.current_accelerator", "torch.cuda.current_device"):
             if not self._is_asked_of_cuda(call):
                 self._place(call)
@@ -374,6 +375,17 @@ class Devices:
         choice = self.accelerators.choice
         if choice is None and flag_of(self.script, self.script.frame(node), node.test):
             self.plan.note(RULE, node, NOT_KEPT, "use `crosstrain launch --cpu`")
+
+    def _say_setting(self, call: ast.Call) -> None:
+        """`torch.device(config.device)`, where the script also asks whether that is the CPU, and the accelerator does not."""
+        given = call.args[0] if len(call.args) == 1 else None
+        if self.accelerators.choice is not None and self.accelerators.choice.code:
+            return
+        asked = (
+            one for one in self.script.table.each(ast.Compare) if ast.unparse(one.comparators[0]) == "'cpu'"
+        )
+        if isinstance(given, ast.Attribute) and any(last_name(one.left) == given.attr for one in asked):
+            self.plan.note(RULE, call, NOT_KEPT, "use `crosstrain launch --cpu`")
 
     def _makes_device(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Call) and self.script.dotted(node.func) == "torch.device"

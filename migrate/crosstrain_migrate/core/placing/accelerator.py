@@ -93,13 +93,14 @@ def _chooses_visible(statement: ast.stmt) -> bool:
 class Choice:
     """The script's own choice of the CPU: `code` is true where it takes the CPU; it is known above `before`.
 
-    An empty `code`: the accelerator is made there all the same. `option`: what holds the device, from then on that of the
-    accelerator; `as_text`: what holds its name.
+    An empty `code`: the accelerator is made there all the same. `device`: the author's device, or its number. `option`: what
+    holds the device, from then on that of the accelerator; `as_text`: what holds its name.
     """
 
     code: str
     frame: Frame
     before: ast.stmt
+    device: str = ""
     option: str = ""
     as_text: bool = True
 
@@ -225,6 +226,11 @@ class Accelerators:
         """The statement above which a frame's accelerator is made."""
         return self._made[frame]
 
+    @property
+    def keeps_number(self) -> bool:
+        """Whether the accelerator has the number of the author's GPU."""
+        return self.choice is not None and bool(self.choice.device)
+
     # -- where -------------------------------------------------------------------------------------------------
 
     def _home(self) -> Frame:
@@ -286,14 +292,21 @@ class Accelerators:
             return
         statement = self._place(frame)
         self._made[frame] = statement
-        given = list(self.options)
-        if self.choice is not None and self.choice.code and frame is self.choice.frame:
-            given.insert(0, f"cpu={self.choice.code}")
+        given = [*self._device_options(frame), *self.options]
         self.plan.imports(frame, "Accelerator")
         self.plan.before(statement, RULE, REASON, f"{self.name} = Accelerator({', '.join(given)})")
         if self.choice is not None and self.choice.option and frame is self.choice.frame:
             device = f"{self.name}.device.type" if self.choice.as_text else f"{self.name}.device"
             self.plan.before(statement, RULE, REASON, f"{self.choice.option} = {device}")
+
+    def _device_options(self, frame: Frame) -> list[str]:
+        """What the run's first accelerator is told of the author's device."""
+        if self.choice is None or frame is not self.choice.frame:
+            return []
+        code, device = self.choice.code, self.choice.device
+        if code in (f'str({device}) == "cpu"', f'{device} == "cpu"'):
+            code = ""  # the device says both whether and which
+        return [*([f"cpu={code}"] if code else []), *([f"device={device}"] if device else [])]
 
     def _place(self, frame: Frame) -> ast.stmt:
         if self.choice is not None and frame is self.choice.frame:

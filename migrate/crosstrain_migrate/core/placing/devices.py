@@ -29,7 +29,6 @@ from .accelerator import Accelerators
 from .asked import is_the_machines
 from .compiled import compiled_functions
 from .options import Options
-from .ranks import is_local_rank
 from .sides import arms_of, asks_place, flag_of, is_read_as_text, side_of
 
 RULE = "CT105"
@@ -444,9 +443,9 @@ class Devices:
 
     def _say_number(self, node: ast.expr) -> None:
         """An option that chose a GPU by its number does so no more."""
-        for one in walk(node):
+        for one in walk(node) if not self.accelerators.keeps_number else ():
             option = self._options.read_by(one) if isinstance(one, ast.expr) else None
-            if option is not None and option.is_number and not is_local_rank(option):
+            if option is not None and option.is_number and not option.is_local_rank:
                 reason = f"`--{option.name}` chooses no GPU any more: each process has its own"
                 self.plan.note(RULE, one, reason, "use `crosstrain launch --gpu-ids`")
                 return

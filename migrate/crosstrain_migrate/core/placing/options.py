@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame
 from crosstrain_migrate.syntax.nodes import last_name
 
 _DEFINES_FLAG = "DEFINE_"
+_LOCAL_RANK = re.compile(r"(local|proc)_?rank$")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,11 @@ class Option:
         is_flag = self.keyword("is_flag")
         given = action if action is not None else is_flag
         return isinstance(given, ast.Constant) and given.value in ("store_true", True)
+
+    @property
+    def is_local_rank(self) -> bool:
+        """Whether the launcher gives the value: the process's number on its machine."""
+        return _LOCAL_RANK.search(self.name) is not None
 
     @property
     def is_number(self) -> bool:

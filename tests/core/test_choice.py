@@ -379,3 +379,39 @@ def test_a_device_that_is_named_in_one_of_several_files_is_where_it_goes() -> No
 
 def test_a_loader_moves_its_batches() -> None:
     assert accelerator_of("") == "accelerator = Accelerator()"
+
+
+CHOSEN_INSIDE = """import argparse
+import os
+import torch
+from torch.utils.data import DataLoader
+
+def choose(args):
+    os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu
+    print("GPU", args.gpu)
+
+def main():
+    args = argparse.ArgumentParser().parse_args()
+    {first}
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    {then}
+    for x, y in DataLoader([], 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+main()
+"""
+
+
+@pytest.mark.parametrize("choice", ["choose(args)", 'os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu'])
+def test_the_accelerator_comes_behind_the_choice_of_a_gpu(choice: str) -> None:
+    text = CHOSEN_INSIDE.format(first=choice, then="pass")
+    assert f"    {choice}\n    accelerator = Accelerator()\n" in converted(text)
+    assert not notes(text, "CT105")
+
+
+def test_a_choice_of_a_gpu_that_comes_behind_the_accelerator_is_said() -> None:
+    text = CHOSEN_INSIDE.format(first="pass", then="if True:\n        choose(args)")
+    assert [one.remedy for one in notes(text, "CT105")] == ["use `crosstrain launch --gpu-ids`"]

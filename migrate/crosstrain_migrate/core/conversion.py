@@ -30,7 +30,7 @@ from .numbers.running import note_running_numbers
 from .numbers.shown import plan_shown_losses
 from .numbers.training_numbers import TrainingNumbers
 from .output.all_output import Output
-from .placing.accelerator import Accelerators, Choice
+from .placing.accelerator import TOO_LATE, Accelerators, Choice
 from .placing.asked import is_made_on_cpu
 from .placing.choice import device_choice, frames_to_training, lifted, with_number
 from .placing.devices import NOT_KEPT, Devices
@@ -185,6 +185,8 @@ def _planned_by(
         reason = "every process trains on the same data: no loop over batches was found"
         remedy = "iterate a DataLoader, or share the rows yourself by `accelerator.process_index`"
         plan.note(SAME_DATA, roles.backwards[0].call, reason, remedy)
+    for late in accelerators.choices_behind():
+        plan.note("CT105", late, TOO_LATE, "use `crosstrain launch --gpu-ids`")
     plan.drop_unused_imports()
     return plan, not mapped and accelerators.comes_late()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from crosstrain_migrate.syntax.program import link
 
 from .converting import converted, notes
 
@@ -368,6 +369,12 @@ def test_a_training_without_a_loader_that_names_no_device_stays_on_the_cpu() -> 
 )
 def test_a_training_without_a_loader_that_names_a_device_goes_there(choice: str) -> None:
     assert "accelerator = Accelerator()\n" in converted(FULL_BATCH.format(choice=choice))
+
+
+def test_a_device_that_is_named_in_one_of_several_files_is_where_it_goes() -> None:
+    script = "import helper\n" + FULL_BATCH.format(choice='device = "cuda"')
+    after = converted(link([("helper.py", "one = 1\n"), ("train.py", script)], ("",)))
+    assert "accelerator = Accelerator()\n" in after
 
 
 def test_a_loader_moves_its_batches() -> None:

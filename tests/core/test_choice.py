@@ -371,6 +371,12 @@ def test_a_training_without_a_loader_that_names_a_device_goes_there(choice: str)
     assert "accelerator = Accelerator()\n" in converted(FULL_BATCH.format(choice=choice))
 
 
+def test_a_device_that_is_named_in_one_of_several_files_is_where_it_goes() -> None:
+    script = "import helper\n" + FULL_BATCH.format(choice='device = "cuda"')
+    after = converted(link([("helper.py", "one = 1\n"), ("train.py", script)], ("",)))
+    assert "accelerator = Accelerator()\n" in after
+
+
 def test_a_loader_moves_its_batches() -> None:
     assert accelerator_of("") == "accelerator = Accelerator()"
 
@@ -421,3 +427,39 @@ NET = "import torch\nNet = lambda: torch.nn.Linear(4, 1)\n"
 def test_every_statement_of_every_file_may_name_a_device(moved: str, made: str) -> None:
     text = link([("net.py", NET), ("train.py", SEVERAL.replace("{moved}", moved))], ())
     assert f"accelerator = {made}\n" in converted(text)
+
+
+CHOSEN_INSIDE = """import argparse
+import os
+import torch
+from torch.utils.data import DataLoader
+
+def choose(args):
+    os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu
+    print("GPU", args.gpu)
+
+def main():
+    args = argparse.ArgumentParser().parse_args()
+    {first}
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    {then}
+    for x, y in DataLoader([], 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+main()
+"""
+
+
+@pytest.mark.parametrize("choice", ["choose(args)", 'os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu'])
+def test_the_accelerator_comes_behind_the_choice_of_a_gpu(choice: str) -> None:
+    text = CHOSEN_INSIDE.format(first=choice, then="pass")
+    assert f"    {choice}\n    accelerator = Accelerator()\n" in converted(text)
+    assert not notes(text, "CT105")
+
+
+def test_a_choice_of_a_gpu_that_comes_behind_the_accelerator_is_said() -> None:
+    text = CHOSEN_INSIDE.format(first="pass", then="if True:\n        choose(args)")
+    assert [one.remedy for one in notes(text, "CT105")] == ["use `crosstrain launch --gpu-ids`"]

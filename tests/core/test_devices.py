@@ -51,6 +51,11 @@ def script(before: str = "pass", inside: str = "pass") -> str:
             'state = torch.load("w", map_location="cuda:%d" % args)',
             'torch.load("w", map_location=accelerator.device)',
         ),
+        (
+            'state = torch.load("w", map_location=lambda storage, place: storage.cuda(args))',
+            "map_location=lambda storage, place: storage.to(device=accelerator.device)",
+        ),
+        ("many = map(lambda one: one.cuda(), args)", "map(lambda one: one.to(accelerator.device), args)"),
         ("loss = torch.nn.L1Loss().cuda(args)", "loss = torch.nn.L1Loss().to(accelerator.device)"),
         ("ones = torch.cuda.FloatTensor(3)", "ones = torch.FloatTensor(3).to(accelerator.device)"),
         (

@@ -169,12 +169,22 @@ def test_a_local_rank_is_the_launchers() -> None:
     assert "device=args.local_rank" not in converted(text)
 
 
-def test_accelerate_cannot_be_told_a_number() -> None:
-    text = SCRIPT.format(
-        begin=PARSED,
-        batch=IN_CUDA,
-        chosen="model = torch.nn.Linear(4, 2).cuda(args.gpu)\ntrain(model, args.gpu)",
-    )
+HELD = (
+    "held = {{'gpu': args.gpu, 'first': 0}}\nmodel = torch.nn.Linear(4, 2).cuda(held['{}'])\ntrain(model, 0)"
+)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "is_said"),
+    [
+        ("model = torch.nn.Linear(4, 2).cuda(args.gpu)\ntrain(model, args.gpu)", True),
+        (HELD.format("gpu"), True),
+        (HELD.format("first"), False),
+        ("GPU = args.gpu\n\ndef main():\n    train(torch.nn.Linear(4, 2).cuda(GPU), 0)\n\nmain()", True),
+    ],
+)
+def test_accelerate_cannot_be_told_a_number(chosen: str, is_said: bool) -> None:
+    text = SCRIPT.format(begin=PARSED, batch="x.cuda(), y.cuda()", chosen=chosen)
     result = convert(text, "accelerate", lambda rule, node: True)
     assert "Accelerator()" in result.text
-    assert any("chooses no GPU any more" in one.reason for one in result.findings)
+    assert any("chooses no GPU any more" in one.reason for one in result.findings) is is_said

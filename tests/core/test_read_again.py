@@ -36,6 +36,26 @@ READ_AGAIN = [
         before="import os\n",
     ),
     output(
+        "a file whose name is not written out may be any of its folder",
+        'path = os.path.join(out, name)\nwith open(path, "w") as file:\n    file.write("x")\n'
+        'rows = open(os.path.join(args.out, "rows.txt")).read()',
+        GUARD,
+        'with open(path, "w") as file:',
+        "accelerator.wait_for_everyone()",
+        'rows = open(os.path.join(args.out, "rows.txt")).read()',
+        before="import os\n",
+    ),
+    output(
+        "a file that is named is no other of its folder",
+        'path = os.path.join(out, "log.txt")\nwith open(path, "w") as file:\n    file.write("x")\n'
+        'rows = open(os.path.join(args.out, "rows.txt")).read()\n'
+        'other = open(os.path.join(args.data, "rows.txt")).read()',
+        GUARD,
+        'with open(path, "w") as file:',
+        absent=("wait_for_everyone",),
+        before="import os\n",
+    ),
+    output(
         "what is written in some of the training's steps is waited for where all read it",
         """for epoch in range(2):
     for step, (x, y) in enumerate(loader):

@@ -30,7 +30,7 @@ from .numbers.running import note_running_numbers
 from .numbers.shown import plan_shown_losses
 from .numbers.training_numbers import TrainingNumbers
 from .output.all_output import Output
-from .placing.accelerator import Accelerators, Choice
+from .placing.accelerator import TOO_LATE, Accelerators, Choice
 from .placing.asked import is_made_on_cpu
 from .placing.choice import device_choice, frames_to_training, lifted, with_number
 from .placing.devices import NOT_KEPT, Devices
@@ -57,7 +57,13 @@ from .training.epochs import plan_counted_epochs
 from .training.observed import Seen
 from .training.prepare import Preparing
 from .training.schedules import plan_counted_rates
-from .unseen import already_migrated, trains_in_wrapper, unseen_training, written_for_accelerate
+from .unseen import (
+    already_migrated,
+    note_unread,
+    trains_in_wrapper,
+    unseen_training,
+    written_for_accelerate,
+)
 
 SAME_DATA = "CT902"
 CHECKS = "CT001"
@@ -148,10 +154,7 @@ def _planned_by(
     mapped = mapping.distributes_itself(script)
     same_data = not mapped and not roles.data and not draws_batches(script, roles)
     options = [] if mapped or same_data else plan_reduction(plan, roles, seen)
-    moves_all = roles.data and not computes_with_own_tensors(
-        script, roles
-    )  # loaders move their batches alone
-    if not mapped and not moves_all and is_made_on_cpu(script):
+    if not mapped and (not roles.data or computes_with_own_tensors(script, roles)) and is_made_on_cpu(script):
         options.append("cpu=True")
     if choice is not None and not choice.code and not choice.device:
         plan.note("CT105", choice.before, NOT_KEPT, "use `crosstrain launch --cpu`")
@@ -190,6 +193,9 @@ def _planned_by(
         reason = "every process trains on the same data: no loop over batches was found"
         remedy = "iterate a DataLoader, or share the rows yourself by `accelerator.process_index`"
         plan.note(SAME_DATA, roles.backwards[0].call, reason, remedy)
+    note_unread(plan)
+    for late in accelerators.choices_behind():
+        plan.note("CT105", late, TOO_LATE, "use `crosstrain launch --gpu-ids`")
     plan.drop_unused_imports()
     return plan, not mapped and accelerators.comes_late()
 

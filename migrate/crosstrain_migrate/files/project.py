@@ -25,7 +25,7 @@ from .sources import Source
 
 Said = TypeVar("Said", Change, Finding, RoleFact)
 # Beyond these a script is understood without its imports: a library's internals are not what trains.
-MOST_FILES, MOST_BYTES = 40, 400_000
+MOST_FILES, MOST_BYTES = 100, 400_000
 
 
 class Linked(Source):
@@ -195,4 +195,6 @@ class _Places:
             of = "" if there == number else f" of {self._names[there]}"
             return f"{self._files[there].spoken(self.line(line))}{of}"
 
-        return re.sub(r"\bline (\d+)", place, text)
+        return re.sub(
+            r"\b(?<!also )line (\d+)", place, text
+        )  # the further lines of a note are the file's already

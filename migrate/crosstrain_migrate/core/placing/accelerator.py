@@ -28,6 +28,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 RULE = "CT102"
 REASON = "one Accelerator knows the processes, the devices and the precision"
+TOO_LATE = "`CUDA_VISIBLE_DEVICES` chooses no GPU any more: each process has its own by then"
 # Calls before which nothing has to be: settings, options, seeds, questions.
 _SETTINGS = re.compile(
     r"^(sys\.|os\.environ|os\.path|warnings\.|matplotlib\.use|matplotlib\.pyplot\.switch_backend|plt\.switch_backend"
@@ -218,6 +219,33 @@ class Accelerators:
             self.script.frame(s) is not frame or place_of(s) > place_of(node) for s in self._choose_visible
         )
 
+    def choices_behind(self) -> list[ast.stmt]:
+        """The statements that say which GPUs there are and to which all ways lead over the accelerator."""
+        found = [s for s in self._choose_visible if self.script.is_reached(s) and self._is_behind(s)]
+        return [s for s in found if not any(one in found for one in self.script.around(s))]
+
+    def _is_behind(self, statement: ast.stmt) -> bool:
+        made = place_of(self._made[self.home])
+        work, seen = list[ast.AST]([statement]), set[Frame]()
+        while work:
+            node = work.pop()
+            frame = self.script.frame(node)
+            if frame is self.home:
+                if place_of(node) < made:
+                    return False
+            elif not is_function_frame(frame):
+                return False  # a file's top level runs before its functions
+            elif frame not in seen:
+                seen.add(frame)
+                work += self.script.callers(frame)
+        return True
+
+    def _calls_choice(self, statement: ast.stmt) -> bool:
+        """`choose_gpus(args)`, where that function says which GPUs there are."""
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        called = self.script.functions(last_name(call.func)) if isinstance(call, ast.Call) else []
+        return any(self.script.frame(one) in called for one in self._choose_visible)
+
     @cached_property
     def _choose_visible(self) -> list[ast.stmt]:
         return [s for s in self.script.table.parents if isinstance(s, ast.stmt) and _chooses_visible(s)]
@@ -313,7 +341,7 @@ class Accelerators:
             return self.choice.before
         if isinstance(frame, ast.Module):
             return self._acting(frame.body) or self.script.first_statement(frame)
-        visible = [s for s in frame.body if _chooses_visible(s)]
+        visible = [s for s in frame.body if _chooses_visible(s) or self._calls_choice(s)]
         if visible and visible[-1] is not frame.body[-1]:
             return frame.body[frame.body.index(visible[-1]) + 1]
         return self.script.first_statement(frame)

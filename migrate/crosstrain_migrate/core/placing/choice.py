@@ -18,7 +18,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Choice
 from .asked import asked_device, unknown_choice
-from .elsewhere import chosen_elsewhere
+from .elsewhere import Renamed, chosen_elsewhere
 from .first import needs_accelerator
 from .numbered import gpu_number
 from .origins import root_of_text
@@ -107,21 +107,11 @@ def lifted(script: Script, choice: Choice) -> Choice | None:
             given = script.argument_for(call, function, name)
             if not isinstance(given, ast.Name | ast.Attribute):
                 return None
-            asked = _Renamed(name, given).visit(asked)
+            asked = Renamed(name, given).visit(asked)
         elif script.binds(function, name):
             return None
     choice = _placed(script, caller, ast.unparse(asked), call, at_head=False)
     return _earliest(script, choice) if choice.code else None
-
-
-class _Renamed(ast.NodeTransformer):
-    """An expression with one variable written otherwise."""
-
-    def __init__(self, name: str, by: ast.expr) -> None:
-        self.name, self.by = name, by
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self.by if node.id == self.name else node
 
 
 def _earliest(script: Script, choice: Choice) -> Choice:

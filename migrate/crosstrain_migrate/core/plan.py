@@ -141,9 +141,8 @@ class Plan:
             first, *others = sorted(set(nodes), key=place_of)
             others = [one for one in others if line_of(one) != line_of(first)]
             places = list(dict.fromkeys(self._place(one, first) for one in others))[:8]
-            more = f" (also lines {', '.join(places)})" if places else ""
-            if len(places) == 1:  # whose file the report says
-                more = f" (also line {line_of(others[0])})"
+            lines = ", ".join(places)
+            more = f" (also line {lines})" if len(places) == 1 else f" (also lines {lines})" if places else ""
             found.append(finding_at(first, rule, reason + more, remedy, Severity.NOTE))
         return [*self.findings, *found]
 

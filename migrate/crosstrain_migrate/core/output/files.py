@@ -156,7 +156,7 @@ class Files:
     # -- what is read again ------------------------------------------------------------------------------------
 
     def paths_of(self, call: ast.Call) -> set[str]:
-        if writers.runs_command(self.script, call):
+        if writers.is_command(self.script, call):
             told = [
                 n
                 for a in call.args

@@ -124,7 +124,7 @@ def writes_file(script: Script, call: ast.Call) -> bool:
     name, last = script.dotted(call.func), last_name(call.func)
     if name in FUNCTIONS:
         return True
-    if runs_command(script, call):
+    if is_command(script, call):
         return is_statement_call(script, call) and not _HARMLESS_COMMAND.match(_command(*call.args[:1]))
     if script.functions(last) and not _LIBRARY.match(name):
         return False
@@ -174,7 +174,7 @@ def makes_folder(script: Script, call: ast.Call) -> bool:
 def fetches(script: Script, call: ast.Call) -> bool:
     """Whether a call brings a file, or unpacks one, without asking whether it is there."""
     name, last = script.dotted(call.func), last_name(call.func)
-    if runs_command(script, call):
+    if is_command(script, call):
         return _FETCHES_FILES.search(_command(*call.args[:1])) is not None
     if script.functions(last):
         return False
@@ -237,7 +237,7 @@ def path_of_write(script: Script, call: ast.Call) -> ast.expr | None:
     return opened_path(script, call.args[index]) or call.args[index]
 
 
-def runs_command(script: Script, call: ast.Call) -> bool:
+def is_command(script: Script, call: ast.Call) -> bool:
     """Whether a call runs another program, which may write any file that it is told of."""
     return script.dotted(call.func) in _COMMANDS
 

@@ -97,7 +97,6 @@ def main():
 
         # evaluate on validation set
         acc1 = validate(val_loader, model, criterion, args)
-        acc1 = accelerator.reduce(acc1, "mean")
 
         # remember best acc@1 and save checkpoint
         is_best = acc1 > best_acc1

@@ -86,6 +86,7 @@ class Differing:
         if (
             isinstance(node, ast.Subscript | ast.Attribute)
             and not self._is_called(node)
+            and (isinstance(node, ast.Subscript) or self.key(node) not in self._until)
             and (entry := self._entry(node)) is not None
         ):
             key = self.key(node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from crosstrain_migrate.syntax.program import link
 
 from .converting import conversion, converted, notes
 from .running import launched, plain
@@ -160,3 +161,14 @@ def test_a_type_of_cuda_is_named() -> None:
     (note,) = [one for one in notes(script(before=chosen), "CT105") if "this type" in one.reason]
     assert note.line == 15
     assert not notes(script(before="Tensor = torch.FloatTensor"), "CT105")
+
+
+def test_a_device_in_another_file_of_the_project_is_seen() -> None:
+    nets = "import torch\n\ndevice = torch.device('cuda')\nSIZE = 4\n"
+    text = script("x = x.to(nets.device) + torch.zeros(4).to(nets.device)", above="import nets")
+    assert "+ torch.zeros(4).to(nets.device)" in converted(
+        link([("nets.py", nets), ("train.py", text)], (".",))
+    )
+    text = script("x = x + torch.zeros(nets.SIZE)", above="import nets")
+    plain = link([("nets.py", "SIZE = 4\nNAME = 'a'\n"), ("train.py", text)], (".",))
+    assert "torch.zeros(nets.SIZE, device=accelerator.device)" in converted(plain)

@@ -40,7 +40,10 @@ def asked_device(script: Script, frames: list[Frame], *, options_only: bool) -> 
 
 def is_made_on_cpu(script: Script) -> bool:
     """Whether no code names a device: what the training computes with stays where it is made."""
-    return not any(_OF_DEVICES.search(ast.unparse(module)) for module in script.modules)
+    statements = [
+        one for module in script.modules for one in module.body
+    ]  # a file of several cannot be written out
+    return not any(_OF_DEVICES.search(ast.unparse(one)) for one in statements)
 
 
 def unknown_choice(script: Script, frames: list[Frame]) -> Choice | None:

@@ -18,7 +18,7 @@ from .accumulators import CLOCK, METERS, Change, Pass
 from .shown import prints_behind
 from .training_numbers import LOCAL, REDUCE, RULE, without_tail
 
-_SHOWS = re.compile(r"(^|\.)(print|pprint|info|debug|warning|write|echo)$")
+_SHOWS = re.compile(r"(^|\.)(print|pprint|info|debug|warning|write|echo|add_scalars?)$")
 _ADDS = (Change.SUM, Change.LIST, Change.METER)
 
 
@@ -26,8 +26,12 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
     """Says, once for a script, that the losses, sums and meters that its training shows are the main process's own."""
     for data in roles.data:
         if isinstance(data.loop, ast.For):
-            growing = _growing(plan.script, data, data.loop)
-            if any(_is_own(plan, data.frame, call, growing) for call in _shows(plan.script, data.loop)):
+            averages = _moving_averages(plan.script, roles, data.loop)
+            growing = _growing(plan.script, data, data.loop) | averages
+            is_shown = any(
+                _is_own(plan, data.frame, call, growing) for call in _shows(plan.script, data.loop)
+            )
+            if is_shown or any(_is_read_behind(plan, data.frame, data.loop, text) for text in averages):
                 plan.note(RULE, data.loop, LOCAL, REDUCE)
         elif _comes_from_steps(plan.script, data):
             plan.note(RULE, data.node, LOCAL, REDUCE)
@@ -37,6 +41,25 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
         calls += prints_behind(plan.script, one.frame, loop) if isinstance(loop, ast.For) else []
         if any(_is_own(plan, one.frame, call, _losses(plan.script, one)) for call in calls):
             plan.note(RULE, loop or one.call, LOCAL, REDUCE)
+
+
+def _is_read_behind(plan: Plan, frame: Frame, loop: ast.For, text: str) -> bool:
+    """Whether what a loop has left in a variable is read, and nothing reduces it."""
+    behind = [one for one in plan.script.reads(frame, text) if one.lineno > (loop.end_lineno or 0)]
+    return any(not plan.is_replaced(one) for one in behind)
+
+
+def _moving_averages(script: Script, roles: Roles, loop: ast.For) -> set[str]:
+    """What a loop computes from itself and a trained loss: `average = 0.9 * average + 0.1 * loss.item()`."""
+    losses = {text for one in roles.backwards for text in _losses(script, one)}
+    found: set[str] = set()
+    for node in walk(loop):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name | ast.Attribute):
+            name = written(node.targets[0])
+            read = {written(n) for n in walk(node.value) if isinstance(n, ast.Name | ast.Attribute)}
+            if name in read - losses and read & losses:
+                found.add(name)
+    return found
 
 
 def _losses(script: Script, one: Backward) -> set[str]:

@@ -172,3 +172,8 @@ def test_a_device_in_another_file_of_the_project_is_seen() -> None:
     text = script("x = x + torch.zeros(nets.SIZE)", above="import nets")
     plain = link([("nets.py", "SIZE = 4\nNAME = 'a'\n"), ("train.py", text)], (".",))
     assert "torch.zeros(nets.SIZE, device=accelerator.device)" in converted(plain)
+
+
+def test_data_that_a_loop_goes_over_stays_on_the_cpu() -> None:
+    text = script(behind="for x in torch.ones(4, 8, 4):\n    model(x).mean().backward()\n    optimizer.step()")
+    assert "device=" not in converted(text)

@@ -175,5 +175,7 @@ def test_a_device_in_another_file_of_the_project_is_seen() -> None:
 
 
 def test_data_that_a_loop_goes_over_stays_on_the_cpu() -> None:
-    text = script(behind="for x in torch.ones(4, 8, 4):\n    model(x).mean().backward()\n    optimizer.step()")
+    text = script(
+        behind="for x in torch.ones(4, 8, 4):\n    model(x).mean().backward()\n    optimizer.step()"
+    )
     assert "device=" not in converted(text)

@@ -666,6 +666,14 @@ def test_a_training_without_a_loader_that_names_a_device_goes_there(choice: str)
     assert "accelerator = Accelerator()\n" in converted(FULL_BATCH.format(choice=choice))
 
 
+def test_batches_that_are_cut_by_numbers_are_not_moved() -> None:
+    text = FULL_BATCH.format(choice="").replace("x, y =", "rows, words =", 1)
+    cut = "for start in range(0, 8, 2):\n    x, y = rows[start : start + 2], words[start : start + 2]\n"
+    after = converted(text.replace("for epoch in range(3):\n", cut))
+    assert "accelerator = Accelerator(cpu=True)\n" in after
+    assert "for start in accelerator.prepare(range(0, 8, 2)):" in after
+
+
 def test_a_loader_moves_its_batches() -> None:
     assert accelerator_of("") == "accelerator = Accelerator()"
 

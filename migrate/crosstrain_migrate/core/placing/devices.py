@@ -389,7 +389,9 @@ class Devices:
         names_called = {function.name} | ({cls.name} if cls is not None else set())
         calls = [c for c in self.script.callers(function) if self.script.last(c.func) in names_called]
         if not calls and self.script.reads(function, name):
-            self.plan.note(RULE, node, "this default may be used, and names a GPU", "give the device in the call")
+            self.plan.note(
+                RULE, node, "this default may be used, and names a GPU", "give the device in the call"
+            )
         for call in calls:
             if self.script.argument_for(call, function, name) is None and not self.accelerators.is_early(
                 call
@@ -406,7 +408,9 @@ class Devices:
 
     def _place(self, node: ast.expr, as_text: bool = False) -> None:
         outer = self.script.parent(node)
-        if isinstance(outer, ast.arguments):  # it is computed where the function is defined, which may be early
+        if isinstance(
+            outer, ast.arguments
+        ):  # it is computed where the function is defined, which may be early
             self._whole.add(node)
             self._default(node, outer)
             return

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.support.ranks import run_ranks
 
-from .support import Trap, converted
+from .support import Trap, check, converted
 
 # Rows are numbered: `seen` holds the numbers of each batch that was trained on.
 ROWS = """
@@ -39,6 +39,13 @@ def script_of(trap: Trap) -> str:
 
 def numbered(trap: Trap) -> Trap:
     return Trap(trap.name, script_of(trap), trap.lines, trap.absent, trap.says)
+
+
+def check_lines(trap: Trap) -> None:
+    """Asserts that the lines are there, and that what is said of the data is what the trap says."""
+    check(numbered(trap))
+    said = [one.reason for one in converted(script_of(trap)).findings if one.rule == "CT902"]
+    assert said if "same data" in trap.says else not said
 
 
 def check_shares(trap: Trap) -> None:

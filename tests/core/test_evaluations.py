@@ -411,6 +411,15 @@ def test_the_last_mode_before_a_loop_is_its_own(first: str, then: str, is_dealt:
     assert (PREPARED in text) is is_dealt, text
 
 
+@pytest.mark.parametrize("body", ["dist.all_reduce(total)", "return total"])
+def test_what_the_script_adds_up_over_the_processes_is_not_merged_before(body: str) -> None:
+    function = f"def over_all(total):\n    {body}\n"
+    loop = "hits = 0\nfor x, y in test_loader:\n    hits += (model(x).argmax(1) == y).sum()\n"
+    text = converted(PRELUDE + function + TRAIN + f"model.eval()\n{loop}over_all(hits)\nprint(hits.item())\n")
+    assert PREPARED in text
+    assert ("hits = accelerator.merge(test_loader, hits)" in text) is (body == "return total"), text
+
+
 @pytest.mark.parametrize("trap", [*DEALT, *WHOLE], ids=lambda trap: trap.name)
 def test_evaluations(trap: Trap) -> None:
     check(trap)

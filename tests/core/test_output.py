@@ -72,6 +72,12 @@ TRAPS = [
         before="import os\n",
     ),
     output(
+        "a folder by the function that cannot be told that it may be there",
+        'if not os.path.isdir("out"):\n    os.mkdir("out")',
+        'os.makedirs("out", exist_ok=True)',
+        before="import os\n",
+    ),
+    output(
         "a folder that must be new",
         'try:\n    os.mkdir("out")\nexcept FileExistsError:\n    print("it is there")',
         'os.mkdir("out")',

@@ -59,11 +59,11 @@ class Training:
     def epoch(self, loader: Any = None, save_at: int | None = None, where: str = "") -> None:
         for index, x in enumerate(self.loader if loader is None else loader):
             with self.accelerator.accumulate(self.net):
+                self.optimizer.zero_grad()  # inside a window it clears nothing, after a resume either
                 loss = (self.net(x) - 1).square().mean()
                 self.accelerator.backward(loss)
                 self.optimizer.step()
                 self.scheduler.step()
-                self.optimizer.zero_grad()
             self.counter.value += 1
             lr = self.optimizer.param_groups[0]["lr"]
             self.seen.append((x.tolist(), loss.item(), lr, random.random()))

@@ -112,6 +112,16 @@ def test_lost_shard_is_named(tmp_path: Path) -> None:
         load_weights(tmp_path)
 
 
+def test_weights_that_are_saved_again_are_the_only_ones(tmp_path: Path) -> None:
+    """One file beside shards of older weights, or shards beside an older file, would be read in their place."""
+    accelerator, model = Accelerator(cpu=True), nn.Linear(64, 64)
+    for size, files in (("10KB", 3), ("1GB", 1), ("10KB", 3)):
+        nn.init.uniform_(model.weight)
+        accelerator.save_model(model, tmp_path, max_shard_size=size)
+        assert len(list(tmp_path.iterdir())) == files
+        assert torch.equal(load_weights(tmp_path)[0]["weight"], model.weight)
+
+
 def test_files_have_the_users_umask(tmp_path: Path) -> None:
     """safetensors makes its files readable for their owner only, whatever the umask says."""
     accelerator, model = small_training(tmp_path)

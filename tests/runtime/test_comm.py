@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from crosstrain.comm.frames import CAPACITY
 from crosstrain.comm.torch_backend import TorchComm
 from crosstrain.comm.types import DistributedType
 from crosstrain.config import first_host, read_launch_config, read_place
@@ -53,6 +54,19 @@ def test_collectives_over_two_processes() -> None:
         assert seen["type"] == DistributedType.MULTI_CPU
         # accelerate says cpu:0 here, which is unequal to torch.device("cpu") and which torch.load refuses.
         assert seen["device"] == "cpu"
+
+
+def _several(size: int) -> list[list[float]]:
+    comm = TorchComm.start()
+    odd = torch.full((size,), comm.rank + 5, dtype=torch.uint8)
+    return [
+        found[:, -1].tolist() for found in comm.all_gather_several([odd, torch.tensor([comm.rank - 0.25])])
+    ]
+
+
+@pytest.mark.parametrize("size", [3, CAPACITY + 3])
+def test_tensors_that_are_gathered_together_keep_their_values(size: int) -> None:
+    assert run_ranks(_several, 2, size) == [[[5, 6], [-0.25, 0.75]]] * 2
 
 
 def test_one_process_needs_no_other() -> None:

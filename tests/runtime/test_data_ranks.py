@@ -303,7 +303,9 @@ class Augmented(Dataset[Tensor]):
 
 def _augment(mix: bool) -> list[list[float]]:
     torch.manual_seed(5)
-    loader = prepare(DataLoader(Augmented(), batch_size=2, num_workers=1), seed_workers_by_rank=mix)
+    # The ranks come from a fork server, and would start their workers by one: seconds for each.
+    plain = DataLoader(Augmented(), batch_size=2, num_workers=1, multiprocessing_context="fork")
+    loader = prepare(plain, seed_workers_by_rank=mix)
     return [row for batch in loader for row in batch.tolist()]
 
 

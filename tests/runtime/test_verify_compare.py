@@ -61,6 +61,7 @@ SAME_LINES = [
 OTHER_LINES = [
     ("loss 0.5000", "loss 0.5003"),
     ("correct 87/100", "correct 88/100"),
+    ("seen 1000000 rows", "seen 1000001 rows"),
     ("epoch 1", "epoch 2"),
     ("loss 0.5", "Loss 0.5"),
     ("loss 0.5", "loss 0.5 0.5"),

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from crosstrain_verify import Report, verify
+from crosstrain_verify.judging.rank_by_rank import compare_rank
+from crosstrain_verify.records.traces import RankTrace
 from crosstrain_verify.report.curves import curves
 
 START = """
@@ -200,6 +202,17 @@ def test_planted_mistake_is_named_with_its_rank(tmp_path: Path, name: str) -> No
     assert (found.quantity, found.step) == (quantity, step), found
     assert rank is None or f"rank {rank}" in found.detail, found
     assert report.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "first", "same"),
+    [(("a", "b"), True, True), (("a",), True, False), (("b",), False, True), (("a", "c"), False, False)],
+)
+def test_rank_0_says_every_line_and_no_rank_another_one(
+    said: tuple[str, ...], first: bool, same: bool
+) -> None:
+    original, result = (RankTrace("finished", lines=lines) for lines in (("a", "b"), said))
+    assert (compare_rank(original, result, (), 0.0, None, first=first).difference is None) is same
 
 
 def test_helper_that_is_never_called_changes_nothing(tmp_path: Path) -> None:

@@ -65,6 +65,12 @@ def test_original_that_fails_is_said_before_anything_is_compared(tmp_path: Path)
     assert (report.runs, report.ok, report.exit_code) == ((), False, 1)
 
 
+def test_of_several_ways_to_start_an_original_the_first_failure_is_its_own(tmp_path: Path) -> None:
+    asks = "import os\nif 'RANK' not in os.environ: raise KeyError('set RANK')\nraise ValueError('no data')\n"
+    report = run(tmp_path, DISTRIBUTED, original=asks)
+    assert report.original.error.strip().endswith("KeyError: 'set RANK'")
+
+
 def test_script_without_steps(tmp_path: Path) -> None:
     assert run(tmp_path, DISTRIBUTED, original="print(1)\n").original.verdict.value == "no steps"
     assert verdicts(run(tmp_path, "print(1)\n")) == ["no steps", "no steps"]

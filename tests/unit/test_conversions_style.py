@@ -42,6 +42,12 @@ def test_a_guard_stands_alone_where_more_depends_on_the_test(block: str) -> None
     assert "if epoch == 1:\n" in after
 
 
+def test_a_comment_inside_what_is_replaced_stands_above_it() -> None:
+    choice = '"cuda" if torch.cuda.is_available() else "cpu"'
+    after = migrated(device=f"device = torch.device(  # the fastest\n    {choice})")
+    assert "\n# the fastest\ndevice = accelerator.device\n" in after
+
+
 def test_neighbours_of_several_lines_share_one_with() -> None:
     loader = "{} = DataLoader(\n    datasets.MNIST('d', {}download=True),\n    batch_size=8)"
     after = migrated(

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from crosstrain import Accelerator
 from crosstrain_verify import verify
 from crosstrain_verify.records.operands import Operand, misplaced, permutation, read, write
+from crosstrain_verify.tracing.permuting import Permuting
 
 
 def test_a_permutation_moves_something_and_is_always_the_same() -> None:
@@ -49,6 +54,19 @@ def test_what_was_gathered_is_kept(tmp_path: Path) -> None:
     assert (found.file, found.line, found.rows) == ("train.py", 3, ROWS)
     assert (found.values == SQUARE).all()
     assert read(tmp_path / "none.npz") == ()
+
+
+@pytest.mark.parametrize("permute", [True, False])
+def test_the_first_batch_of_a_pass_is_permuted_in_one_of_two_runs(
+    permute: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # `install` replaces it.
+    monkeypatch.setattr(Accelerator, "gather_for_metrics", Accelerator.gather_for_metrics)
+    watch: Any = SimpleNamespace()
+    Permuting(permute=permute).install(watch)
+    rows = list(range(ROWS))
+    assert watch.alter(torch.tensor(rows), True, None).tolist() == (ORDER if permute else rows)
+    assert watch.alter(torch.tensor(rows), False, None).tolist() == rows
 
 
 SCRIPT = """

@@ -19,7 +19,7 @@ RANK = """
 import signal, sys, time
 def say(*_):
     with open(sys.argv[1], "a") as stack:
-        stack.write("distributed_c10d.py, line 1 in barrier")
+        stack.write("PLACE")
 signal.signal(signal.SIGUSR1, say)
 print("ready", flush=True)
 while True:
@@ -27,7 +27,7 @@ while True:
 """
 WAITS = "time.sleep(1)"
 POLLS = "sum(range(1000))"  # without rest: more than any waiting costs
-LOOKS = 10  # periods of STALL_SECONDS
+NEVER, HANGS = 5, 60  # seconds
 
 
 def test_the_files_in_which_ranks_wait_exist() -> None:
@@ -39,7 +39,8 @@ def test_the_files_in_which_ranks_wait_exist() -> None:
 @contextmanager
 def rank(folder: Path, name: str, body: str) -> Iterator[Rank]:
     trace, stack = folder / f"{name}.trace", folder / f"{name}.stack"
-    command = [sys.executable, "-c", RANK.replace("BODY", body), str(stack)]
+    place = "distributed_c10d.py, line 1 in barrier" if body == WAITS else "train.py, line 1"
+    command = [sys.executable, "-c", RANK.replace("BODY", body).replace("PLACE", place), str(stack)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"
         try:
@@ -62,7 +63,7 @@ def test_stalled(
         if done:
             ranks[1].trace.touch()
         watch = StallWatch(ranks)
-        deadline = time.monotonic() + LOOKS * 0.5
+        deadline = time.monotonic() + (HANGS if expected else NEVER)
         found = False
         while not found and time.monotonic() < deadline:
             found = watch.stalled()

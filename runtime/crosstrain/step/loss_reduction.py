@@ -51,13 +51,14 @@ class Kind(Enum):
     SUM = "sum"
     MEAN = "mean"
     PENALTY = "penalty"  # of parameters only, and so the same on every rank
+    BY_WHOLE = "by whole"  # a sum divided by the rows of all ranks' batches, or by a number like it
     UNKNOWN = "unknown"
 
 
 def kinds(loss: Tensor, rows: int | None, replicas: int) -> set[Kind]:
     """The kinds of the terms of a loss, a tensor of one element.
 
-    ``rows``: the number of rows of this rank's batch; None if it is unknown. ``replicas``: of all ranks.
+    ``rows``: the number of rows of this rank's batch; None if it is unknown. ``replicas``: those that share a batch.
     """
     found: set[Kind] = set()
     waiting: list[Step] = [(loss.grad_fn, ())] if loss.numel() == 1 else []
@@ -70,7 +71,12 @@ def kinds(loss: Tensor, rows: int | None, replicas: int) -> set[Kind]:
             found.add(_kind(node, scalings, rows, replicas))
         else:
             waiting += further
-    return found if found and not waiting else {Kind.UNKNOWN}
+    if waiting or not found:
+        return {Kind.UNKNOWN}
+    if Kind.BY_WHOLE in found:  # a number that makes another term a mean counts this rank's rows
+        by_chance = bool(found & {Kind.MEAN, Kind.UNKNOWN})
+        found = found - {Kind.BY_WHOLE} | {Kind.UNKNOWN if by_chance else Kind.SUM}
+    return found
 
 
 def _follow(node: Any, scalings: tuple[Scaling, ...]) -> list[Step] | None:
@@ -149,7 +155,7 @@ def _scaled(
     if any(isclose(divisor, n) for divisor in divisors for n in counts):
         return Kind.MEAN
     if any(isclose(divisor, n * replicas) for divisor in divisors for n in counts):
-        return Kind.SUM  # divided by the rows of the global batch; averaging divides by the replicas again
+        return Kind.BY_WHOLE  # averaging divides by the replicas again
     return Kind.UNKNOWN if any(scaling.may_count for scaling in scalings) else kind
 
 
@@ -200,7 +206,8 @@ def check(loss: Tensor, reduction: str, loader: Any, replicas: int, place: Place
     run = None if loader is None else loader._crosstrain.progress.current
     counts = None if run is None else run.known_counts()
     rows = None if counts is None else counts.rows[loader._crosstrain.comm.rank]
-    found = kinds(loss, rows, replicas)
+    shared = loader is not None and loader._crosstrain.plan.split_batches
+    found = kinds(loss, rows, replicas if shared else 1)
     if reduction == "mean" and Kind.SUM in found:
         message = (
             f"{place}: the loss is {'partly ' if Kind.MEAN in found else ''}a sum over the rows of the batch, and the "

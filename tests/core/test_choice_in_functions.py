@@ -1,0 +1,343 @@
+"""A choice of the CPU that a function or a class makes: where its accelerator is made, and what knows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from .converting import converted, notes
+
+
+@pytest.mark.parametrize("start", ["run(args)", "if __name__ == '__main__':\n    run(args)"])
+def test_functions_called_behind_the_choice_know_the_device(start: str) -> None:
+    text = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+def size():
+    print("asked before")
+    return 4
+
+def train(model, args):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader([], 8):
+        x, y = x.cuda(), y.cuda()
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+    print("trained")
+
+def run(args):
+    width = size()
+    device = "cuda" if args.gpu else "cpu"
+    train(torch.nn.Linear(width, 2).to(device), args)
+
+args = argparse.ArgumentParser().parse_args()
+START
+""".replace("START", start)
+    after = converted(text)
+    assert "    accelerator = Accelerator(cpu=not args.gpu)\n    device = accelerator.device" in after
+    assert "x, y = x.to(accelerator.device), y.to(accelerator.device)" in after
+    assert 'accelerator.print("trained")' in after
+    assert '    print("asked before")' in after
+
+
+def test_a_choice_in_a_function_that_the_script_calls() -> None:
+    text = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+def main(options):
+    device = torch.device("cuda" if torch.cuda.is_available() and not options.cpu else "cpu")
+    model = torch.nn.Linear(4, 2).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader([], 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cpu", action="store_true")
+    main(parser.parse_args())
+    print("done")
+"""
+    after = converted(text)
+    assert "    accelerator = Accelerator(cpu=options.cpu)\n    device = accelerator.device" in after
+    assert after.count("Accelerator(") == 1
+
+
+@pytest.mark.parametrize("end", ["", "if __name__ == '__main__':\n    import fire\n    fire.Fire()\n"])
+def test_a_file_whose_functions_are_called_from_outside(end: str) -> None:
+    text = """import torch
+from torch.utils.data import DataLoader
+
+def train(**options):
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader([], 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+"""
+    assert "def train(**options):\n    accelerator = Accelerator()" in converted(text + end)
+
+
+IN_FUNCTION = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+args = argparse.ArgumentParser().parse_args()
+
+def train():
+    {own}
+    net = model = torch.nn.Linear(4, 2)
+    net = torch.nn.DataParallel(model)
+    if {flag}:
+        net = net.cuda()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in DataLoader([], 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(net(x), y).backward()
+        optimizer.step()
+
+train()
+"""
+
+
+def test_a_wrapper_above_the_choice_has_the_accelerator_where_the_flag_is_known_before() -> None:
+    after = converted(IN_FUNCTION.format(own="pass", flag="args.cuda"))
+    made, wrapped = after.index("Accelerator(cpu=not args.cuda)"), after.index("accelerator.prepare(model)")
+    assert made < wrapped
+
+
+def test_a_wrapper_above_a_choice_that_the_function_makes_is_left_and_said() -> None:
+    text = IN_FUNCTION.format(own="options = load()", flag="options.cuda")
+    after = converted(text)
+    assert "torch.nn.DataParallel(model)" in after and notes(text, "CT301")
+    made = after.index("Accelerator(cpu=not options.cuda)")
+    assert all(
+        place > made for place in (after.index("accelerator.prepare("), after.index("accelerator.device"))
+    )
+
+
+def test_fire_offers_the_functions_of_a_script_that_also_makes_its_options() -> None:
+    text = """import torch
+from torch.utils.data import DataLoader
+
+class Options:
+    lr = 0.1
+
+options = Options()
+
+def train(**changed):
+    for name, value in changed.items():
+        setattr(options, name, value)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=options.lr)
+    for x, y in DataLoader([], 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+if __name__ == '__main__':
+    import fire
+    fire.Fire(%s)
+"""
+    assert "setattr(options, name, value)\n    model" in converted(text % "")
+    assert "def train(**changed):\n    accelerator = Accelerator()" in converted(text % "")
+    assert "accelerator = Accelerator()" in converted(text % "{'train': train}")
+
+
+IN_A_CLASS = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+class Settings:
+    use_gpu = True
+
+    def read(self, given):
+        for key, value in given.items():
+            setattr(self, key, value)
+
+class Trainer:
+    def __init__(self, args):
+        self.args = args
+        self.model = torch.nn.Linear(4, 2)
+        if {test}:
+            self.model = self.model.cuda()
+
+    def train(self):
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        for x, y in DataLoader([], 8):
+            if {test}:
+                x, y = x.cuda(), y.cuda()
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(self.model(x), y).backward()
+            optimizer.step()
+
+settings = Settings()
+
+{begin}
+"""
+PARSED = """def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--no-cuda", action="store_true")
+    parser.add_argument("--use_gpu", type=int, default=1)
+    args = parser.parse_args()
+    {computed}
+    print(args)
+    Trainer(args).train()
+
+if __name__ == "__main__":
+    main()"""
+READ = """def run(**given):
+    settings.read(given)
+    Trainer(settings).train()
+
+run()"""
+
+
+@pytest.mark.parametrize(
+    ("test", "begin", "above", "made"),
+    [
+        (
+            "self.args.cuda",
+            PARSED.format(computed="args.cuda = not args.no_cuda and torch.cuda.is_available()"),
+            "args.cuda = not args.no_cuda and torch.cuda.is_available()",
+            "Accelerator(cpu=not args.cuda)",
+        ),
+        (
+            "self.args.use_gpu",
+            PARSED.format(computed="args.extra = 1"),
+            "args = parser.parse_args()",
+            "Accelerator(cpu=not args.use_gpu)",
+        ),
+        ("settings.use_gpu", READ, "settings.read(given)", "Accelerator(cpu=not settings.use_gpu)"),
+    ],
+    ids=["computed", "an option", "read into an object"],
+)
+def test_a_choice_in_a_class_is_known_below_the_options(test: str, begin: str, above: str, made: str) -> None:
+    lines = [line.strip() for line in converted(IN_A_CLASS.format(test=test, begin=begin)).splitlines()]
+    assert lines[lines.index(above) + 1] == f"accelerator = {made}"
+
+
+def test_a_choice_that_the_beginning_cannot_know_is_said() -> None:
+    text = IN_A_CLASS.format(
+        test="self.args.gpu.use", begin=PARSED.format(computed='args.gpu = __import__("gpus").first()')
+    )
+    assert [one.reason for one in notes(text, "CT105") if "choice of the CPU" in one.reason]
+
+
+def test_a_test_whose_arms_both_move_to_a_gpu_is_no_choice() -> None:
+    text = IN_A_CLASS.format(test="self.args.use_gpu", begin=PARSED.format(computed="pass"))
+    text = text.replace(
+        "self.model = self.model.cuda()\n",
+        "self.model.cuda(1)\n        else:\n            self.model.cuda()\n",
+    )
+    text = text.replace("            if self.args.use_gpu:\n                x, y = x.cuda(), y.cuda()\n", "")
+    assert "cpu=" not in converted(text)
+
+
+def test_whether_there_is_a_gpu_is_no_choice() -> None:
+    text = IN_A_CLASS.format(test="torch.cuda.is_available()", begin=PARSED.format(computed="pass"))
+    assert "cpu=" not in converted(text) and not notes(text, "CT105")
+
+
+IN_CALLED = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+def train({given}, loader, model, optimizer):
+    {first}
+    device = "cuda:0" if torch.cuda.is_available() and {flag} else "cpu"
+    model.to(device)
+    for x, y in loader:
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
+        optimizer.step()
+
+def main():
+    options = argparse.ArgumentParser().parse_args()
+    if torch.cuda.is_available() and not options.cuda:
+        print("there is a GPU")
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(list(range(8)), 8)
+    train({call}, loader, model, optimizer)
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "flag", "call", "first"),
+    [
+        ("opt", "opt.cuda", "options", "pass"),
+        ("use_cuda", "use_cuda", "options.cuda", "pass"),
+        ("options", "options.cuda", "options", "print('begins')"),
+    ],
+)
+def test_the_first_accelerator_has_the_flag(given: str, flag: str, call: str, first: str) -> None:
+    after = converted(IN_CALLED.format(given=given, flag=flag, call=call, first=first))
+    main = after[after.index("def main") :]
+    assert "parse_args()\n    accelerator = Accelerator(cpu=not options.cuda)\n" in main
+    assert after.count("cpu=") == 1
+
+
+def test_a_flag_that_the_first_accelerator_cannot_know_is_said() -> None:
+    text = IN_CALLED.format(given="n", flag="opt.cuda", call="8", first="opt = read(n)")
+    assert "cpu=" not in converted(text)
+    assert "not kept" in notes(text, "CT105")[0].reason
+
+
+def test_a_choice_without_an_accelerator_before_stays_where_it_is() -> None:
+    text = IN_CALLED.format(given="opt", flag="opt.cuda", call="options", first="pass")
+    makes = text[text.index("    model = ") : text.index("    loader = ")]
+    text = (
+        text.replace(makes, "").replace(", model, optimizer)", ")").replace("    model.to(device)\n", makes)
+    )
+    text = text.replace("DataLoader(list(range(8)), 8)", "list(range(8))").replace(
+        "in loader", "in DataLoader(loader, 8)"
+    )
+    after = converted(text)
+    assert "    accelerator = Accelerator(cpu=not opt.cuda)\n    device = " in after
+    assert after.count("Accelerator(") == 1
+
+
+CLASS_OF_SETTINGS = """import torch
+from torch.utils.data import DataLoader
+
+class Trainer:
+    def __init__(self, settings):
+        self.chosen = {chosen}
+        self.model = torch.nn.Linear(4, 2).to(self.chosen)
+
+    def train(self):
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        for x, y in DataLoader([], 8):
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(self.model(x.to(self.chosen)), y.to(self.chosen)).backward()
+            optimizer.step()
+
+Trainer(read("settings.yaml")).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        ('"cuda" if settings.fast else "cpu"', True),
+        (
+            '("cuda" if torch.cuda.is_available() else "cpu") if settings.kind == "auto" else settings.kind',
+            True,
+        ),
+        ('torch.device("cuda" if torch.cuda.is_available() else "cpu")', False),
+        ("settings.dtype", False),
+    ],
+)
+def test_what_a_class_chooses_by_settings_is_said(chosen: str, said: bool) -> None:
+    text = CLASS_OF_SETTINGS.format(chosen=chosen)
+    assert ["the script's own choice of the CPU is not kept"] * said == [
+        one.reason for one in notes(text, "CT105")
+    ]

@@ -1,0 +1,298 @@
+"""Loops in and around a training that go over something else than its batches, and rows that are read by hand or drawn."""
+
+from __future__ import annotations
+
+import pytest
+
+from .rows import check_lines
+from .support import Trap
+
+LOOPS = [
+    Trap(
+        "batches that workers put into a queue, beside an evaluation that draws",
+        """
+        from multiprocessing import Process, Queue
+
+        def fill(queue, seed):
+            np.random.seed(seed)
+            while True:
+                queue.put(np.random.randint(0, 32, 4))
+
+        class Sampler:
+            def __init__(self):
+                self.queue = Queue(10)
+                Process(target=fill, args=(self.queue, np.random.randint(1000)), daemon=True).start()
+
+            def next_batch(self):
+                return self.queue.get()
+
+        def evaluate(model):
+            return model(rows[np.random.randint(0, 32, 8)]).mean().item()
+
+        sampler = Sampler()
+        for epoch in range(3):
+            for step in range(8):
+                chosen = torch.as_tensor(sampler.next_batch())
+                loss = F.mse_loss(model(rows[chosen]), targets[chosen])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            model.eval()
+            score = evaluate(model)
+            print(score)
+        """,
+        ("for step in range(8):",),
+        says="every process trains on the same data",
+    ),
+    Trap(
+        "a batch that is drawn once for several steps",
+        """
+        for turn in range(100):
+            chosen = torch.randint(0, 32, (4,))
+            for inner in range(3):
+                loss = F.mse_loss(model(rows[chosen]), targets[chosen])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        """,
+        ("chosen = torch.randint(0, 32, (4,))", "for inner in range(3):"),
+    ),
+    Trap(
+        "a loop over the heads of a model inside the loop over batches",
+        """
+        class Heads(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.heads = nn.ModuleList([nn.Linear(1, 1) for _ in range(2)])
+
+        many = Heads()
+        optimizer = torch.optim.SGD(many.parameters(), lr=0.001)
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        for x, y in loader:
+            optimizer.zero_grad()
+            for head in many.heads:
+                F.mse_loss(head(x), y).backward()
+            optimizer.step()
+        """,
+        (
+            "model, many, optimizer, loader = accelerator.prepare(model, many, optimizer, loader)",
+            "for head in many.heads:",
+        ),
+    ),
+    Trap(
+        "losses that go backward one after another",
+        """
+        def backward_all(losses):
+            for loss in losses:
+                loss.backward()
+
+        for x, y in DataLoader(TensorDataset(rows, targets), batch_size=4):
+            optimizer.zero_grad()
+            backward_all([F.mse_loss(model(x), y), F.l1_loss(model(x), y)])
+            optimizer.step()
+        """,
+        ("for loss in losses:",),
+    ),
+    Trap(
+        "rates that are tried one after another on all rows",
+        """
+        rates = [0.1, 0.01]
+        for rate in rates:
+            tried = nn.Linear(1, 1)
+            optimizer = torch.optim.SGD(tried.parameters(), lr=rate)
+            for epoch in range(3):
+                learn(tried, optimizer, rows, targets)
+        """,
+        ("for rate in rates:",),
+        says="every process trains on the same data",
+    ),
+    Trap(
+        "a list of epochs",
+        """
+        epochs = list(range(10))
+        for epoch in epochs:
+            learn(model, optimizer, rows, targets)
+        """,
+        ("for epoch in epochs:",),
+        says="every process trains on the same data",
+    ),
+    Trap(
+        "slices that are left out by what the loop changes",
+        """
+        used = 0
+        for at in range(0, len(rows), 4):
+            if at < used:
+                continue
+            learn(model, optimizer, rows[at : at + 4], targets[at : at + 4])
+            used += 1
+        """,
+        ("for at in accelerator.prepare(range(0, len(rows), 4)):", "if at < used:", "continue"),
+    ),
+    Trap(
+        "slices that are left out by a step of their own",
+        """
+        for at in range(0, len(rows), 4):
+            if rows[at] > 1000 or torch.rand(1) > 2:
+                continue
+            learn(model, optimizer, rows[at : at + 4], targets[at : at + 4])
+        """,
+        ("for at in accelerator.prepare(range(0, len(rows), 4)):", "continue"),
+    ),
+    Trap(
+        "a learning rate by the rows that were counted",
+        """
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        counted = shown = 0
+        for x, y in loader:
+            learn(model, optimizer, x, y)
+            counted += len(x)
+            shown += len(x)
+            share = counted / 32
+            for group in optimizer.param_groups:
+                group["lr"] = 0.1 * (1 - share)
+        print(counted, shown)
+        """,
+        (
+            'counted += accelerator.reduce(len(x), "sum")',
+            "shown += len(x)",
+            'shown = accelerator.reduce(shown, "sum")',
+        ),
+    ),
+    Trap(
+        "rows that an object of the script's own reads by their place",
+        """
+        for at in range(0, reader.count, 4):
+            x, y = reader.read(at, 4)
+            learn(model, optimizer, x, y)
+        """,
+        ("for at in accelerator.prepare(range(0, reader.count, 4)):",),
+    ),
+    Trap(
+        "a window of one long series, at a place that each step draws",
+        """
+        for step in range(100):
+            at = np.random.randint(0, rows.shape[0] - 8)
+            learn(model, optimizer, rows[at : at + 8], targets[at : at + 8])
+        """,
+        ("for step in range(100):",),
+        ("prepare(range",),
+    ),
+    Trap(
+        "a schedule of epochs, beside the function of one",
+        """
+        def one_epoch(loader):
+            for x, y in loader:
+                loss = F.mse_loss(model(x), y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        for epoch in range(3):
+            one_epoch(loader)
+            scheduler.step()
+        """,
+        ("model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",),
+    ),
+    Trap(
+        "an epoch to go on from, by the steps of a pass",
+        """
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        total = len(loader) * 3
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=total)
+        first = max(0, int(8 / len(loader)))
+        for epoch in range(first, 3):
+            for x, y in loader:
+                learn(model, optimizer, x, y)
+                scheduler.step()
+        """,
+        (
+            "scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=total)",
+            "model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)",
+            "first = max(0, int(8 / len(loader)))",
+        ),
+    ),
+    Trap(
+        "a loop over epochs, in which each step draws its rows",
+        """
+        losses = []
+        for epoch in range(100):
+            chosen = torch.randint(0, 32, (4,))
+            learn(model, optimizer, rows[chosen], targets[chosen])
+            losses.append(float(epoch))
+            if epoch > 10:
+                print(sum(losses[epoch - 10 : epoch]))
+        """,
+        ("for epoch in range(100):", "chosen = torch.randint(0, 32, (4,))"),
+        ("prepare(range",),
+    ),
+    Trap(
+        "micro-batches of a batch",
+        """
+        def train_on(x, y):
+            for i in range(0, len(x), 2):
+                loss = F.mse_loss(model(x[i : i + 2]), y[i : i + 2])
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        for x, y in loader:
+            train_on(x, y)
+        """,
+        (
+            "for i in range(0, len(x), 2):",
+            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+        ),
+    ),
+    Trap(
+        "a list of models",
+        """
+        models = [nn.Linear(1, 1) for _ in range(3)]
+        optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in models]
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        for x, y in loader:
+            for i in range(len(models)):
+                loss = F.mse_loss(models[i](x), y)
+                optimizers[i].zero_grad()
+                loss.backward()
+                optimizers[i].step()
+        """,
+        ("accelerator.prepare(*optimizers)", "for x, y in loader:", "for i in range(len(models)):"),
+    ),
+    Trap(
+        "the whole table in each step, with a coin and noise",
+        """
+        for epoch in range(100):
+            noise = torch.randn_like(rows)
+            if torch.rand(1) < 0.5:
+                print("heads")
+            learn(model, optimizer, rows + noise, targets)
+        """,
+        ("for epoch in range(100):",),
+        says="every process trains on the same data",
+    ),
+    Trap(
+        "a schedule over a number of steps that stays",
+        """
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=1000)
+        batches = iter(loader)
+        for step in range(1000):
+            try:
+                x, y = next(batches)
+            except StopIteration:
+                batches = iter(loader)
+                x, y = next(batches)
+            learn(model, optimizer, x, y)
+            scheduler.step()
+        """,
+        ("model, optimizer, loader = accelerator.prepare(model, optimizer, loader)", "scheduler.step()"),
+    ),
+]
+
+
+@pytest.mark.parametrize("trap", LOOPS, ids=lambda trap: trap.name)
+def test_lines(trap: Trap) -> None:
+    check_lines(trap)

@@ -142,6 +142,22 @@ def test_a_default_device_elsewhere_is_given(default: str) -> None:
     assert f"def __init__(self, size, device={default}):" in after
 
 
+@pytest.mark.parametrize(
+    ("chosen", "is_said"),
+    [
+        ("'cuda:0' if count > 0 else 'cpu'", True),
+        ("'cuda:0' if torch.cuda.is_available() else 'cpu'", False),
+        ("'cuda:1' if count > 0 else 'cuda:0'", False),
+    ],
+)
+def test_a_choice_of_the_cpu_in_a_function_that_returns_a_pair_is_said(chosen: str, is_said: bool) -> None:
+    text = script(before="device, count = pick(args)")
+    text = text.replace(
+        "def train", f"def pick(count):\n    return torch.device({chosen}), count\n\ndef train"
+    )
+    assert bool([one for one in notes(text, "CT105") if "choice of the CPU" in one.reason]) is is_said
+
+
 def test_a_default_device_of_what_is_called_by_a_table_is_said() -> None:
     text = script(before='net = {"net": Net}["net"](args)')
     text = text.replace("def train", GIVEN.format(default='torch.device("cuda:0")'))

@@ -307,14 +307,7 @@ class Accelerators:
 
     def _acting(self, body: list[ast.stmt]) -> ast.stmt | None:
         """The first statement that does something: no import, definition, constant, option, setting or seed."""
-        past = max(
-            (
-                n
-                for n, s in enumerate(body)
-                if _chooses_visible(s) and not isinstance(s, (*FUNCTIONS, ast.ClassDef))
-            ),
-            default=-1,
-        )
+        past = max((n for n, s in enumerate(body) if self._comes_to_visible(s)), default=-1)
         for statement in body[past + 1 :]:
             if isinstance(
                 statement, (ast.Import | ast.ImportFrom | ast.ClassDef | ast.Pass | ast.Global, FUNCTIONS)
@@ -336,6 +329,18 @@ class Accelerators:
                 continue
             return statement
         return None
+
+    def _comes_to_visible(self, statement: ast.stmt) -> bool:
+        """Whether a statement says which GPUs there are, itself or in a function that gives something: a configuration."""
+        if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+            return False
+        calls = [statement.value] if isinstance(statement, ast.Assign) else []
+        called = (
+            f for c in calls if isinstance(c, ast.Call) for f in self.script.functions(last_name(c.func))
+        )
+        return _chooses_visible(statement) or any(
+            self.script.frame(one) is function for function in called for one in self._choose_visible
+        )
 
     def _sets_an_option(self, statement: ast.stmt) -> bool:
         """Whether a statement sets an attribute of what parsing has given."""

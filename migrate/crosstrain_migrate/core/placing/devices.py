@@ -158,6 +158,9 @@ class Devices:
             is_other = call.args and getattr(call.args[0], "value", None) in ("cpu", "meta")
             if not is_other and not self._follows_a_tensor(call) and not self._is_asked_of_cuda(call):
                 self._place(call)
+                chosen = call.args[0] if call.args else None
+                if isinstance(chosen, ast.IfExp) and self._sides(chosen) == {"gpu", "cpu"}:
+                    self._say_choice(chosen)
         elif name in ("torch.accelerator.current_accelerator", "torch.cuda.current_device"):
             if not self._is_asked_of_cuda(call):
                 self._place(call)
@@ -329,7 +332,7 @@ class Devices:
         if self._follows_a_tensor(node):
             return
         is_made = all(self._makes_device(one) for one in (node.body, node.orelse))
-        if is_made and {side_of(self.script, node.body), side_of(self.script, node.orelse)} == {"gpu", "cpu"}:
+        if is_made and self._sides(node) == {"gpu", "cpu"}:
             self._place(node)
             self._say_choice(node)
             return
@@ -357,6 +360,9 @@ class Devices:
         for value in arms_of(self.script, node) if not self._follows_a_tensor(node) else ():
             if self._makes_device(value):
                 self._place(value)
+
+    def _sides(self, node: ast.IfExp) -> set[str]:
+        return {side_of(self.script, node.body), side_of(self.script, node.orelse)}
 
     def _say_choice(self, node: ast.IfExp) -> None:
         """A flag that chooses the CPU elsewhere than where the accelerator is made is not kept."""

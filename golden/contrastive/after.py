@@ -35,7 +35,7 @@ def extract(encoder, loader, device):
         features.append(encoder(x.to(device)).cpu())
         labels.append(y)
     features, labels = accelerator.merge(loader, features, labels)
-    return torch.cat(features).numpy(), torch.cat(labels).numpy()
+    return torch.cat(features).numpy(), torch.cat(labels).cpu().numpy()
 
 
 def main():

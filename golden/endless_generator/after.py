@@ -28,16 +28,13 @@ class Sorter(nn.Module):
 
 
 def evaluate(model, device, args):
-    accelerator = Accelerator()
     model.eval()
     right = total = 0
-    evaluation_loader = accelerator.prepare_evaluation(sequences(args.batch_size, args.length, seed=1))
     with torch.no_grad():
-        for x, y in islice(evaluation_loader, 4):
+        for x, y in islice(sequences(args.batch_size, args.length, seed=1), 4):
             guess = model(x.to(device)).argmax(2).cpu()
             right += (guess == y).sum().item()
             total += y.numel()
-        right, total = accelerator.merge(evaluation_loader, right, total)
     model.train()
     return right / total
 

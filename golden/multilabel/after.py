@@ -44,7 +44,7 @@ def validate(model, loader, device):
             x = x.to(device)
             logits = model(x)
             scores.append(torch.sigmoid(logits).cpu().numpy())
-            labels.append(y.numpy())
+            labels.append(y.cpu().numpy())
         scores, labels = accelerator.merge(loader, scores, labels)
     scores = np.concatenate(scores)
     labels = np.concatenate(labels)

@@ -95,6 +95,8 @@ class Run:
         if self._comm is not None:
             if cpu and self._comm.device != HOST:
                 self._comm = self._on_the_host(self._comm)
+            if group_of_one:
+                self._comm.start_group_of_one()
             if not (group_of_one and self._comm.world == 1 and self._comm.backend is None):
                 return self._comm
             cpu = self._comm.device == HOST

@@ -404,6 +404,44 @@ print(hits)
 ]
 
 
+GENERATED = """
+def slices(rows, size=2):
+    for start in range(0, len(rows), size):
+        yield rows[start:start + size]
+
+def evaluate(batches):
+    total = 0
+    with torch.no_grad():
+        for number, x in enumerate({batches}):
+            total += model(x).sum().item()
+    return total / (number + 1)
+
+print(evaluate({given}))
+"""
+WHOLE += [
+    after_training(
+        f"batches of a generator{how}",
+        GENERATED.format(batches=batches, given=given),
+        absent=("prepare_evaluation", "merge"),
+        says="generator",
+    )
+    for how, batches, given in (("", "slices(test)", "test"), (" that is given", "batches", "slices(test)"))
+]
+DEALT += [
+    after_training(
+        "what may be no DataLoader has no start",
+        GENERATED.format(batches="batches", given="fetch(test)"),
+        'for number, x in enumerate(batches, getattr(batches, "start", 0)):',
+    ),
+    after_training(
+        "a function that makes a DataLoader",
+        GENERATED.format(batches="batches", given="make(test)")
+        + "def make(rows):\n    return DataLoader(rows)\n",
+        "for number, x in enumerate(batches, batches.start):",
+    ),
+]
+
+
 @pytest.mark.parametrize(("first", "then", "is_dealt"), [("train", "eval", True), ("eval", "train", False)])
 def test_the_last_mode_before_a_loop_is_its_own(first: str, then: str, is_dealt: bool) -> None:
     loop = "hits = 0\nfor x, y in test_loader:\n    hits += (model(x).argmax(1) == y).sum().item()\nprint(hits)\n"

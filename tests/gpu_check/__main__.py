@@ -1,7 +1,8 @@
 """Try everything on this machine's GPU, and write one report: ``make gpu-check``.
 
 Exit codes: 0 everything passed; 1 something failed, which the report names; 2 a wrong option; 3 torch sees no GPU.
-``--device cpu`` runs the same on the CPU, to try the check itself.
+``--device cpu`` runs the same on the CPU, to try the check itself; ``--device xla`` on XLA's CPU client, whose tensors do not
+mix with the CPU's: golden cases, public scripts and tests on one process there, and the rest on the CPU.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ REPORT = Path("build") / "gpu-check.md"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gpu_check", description=__doc__.splitlines()[0])
-    parser.add_argument("--device", help="cpu: try the check itself [the accelerator that torch sees]")
+    parser.add_argument("--device", help="cpu or xla: try the check itself [the accelerator that torch sees]")
     parser.add_argument("--only", nargs="+", choices=sorted(SECTIONS), help="sections [all]")
     parser.add_argument("--cases", nargs="+", default=[], help="golden cases [all]")
     parser.add_argument("--fast", action="store_true", help="small sizes: numbers that mean nothing")

@@ -28,6 +28,11 @@ class Check:
     def cpu(self) -> bool:
         return self.kind == "cpu"
 
+    @property
+    def torchs_own(self) -> str:
+        """The device for what compares with plain torch, which knows nothing of XLA's steps."""
+        return "cpu" if self.kind == "xla" else self.kind
+
 
 @dataclass(frozen=True)
 class Done:

@@ -1,19 +1,37 @@
-"""The golden corpus on the device: every script as it was and as it became, in all precisions."""
+"""The golden corpus on the device, every script as it was and as it became: ``python -m tests.gpu_check.golden DEVICE``.
+
+In a process of its own, which forks for each run and so must not touch the device. On XLA's client, which stands in for a
+device where there is none, one process runs each script; the original, fp16 and two processes need torch's own devices.
+"""
 
 from __future__ import annotations
 
+import argparse
+import importlib
+import json
 import math
+import os
 import re
-import shutil
 import sys
-import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from tests.golden.cases import Case, cases
-from tests.gpu_check.commands import LAUNCH, Check, Done, run
+from tests.gpu_check.commands import Check, Done
+from tests.support.forked import Job, Ran, run_all
 
-PRECISIONS = ("no", "bf16", "fp16")
+# The cases that are also run in half precision.
+HALF = (
+    "autoencoder",
+    "dict_transformer",
+    "main_argparse",
+    "mnist_functions",
+    "multi_loss",
+    "nano_lm",
+    "trainer_class",
+    "vae",
+)
+RUNS = ("original", "fp32", "bf16", "fp16", "2 processes")
 TOLERANCE = (
     0.05  # relative, of the numbers that one process prints in fp32: devices add up in their own order
 )
@@ -43,46 +61,72 @@ def chosen(check: Check) -> list[Case]:
     return [case for case in there if not check.cases or case.name in check.cases]
 
 
-def outcomes(case: Case, check: Check) -> list[Outcome]:
-    """The original, then the result: one process in each precision, and two that share the device."""
-    plain = _run(case, [sys.executable], "before.py")
-    found = [_judge(case, "original", plain, None)]
-    for precision in PRECISIONS:
-        words = [*LAUNCH, *_where(check), "--num-processes", "1", "--mixed-precision", precision]
-        done = _run(case, words, "after.py")
-        name = "fp32" if precision == "no" else precision
-        found.append(_judge(case, name, done, plain, strict=precision == "no"))
-    words = [*LAUNCH, *_where(check), "--num-processes", "2", "--split-batches"]
-    found.append(_judge(case, "2 processes", _run(case, words, "after.py"), plain))
-    return found
+def jobs(case: Case, check: Check) -> Iterator[tuple[str, Job]]:
+    """The runs of a case by their names: the original, the result in each precision, and two processes on one device."""
+    if check.kind != "xla":
+        alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+        alone |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29531"} if case.distributed else {}
+        variables = alone if case.distributed else {}  # as torchrun would start it
+        yield "original", Job(case.name, case.folder, "before.py", case.args, variables)
+    precisions = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
+    for name, precision in precisions.items():
+        if name == "fp32" or (case.name in HALF and not (name == "fp16" and check.kind == "xla")):
+            yield name, _converted(case, check, 1, mixed_precision=precision)
+    if check.kind != "xla":
+        yield "2 processes", _converted(case, check, 2, split_batches=True)
 
 
-def _where(check: Check) -> list[str]:
-    return ["--cpu"] if check.cpu else []
+def _converted(case: Case, check: Check, world: int, **options: object) -> Job:
+    config = json.dumps({"cpu": True, **options} if check.cpu else options)
+    variables = {"CROSSTRAIN_CONFIG": config, "CROSSTRAIN_SHARE_DEVICES": "1", "CROSSTRAIN_QUIET": "1"}
+    return Job(case.name, case.folder, "after.py", case.args, variables, world=world)
 
 
-def _run(case: Case, command: list[str], script: str) -> Done:
-    with tempfile.TemporaryDirectory() as folder:
-        copied = Path(folder) / case.name
-        shutil.copytree(case.folder, copied)
-        env = {"CROSSTRAIN_SHARE_DEVICES": "1"}
-        if case.distributed and command == [sys.executable]:  # as torchrun would start it
-            command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", "--standalone"]
-        return run([*command, script, *case.args], cwd=copied, variables=env)
+def outcomes(check: Check) -> dict[str, list[Outcome]]:
+    """Every run of every case that is chosen, by the case's name."""
+    wanted = {(case.name, name): (case, job) for case in chosen(check) for name, job in jobs(case, check)}
+    found: dict[tuple[str, str], Ran] = {}
+    names = {id(job): key for key, (_, job) in wanted.items()}
+    for job, ran in run_all([job for _, job in wanted.values()], at_once()):
+        found[names[id(job)]] = ran
+    answers: dict[str, list[Outcome]] = {}
+    for case, name in wanted:
+        plain = found.get((case, "original"))
+        answers.setdefault(case, []).append(
+            _judge(
+                case, name, found[case, name], plain if name != "original" else None, strict=name == "fp32"
+            )
+        )
+    return answers
 
 
-def _judge(case: Case, name: str, done: Done, plain: Done | None, strict: bool = False) -> Outcome:
+def at_once() -> int:
+    """Runs at once: a device is large enough for several of these."""
+    return max(1, min(8, len(os.sched_getaffinity(0))))
+
+
+def _judge(case: str, name: str, done: Done | Ran, plain: Done | Ran | None, strict: bool = False) -> Outcome:
     if done.code:
-        return Outcome(case.name, name, failure=done.reason)
+        return Outcome(case, name, failure=reason(done))
     mine = numbers(done.out)
     if not all(map(math.isfinite, mine)) and (plain is None or all(map(math.isfinite, numbers(plain.out)))):
-        return Outcome(case.name, name, failure="prints a number that is not finite")
+        return Outcome(case, name, failure="prints a number that is not finite")
     if plain is None or plain.code:
-        return Outcome(case.name, name)
+        return Outcome(case, name)
     furthest = difference(numbers(plain.out), mine)
     if strict and furthest > TOLERANCE:
-        return Outcome(case.name, name, furthest, f"prints other numbers than the original ({furthest:.0e})")
-    return Outcome(case.name, name, furthest)
+        return Outcome(case, name, furthest, f"prints other numbers than the original ({furthest:.0e})")
+    return Outcome(case, name, furthest)
+
+
+def reason(done: Done | Ran) -> str:
+    """The last words of a run that failed."""
+    if isinstance(done, Done):
+        return done.reason
+    if done.was_stopped:
+        return "no end in its time"
+    lines = [line for line in done.err.splitlines() if line.strip()]
+    return f"exit code {done.code}: {lines[-1] if lines else ''}"
 
 
 def numbers(output: str) -> list[float]:
@@ -97,3 +141,30 @@ def difference(expected: list[float], found: list[float]) -> float:
         return math.nan
     pairs = [(a, b) for a, b in zip(expected, found, strict=True) if math.isfinite(a) and math.isfinite(b)]
     return max((abs(a - b) / max(abs(a), 1.0) for a, b in pairs), default=0.0)
+
+
+def load_for(kind: str) -> None:
+    """Load, once for all runs, what they import."""
+    if kind == "xla":
+        from tests.xla.outcomes import load
+
+        load()
+    else:
+        importlib.import_module("crosstrain.comm.torch_backend")
+
+
+def main() -> int:
+    """Print every outcome as JSON, for the section that asks."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("device")
+    parser.add_argument("cases", nargs="*")
+    options = parser.parse_args()
+    load_for(options.device)
+    check = Check(options.device, tuple(options.cases), fast=False)
+    rows = [[one.case, one.run, one.cell, one.failure] for some in outcomes(check).values() for one in some]
+    print(json.dumps(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

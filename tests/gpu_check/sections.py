@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
@@ -14,7 +15,7 @@ from crosstrain.comm.visible_devices import names
 
 from tests.benchmarks.__main__ import measure
 from tests.benchmarks.__main__ import table as benchmark_table
-from tests.gpu_check import golden
+from tests.gpu_check import golden, public
 from tests.gpu_check.commands import LAUNCH, MIGRATE, ROOT, Check, run
 from tests.gpu_check.report import Section, code, table
 from tests.support.ranks import free_port
@@ -41,7 +42,7 @@ def environment(check: Check) -> Section:
 def tests(check: Check) -> Section:
     """Every test that is marked `gpu`."""
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests/gpu"]
-    done = run(command, cwd=ROOT, variables={"CROSSTRAIN_TEST_DEVICE": check.kind})
+    done = run(command, cwd=ROOT, variables={"CROSSTRAIN_TEST_DEVICE": check.torchs_own})
     lines = done.out.strip().splitlines()
     failures = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
     if done.code and not failures:
@@ -52,18 +53,37 @@ def tests(check: Check) -> Section:
 
 def corpus(check: Check) -> Section:
     """The golden corpus."""
-    rows, failures = [], []
-    for case in golden.chosen(check):
-        found = golden.outcomes(case, check)
-        rows.append([case.name, *(outcome.cell for outcome in found)])
-        failures += [f"{case.name}, {one.run}: {one.failure}" for one in found if one.failure]
+    rows = _apart("golden", check.kind, *check.cases)
+    by_case: dict[str, dict[str, str]] = {}
+    for case, name, cell, _ in rows:
+        by_case.setdefault(case, {})[name] = cell
+    failures = [f"{case}, {name}: {failure}" for case, name, _, failure in rows if failure]
     text = (
         "How far the numbers that a script prints are from the original's, relative (ran: they cannot be compared). "
         "In fp32 one process must print the same; half precision, and two processes without shared random draws, "
         "need not.\n\n"
     )
-    columns = ["case", "original", "fp32", "bf16", "fp16", "2 processes, one device"]
-    return Section("Golden corpus", text + table(columns, rows), failures)
+    cells = [[case, *(found.get(name, "-") for name in golden.RUNS)] for case, found in by_case.items()]
+    return Section("Golden corpus", text + table(["case", *golden.RUNS], cells), failures)
+
+
+def scripts(check: Check) -> Section:
+    """Public scripts."""
+    if not public.staged():
+        said = "None is here: `python -m tests.corpora.trial.staged` puts ten into build/public-scripts."
+        return Section("Public scripts", said)
+    rows = _apart("public", check.kind)
+    failures = [f"{case}, {name}: {failure}" for case, name, _, failure in rows if failure]
+    return Section("Public scripts", table(["case", "run", "outcome"], [row[:3] for row in rows]), failures)
+
+
+def _apart(module: str, *arguments: str) -> list[list[str]]:
+    """What a module prints in a process that has used no device: it forks for its runs."""
+    done = run([sys.executable, "-m", f"tests.gpu_check.{module}", *arguments], cwd=ROOT)
+    if done.code:
+        raise RuntimeError(done.reason)
+    rows: list[list[str]] = json.loads(done.out.strip().splitlines()[-1])
+    return rows
 
 
 def nccl(check: Check) -> Section:
@@ -93,7 +113,7 @@ def nccl(check: Check) -> Section:
 
 def benchmarks(check: Check) -> Section:
     """Steps and loaders, against plain torch and what else is installed."""
-    variables = {"CROSSTRAIN_BENCHMARK_DEVICE": check.kind}
+    variables = {"CROSSTRAIN_BENCHMARK_DEVICE": check.torchs_own}
     workloads = ["steps"] if check.fast else ["steps", "loaders"]
     if check.fast:
         variables["CROSSTRAIN_BENCHMARK_ROUNDS"] = "2"
@@ -112,7 +132,7 @@ def memory(check: Check) -> Section:
             sys.executable,
             "-m",
             "tests.gpu_check.memory",
-            check.kind,
+            check.torchs_own,
             subject,
             "256" if check.fast else "4096",
         ]
@@ -128,7 +148,7 @@ def saving(check: Check) -> Section:
     """How long a training waits for its checkpoints."""
     size = ["--width", "256", "--layers", "2", "--rounds", "2"] if check.fast else []
     command = [sys.executable, "-m", "tests.benchmarks.saving", *size]
-    done = run(command, cwd=ROOT, variables={"CROSSTRAIN_BENCHMARK_DEVICE": check.kind})
+    done = run(command, cwd=ROOT, variables={"CROSSTRAIN_BENCHMARK_DEVICE": check.torchs_own})
     return Section("Checkpoints", code(done.out), [done.reason] if done.code else [])
 
 
@@ -140,7 +160,7 @@ def script(check: Check) -> Section:
         shutil.copy(ROOT / "tests" / "demo_assets" / "digits.py", path)
         before = run([sys.executable, "train.py", *arguments], cwd=path.parent)
         migrated = run([*MIGRATE, "train.py", "--write"], cwd=path.parent)
-        where = ["--cpu"] if check.cpu else []
+        where = ["--cpu"] if check.torchs_own == "cpu" else []
         after = run([*LAUNCH, *where, "--num-processes", "1", "train.py", *arguments], cwd=path.parent)
     steps = {"the original": before, "its conversion": migrated, "the result": after}
     failures = [f"{name}: {done.reason}" for name, done in steps.items() if done.code]
@@ -156,6 +176,7 @@ SECTIONS: dict[str, Callable[[Check], Section]] = {
     "environment": environment,
     "tests": tests,
     "golden": corpus,
+    "public": scripts,
     "nccl": nccl,
     "benchmarks": benchmarks,
     "memory": memory,

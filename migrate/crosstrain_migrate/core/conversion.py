@@ -34,9 +34,12 @@ from .placing.accelerator import Accelerators, Choice
 from .placing.asked import is_made_on_cpu
 from .placing.choice import device_choice, frames_to_training, lifted
 from .placing.devices import NOT_KEPT, Devices
+from .placing.host_reads import plan_host_reads
+from .placing.made_tensors import plan_made_tensors
 from .plan import CORE, Plan
 from .reading.differing import Differing
 from .reading.draws import draws_batches
+from .reading.in_step import InStep
 from .reading.ranges import is_range
 from .reading.roles import Roles, Stepped
 from .reading.script import Script
@@ -197,7 +200,12 @@ def _plan_numbers(
     alike = merging.alike | numbers.alike
     differing = Differing(plan.script, roles, evaluations, alike, plan.models)
     saved_apart = Decisions(plan, roles, accelerators, differing).run()
-    Devices(plan, accelerators).run()
+    devices = Devices(plan, accelerators)
+    devices.run()
+    code = InStep(plan.script, evaluations.loops)
+    plan_host_reads(plan, code)
+    if roles.data and is_made_on_cpu(plan.script):
+        plan_made_tensors(plan, code, devices, evaluations.trained)
     return merging.loops, saved_apart
 
 

@@ -24,11 +24,13 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from crosstrain_migrate.core.numbers.dealing import Evaluations
+from crosstrain_migrate.core.reading.in_step import InStep
+from crosstrain_migrate.core.reading.roles import Roles
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.syntax.nodes import last_name
 from crosstrain_migrate.syntax.walks import walk
-
-from .in_step import InStep
 
 SHAPES, BRANCHES, READS = "CT701", "CT702", "CT703"
 LENGTHS, COUNTS, RECURRENT = "CT704", "CT705", "CT706"
@@ -68,9 +70,11 @@ Advice = tuple[ast.expr | ast.stmt, str, str]  # where, why, what to do instead
 
 def advise(text: str) -> list[Finding]:
     """Every note of this family, in the order of a script that trains; one for each place, reads one for each loop."""
-    code = InStep(text)
-    if not code.trains:
+    script = Script(text)
+    roles = Roles(script)
+    if not roles.trains:
         return []
+    code = InStep(script, Evaluations(script, roles).loops)
     found = [
         Finding(rule, node.lineno, node.col_offset + 1, reason, remedy, Severity.NOTE)
         for rule, search in _SEARCHES.items()

@@ -145,6 +145,10 @@ class Comm(Protocol):
         """Whether the other processes can still be reached; a script may have left the group itself."""
         ...
 
+    def start_group_of_one(self) -> None:
+        """Give a script that is alone, and asks for one, a process group beside the running backend; see `TorchComm.start`."""
+        ...
+
     def on_host(self) -> Comm | None:
         """A Comm with the same place among the processes that computes on the CPU; closes this one. None if impossible."""
         ...

@@ -25,7 +25,7 @@ def start_comm(
     if not cpu and xla_wanted(os.environ):
         from crosstrain.comm.xla.backend import XlaComm
 
-        return XlaComm.start(init_method=init_method, timeout=timeout)
+        return XlaComm.start(init_method=init_method, timeout=timeout, group_of_one=group_of_one)
     return TorchComm.start(
         cpu=cpu, backend=backend, init_method=init_method, timeout=timeout, group_of_one=group_of_one
     )

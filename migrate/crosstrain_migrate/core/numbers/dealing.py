@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from crosstrain_migrate.core.reading.alike import comes_alike, what_may_differ
+from crosstrain_migrate.core.reading.certain import Certain
 from crosstrain_migrate.core.reading.phases import Phases
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import (
     FUNCTIONS,
     Frame,
+    Loop,
     Script,
     is_method,
     is_statement_call,
@@ -76,6 +78,12 @@ class Evaluations:
     def phases(self) -> list[ast.For]:
         """The loops that train and evaluate, by a test of the author's."""
         return [d.loop for d in self.dealt if d.phase] + [w.loop for w in self.whole if w.phase]
+
+    @property
+    def loops(self) -> list[Loop]:
+        """The loops over batches: those that train, and those that evaluate."""
+        training: list[Loop] = [one.loop for one in self.roles.data if one.loop is not None]
+        return [*training, *(one.loop for one in self.dealt), *(one.loop for one in self.whole)]
 
     # -- which loops evaluate ----------------------------------------------------------------------------------
 
@@ -213,6 +221,8 @@ class Evaluations:
         phase = self.phases_of.test(loop) if self.phases_of.trains(loop) else ""
         if not _is_one(sources):
             raise Unsure("it goes over more than one iterable")
+        if Certain(self.script).is_generated(frame, sources[0]):
+            raise Unsure("a generator gives its batches")
         if not phase and not self._reached_alike(loop, 0):
             raise Unsure("not every process may come to it")
         found = Pass(self.script, frame, loop, phase)

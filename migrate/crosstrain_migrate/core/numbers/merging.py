@@ -12,6 +12,7 @@ import re
 from crosstrain_migrate.core.accelerate import OWN
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import CORE, Plan
+from crosstrain_migrate.core.reading.certain import Certain
 from crosstrain_migrate.core.reading.script import Frame, Loop, Script
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
@@ -203,6 +204,12 @@ class Merging:
                 and index not in one.left.lasts
             ):
                 continue
-            sure = re.search(r"loader|dl\b", name, re.I) is not None and not one.phase
-            start = f"{name}.start" if sure else f'getattr({name}, "start", 0)'
+            start = f"{name}.start" if self._is_loader(one) else f'getattr({name}, "start", 0)'
             self.plan.replace(call, RULE, "", f"enumerate({{it}}, {start})", group, it=call.args[0])
+
+    def _is_loader(self, one: Dealt) -> bool:
+        """Whether what is dealt is a DataLoader, by its name or by what made it."""
+        is_named = not isinstance(one.source, ast.Call) and re.search(
+            r"loader|dl\b", ast.unparse(one.source), re.I
+        )
+        return not one.phase and (bool(is_named) or Certain(self.script).gives_batches(one.frame, one.source))

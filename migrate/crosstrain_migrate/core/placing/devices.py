@@ -41,6 +41,7 @@ _GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
 # Tests that hold with CUDA alone.
 _ASKS_FOR_CUDA = re.compile(r"is_available|== 'cuda'|startswith\('cuda|'cuda' in ")
 _CUDA_TENSOR = re.compile(r"torch\.cuda\.\w*Tensor")
+TYPE_OF_CUDA = "this type is CUDA's or the CPU's: on another device its tensors stay on the CPU"
 NO_SCRIPT = "move tensors before they are given to it"
 _STATEMENTS = (
     "synchronize",
@@ -245,6 +246,10 @@ class Devices:
     def _tensor_type(self, node: ast.Attribute) -> None:
         """`Tensor = torch.cuda.FloatTensor`: the CPU's where there is no CUDA."""
         parent = self.script.parent(node)
+        if isinstance(self.script.statement(node), ast.Assign):
+            self.plan.note(
+                RULE, node, TYPE_OF_CUDA, "give `device=accelerator.device` where such tensors are made"
+            )
         if not isinstance(parent, ast.Assign) or self._is_chosen(node):
             return
         kind = last_name(node)

@@ -42,6 +42,18 @@ class Certain:
             return True
         return bool(origins) and all(self._holds_none(value) for value in origins)
 
+    def is_generated(self, frame: Frame, node: ast.expr) -> bool:
+        """Whether an expression can stand for nothing but what generator functions of the project make."""
+        origins = list(self._origins(frame, node, 0))
+        return bool(origins) and all(map(self._makes_generator, origins))
+
+    def _makes_generator(self, value: ast.expr) -> bool:
+        functions = self._called(value)
+        return bool(functions) and all(
+            any(isinstance(n, ast.Yield | ast.YieldFrom) for n in self.script.within(one))
+            for one in functions
+        )
+
     # -- where an expression comes from ------------------------------------------------------------------------
 
     def _origins(self, frame: Frame, node: ast.expr, depth: int) -> Iterator[ast.expr]:

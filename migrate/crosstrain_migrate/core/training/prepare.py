@@ -20,6 +20,7 @@ from crosstrain_migrate.core.reading.script import Frame, Script, is_function_fr
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .conditional import made_under_condition
 from .holders import Held, Holders
 from .schedules import counted_lengths, own_schedules, say_own_schedules, shortened
 
@@ -68,7 +69,7 @@ class Preparing:
             if one.kind == "model":
                 self.plan.models.append((one.text, one.use))
         for frame, those in by_frame.items():
-            self._prepare_in(frame, self._in_init(frame, those))
+            self._prepare_in(frame, self._in_init(frame, self._where_made(those)))
         for data in self.in_place:
             self._prepare_in_place(data)
         if schedulers:
@@ -277,6 +278,17 @@ class Preparing:
         )
 
     # -- one scope ---------------------------------------------------------------------------------------------
+
+    def _where_made(self, those: list[Held]) -> list[Held]:
+        """Prepares what may not be there elsewhere where it is made; the rest of `those`."""
+        found = {one: place for one in those if (place := made_under_condition(self.script, one)) is not None}
+        suites: dict[int, list[Held]] = defaultdict(list)
+        for one, (_, made) in found.items():
+            suites[id(self.script.suite_of(made))].append(one)
+        for group in suites.values():
+            home, last = max((found[one] for one in group), key=lambda place: place_of(place[1]))
+            self._write(home, last, group, behind=True)
+        return [one for one in those if one not in found]
 
     def _in_init(self, frame: Frame, those: list[Held]) -> list[Held]:
         """Prepares attributes that `__init__` alone binds where it has bound them; the rest of `those`."""

@@ -22,6 +22,8 @@ from crosstrain.comm.torch_backend import TorchComm
 from crosstrain.comm.types import DistributedType
 from crosstrain.comm.xla.api import internals, runtime, spmd, torch_xla
 from crosstrain.comm.xla.api import model as xla_model
+from crosstrain.comm.xla.gaps import fill_gaps
+from crosstrain.comm.xla.group_of_one import start_group_of_one
 from crosstrain.comm.xla.move import Moved, move
 from crosstrain.comm.xla.place import Dtypes, Spread, SpreadPlacer
 from crosstrain.comm.xla.watch import CompilationWatch
@@ -101,25 +103,35 @@ class XlaComm:
         self._moved = Moved()
         self.watch = CompilationWatch()
         self._stepped = False
+        fill_gaps()
         self._seeding = _SeedsXla(self)
         self.seed(hosts.broadcast_object(torch.initial_seed()))
 
     @classmethod
-    def start(cls, *, init_method: str | None = None, timeout: timedelta | None = None) -> XlaComm:
-        """Join the hosts' group and XLA's program.
+    def start(
+        cls,
+        *,
+        init_method: str | None = None,
+        timeout: timedelta | None = None,
+        group_of_one: bool | None = None,
+    ) -> XlaComm:
+        """Join the hosts' group and XLA's program. group_of_one: as of `TorchComm.start`, and not without being asked for.
 
         Raises RuntimeError if torch_xla is missing, XLA was used too early, or the processes would train separate copies.
         """
         _use_spmd()
-        # gloo cannot exchange the device's tensors, so a single host's group would be of no use to the script.
+        # gloo cannot exchange the device's tensors: a single host's group is another one.
         hosts = TorchComm.start(
             cpu=True, backend="gloo", init_method=init_method, timeout=timeout, group_of_one=False
         )
         try:
-            return cls(hosts, apart=_check_processes(hosts.world))
+            comm = cls(hosts, apart=_check_processes(hosts.world))
         except BaseException:
             hosts.close()
             raise
+        if group_of_one:
+            comm.start_group_of_one()
+        return comm
 
     # -- tensors ----------------------------------------------------------------------------------
 
@@ -207,6 +219,10 @@ class XlaComm:
 
     def on_host(self) -> None:
         return None  # XLA cannot leave SPMD mode
+
+    def start_group_of_one(self) -> None:
+        if self.world == 1:
+            start_group_of_one()
 
     def close(self) -> None:
         self._seeding.stop()

@@ -7,33 +7,42 @@ from collections import defaultdict
 from functools import cached_property
 from typing import TypeVar
 
-from crosstrain_migrate.core.numbers.dealing import Evaluations
-from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import Frame, Loop, Script, is_function_frame
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .script import Frame, Loop, Script, is_function_frame, is_method
+
 # What Python knows of a tensor without its values, or has read already.
 _OF_THE_HOST = frozenset(
-    {"item", "tolist", "numpy", "size", "dim", "numel", "shape", "device", "dtype", "ndim", "get", "keys"}
+    {
+        "item",
+        "tolist",
+        "numpy",
+        "cpu",
+        "size",
+        "dim",
+        "numel",
+        "shape",
+        "device",
+        "dtype",
+        "ndim",
+        "get",
+        "keys",
+    }
 )
 _BUILT_IN = frozenset({"len", "int", "float", "str", "bool", "range", "enumerate", "print", "isinstance"})
 Some = TypeVar("Some", bound=ast.AST)
 
 
 class InStep:
-    """Answers for one script."""
+    """Answers for one script. loops: those over batches."""
 
-    def __init__(self, text: str) -> None:
-        self.script = Script(text)
-        self.roles = Roles(self.script)
+    def __init__(self, script: Script, loops: list[Loop]) -> None:
+        self.script = script
+        self.loops = loops
         self.table = self.script.table
         self.nodes = list(self.table.parents)
         self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]
-
-    @property
-    def trains(self) -> bool:
-        return self.roles.trains
 
     def each(self, kind: type[Some]) -> list[Some]:
         return [node for node in self.nodes if isinstance(node, kind)]
@@ -49,14 +58,6 @@ class InStep:
         return self.script.values(self.script.frame(node), node.id)
 
     # -- what runs once a batch --------------------------------------------------------------------------------
-
-    @cached_property
-    def loops(self) -> list[Loop]:
-        """The loops over batches."""
-        evaluations = Evaluations(self.script, self.roles)
-        found: list[Loop] = [one.loop for one in self.roles.data if one.loop is not None]
-        found += [dealt.loop for dealt in evaluations.dealt]
-        return [*found, *(whole.loop for whole in evaluations.whole)]
 
     def loop_around(self, node: ast.AST) -> Loop | None:
         return next((one for one in self.script.around(node) if one in self.loops), None)
@@ -120,6 +121,10 @@ class InStep:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 names = [n for t in targets for n in walk(t) if isinstance(n, ast.Name | ast.Attribute)]
                 found[frame] |= {written(n) for n in names if isinstance(n.ctx, ast.Store)}
+            elif is_method(node, "append", "extend") and any(
+                self._is_tensor(a, found[frame]) for a in node.args
+            ):
+                found[frame].add(written(node.func.value))
             elif isinstance(node, ast.Call):
                 for function in self.script.functions(self.script.last(node.func)):
                     found[function] |= {
@@ -144,6 +149,14 @@ class InStep:
             case ast.Call():
                 of = [node.func.value] if isinstance(node.func, ast.Attribute) else []
                 return any(self._is_tensor(one, known) for one in (*of, *node.args))
-            case ast.BinOp() | ast.UnaryOp() | ast.Compare() | ast.Subscript() | ast.Tuple() | ast.BoolOp():
+            case (
+                ast.BinOp()
+                | ast.UnaryOp()
+                | ast.Compare()
+                | ast.Subscript()
+                | ast.Tuple()
+                | ast.List()
+                | ast.BoolOp()
+            ):
                 return any(self._is_tensor(one, known) for one in ast.iter_child_nodes(node))
         return False

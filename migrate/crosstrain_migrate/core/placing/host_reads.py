@@ -1,0 +1,101 @@
+"""CT105: what the code reads on the CPU comes from there.
+
+A prepared loader gives its batches on the device, also those that the author's script left on the CPU: labels that become an
+array at the end, lengths of packed sequences. `labels.numpy()` becomes `labels.cpu().numpy()`, which is right anywhere.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.in_step import InStep
+from crosstrain_migrate.core.reading.script import Frame, Script, is_method
+from crosstrain_migrate.syntax.nodes import written
+from crosstrain_migrate.syntax.walks import walk
+
+RULE = "CT105"
+REASON = "batches are on the device: what is read on the CPU is brought there"
+ON_DEVICE = "reads a tensor of the batch, which is on the device"
+_GROUP = "read on the CPU"
+_ARRAYS = ("numpy", "sklearn", "scipy", "pandas", "matplotlib")
+_PACKED = "torch.nn.utils.rnn.pack_padded_sequence"
+_OF_TENSORS = (
+    "to",
+    "cuda",
+    "size",
+    "view",
+    "float",
+    "long",
+    "detach",
+    "unsqueeze",
+    "squeeze",
+    "argmax",
+    "numel",
+    "eq",
+)
+
+
+def plan_host_reads(plan: Plan, code: InStep) -> None:
+    """Brings to the CPU what numpy and packed sequences read."""
+    script = plan.script
+    for call in script.calls:
+        if is_method(call, "numpy") and not call.keywords:
+            if code.is_tensor(call.func.value) and not _is_on_cpu(script, call.func.value):
+                plan.replace(call, RULE, REASON, "{of}.cpu().numpy()", _GROUP, of=call.func.value)
+        elif script.dotted(call.func) == _PACKED and len(call.args) > 1:
+            _bring(plan, code, call.args[1])
+        elif script.dotted(call.func).partition(".")[0] in _ARRAYS:
+            for argument in call.args:
+                _bring(plan, code, argument)
+
+
+def _bring(plan: Plan, code: InStep, node: ast.expr) -> None:
+    """Brings an argument to the CPU, where it is a tensor for sure; a list of them is only spoken of."""
+    script, frame = plan.script, plan.script.frame(node)
+    if not isinstance(node, ast.Name | ast.Attribute) or not code.is_tensor(node) or _is_on_cpu(script, node):
+        return
+    if _is_list(script, frame, node):
+        if any(_is_tensor_for_sure(script, frame, one) for one in _kept(script, frame, node)):
+            plan.note(
+                RULE,
+                node,
+                f"`{written(node)}` holds tensors of the device, which numpy cannot read",
+                "add `.cpu()`",
+            )
+    elif _is_tensor_for_sure(script, frame, node):
+        plan.replace(node, RULE, REASON, "{of}.cpu()", _GROUP, of=node)
+
+
+def _is_on_cpu(script: Script, node: ast.expr, depth: int = 0) -> bool:
+    """Whether an expression, or what its variable is bound to, goes over the CPU: `out.cpu().detach()`."""
+    for one in walk(node):
+        if is_method(one, "cpu", "numpy", "tolist", "item") or (
+            is_method(one, "to") and any(getattr(a, "value", None) == "cpu" for a in one.args)
+        ):
+            return True
+    values = script.values(script.frame(node), written(node)) if depth < 3 else []
+    return any(_is_on_cpu(script, value, depth + 1) for value in values)
+
+
+def _is_list(script: Script, frame: Frame, node: ast.expr) -> bool:
+    return any(isinstance(value, ast.List | ast.ListComp) for value in script.values(frame, written(node)))
+
+
+def _kept(script: Script, frame: Frame, node: ast.expr) -> list[ast.expr]:
+    """What is appended to a list."""
+    calls = [
+        c for c in script.calls_in(frame) if is_method(c, "append") and written(c.func.value) == written(node)
+    ]
+    return [argument for call in calls for argument in call.args]
+
+
+def _is_tensor_for_sure(script: Script, frame: Frame, node: ast.expr) -> bool:
+    """Whether the function calls a tensor's method on a variable, or binds it to what such a method gives."""
+    text = written(node)
+    calls = [c for c in script.calls_in(frame) if is_method(c, *_OF_TENSORS)]
+    if any(written(c.func.value) == text for c in calls):
+        return True
+    return is_method(node, *_OF_TENSORS) or any(
+        is_method(v, *_OF_TENSORS) for v in script.values(frame, text)
+    )

@@ -1,0 +1,160 @@
+"""CT105: tensors that a script without any device makes for its batches are made on the device.
+
+Batches and models are on the device once they are prepared. `torch.zeros(n, 8)` in a step, or in a model's `forward`, stays
+on the CPU and cannot meet them. Where the author moves tensors about, the author moves these, too.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.in_step import InStep
+from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_method
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .devices import Devices
+
+RULE = "CT105"
+REASON = "what meets a batch is made where the batch is"
+STAYS = "is made on the CPU and does not go to the device with the model"
+_GROUP = "made tensors"
+_MAKERS = {
+    "zeros",
+    "ones",
+    "rand",
+    "randn",
+    "randint",
+    "randperm",
+    "full",
+    "empty",
+    "arange",
+    "linspace",
+    "eye",
+}
+_MAKERS |= {"tensor", "as_tensor", "logspace", "tril_indices", "triu_indices"}
+# These take no device.
+_OLD_MAKERS = {
+    "Tensor",
+    "FloatTensor",
+    "DoubleTensor",
+    "LongTensor",
+    "IntTensor",
+    "ByteTensor",
+    "BoolTensor",
+    "from_numpy",
+}
+_ON_THE_HOST = {"numpy", "tolist", "item", "cpu"}
+_READ_BY = {"len", "int", "float", "print", "range", "list", "str"}
+_HOSTS = ("numpy", "sklearn", "scipy", "pandas", "matplotlib", "random", "math")
+_SETS = {"TensorDataset", "DataLoader", "Subset", "random_split"}
+
+
+def plan_made_tensors(plan: Plan, code: InStep, devices: Devices, trained: set[str]) -> None:
+    """Makes on the device what a step makes, and what a model or a loss is given. trained: what training loops call."""
+    for call in plan.script.calls:
+        name = plan.script.dotted(call.func)
+        kind = name.removeprefix("torch.")
+        if name.startswith("torch.nn.") and kind.endswith("Loss"):
+            _move_weights(plan, call, devices)
+        elif name.startswith("torch.") and kind in _MAKERS | _OLD_MAKERS and not _has_device(call):
+            if not (code.in_batch_loop(call) or code.in_module(call)) and not _is_given_to(
+                plan.script, call, trained
+            ):
+                _note_attribute(plan, call)
+            elif not _stays_on_host(plan.script, code, call):
+                _place(plan, call, _beside(plan.script, call) or devices.device(call), kind in _OLD_MAKERS)
+
+
+def _place(plan: Plan, call: ast.Call, device: str, is_old: bool) -> None:
+    if is_old:
+        plan.replace(call, RULE, REASON, "{made}.to(" + device + ")", _GROUP, made=call)
+    else:
+        keyword = f"device={device}"
+        plan.add(e.InsertArgument(call, RULE, REASON, transaction=_GROUP, position=-1, code=keyword))
+
+
+def _move_weights(plan: Plan, call: ast.Call, devices: Devices) -> None:
+    """The weights of a loss go to the device with it."""
+    if not any(keyword.arg in ("weight", "pos_weight") for keyword in call.keywords):
+        return
+    if devices.accelerators.at_hand(call):
+        _place(plan, call, devices.device(call), is_old=True)
+    else:
+        plan.note(
+            RULE, call, f"the weights of `{last_name(call.func)}` stay on the CPU", "move them to the device"
+        )
+
+
+def _note_attribute(plan: Plan, call: ast.Call) -> None:
+    """Says what a module makes for itself and is neither a parameter nor a buffer."""
+    parent, frame = plan.script.parent(call), plan.script.frame(call)
+    cls = plan.script.class_of(frame) if is_function_frame(frame) else None
+    bases = [last_name(base) for base in cls.bases] if cls is not None else []
+    if isinstance(parent, ast.Assign) and any(base.endswith("Module") for base in bases):
+        target = parent.targets[0]
+        if written(target).startswith("self."):
+            remedy = f"`self.register_buffer({last_name(target)!r}, ...)`"
+            plan.note(RULE, call, f"`{written(target)}` {STAYS}", remedy)
+
+
+def _is_given_to(script: Script, call: ast.Call, called: set[str]) -> bool:
+    """Whether what is made is an argument of something that training calls, at once or by its variable."""
+    parent = script.parent(call)
+    places: list[ast.expr] = [call]
+    if isinstance(parent, ast.Assign) and len(parent.targets) == 1:
+        places += script.reads(script.frame(call), written(parent.targets[0]))
+    return any(
+        isinstance(one, ast.Call) and place is not one.func and written(one.func) in called
+        for place in places
+        for one in [script.parent(place)]
+    )
+
+
+def _has_device(call: ast.Call) -> bool:
+    return any(keyword.arg in ("device", "out", None) for keyword in call.keywords)
+
+
+def _beside(script: Script, call: ast.Call) -> str:
+    """The device of a parameter whose shape the new tensor has, in a module."""
+    frame = script.frame(call)
+    parameters = set(script.parameters(frame))
+    for node in walk(call):
+        of = node.func if is_method(node, "size") else node
+        if (
+            isinstance(of, ast.Attribute)
+            and of.attr in ("size", "shape")
+            and written(of.value) in parameters - {"self"}
+        ):
+            return f"{written(of.value)}.device"
+    return ""
+
+
+def _stays_on_host(script: Script, code: InStep, call: ast.Call) -> bool:
+    """Whether only Python, numpy or an index of what is on the CPU reads what is made."""
+    if _is_read_on_host(script, code, call):
+        return True
+    parent = script.parent(call)
+    if not isinstance(parent, ast.Assign) or len(parent.targets) != 1:
+        return False
+    reads = script.reads(script.frame(call), written(parent.targets[0]))
+    return bool(reads) and all(_is_read_on_host(script, code, read) for read in reads)
+
+
+def _is_read_on_host(script: Script, code: InStep, node: ast.expr) -> bool:
+    inner: ast.AST = node
+    for one in script.around(node):
+        if isinstance(one, ast.stmt):
+            return False
+        if isinstance(one, ast.Attribute) and one.attr in _ON_THE_HOST:
+            return True
+        if isinstance(one, ast.Subscript) and inner is one.slice:
+            return not code.is_tensor(one.value)
+        if isinstance(one, ast.Call) and inner is not one.func:
+            name = script.dotted(one.func)
+            if name in _READ_BY or name.partition(".")[0] in _HOSTS or last_name(one.func) in _SETS:
+                return True
+        inner = one
+    return False

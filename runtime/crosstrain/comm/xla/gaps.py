@@ -1,0 +1,41 @@
+"""What scripts use on every other device and torch_xla lacks: inference mode, and files that are loaded onto the device."""
+
+from __future__ import annotations
+
+from functools import cache
+from types import TracebackType
+from typing import Any
+
+import torch
+
+PRIORITY = 5  # asked before torch's own devices
+
+
+@cache
+def fill_gaps() -> None:
+    """Make `torch.inference_mode` and `torch.load(..., map_location=device)` work, once for the process.
+
+    In inference mode torch_xla raises "Cannot set version_counter for inference tensor" at the first view. The mode becomes
+    `torch.no_grad`, which computes the same; decorators that were applied before keep their class, and so change, too.
+
+    `torch.load` knows no storage on XLA. What it reads stays on the CPU: `load_state_dict` copies it to where the parameters
+    are.
+    """
+    mode: Any = torch.inference_mode
+    mode.__enter__, mode.__exit__ = _enter, _exit
+    torch.serialization.register_package(PRIORITY, lambda storage: None, _stay)
+
+
+def _enter(self: Any) -> None:
+    self._without_gradients = torch.set_grad_enabled(not self.mode)
+    self._without_gradients.__enter__()
+
+
+def _exit(
+    self: Any, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+) -> None:
+    self._without_gradients.__exit__(kind, error, trace)
+
+
+def _stay(storage: Any, location: str) -> Any:
+    return storage if location.startswith("xla") else None

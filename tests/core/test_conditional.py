@@ -1,0 +1,98 @@
+"""What is made under a condition is prepared there: it may be missing where it is used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .converting import converted
+from .running import launched, plain
+
+IN_FUNCTION = """import sys
+import torch
+from torch.utils.data import DataLoader
+
+with_poses = "--poses" in sys.argv
+
+
+def main():
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if with_poses:
+        poses = torch.nn.Embedding(8, 4)
+        second = torch.optim.SGD(poses.parameters(), lr=0.1){otherwise}
+    for numbers in DataLoader(range(8), 2):
+        x = poses(numbers) if with_poses else torch.ones(2, 4)
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+        if with_poses:
+            second.step()
+            second.zero_grad()
+    print("=", round(model.weight.sum().item(), 6))
+
+
+main()
+"""
+IN_CLASS = """import sys
+import torch
+from torch.utils.data import DataLoader
+
+
+class Runner:
+    def __init__(self, with_poses):
+        torch.manual_seed(0)
+        self.with_poses = with_poses
+        self.model = torch.nn.Linear(4, 2)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        if self.with_poses:
+            self.poses = torch.nn.Embedding(8, 4)
+            self.second = torch.optim.SGD(self.poses.parameters(), lr=0.1)
+        self.loader = DataLoader(range(8), 2)
+
+    def run(self):
+        for numbers in self.loader:
+            x = self.poses(numbers) if self.with_poses else torch.ones(2, 4)
+            self.optimizer.zero_grad()
+            self.model(x).square().mean().backward()
+            self.optimizer.step()
+            if self.with_poses:
+                self.second.step()
+                self.second.zero_grad()
+        print("=", round(self.model.weight.sum().item(), 6))
+
+
+Runner("--poses" in sys.argv).run()
+"""
+
+
+def test_an_option_that_makes_nothing(tmp_path: Path) -> None:
+    script = IN_FUNCTION.format(otherwise="")
+    after = converted(script)
+    assert "        poses, second = accelerator.prepare(poses, second)\n" in after
+    assert plain(tmp_path, after) == plain(tmp_path, script)
+
+
+def test_an_option_that_makes_attributes(tmp_path: Path) -> None:
+    after = converted(IN_CLASS)
+    assert "            self.poses, self.second = accelerator.prepare(self.poses, self.second)\n" in after
+    assert len(set(launched(tmp_path, after, "--poses"))) == 1
+
+
+@pytest.mark.parametrize(
+    "otherwise", ["else:\n        raise ValueError", "else:\n        poses, second = None, None"]
+)
+def test_what_is_there_in_any_case_is_prepared_with_the_rest(otherwise: str) -> None:
+    after = converted(IN_FUNCTION.format(otherwise=f"\n    {otherwise}"))
+    assert "model, poses, optimizer, second = accelerator.prepare(model, poses, optimizer, second)" in after
+
+
+def test_a_condition_around_the_whole_training_is_none() -> None:
+    body = IN_FUNCTION.format(otherwise="").partition("def main():\n")[2].partition("    print(")[0]
+    indented = "".join(f"    {line}\n" for line in body.splitlines())
+    after = converted(
+        f"import sys, torch\nfrom torch.utils.data import DataLoader\nwith_poses = True\ndef main():\n    if sys.argv:\n{indented}\nmain()\n"
+    )
+    assert "model, optimizer = accelerator.prepare(model, optimizer)" in after

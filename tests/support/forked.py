@@ -1,0 +1,203 @@
+"""Run scripts as forks of a process that has loaded what they import: loading takes longer than most of these trainings.
+
+The process that forks must not have used a device; a fork cannot use it then.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import runpy
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from tests.support.ranks import free_port
+
+STOPPED = 99  # the exit code of a run that was stopped
+GRACE = 15.0  # seconds for a run that is stopped to say how far it came
+SLOWDOWN = 5  # of a machine that has other things to do
+STEPS = "steps of optimizers:"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A script of a folder, of which a copy is made. prelude: called in the new process first. limit: seconds of a processor."""
+
+    name: str
+    folder: Path
+    script: str
+    args: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    prelude: Callable[[], None] | None = None
+    world: int = 1  # processes
+    limit: float = 60.0
+    where: str = "."  # the working directory, below the folder
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A run that has ended. code, out, err: of the first process that failed, else of rank 0; folder: where it ran; seconds: of
+    the processor."""
+
+    code: int
+    out: str
+    err: str
+    folder: str
+    seconds: float
+
+    @property
+    def text(self) -> str:
+        """All that it printed."""
+        return f"{self.out}\n{self.err}"
+
+    @property
+    def was_stopped(self) -> bool:
+        return self.code in (STOPPED, -signal.SIGKILL)
+
+    @property
+    def steps(self) -> int:
+        """The steps that its optimizers made."""
+        count = self.out.rpartition(STEPS)[2].split()[:1]
+        return int(count[0]) if count and count[0].isdecimal() else 0
+
+
+def run_all(jobs: Iterable[Job], at_once: int = 1) -> Iterator[tuple[Job, Ran]]:
+    """Every job with its outcome, in the order in which they end."""
+    waiting, running = list(jobs), list[_Running]()
+    while waiting or running:
+        while waiting and len(running) < at_once:
+            running.append(_Running(waiting.pop(0)))
+        for one in list(running):
+            if (ran := one.poll()) is not None:
+                running.remove(one)
+                yield one.job, ran
+        time.sleep(0.05)
+
+
+class _Running:
+    """The processes of a job."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._place = tempfile.TemporaryDirectory()
+        self._folder = Path(self._place.name).resolve() / job.folder.name
+        shutil.copytree(job.folder, self._folder, ignore=shutil.ignore_patterns("__pycache__"), symlinks=True)
+        self._children: dict[int, int] = {}  # by process: its rank
+        self._codes: dict[int, int] = {}
+        self._seconds = 0.0
+        self._deadline = time.monotonic() + job.limit * SLOWDOWN
+        self._asked = False
+        port = str(free_port())
+        for rank in range(job.world):
+            child = os.fork()
+            if child == 0:
+                self._become(rank, port)
+            self._children[child] = rank
+
+    def _become(self, rank: int, port: str) -> None:
+        """In the new process: be the script's; this never returns."""
+        os.setsid()
+        cast(
+            "Any", weakref.finalize
+        )._registry.clear()  # the temporary folders of the process that forks are its own
+        for descriptor in (1, 2):
+            said = os.open(self._said(rank, descriptor), os.O_WRONLY | os.O_CREAT)
+            os.dup2(said, descriptor)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.environ.update(self.job.variables)
+        if self.job.world > 1:
+            world = str(self.job.world)
+            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=world, LOCAL_WORLD_SIZE=world)
+            os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+        _run(self.job, self._folder / self.job.where)
+
+    def poll(self) -> Ran | None:
+        """The outcome, once every process has ended or was stopped. A busy machine is given more time, by the clock."""
+        for child in list(self._children):
+            done, status, used = os.wait4(child, os.WNOHANG)
+            if done:
+                self._codes[self._children.pop(child)] = os.waitstatus_to_exitcode(status)
+                self._seconds += used.ru_utime + used.ru_stime
+        if not self._children:
+            return self._finish()
+        now = time.monotonic()
+        if now > self._deadline:
+            for child in self._children:
+                os.killpg(child, signal.SIGKILL)
+        elif not self._asked and (
+            any(self._codes.values())
+            or max(map(_processor, self._children)) > self.job.limit
+            or now > self._deadline - GRACE
+        ):
+            self._asked, self._deadline = True, now + GRACE
+            for child in self._children:
+                os.kill(child, signal.SIGTERM)
+        return None
+
+    def _finish(self) -> Ran:
+        failed = [rank for rank, code in sorted(self._codes.items()) if code not in (0, STOPPED)]
+        rank = failed[0] if failed else 0
+        out, err = (self._said(rank, n).read_text(encoding="utf-8", errors="replace") for n in (1, 2))
+        self._place.cleanup()
+        return Ran(self._codes[rank], out, err, str(self._folder), self._seconds)
+
+    def _said(self, rank: int, descriptor: int) -> Path:
+        return Path(self._place.name) / f"{rank}.{descriptor}.txt"
+
+
+def _run(job: Job, folder: Path) -> None:
+    """Run the script here, and end this process."""
+    code = 1
+    steps: list[object] = []
+    try:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(STOPPED))
+        os.chdir(folder)
+        torch.set_num_threads(1)
+        sys.argv[:] = [job.script, *job.args]
+        sys.path[0] = str((folder / job.script).parent)
+        if job.prelude is not None:
+            job.prelude()
+        register_optimizer_step_post_hook(lambda *_: steps.append(None))
+        runpy.run_path(job.script, run_name="__main__")
+        code = 0
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        if code:
+            traceback.print_exc()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _leave(code, len(steps))
+
+
+def _leave(code: int, steps: int) -> None:
+    """End as an interpreter does, with what is registered for its end."""
+    try:
+        if code != STOPPED:
+            atexit._run_exitfuncs()
+        print(f"\n{STEPS} {steps}")
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def _processor(process: int) -> float:
+    """Seconds of the processor that a process has used."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,88 @@
+"""Inference mode, checkpoints of the author's own, and a script's own collectives, on XLA as elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from crosstrain import Accelerator, PartialState
+from torch import Tensor, nn
+from torch.utils.data import DistributedSampler
+
+from tests.xla.support import on_xla
+
+
+@torch.inference_mode()
+def evaluated(model: nn.Module, rows: Tensor) -> Tensor:
+    return model(rows.flatten(1)).argmax(1)
+
+
+def gaps(file: Path) -> dict[str, Any]:
+    model = nn.Linear(4, 3)
+    plain = evaluated(model, torch.ones(2, 2, 2)).tolist()
+    accelerator = Accelerator()
+    model = accelerator.prepare(model)
+    rows = torch.ones(2, 2, 2, device=accelerator.device)
+    found = evaluated(model, rows).tolist()
+    with torch.inference_mode():
+        outside = model(rows.flatten(1)).requires_grad
+        with torch.inference_mode(False):
+            switched_off = model(rows.flatten(1)).requires_grad
+    again = torch.is_grad_enabled()
+    torch.save(model.state_dict(), file)
+    wanted = model.weight.detach().cpu().clone()
+    with torch.no_grad():
+        model.weight.zero_()
+    model.load_state_dict(torch.load(file, map_location=accelerator.device))
+    kept = torch.equal(model.weight.detach().cpu(), wanted)
+    return {
+        "alike": plain == found,
+        "gradients": (outside, switched_off, again),
+        "kept": kept,
+        "device": model.weight.device.type,
+    }
+
+
+def alone() -> dict[str, Any]:
+    accelerator = Accelerator()
+    before = dist.is_initialized()
+    PartialState(group_of_one=True)
+    mine = torch.tensor([1.0, 2.0], device=accelerator.device)
+    dist.all_reduce(mine)
+    parts = [torch.zeros_like(mine)]
+    dist.all_gather(parts, mine)
+    dist.broadcast(mine, 0)
+    dist.barrier()
+    objects: list[Any] = [None]
+    dist.all_gather_object(objects, "here")
+    model = nn.parallel.DistributedDataParallel(nn.Linear(2, 1).to(accelerator.device))
+    model(mine[None]).sum().backward()
+    gradient = model.module.weight.grad
+    assert gradient is not None
+    return {
+        "before": before,
+        "sum": mine.tolist(),
+        "parts": parts[0].tolist(),
+        "objects": objects,
+        "gradient": gradient.tolist(),
+        "sampler": list(DistributedSampler(range(3), shuffle=False)),
+    }
+
+
+def test_a_script_that_distributes_itself_is_a_group_of_one() -> None:
+    found = on_xla(alone)
+    assert found == {
+        "before": False,
+        "sum": [1.0, 2.0],
+        "parts": [1.0, 2.0],
+        "objects": ["here"],
+        "gradient": [[1.0, 2.0]],
+        "sampler": [0, 1, 2],
+    }
+
+
+def test_inference_mode_and_files_work(tmp_path: Path) -> None:
+    found = on_xla(gaps, tmp_path / "weights.pt")
+    assert found == {"alike": True, "gradients": (False, True, True), "kept": True, "device": "xla"}

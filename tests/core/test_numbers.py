@@ -227,6 +227,16 @@ def test_numbers(trap: Trap) -> None:
     check(trap)
 
 
+@pytest.mark.parametrize(
+    ("behind", "is_local"), [("table.add(share)", True), ("share = 1.0\ntable.add(share)", False)]
+)
+def test_what_a_loop_computes_of_its_sums_is_local_where_it_is_kept(behind: str, is_local: bool) -> None:
+    body = "right += hits(out, y); rows += len(y); share = right / rows"
+    trap = training("kept", body, behind, absent=("reduce(",))
+    reasons = [one.reason for one in converted(trap.text).findings]
+    assert any(LOCAL in one for one in reasons) is is_local
+
+
 CUT = """
 model = nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

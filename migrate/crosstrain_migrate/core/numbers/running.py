@@ -27,7 +27,10 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
     for data in roles.data:
         if isinstance(data.loop, ast.For):
             growing = _growing(plan.script, data, data.loop)
-            if any(_is_own(plan, data.frame, call, growing) for call in _shows(plan.script, data.loop)):
+            is_shown = any(
+                _is_own(plan, data.frame, call, growing) for call in _shows(plan.script, data.loop)
+            )
+            if is_shown or _is_kept(plan, data.frame, data.loop, growing):
                 plan.note(RULE, data.loop, LOCAL, REDUCE)
         elif _comes_from_steps(plan.script, data):
             plan.note(RULE, data.node, LOCAL, REDUCE)
@@ -37,6 +40,25 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
         calls += prints_behind(plan.script, one.frame, loop) if isinstance(loop, ast.For) else []
         if any(_is_own(plan, one.frame, call, _losses(plan.script, one)) for call in calls):
             plan.note(RULE, loop or one.call, LOCAL, REDUCE)
+
+
+def _is_kept(plan: Plan, frame: Frame, loop: ast.For, growing: set[str]) -> bool:
+    """Whether a number that the loop computes of what grows is read behind it: `accuracy = hits / rows`, for a table."""
+    made = (n for n in walk(loop) if isinstance(n, ast.Assign) and isinstance(n.value, ast.BinOp))
+    names = {
+        n.targets[0].id for n in made if isinstance(n.targets[0], ast.Name) and _reads(n.value) & growing
+    }
+    end = loop.end_lineno or 0
+    for name in names - growing:
+        later = [s.lineno for s in plan.script.stores(frame, name) if s.lineno > end]
+        reads = [r for r in plan.script.reads(frame, name) if end < r.lineno <= min(later, default=r.lineno)]
+        if any(not plan.is_replaced(read) for read in reads):
+            return True
+    return False
+
+
+def _reads(node: ast.AST) -> set[str]:
+    return {written(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute)}
 
 
 def _losses(script: Script, one: Backward) -> set[str]:

@@ -25,7 +25,11 @@ TRAINERS = {
     "transformers.Seq2SeqTrainer": "the Transformers Trainer",
     "trl": "TRL",
 }
-HIDDEN = {"timm.utils.NativeScaler": "timm's NativeScaler", "timm.utils.ApexScaler": "timm's ApexScaler"}
+HIDDEN = {
+    "timm.utils.NativeScaler": "timm's NativeScaler",
+    "timm.utils.ApexScaler": "timm's ApexScaler",
+    "torchnet.engine.Engine": "torchnet's Engine",
+}
 
 _PACKAGES = dict.fromkeys(name.split(".")[0] for name in (*FRAMEWORKS, *TRAINERS, *HIDDEN))
 # To search for a line's end is faster than to search for its start.

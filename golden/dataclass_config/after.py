@@ -99,7 +99,7 @@ def score(model: nn.Module, loader: DataLoader, device: torch.device) -> Score:
 def main() -> None:
     config: Config = Config.from_args()
     torch.manual_seed(config.seed)
-    accelerator = Accelerator(cpu=str(config.device) == "cpu")
+    accelerator = Accelerator(device=config.device)
     device: torch.device = accelerator.device
     train, test = make_data(config.seed)
     train_loader: DataLoader = DataLoader(train, batch_size=config.batch_size, shuffle=True)

@@ -139,7 +139,7 @@ def evaluate(model, loader, device):
 
 def main(args):
     init_distributed(args)
-    accelerator = Accelerator(cpu=str(args.device) == "cpu")
+    accelerator = Accelerator(device=args.device)
     device = accelerator.device
     torch.manual_seed(args.seed)
     train_loader, train_sampler, test_loader = make_loaders(args)

@@ -38,7 +38,7 @@ def main():
     parser.add_argument("--device", default=None)
     opts = parser.parse_args()
 
-    accelerator = Accelerator(cpu=opts.device == "cpu")
+    accelerator = Accelerator(device=opts.device)
     opts.device = accelerator.device.type
     if opts.device is None:
         opts.device = accelerator.device.type

@@ -90,7 +90,7 @@ def evaluate(model, loader, criterion, device):
 def main():
     args = parse_args()
     set_seed(args.seed)
-    accelerator = Accelerator(cpu=str(args.device) == "cpu")
+    accelerator = Accelerator(device=args.device)
     device = accelerator.device
 
     if not os.path.exists(args.out):

@@ -31,7 +31,7 @@ def adjust_learning_rate(optimizer, epoch):
 
 
 th.manual_seed(15)
-accelerator = Accelerator()
+accelerator = Accelerator(device=hps.gpu)
 has_gpu = th.cuda.is_available()
 if has_gpu:
     th.cuda.set_device(accelerator.device)

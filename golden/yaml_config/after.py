@@ -80,7 +80,7 @@ def evaluate(model, loader, device):
 def main():
     cfg = load_config(sys.argv[1:])
     torch.manual_seed(cfg.seed)
-    accelerator = Accelerator(cpu=str(cfg.device) == "cpu")
+    accelerator = Accelerator(device=cfg.device)
     device = accelerator.device
     train_loader, test_loader = build_loaders(cfg.train)
     model = build_model(cfg.model).to(device)

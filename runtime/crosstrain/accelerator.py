@@ -60,11 +60,12 @@ from crosstrain.utils.dataclasses import (
 from crosstrain.utils.memory import release_memory
 
 
-def _join_run(cpu: bool | None, group: InitProcessGroupKwargs | None) -> Comm:
+def _join_run(cpu: bool | None, device: Any, group: InitProcessGroupKwargs | None) -> Comm:
     """Join the run, or start it; the first Accelerator of a process copies rank 0's random states to every rank."""
     # A script that distributes itself keeps its streams: this process may have come here alone, `if rank == 0`.
     keeps_streams = RUN.started and distributes_itself()
-    comm = RUN.start(cpu, **({} if group is None else group.to_kwargs()))
+    cpu, index = options.device(cpu, device)
+    comm = RUN.start(cpu, index=index, **({} if group is None else group.to_kwargs()))
     keeps_streams = keeps_streams or comm.is_scripts_own
     if not RUN.streams_alike:
         start_draws(RUN, set(COMMON) if keeps_streams else start_streams_alike(comm))
@@ -103,6 +104,9 @@ class Accelerator(
             loss is a sum over rows, and the gradient is that of the sum over the global batch.
         gradient_accumulation_steps: micro-batches of one optimizer step (see `accumulate`).
         cpu: whether to stay on the CPU where an accelerator exists.
+        device: what a process that no launcher started uses, as the script's own option says it: a torch.device, its
+            name ("cpu", "cuda:1") or its number (1, "1"). A launched process has its own device, unless this is the
+            CPU. A negative number, and a name that torch does not know ("auto"), choose nothing.
         dataloader_config: the loader options in one object.
         project_dir, project_config: where checkpoints and logs go.
         log_with: trackers, by name or as `GeneralTracker` objects.
@@ -156,12 +160,13 @@ class Accelerator(
         step_with_optimizer: bool | None = None,
         parallelism_config: ParallelismConfig | None = None,
         own_draws: bool | None = None,
+        device: torch.device | str | int | None = None,
         **others: Any,
     ) -> None:
         options.refuse(others)
         first: Accelerator | None = RUN.first
         self.handlers = options.sort_handlers(kwargs_handlers, None if first is None else first.handlers)
-        comm = _join_run(cpu, self.handlers.group)
+        comm = _join_run(cpu, device, self.handlers.group)
         self.state = AcceleratorState(mixed_precision)
         launch = RUN.launch
 

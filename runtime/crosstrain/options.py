@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+import torch
+
 from crosstrain.comm.protocol import Comm
 from crosstrain.config import ELSEWHERE, LaunchConfig, parse_flag
 from crosstrain.data.options import DataPlan
@@ -68,6 +70,19 @@ def sort_handlers(handlers: Iterable[KwargsHandler] | None, first: Handlers | No
             "GradScalerKwargs must be given to the first Accelerator() of the process: all of them share one scaler."
         )
     return replace(first, **chosen)
+
+
+def device(cpu: bool | None, given: torch.device | str | int | None) -> tuple[bool | None, int | None]:
+    """Whether to stay on the CPU, and the index of the device; None where ``given`` does not say it."""
+    if given is None or isinstance(given, bool):
+        return cpu, None
+    if isinstance(given, int) or (isinstance(given, str) and given.isdigit()):
+        return cpu, int(given) if int(given) >= 0 else None
+    try:
+        named = torch.device(given)
+    except RuntimeError:
+        return cpu, None
+    return (True, None) if named.type == "cpu" else (cpu, named.index)
 
 
 def refuse(options: dict[str, Any]) -> None:

@@ -80,6 +80,7 @@ class Run:
         init_method: str | None = None,
         timeout: timedelta | None = None,
         group_of_one: bool | None = None,
+        index: int | None = None,
     ) -> Comm:
         """Start the backend, or return the one that runs already.
 
@@ -89,12 +90,15 @@ class Run:
             timeout: of every collective; None for the launcher's choice.
             group_of_one: make a process group although this process is alone; a later call that asks for it gets one
                 too.
+            index: of the device, if no launcher started this process.
 
-        Raises ValueError for ``cpu=True`` where this process uses a device already.
+        Raises ValueError for ``cpu=True``, and for another index, where this process uses a device already.
         """
         if self._comm is not None:
             if cpu and self._comm.device != HOST:
                 self._comm = self._on_the_host(self._comm)
+            elif index is not None:
+                self._use(self._comm, index)
             if group_of_one:
                 self._comm.start_group_of_one()
             if not (group_of_one and self._comm.world == 1 and self._comm.backend is None):
@@ -109,9 +113,21 @@ class Run:
             init_method=init_method,
             timeout=timeout,
             group_of_one=group_of_one,
+            index=index,
         )
         self.debug = debug_mode()
         return self._comm
+
+    def _use(self, comm: Comm, index: int) -> None:
+        """Take another device; a launched process keeps its own. A PartialState may have taken the first one."""
+        if comm.world > 1 or "LOCAL_RANK" in os.environ or comm.device.index in (None, index):
+            return
+        if self.mixed_precision is not None:
+            raise ValueError(
+                f"this process already runs on {comm.device}; another device must be given to the first "
+                f"Accelerator() of the process."
+            )
+        comm.use(index)
 
     def _on_the_host(self, comm: Comm) -> Comm:
         """The same backend on the CPU.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from crosstrain_migrate.syntax.program import link
 
 from .converting import converted, notes
 
@@ -43,7 +44,7 @@ def accelerator_of(choice: str, inside: str = "pass") -> str:
             'device = "cuda" if not args.no_cuda and args.gpu else "cpu"',
             "Accelerator(cpu=not (not args.no_cuda and args.gpu))",
         ),
-        ("device = torch.device(args.device)", 'Accelerator(cpu=str(args.device) == "cpu")'),
+        ("device = torch.device(args.device)", "Accelerator(device=args.device)"),
         (
             'use_cuda = not args.no_cuda and torch.cuda.is_available()\ndevice = torch.device("cuda" if use_cuda else "cpu")',
             "Accelerator(cpu=args.no_cuda)",
@@ -58,7 +59,7 @@ def accelerator_of(choice: str, inside: str = "pass") -> str:
         ),
         (
             'device = torch.device(args.device if torch.cuda.is_available() else "cpu")',
-            'Accelerator(cpu=str(args.device) == "cpu")',
+            "Accelerator(device=args.device)",
         ),
         (
             'device = torch.device("cpu")\nif args.cuda and torch.cuda.device_count():\n    device = torch.device("cuda")',
@@ -187,7 +188,7 @@ def test_an_option_that_names_the_device_is_the_accelerators_from_then_on() -> N
         'parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")\nargs = parser',
     )
     after = converted(text)
-    made = 'accelerator = Accelerator(cpu=args.device == "cpu")\nargs.device = accelerator.device.type\n'
+    made = "accelerator = Accelerator(device=args.device)\nargs.device = accelerator.device.type\n"
     assert made in after
     assert 'default="cuda" if torch.cuda.is_available() else "cpu"' in after
 
@@ -216,7 +217,7 @@ for x, y in DataLoader([], 8):
 
 def test_a_configuration_that_is_executed_chooses_the_device() -> None:
     after = converted(CONFIGURED)
-    assert 'exec(open("settings.py").read())\naccelerator = Accelerator(cpu=device == "cpu")\n' in after
+    assert 'exec(open("settings.py").read())\naccelerator = Accelerator(device=device)\n' in after
     assert 'backend = "nccl"\n' in after  # `--backend=gloo` asks whether there is one
 
 
@@ -326,7 +327,9 @@ def test_a_device_from_elsewhere_is_asked() -> None:
     after = converted(
         TRAINING.format(choice="device = library.pick(args)", inside="x, y = x.to(device), y.to(device)")
     )
-    asked = 'device = library.pick(args)\naccelerator = Accelerator(cpu=str(device) == "cpu")\ndevice = accelerator.device\n'
+    asked = (
+        "device = library.pick(args)\naccelerator = Accelerator(device=device)\ndevice = accelerator.device\n"
+    )
     assert asked in after
 
 
@@ -335,7 +338,7 @@ def test_a_configuration_of_an_object_is_asked_where_it_is_bound() -> None:
         "import yaml\nsettings = yaml.safe_load(open(args.file))\ndevice = torch.device(settings['device'])"
     )
     after = converted(TRAINING.format(choice=choice, inside="x, y = x.to(device), y.to(device)"))
-    assert 'accelerator = Accelerator(cpu=str(device) == "cpu")\ndevice = accelerator.device\n' in after
+    assert "accelerator = Accelerator(device=device)\ndevice = accelerator.device\n" in after
 
 
 FULL_BATCH = """import torch
@@ -376,6 +379,12 @@ def test_batches_that_are_cut_by_numbers_are_not_moved() -> None:
     assert "for start in accelerator.prepare(range(0, 8, 2)):" in after
 
 
+def test_a_device_that_is_named_in_one_of_several_files_is_where_it_goes() -> None:
+    script = "import helper\n" + FULL_BATCH.format(choice='device = "cuda"')
+    after = converted(link([("helper.py", "one = 1\n"), ("train.py", script)], ("",)))
+    assert "accelerator = Accelerator()\n" in after
+
+
 def test_a_loader_moves_its_batches() -> None:
     assert accelerator_of("") == "accelerator = Accelerator()"
 
@@ -411,3 +420,39 @@ def test_the_gpus_are_chosen_before_the_accelerator_takes_one(first: str, made: 
     main, top = converted(VISIBLE.format(first=first)).split("__main__")
     found = [name for name, text in (("main", main), ("top", top)) if "accelerator = Accelerator()" in text]
     assert found == made
+
+
+CHOSEN_INSIDE = """import argparse
+import os
+import torch
+from torch.utils.data import DataLoader
+
+def choose(args):
+    os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu
+    print("GPU", args.gpu)
+
+def main():
+    args = argparse.ArgumentParser().parse_args()
+    {first}
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    {then}
+    for x, y in DataLoader([], 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+main()
+"""
+
+
+@pytest.mark.parametrize("choice", ["choose(args)", 'os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu'])
+def test_the_accelerator_comes_behind_the_choice_of_a_gpu(choice: str) -> None:
+    text = CHOSEN_INSIDE.format(first=choice, then="pass")
+    assert f"    {choice}\n    accelerator = Accelerator()\n" in converted(text)
+    assert not notes(text, "CT105")
+
+
+def test_a_choice_of_a_gpu_that_comes_behind_the_accelerator_is_said() -> None:
+    text = CHOSEN_INSIDE.format(first="pass", then="if True:\n        choose(args)")
+    assert [one.remedy for one in notes(text, "CT105")] == ["use `crosstrain launch --gpu-ids`"]

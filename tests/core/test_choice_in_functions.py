@@ -222,6 +222,45 @@ def test_a_choice_in_a_class_is_known_below_the_options(test: str, begin: str, a
     assert lines[lines.index(above) + 1] == f"accelerator = {made}"
 
 
+GIVEN = """import argparse
+import torch
+
+class Trainer:
+    def __init__(self, rows, on_gpu=False):
+        {first}
+        self.device = torch.device("cuda" if on_gpu else "cpu")
+        self.net = torch.nn.Linear(4, 2).to(self.device)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+    def fit(self, loader):
+        for x, y in loader:
+            self.optimizer.zero_grad()
+            torch.nn.functional.mse_loss(self.net(x.to(self.device)), y.to(self.device)).backward()
+            self.optimizer.step()
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--use_cuda", type=int, default=1)
+    options = parser.parse_args()
+    {made}.fit(torch.utils.data.DataLoader([], 8))
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "first", "is_kept"),
+    [
+        ("Trainer(3, on_gpu=options.use_cuda)", "self.rows = rows", True),
+        ("Trainer(3, options.use_cuda)", "self.rows = rows", True),
+        ("Trainer(3, options.use_cuda)", "on_gpu = on_gpu and rows > 2", False),
+        ("Trainer(3, bool(options.use_cuda))", "self.rows = rows", False),
+    ],
+)
+def test_a_choice_by_a_parameter_is_that_of_the_only_call(made: str, first: str, is_kept: bool) -> None:
+    text = GIVEN.format(made=made, first=first)
+    assert ("Accelerator(cpu=not options.use_cuda)" in converted(text)) == is_kept
+    assert any("own choice of the CPU" in one.reason for one in notes(text, "CT105")) != is_kept
+
+
 def test_a_choice_that_the_beginning_cannot_know_is_said() -> None:
     text = IN_A_CLASS.format(
         test="self.args.gpu.use", begin=PARSED.format(computed='args.gpu = __import__("gpus").first()')

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from crosstrain import options
 
 from .converting import conversion, converted
 from .running import launched, plain
@@ -260,9 +261,10 @@ SCRIPTS = [
 class _Accelerator:
     """The runtime's, as far as it chooses a device."""
 
-    def __init__(self, cpu: bool = False, **more: Any) -> None:
+    def __init__(self, cpu: bool = False, device: Any = None, **more: Any) -> None:
         if type(cpu) not in (bool, int):
             raise TypeError(cpu)
+        cpu = bool(options.device(cpu, device)[0])
         there = torch.cuda.is_available()
         raise _Stop("cpu" if cpu or not there else "cuda")
 

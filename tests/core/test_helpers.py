@@ -108,6 +108,24 @@ HELPERS = [
         before="import os\nimport subprocess\n",
     ),
     output(
+        "a helper that starts a program",
+        'film("out")',
+        GUARD,
+        'film("out")',
+        absent=("PartialState",),
+        before="import subprocess\n\ndef film(folder):\n    command = 'ffmpeg -y -i {}/%d.png all.mp4'.format(folder)\n"
+        "    process = subprocess.Popen(command.split(), stdout=subprocess.PIPE)\n    said, _ = process.communicate()\n",
+    ),
+    output(
+        "a helper that asks a program, or makes ready what all need, stays",
+        "print(version())\nfetch()",
+        "fetch()",
+        absent=(GUARD,),
+        before="import subprocess\n\ndef version():\n    process = subprocess.Popen(['git', 'log'], stdout=subprocess.PIPE)\n"
+        "    return process.communicate()[0]\n\ndef fetch():\n    process = subprocess.Popen(['wget', 'rows.csv'])\n"
+        "    process.wait()\n",
+    ),
+    output(
         "a helper that the author guards stays",
         'if rank == 0:\n    draw("out.png")',
         "plt.savefig(path)",

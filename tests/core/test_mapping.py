@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from .converting import conversion, converted, notes, once_more
+from .running import launched, plain
 
 NODE = """import argparse
 import os
@@ -130,6 +133,61 @@ def test_a_script_with_a_branch_without_a_launcher_keeps_it() -> None:
     after = converted(text)
     assert "environment=True" not in after
     assert "    if 'RANK' in os.environ:\n        model = accelerator.prepare(model)" in after
+
+
+FLAGGED = """import argparse, torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--distributed", type=int, default=0)
+    options = parser.parse_args()
+    if options.distributed:
+        dist.init_process_group("nccl")
+    model = torch.nn.Linear(1, 1)
+    rows, sampler = torch.arange(8.0).view(8, 1), None
+    if {asked}:
+        sampler = DistributedSampler(rows)
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in DataLoader(rows, 2, sampler=sampler):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), x).backward()
+        optimizer.step()
+    print("=", sampler is None)
+
+main()
+"""
+
+
+def test_a_group_that_a_flag_makes_is_made_by_the_flag(tmp_path: Path) -> None:
+    """Without it plain python trains as before: other code asks whether there is a group."""
+    after = converted(FLAGGED.format(asked="dist.is_initialized()"))
+    assert "if options.distributed:\n        PartialState(group_of_one=True)" in after
+    assert plain(tmp_path, after) == ["= True"]
+    assert plain(tmp_path, after, "--distributed", "1") == ["= False"]
+    assert "= False" in launched(tmp_path, after, "--distributed", "1")
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_said"), [('config.device != "cpu"', True), ("config.distributed", False)]
+)
+def test_a_setting_that_named_the_cpu_is_said(asked: str, is_said: bool) -> None:
+    text = FLAGGED.format(asked="dist.is_initialized()").replace(
+        "options = parser.parse_args()", "import config"
+    )
+    text = text.replace("options.", "config.").replace("torch.nn.Linear(1, 1)", "made(config)")
+    made = "def made(config):\n    return torch.nn.Linear(1, 1).to(torch.device(config.device))\n\ndef main"
+    text = text.replace("def main", made).replace(
+        "    rows, sampler", f"    pinned = {asked}\n    rows, sampler"
+    )
+    assert any("own choice of the CPU" in one.reason for one in notes(text, "CT105")) is is_said
+
+
+def test_a_group_that_no_other_code_asks_for_is_there_from_the_beginning() -> None:
+    after = converted(FLAGGED.format(asked="options.distributed"))
+    assert "PartialState(group_of_one=True)\n    parser = " in after
 
 
 def test_a_variable_that_numbers_the_device_becomes_the_device() -> None:

@@ -44,6 +44,19 @@ TRAPS = [
         before="from tqdm import tqdm\n",
     ),
     output(
+        "a bar that the script computes with counts on every process",
+        "bar = tqdm(total=3)\nfor i in range(3):\n    bar.update(i)\n    log(i / bar.n)",
+        "bar = tqdm(total=3)",
+        absent=("disable=",),
+        before="from tqdm import tqdm\n",
+    ),
+    output(
+        "a bar that the script only updates",
+        "bar = tqdm(total=3)\nother = rows.n\nbar.update(1)",
+        "bar = tqdm(total=3, disable=not accelerator.is_main_process)",
+        before="from tqdm import tqdm\n",
+    ),
+    output(
         "a block that only writes is guarded as a whole",
         'with open("options.json", "w") as file:\n    json.dump(options, file)',
         "if accelerator.is_main_process:",

@@ -18,6 +18,26 @@ READ_AGAIN = [
         before="import numpy as np\n",
     ),
     output(
+        "a file whose name is not written out may be any of its folder",
+        'path = os.path.join(out, name)\nwith open(path, "w") as file:\n    file.write("x")\n'
+        'rows = open(os.path.join(args.out, "rows.txt")).read()',
+        GUARD,
+        'with open(path, "w") as file:',
+        "accelerator.wait_for_everyone()",
+        'rows = open(os.path.join(args.out, "rows.txt")).read()',
+        before="import os\n",
+    ),
+    output(
+        "a file that is named is no other of its folder",
+        'path = os.path.join(out, "log.txt")\nwith open(path, "w") as file:\n    file.write("x")\n'
+        'rows = open(os.path.join(args.out, "rows.txt")).read()\n'
+        'other = open(os.path.join(args.data, "rows.txt")).read()',
+        GUARD,
+        'with open(path, "w") as file:',
+        absent=("wait_for_everyone",),
+        before="import os\n",
+    ),
+    output(
         "what is made once and kept",
         'if not os.path.exists("rows.npy"):\n    np.save("rows.npy", [1])\nrows = np.load("rows.npy")',
         "with accelerator.main_process_first():",

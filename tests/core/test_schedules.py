@@ -161,6 +161,50 @@ def test_torchs_own_schedule_is_prepared_once_with_its_batches() -> None:
     )
 
 
+LATE = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+rows = torch.arange(16.0).view(16, 1)
+loader = DataLoader(TensorDataset(rows), batch_size=2)
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+{made}
+
+def one_epoch():
+    for x, in loader:
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), x).backward()
+        optimizer.step()
+        schedule.step()
+
+for epoch in range(3):
+    one_epoch()
+result = optimizer.param_groups[0]["lr"]
+"""
+_LAMBDA = "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, {})"
+ASKED = {
+    "by a lambda": (_LAMBDA.format("lambda step: 1 - step / (3 * len(loader))"), False),
+    "by a function": (
+        "def part(step):\n    return 1 - step / (3 * len(loader))\n\n" + _LAMBDA.format("part"),
+        False,
+    ),
+    "once": ("total = 3 * len(loader)\n" + _LAMBDA.format("lambda step: 1 - step / total"), True),
+}
+
+
+@pytest.mark.parametrize(("made", "is_prepared"), ASKED.values(), ids=ASKED.keys())
+def test_a_schedule_that_asks_for_the_length_at_each_step_ends_with_the_training(
+    made: str, is_prepared: bool, tmp_path: Path
+) -> None:
+    folder = write(tmp_path, script=LATE.format(made=made))
+    convert(folder, "script")
+    text = (folder / "script.py").read_text()
+    joined = "optimizer, loader, schedule" if is_prepared else "optimizer, loader"
+    assert f"accelerator.prepare(model, {joined})" in text
+    assert train(folder, "script", 2) == pytest.approx([0.0, 0.0])
+
+
 RATES = """
 model = nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -116,6 +116,12 @@ def test_a_loss_that_is_printed_behind_the_loop_is_that_of_the_whole_batch(
         ("value = loss.item(); print(value)", "", True),
         ("log.info(loss.item())", "", True),
         ("pass", "    if loss.item() < best: print(loss.item())", True),
+        ("writer.add_scalar('loss', loss.item(), i)", "", True),
+        ("writer.add_scalar('step', i, i)", "", False),
+        ("average = 0.9 * average + 0.1 * loss.item(); log.info(average)", "", True),
+        ("average = 0.9 * average + 0.1 * float(loss)", "    state['loss'] = average", True),
+        ("average = 0.9 * average + 0.1 * float(loss)", "", False),  # nothing shows it
+        ("average = 0.9 * average + 0.1 * i", "    state['i'] = average", False),
         ("value = float(loss)", "    print(value)", True),
         ("print(loss.item())", "    print(loss.item())", False),  # reduced
         ("bar.set_postfix(loss=loss.item())", "", False),

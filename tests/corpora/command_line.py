@@ -260,7 +260,7 @@ def _moved_to_cuda(moved: Any, *_: Any, **__: Any) -> NoReturn:
     raise Asked("cuda")
 
 
-def _picked(cpu: bool, place: Any) -> torch.device:
+def _picked(cpu: bool, place: Any, index: int | None = None) -> torch.device:
     return torch.device("cpu") if cpu else torch.device("cuda", 0)
 
 

@@ -68,6 +68,65 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return chosen
 
 
+@pytest.fixture
+def four_gpus(one_gpu: list[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """torch believes in four GPUs; the indices that are chosen."""
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 4)
+    return one_gpu
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        (2, "cuda:2"),
+        ("3", "cuda:3"),
+        ("cuda:1", "cuda:1"),
+        (torch.device("cuda", 1), "cuda:1"),
+        ("cuda", "cuda:0"),
+        ("cpu", "cpu"),
+        (torch.device("cpu"), "cpu"),
+        (-1, "cuda:0"),
+        ("auto", "cuda:0"),
+        (None, "cuda:0"),
+    ],
+)
+def test_a_process_that_nobody_launched_uses_the_device_that_the_script_names(
+    four_gpus: list[int], given: Any, used: str
+) -> None:
+    assert str(Accelerator(device=given).device) == used
+    assert four_gpus == ([int(used[-1])] if used[-1] in "123" else [])
+
+
+def test_a_partial_state_may_have_taken_the_first_device(four_gpus: list[int]) -> None:
+    assert str(PartialState().device) == "cuda:0"
+    assert str(Accelerator(device=2).device) == "cuda:2"
+    assert str(PartialState().device) == str(Accelerator().device) == "cuda:2"
+    with pytest.raises(ValueError, match="already runs on cuda:2"):
+        Accelerator(device=3)
+
+
+def test_the_cpu_has_no_number(four_gpus: list[int]) -> None:
+    assert str(Accelerator(cpu=True, device=1).device) == "cpu"
+    assert four_gpus == []
+
+
+def test_a_device_that_is_not_there_is_an_error(four_gpus: list[int]) -> None:
+    with pytest.raises(RuntimeError, match="device 4 was asked for: there are 4 of type 'cuda'"):
+        Accelerator(device=4)
+
+
+def test_a_launched_process_keeps_its_own_device(
+    four_gpus: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert str(Accelerator(device=1).device) == "cuda:0"  # the rank of the launcher's only process
+    assert 1 not in four_gpus
+
+
+def test_a_script_without_an_accelerator_device_ignores_the_number() -> None:
+    assert str(Accelerator(device=1).device) == "cpu"
+
+
 def started_with(monkeypatch: pytest.MonkeyPatch, place: Place, **options: Any) -> dict[str, Any]:
     """The arguments with which a GPU's group would be started."""
     seen: dict[str, Any] = {}

@@ -29,6 +29,8 @@ FILE = Path("/work/project/run/train.py")
         ("HERE = os.path.dirname(__file__)\nROOT = HERE + '/..'\nsys.path.append(ROOT)", "/work/project"),
         ("sys.path.append(f'{os.path.dirname(__file__)}/lib')", "/work/project/run/lib"),
         ("sys.path.extend(['lib'])", "/work/project/run/lib"),
+        ("sys.path.insert(1, os.path.join(sys.path[0], '../lib'))", "/work/project/lib"),
+        ("sys.path.insert(1, os.path.join(sys.path[1], '../lib'))", None),
         ("sys.path += ['lib']", None),
         ("sys.path.append(os.environ['MODELS'])", None),
         ("where = 'a'\nwhere = 'b'\nsys.path.append(where)", None),
@@ -84,3 +86,24 @@ def test_a_module_of_an_added_folder_is_migrated_with_its_script(tmp_path: Path)
         "return nn.Linear(8, sizes.CLASSES).to(PartialState().device)\n"
         in (tmp_path / "common/nets.py").read_text()
     )
+
+
+@pytest.mark.parametrize(("importer", "is_read"), [("__init__", True), ("build", False)])
+def test_a_package_that_names_its_modules_without_a_dot(importer: str, is_read: bool, tmp_path: Path) -> None:
+    """As packages did in Python 2: only `__init__.py`, since anything else may mean what is installed."""
+    package = tmp_path / "models"
+    package.mkdir()
+    (tmp_path / "train.py").write_text(
+        TRAIN.replace("import nets", "from models import *").replace("nets.", "")
+    )
+    files = {
+        "__init__": "",
+        "build": "",
+        "layers": NETS.replace("sizes.CLASSES", "3").replace("import sizes", ""),
+    }
+    files["__init__"] = "from build import *\n" if importer == "__init__" else "from .build import *\n"
+    files["build"] = "from .layers import *\n" if importer == "__init__" else "from layers import *\n"
+    for name, text in files.items():
+        (package / f"{name}.py").write_text(text)
+    outcome = run(Request((tmp_path / "train.py",), Options(), Mode.WRITE, cache=False), migrate_text)
+    assert ("layers.py" in {file.source.path.name for file in outcome.changed}) is is_read

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crosstrain_migrate.results import Change, Finding, RoleFact, Severity
 from crosstrain_migrate.syntax import edits as e
@@ -30,9 +30,9 @@ from .numbers.running import note_running_numbers
 from .numbers.shown import plan_shown_losses
 from .numbers.training_numbers import TrainingNumbers
 from .output.all_output import Output
-from .placing.accelerator import Accelerators, Choice
+from .placing.accelerator import TOO_LATE, Accelerators, Choice
 from .placing.asked import is_made_on_cpu
-from .placing.choice import device_choice, frames_to_training, lifted
+from .placing.choice import device_choice, frames_to_training, lifted, with_number
 from .placing.devices import NOT_KEPT, Devices
 from .placing.host_reads import plan_host_reads
 from .placing.made_tensors import plan_made_tensors
@@ -126,11 +126,15 @@ def convert(
 def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> Plan:
     """Every edit that is wanted, and every note; the first accelerator on the way to the training has the script's choice."""
     mapped = mapping.distributes_itself(script)
-    home = Accelerators(Plan(script, runtime), roles, None, [], mapped=mapped).home
-    choice = device_choice(script, roles, home, mapped=mapped)
+    first = Accelerators(Plan(script, runtime), roles, None, [], mapped=mapped)
+    choice = device_choice(script, roles, first.home, mapped=mapped)
+    if runtime != OWN:  # Accelerate cannot be told a device
+        choice = None if choice is None else replace(choice, device="")
+    elif not mapped:
+        choice = with_number(script, roles, choice, first.home, first.statement(first.home))
     plan, is_late = _planned_by(script, roles, runtime, seen, choice)
     while is_late and choice is not None:
-        choice = lifted(script, choice) or Choice("", choice.frame, choice.before)
+        choice = lifted(script, choice) or (Choice("", choice.frame, choice.before) if choice.code else None)
         plan, is_late = _planned_by(script, roles, runtime, seen, choice)
     return plan
 
@@ -146,7 +150,7 @@ def _planned_by(
     moves_none = all(is_range(one.node) for one in roles.data)  # no loader moves its batches
     if not mapped and moves_none and is_made_on_cpu(script):
         options.append("cpu=True")
-    if choice is not None and not choice.code:
+    if choice is not None and not choice.code and not choice.device:
         plan.note("CT105", choice.before, NOT_KEPT, "use `crosstrain launch --cpu`")
         choice = None
     if mapped and choice is None:
@@ -183,6 +187,8 @@ def _planned_by(
         reason = "every process trains on the same data: no loop over batches was found"
         remedy = "iterate a DataLoader, or share the rows yourself by `accelerator.process_index`"
         plan.note(SAME_DATA, roles.backwards[0].call, reason, remedy)
+    for late in accelerators.choices_behind():
+        plan.note("CT105", late, TOO_LATE, "use `crosstrain launch --gpu-ids`")
     plan.drop_unused_imports()
     return plan, not mapped and accelerators.comes_late()
 

@@ -111,7 +111,10 @@ class ImportGraph:
             place = _join(root, top)
             if self._disk.is_file(f"{place}.py") or self._disk.is_folder(place):
                 return root
-        return None
+        # Packages of Python 2's time name their own modules without a dot.
+        beside = str(target.parent)
+        is_own = target.name == _PACKAGE and self._disk.is_file(f"{_join(beside, top)}.py")
+        return beside if is_own and top not in sys.stdlib_module_names else None
 
     def source(self, path: Path, script: Source) -> Source | None:
         """A file that `script` imports; None where it cannot be used."""

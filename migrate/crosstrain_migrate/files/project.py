@@ -25,7 +25,7 @@ from .sources import Source
 
 Said = TypeVar("Said", Change, Finding, RoleFact)
 # Beyond these a script is understood with the files nearest to it alone: a library's internals are not what trains.
-MOST_FILES, MOST_BYTES = 40, 400_000
+MOST_FILES, MOST_BYTES = 100, 400_000
 
 
 class Linked(Source):

@@ -79,6 +79,10 @@ class _Paths:
                 return self._above(inner, number + 1, depth)
             case ast.Attribute(attr="pardir" | "curdir"):
                 return ".." if node.attr == "pardir" else "."
+            case ast.Subscript(value=ast.Attribute() as listed, slice=ast.Constant(value=0)) if (
+                written(listed) == "sys.path"
+            ):
+                return os.path.dirname(self._file)  # noqa: PTH120
             case ast.BinOp(op=ast.Div() | ast.Add()):
                 return self._joined(
                     [node.left, node.right], depth, "/" if isinstance(node.op, ast.Div) else ""

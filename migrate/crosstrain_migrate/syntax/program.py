@@ -162,7 +162,9 @@ class Links:
         if level:
             base = posixpath.dirname(region.path)
             return self._existing(posixpath.join(base, *[".."] * (level - 1)), tail)
-        found = (self._existing(root, tail) for root in region.roots)
+        beside, name = posixpath.split(region.path)
+        own = (beside,) if name == "__init__.py" else ()  # as in Python 2, where no root has it
+        found = (self._existing(root, tail) for root in (*region.roots, *own))
         return next((path for path in found if path is not None), None)
 
     def _existing(self, base: str, tail: list[str]) -> str | None:

@@ -145,6 +145,10 @@ class Comm(Protocol):
         """Whether the other processes can still be reached; a script may have left the group itself."""
         ...
 
+    def use(self, index: int) -> None:
+        """Take another device of this machine, alone and before anything is on the first one."""
+        ...
+
     def start_group_of_one(self) -> None:
         """Give a script that is alone, and asks for one, a process group beside the running backend; see `TorchComm.start`."""
         ...

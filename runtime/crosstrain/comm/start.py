@@ -17,15 +17,21 @@ def start_comm(
     init_method: str | None = None,
     timeout: timedelta | None = None,
     group_of_one: bool | None = None,
+    index: int | None = None,
 ) -> Comm:
     """Start the backend of this machine: XLA if PJRT_DEVICE is set or there is a TPU, else torch's own.
 
-    ``group_of_one``: see `TorchComm.start`.
+    ``group_of_one``, ``index``: see `TorchComm.start`.
     """
     if not cpu and xla_wanted(os.environ):
         from crosstrain.comm.xla.backend import XlaComm
 
         return XlaComm.start(init_method=init_method, timeout=timeout, group_of_one=group_of_one)
     return TorchComm.start(
-        cpu=cpu, backend=backend, init_method=init_method, timeout=timeout, group_of_one=group_of_one
+        cpu=cpu,
+        backend=backend,
+        init_method=init_method,
+        timeout=timeout,
+        group_of_one=group_of_one,
+        index=index,
     )

@@ -117,9 +117,11 @@ class TorchComm:
         init_method: str | None = None,
         timeout: timedelta | None = None,
         group_of_one: bool | None = None,
+        index: int | None = None,
     ) -> TorchComm:
         """Choose this process's device and group: join an existing group, else follow the launcher's variables.
 
+        ``index``: of the device of a process that no launcher started; None for the current one.
         ``group_of_one``: whether a single process gets a group, too, for the script's own collectives; None: if it was
         launched.
 
@@ -127,10 +129,10 @@ class TorchComm:
         """
         if dist.is_available() and dist.is_initialized():
             place = joined_place()
-            return cls(_pick_device(cpu, place), place, owns_group=False, grouped=True)
+            return cls(_pick_device(cpu, place, index), place, owns_group=False, grouped=True)
         launched = read_place()
         place = launched or Place(0, 1, 0, 1)
-        device = _pick_device(cpu, place)
+        device = _pick_device(cpu, place, index)
         grouped = launched is not None if group_of_one is None else group_of_one
         if place.world == 1 and not grouped:
             return cls(device, place, owns_group=False, grouped=False)
@@ -383,6 +385,10 @@ class TorchComm:
     def in_group(self) -> bool:
         return self.world == 1 or dist.is_initialized()
 
+    def use(self, index: int) -> None:
+        place = Place(self.rank, self.world, self.local_rank, self.local_world)
+        self.device = self.landing = _pick_device(self.device == HOST, place, index)
+
     def on_host(self) -> TorchComm:
         place = Place(self.rank, self.world, self.local_rank, self.local_world)
         grouped, owns_group = self.backend is not None, self._owns_group
@@ -460,13 +466,21 @@ def _aligned(flat: Tensor) -> Tensor:
     return torch.nn.functional.pad(flat, (0, -flat.numel() % 16))
 
 
-def _pick_device(cpu: bool, place: Place) -> torch.device:
+def _pick_device(cpu: bool, place: Place, wanted: int | None = None) -> torch.device:
+    """wanted: the index of the device of a process that no launcher started."""
     accelerator = None if cpu else torch.accelerator.current_accelerator(check_available=True)
     if accelerator is None:
         return torch.device("cpu")
-    if place.world == 1 and "LOCAL_RANK" not in os.environ:
-        return torch.device(accelerator.type, torch.accelerator.current_device_index())
     count = torch.accelerator.device_count()
+    if place.world == 1 and "LOCAL_RANK" not in os.environ:
+        if wanted is None:
+            return torch.device(accelerator.type, torch.accelerator.current_device_index())
+        if wanted >= count:
+            raise RuntimeError(
+                f"device {wanted} was asked for: there are {count} of type {accelerator.type!r}."
+            )
+        torch.accelerator.set_device_index(wanted)
+        return torch.device(accelerator.type, wanted)
     index = device_index(place.local_rank, count, accelerator.type, os.environ)
     if index is None:
         raise RuntimeError(

@@ -9,7 +9,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from itertools import islice
+from itertools import chain, islice
+from types import GeneratorType
 from typing import Any, NamedTuple, cast
 
 import numpy
@@ -47,6 +48,7 @@ END: Any = object()
 _THERE = (list, tuple, range)
 TIMED = 20  # steps after which a process says what reading the others' batches costs
 DEAR = 0.1  # part of the time, from which on it says so
+MOST_PARTS = 64  # of a batch that is a generator, which ends before it is compared
 
 _told: set[Given] = set()  # what the main process has told about
 
@@ -269,6 +271,7 @@ class DealtPass(Pass):
         self._reading = 0.0  # seconds for the others' batches
         self._group: list[Any] = []  # the batches of the step that was read last
         self._refilled = False  # whether the script fills the same memory again for each batch
+        self._generated = False  # whether each batch is a generator of its parts
 
     def first_asked(self) -> None:
         """Do nothing: the state is that in which the iterable was asked for its iterator."""
@@ -279,7 +282,8 @@ class DealtPass(Pass):
 
     def _unpack(self, item: tuple[Any, Counts | None]) -> Any:
         batch, self.counts = item
-        return batch if self.place is None else self.place(batch)
+        placed = batch if self.place is None else self.place(batch)
+        return iter(placed) if self._generated and isinstance(placed, tuple) else placed
 
     def left(self) -> None:
         """Keep what was read ahead of an iterator that the script goes on with."""
@@ -289,7 +293,17 @@ class DealtPass(Pass):
 
     def _read(self) -> Any:
         with self._feed.common_draws():
-            return next(self._source, END)
+            return self._held(next(self._source, END))
+
+    def _held(self, item: Any) -> Any:
+        """The parts of a batch that is a generator, which are compared and perhaps given again: ``(c[i:j] for c in columns)``."""
+        if not isinstance(item, GeneratorType):
+            return item
+        parts = tuple(islice(item, MOST_PARTS + 1))
+        if len(parts) > MOST_PARTS:
+            return chain(parts, item)  # it may be endless
+        self._generated = True
+        return parts
 
     def _read_group(self, group: list[Any]) -> list[Any]:
         """The batches of a step that begins with ``group``; fewer, or none, where the sequence ends.
@@ -300,7 +314,9 @@ class DealtPass(Pass):
         last: Any = group[-1] if group else END
         group = [self._kept(batch) for batch in group]
         with self._feed.common_draws():
-            while len(group) < self._feed.how.parts and (more := next(self._source, END)) is not END:
+            while (
+                len(group) < self._feed.how.parts and (more := self._held(next(self._source, END))) is not END
+            ):
                 self._refilled = self._refilled or (last is not END and _same_memory(last, more))
                 group.append(self._kept(more))
                 last = more

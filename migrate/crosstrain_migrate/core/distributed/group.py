@@ -29,7 +29,17 @@ def has_branch_without_group(script: Script) -> bool:
     wrappers = [call for call in script.calls if is_wrapper(script, call)]
     if not all(any(isinstance(one, ast.If | ast.IfExp) for one in script.around(call)) for call in wrappers):
         return False
-    return without_launcher(script) or any(_asks_launcher(node) for node in script.table.parents)
+    asks = without_launcher(script) or any(_asks_launcher(node) for node in script.table.parents)
+    return asks or _makes_group_where_asked(script)
+
+
+def _makes_group_where_asked(script: Script) -> bool:
+    """Whether the author's flag makes the group, `if config.distributed: dist.init_process_group(...)`, and other code asks
+    whether there is one; what reads the launcher's variables in any case has no such branch."""
+    made = [call for call in script.calls if script.dotted(call.func).endswith("init_process_group")]
+    is_flagged = all(any(isinstance(one, ast.If) for one in script.around(call)) for call in made)
+    is_asked = any(script.dotted(call.func).endswith("distributed.is_initialized") for call in script.calls)
+    return is_flagged and is_asked and not any(_reads(script, node) for node in script.table.parents)
 
 
 def plan_start(plan: Plan, accelerators: Accelerators) -> bool:

@@ -12,7 +12,6 @@ from crosstrain_migrate.core.reading.certain import Certain
 from crosstrain_migrate.core.reading.phases import Phases
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import (
-    FUNCTIONS,
     Frame,
     Loop,
     Script,
@@ -20,6 +19,7 @@ from crosstrain_migrate.core.reading.script import (
     is_statement_call,
     names_in,
     root_of,
+    without_gradient,
 )
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
@@ -167,15 +167,8 @@ class Evaluations:
     def _without_gradient(self, node: ast.AST, depth: int) -> bool:
         """Whether code runs without gradients or in eval mode: by a block, a decorator, `.eval()` before it, or its calls."""
         frame = self.script.frame(node)
-        texts = [ast.unparse(one) for one in getattr(frame, "decorator_list", ())]
-        for one in (node, *self.script.around(node)):
-            if isinstance(one, FUNCTIONS):
-                break
-            if isinstance(one, ast.With):
-                texts += [ast.unparse(item.context_expr) for item in one.items]
-        inside = walk(node) if isinstance(node, ast.For) else ()
-        texts += [ast.unparse(i.context_expr) for n in inside if isinstance(n, ast.With) for i in n.items]
-        if any("no_grad" in text or "inference_mode" in text for text in texts):
+        inside = (n for n in walk(node) if isinstance(n, ast.With)) if isinstance(node, ast.For) else ()
+        if self.script.is_without_gradient(node) or any(map(without_gradient, inside)):
             return True
         modes = [
             (place_of(call), last_name(call.func) == "eval" or _is_false(call))

@@ -18,7 +18,7 @@ from .accumulators import CLOCK, METERS, Change, Pass
 from .shown import prints_behind
 from .training_numbers import LOCAL, REDUCE, RULE, without_tail
 
-_SHOWS = re.compile(r"(^|\.)(print|pprint|info|debug|warning|write|echo)$")
+_SHOWS = re.compile(r"(^|\.)(print|pprint|info|debug|warning|write|echo|add_scalars?)$")
 _ADDS = (Change.SUM, Change.LIST, Change.METER)
 
 
@@ -26,11 +26,13 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
     """Says, once for a script, that the losses, sums and meters that its training shows are the main process's own."""
     for data in roles.data:
         if isinstance(data.loop, ast.For):
-            growing = _growing(plan.script, data, data.loop)
+            averages = _moving_averages(plan.script, roles, data.loop)
+            growing = _growing(plan.script, data, data.loop) | averages
             is_shown = any(
                 _is_own(plan, data.frame, call, growing) for call in _shows(plan.script, data.loop)
             )
-            if is_shown or _is_kept(plan, data.frame, data.loop, growing):
+            kept = averages | _computed(data.loop, growing)
+            if is_shown or any(_is_read_behind(plan, data.frame, data.loop, text) for text in kept):
                 plan.note(RULE, data.loop, LOCAL, REDUCE)
         elif _comes_from_steps(plan.script, data):
             plan.note(RULE, data.node, LOCAL, REDUCE)
@@ -42,23 +44,35 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
             plan.note(RULE, loop or one.call, LOCAL, REDUCE)
 
 
-def _is_kept(plan: Plan, frame: Frame, loop: ast.For, growing: set[str]) -> bool:
-    """Whether a number that the loop computes of what grows is read behind it: `accuracy = hits / rows`, for a table."""
+def _computed(loop: ast.For, growing: set[str]) -> set[str]:
+    """What a loop computes of what grows: `accuracy = hits / rows`."""
     made = (n for n in walk(loop) if isinstance(n, ast.Assign) and isinstance(n.value, ast.BinOp))
-    names = {
-        n.targets[0].id for n in made if isinstance(n.targets[0], ast.Name) and _reads(n.value) & growing
+    read = {
+        n.targets[0]: {written(one) for one in walk(n.value) if isinstance(one, ast.Name | ast.Attribute)}
+        for n in made
     }
+    return {written(t) for t, names in read.items() if isinstance(t, ast.Name) and names & growing} - growing
+
+
+def _is_read_behind(plan: Plan, frame: Frame, loop: ast.For, text: str) -> bool:
+    """Whether what a loop has left in a variable is read before it is bound anew, and nothing reduces it."""
     end = loop.end_lineno or 0
-    for name in names - growing:
-        later = [s.lineno for s in plan.script.stores(frame, name) if s.lineno > end]
-        reads = [r for r in plan.script.reads(frame, name) if end < r.lineno <= min(later, default=r.lineno)]
-        if any(not plan.is_replaced(read) for read in reads):
-            return True
-    return False
+    later = [store.lineno for store in plan.script.stores(frame, text) if store.lineno > end]
+    behind = [one for one in plan.script.reads(frame, text) if end < one.lineno]
+    return any(one.lineno <= min(later, default=one.lineno) and not plan.is_replaced(one) for one in behind)
 
 
-def _reads(node: ast.AST) -> set[str]:
-    return {written(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute)}
+def _moving_averages(script: Script, roles: Roles, loop: ast.For) -> set[str]:
+    """What a loop computes from itself and a trained loss: `average = 0.9 * average + 0.1 * loss.item()`."""
+    losses = {text for one in roles.backwards for text in _losses(script, one)}
+    found: set[str] = set()
+    for node in walk(loop):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name | ast.Attribute):
+            name = written(node.targets[0])
+            read = {written(n) for n in walk(node.value) if isinstance(n, ast.Name | ast.Attribute)}
+            if name in read - losses and read & losses:
+                found.add(name)
+    return found
 
 
 def _losses(script: Script, one: Backward) -> set[str]:

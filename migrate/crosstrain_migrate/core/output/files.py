@@ -13,7 +13,7 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_method, is_statement_call
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import Function, place_of, written
+from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from . import writers
@@ -158,7 +158,25 @@ class Files:
 
     def paths_of(self, call: ast.Call) -> set[str]:
         path = writers.path_of_write(self.script, call)
-        return self._spelled(path) if path is not None else set()
+        return self._spelled(path) | self._in_folder(path, only_unnamed=True) if path is not None else set()
+
+    def _in_folder(self, path: ast.expr, *, only_unnamed: bool = False) -> set[str]:
+        """The folder of a path that is joined, `os.path.join(args.out, name)`: a file of any name there may be the same.
+
+        only_unnamed: none where the file's own name is written out.
+        """
+        values = (
+            self.script.values(self.script.frame(path), path.id) if isinstance(path, ast.Name) else [path]
+        )
+        joined = [
+            v for v in values if isinstance(v, ast.Call) and self.script.dotted(v.func) == "os.path.join"
+        ]
+        return {
+            f"in {folder}"
+            for one in joined
+            if len(one.args) == 2 and not (only_unnamed and isinstance(one.args[1], ast.Constant))
+            if (folder := last_name(one.args[0]))
+        }
 
     def _spelled(self, path: ast.expr) -> set[str]:
         """How a path is written, and the file's own name, because one path may be put together in several ways."""
@@ -184,6 +202,8 @@ class Files:
         reads = [c for c in self.script.calls if paths and self.reads(c, statement, paths)]
         if any(self.stamps.differs(path) for read in reads for path in read.args):
             return False  # each reads a file of its own
+        surely = {text for text in paths if not text.startswith("in ")}
+        reads = [one for one in reads if self._may_wait_at([one]) or self.reads(one, statement, surely)]
         if not self._may_wait_at(reads):
             return False
         for read in reads:
@@ -198,7 +218,7 @@ class Files:
     def reads(self, call: ast.Call, statement: ast.stmt, paths: set[str]) -> bool:
         """Whether all read behind a statement what is written there, by a call that is given one of its paths."""
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
-        if not any(paths & self._spelled(one) for one in given):
+        if not any(paths & (self._spelled(one) | self._in_folder(one)) for one in given):
             return False
         is_read = self.audience.is_all(call) and self._reads(call, 0)
         return is_read and self.audience.comes_after(call, statement)

@@ -58,7 +58,13 @@ class Helpers:
         return [one for call in _calls(function) for one in self._writing(call, seen | {function})]
 
     def _writing(self, call: ast.Call, seen: frozenset[Function]) -> list[ast.Call]:
-        kinds = (writers.writes_file, writers.shows, writers.saves_weights, writers.opens_to_write)
+        kinds = (
+            writers.writes_file,
+            writers.runs_command,
+            writers.shows,
+            writers.saves_weights,
+            writers.opens_to_write,
+        )
         if any(is_kind(self.script, call) for is_kind in kinds):
             return [call]
         function = self.called(call)

@@ -30,6 +30,8 @@ _SILENT = {
     "wandb.init": ("mode", 'mode=None if {0}.is_main_process else "disabled"'),
     "visdom.Visdom": ("send", "send={0}.is_main_process"),
 }
+# What a bar that is switched off does not count.
+_COUNTED = frozenset({"n", "last_print_n", "last_print_t", "start_t", "format_dict"})
 # Functions of libraries that only say something.
 _SAYS = frozenset(
     {
@@ -60,7 +62,7 @@ class Recorders:
             if self.script.is_shared(call):
                 continue
             if name.startswith("tqdm.") and name.endswith(("tqdm", "trange")):
-                self._give(call, PRINT, "bars", "disable", "disable=not {0}.is_main_process")
+                self._bar(call)
             elif name in _SAYS and isinstance(self.script.statement(call), ast.Expr):
                 self.files.guard(self.script.statement(call))
             elif name in _SILENT:
@@ -69,6 +71,23 @@ class Recorders:
                 self._level(call)
             elif last_name(call.func) == "SummaryWriter" and not self.script.functions("SummaryWriter"):
                 self._event_file(call)
+
+    def _bar(self, call: ast.Call) -> None:
+        """`tqdm(...)`: one process shows it, except where the script counts with the bar, which a silent one does not."""
+        statement = self.script.statement(call)
+        bound: list[ast.expr | None] = []
+        if isinstance(statement, ast.With):
+            bound = [one.optional_vars for one in statement.items if one.context_expr is call]
+        elif isinstance(statement, ast.Assign) and statement.value is call:
+            bound = [*statement.targets]
+        names = {written(target) for target in bound if target is not None}
+        reads = (n for n in walk(self.script.frame(call)) if isinstance(n, ast.Attribute))
+        counted = next((n for n in reads if n.attr in _COUNTED and written(n.value) in names), None)
+        if counted is None:
+            self._give(call, PRINT, "bars", "disable", "disable=not {0}.is_main_process")
+        else:
+            reason = f"every process shows this bar: the script computes with `{written(counted)}`"
+            self.plan.note(PRINT, call, reason, "count by yourself, and give it `disable=`")
 
     def _give(self, call: ast.Call, rule: str, group: str, keyword: str, template: str) -> None:
         """Plans another keyword of a call, which silences it on the other processes."""

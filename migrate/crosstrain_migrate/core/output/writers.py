@@ -125,7 +125,7 @@ def writes_file(script: Script, call: ast.Call) -> bool:
     if name in FUNCTIONS:
         return True
     if name in _COMMANDS:
-        return is_statement_call(script, call) and not _HARMLESS_COMMAND.match(_command(call))
+        return is_statement_call(script, call) and not _HARMLESS_COMMAND.match(_command(*call.args[:1]))
     if script.functions(last) and not _LIBRARY.match(name):
         return False
     if last in WRITERS or name.startswith("mlflow.log"):
@@ -136,6 +136,16 @@ def writes_file(script: Script, call: ast.Call) -> bool:
         return bool(call.args) and not name.startswith("torch.")
     is_recorded = _RECORDS_OF_WRITER.match(last) and _WRITER.search(written(call.func.value))
     return _RECORDS.match(last) is not None or is_recorded is not None
+
+
+def runs_command(script: Script, call: ast.Call) -> bool:
+    """Whether a call starts a program that may write: `process = Popen(command.split())`, where the text is known."""
+    if script.dotted(call.func) not in _COMMANDS | {"subprocess.Popen"}:
+        return False
+    named = [n.id for given in call.args[:1] for n in walk(given) if isinstance(n, ast.Name)]
+    made = [value for name in named for value in script.values(script.frame(call), name)]
+    text = _command(*call.args[:1], *made)
+    return bool(text) and not _HARMLESS_COMMAND.match(text) and not _FETCHES_FILES.search(text)
 
 
 def shows(script: Script, call: ast.Call) -> bool:
@@ -178,7 +188,7 @@ def fetches(script: Script, call: ast.Call) -> bool:
     """Whether a call brings a file, or unpacks one, without asking whether it is there."""
     name, last = script.dotted(call.func), last_name(call.func)
     if name in _COMMANDS:
-        return _FETCHES_FILES.search(_command(call)) is not None
+        return _FETCHES_FILES.search(_command(*call.args[:1])) is not None
     if script.functions(last):
         return False
     return name.endswith(FETCHES) or last == "extractall"
@@ -240,7 +250,7 @@ def path_of_write(script: Script, call: ast.Call) -> ast.expr | None:
     return opened_path(script, call.args[index]) or call.args[index]
 
 
-def _command(call: ast.Call) -> str:
+def _command(*made: ast.expr) -> str:
     """The text of a command, as far as it is written out."""
-    parts = [n for a in call.args[:1] for n in walk(a) if isinstance(n, ast.Constant)]
+    parts = [n for one in made for n in walk(one) if isinstance(n, ast.Constant)]
     return " ".join(n.value for n in sorted(parts, key=place_of) if isinstance(n.value, str))

@@ -28,6 +28,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 RULE = "CT102"
 REASON = "one Accelerator knows the processes, the devices and the precision"
+TOO_LATE = "`CUDA_VISIBLE_DEVICES` chooses no GPU any more: each process has its own by then"
 # Calls before which nothing has to be: settings, options, seeds, questions.
 _SETTINGS = re.compile(
     r"^(sys\.|os\.environ|os\.path|warnings\.|matplotlib\.use|matplotlib\.pyplot\.switch_backend|plt\.switch_backend"
@@ -93,13 +94,14 @@ def _chooses_visible(statement: ast.stmt) -> bool:
 class Choice:
     """The script's own choice of the CPU: `code` is true where it takes the CPU; it is known above `before`.
 
-    An empty `code`: the accelerator is made there all the same. `option`: what holds the device, from then on that of the
-    accelerator; `as_text`: what holds its name.
+    An empty `code`: the accelerator is made there all the same. `device`: the author's device, or its number. `option`: what
+    holds the device, from then on that of the accelerator; `as_text`: what holds its name.
     """
 
     code: str
     frame: Frame
     before: ast.stmt
+    device: str = ""
     option: str = ""
     as_text: bool = True
 
@@ -217,6 +219,32 @@ class Accelerators:
             self.script.frame(s) is not frame or place_of(s) > place_of(node) for s in self._choose_visible
         )
 
+    def choices_behind(self) -> list[ast.stmt]:
+        """The statements that say which GPUs there are and to which all ways lead over the accelerator."""
+        return [s for s in self._choose_visible if self.script.is_reached(s) and self._is_behind(s)]
+
+    def _is_behind(self, statement: ast.stmt) -> bool:
+        made = place_of(self._made[self.home])
+        work, seen = list[ast.AST]([statement]), set[Frame]()
+        while work:
+            node = work.pop()
+            frame = self.script.frame(node)
+            if frame is self.home:
+                if place_of(node) < made:
+                    return False
+            elif not is_function_frame(frame):
+                return False  # a file's top level runs before its functions
+            elif frame not in seen:
+                seen.add(frame)
+                work += self.script.callers(frame)
+        return True
+
+    def _calls_choice(self, statement: ast.stmt) -> bool:
+        """`choose_gpus(args)`, `config = read(args)`, where that function says which GPUs there are."""
+        call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
+        called = self.script.functions(last_name(call.func)) if isinstance(call, ast.Call) else []
+        return any(self.script.frame(one) in called for one in self._choose_visible)
+
     @cached_property
     def _choose_visible(self) -> list[ast.stmt]:
         return [s for s in self.script.table.parents if isinstance(s, ast.stmt) and _chooses_visible(s)]
@@ -224,6 +252,11 @@ class Accelerators:
     def statement(self, frame: Frame) -> ast.stmt:
         """The statement above which a frame's accelerator is made."""
         return self._made[frame]
+
+    @property
+    def keeps_number(self) -> bool:
+        """Whether the accelerator has the number of the author's GPU."""
+        return self.choice is not None and bool(self.choice.device)
 
     # -- where -------------------------------------------------------------------------------------------------
 
@@ -286,28 +319,36 @@ class Accelerators:
             return
         statement = self._place(frame)
         self._made[frame] = statement
-        given = list(self.options)
-        if self.choice is not None and self.choice.code and frame is self.choice.frame:
-            given.insert(0, f"cpu={self.choice.code}")
+        given = [*self._device_options(frame), *self.options]
         self.plan.imports(frame, "Accelerator")
         self.plan.before(statement, RULE, REASON, f"{self.name} = Accelerator({', '.join(given)})")
         if self.choice is not None and self.choice.option and frame is self.choice.frame:
             device = f"{self.name}.device.type" if self.choice.as_text else f"{self.name}.device"
             self.plan.before(statement, RULE, REASON, f"{self.choice.option} = {device}")
 
+    def _device_options(self, frame: Frame) -> list[str]:
+        """What the run's first accelerator is told of the author's device."""
+        if self.choice is None or frame is not self.choice.frame:
+            return []
+        code, device = self.choice.code, self.choice.device
+        if code in (f'str({device}) == "cpu"', f'{device} == "cpu"'):
+            code = ""  # the device says both whether and which
+        return [*([f"cpu={code}"] if code else []), *([f"device={device}"] if device else [])]
+
     def _place(self, frame: Frame) -> ast.stmt:
         if self.choice is not None and frame is self.choice.frame:
             return self.choice.before
         if isinstance(frame, ast.Module):
             return self._acting(frame.body) or self.script.first_statement(frame)
-        visible = [s for s in frame.body if _chooses_visible(s)]
+        visible = [s for s in frame.body if _chooses_visible(s) or self._calls_choice(s)]
         if visible and visible[-1] is not frame.body[-1]:
             return frame.body[frame.body.index(visible[-1]) + 1]
         return self.script.first_statement(frame)
 
     def _acting(self, body: list[ast.stmt]) -> ast.stmt | None:
         """The first statement that does something: no import, definition, constant, option, setting or seed."""
-        past = max((n for n, s in enumerate(body) if self._comes_to_visible(s)), default=-1)
+        acts = [(n, s) for n, s in enumerate(body) if not isinstance(s, (*FUNCTIONS, ast.ClassDef))]
+        past = max((n for n, s in acts if _chooses_visible(s) or self._calls_choice(s)), default=-1)
         for statement in body[past + 1 :]:
             if isinstance(
                 statement, (ast.Import | ast.ImportFrom | ast.ClassDef | ast.Pass | ast.Global, FUNCTIONS)
@@ -329,18 +370,6 @@ class Accelerators:
                 continue
             return statement
         return None
-
-    def _comes_to_visible(self, statement: ast.stmt) -> bool:
-        """Whether a statement says which GPUs there are, itself or in a function that gives something: a configuration."""
-        if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
-            return False
-        calls = [statement.value] if isinstance(statement, ast.Assign) else []
-        called = (
-            f for c in calls if isinstance(c, ast.Call) for f in self.script.functions(last_name(c.func))
-        )
-        return _chooses_visible(statement) or any(
-            self.script.frame(one) is function for function in called for one in self._choose_visible
-        )
 
     def _sets_an_option(self, statement: ast.stmt) -> bool:
         """Whether a statement sets an attribute of what parsing has given."""

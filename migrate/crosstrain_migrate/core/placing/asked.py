@@ -1,6 +1,6 @@
 """A device whose choice only the author's own code can tell: it runs, and the accelerator is made below it.
 
-`device = get_device(args)` stays; `accelerator = Accelerator(cpu=str(device) == "cpu")` stands below it, and from then on
+`device = get_device(args)` stays; `accelerator = Accelerator(device=device)` stands below it, and from then on
 `device` is the accelerator's.
 """
 
@@ -18,6 +18,7 @@ from crosstrain_migrate.syntax.walks import walk
 from .accelerator import Choice
 from .elsewhere import behind
 from .options import Option, Options
+from .origins import of_class, origin
 from .sides import chosen_as_device, flag_of, is_read_as_text, side_of
 
 _OF_DEVICES = re.compile(r"cuda|gpu|device|accelerat|(?<![a-z])(mps|xla|xpu)(?![a-z])", re.I)
@@ -30,24 +31,26 @@ def asked_device(script: Script, frames: list[Frame], *, options_only: bool) -> 
     options_only: only an option that names the device, `args.device`, is asked.
     """
     for frame, given in () if options_only else _moves(script, frames):
-        home, name = _origin(script, frame, written(given))
+        home, name = origin(script, frame, written(given))
         below = _below(script, home, name) if home in frames and _is_chosen(script, home, name) else None
         if below is not None:
             as_text = is_read_as_text(script, name)
-            return Choice(f'str({name}) == "cpu"', home, below, option=name, as_text=as_text)
+            code = f'str({name}) == "cpu"'
+            return Choice(code, home, below, device=name, option=name, as_text=as_text)
     return _device_option(script, frames)
 
 
 def is_made_on_cpu(script: Script) -> bool:
     """Whether no code names a device: what the training computes with stays where it is made."""
-    return not any(_OF_DEVICES.search(ast.unparse(module)) for module in script.modules)
+    statements = (one for module in script.modules for one in module.body)
+    return not any(_OF_DEVICES.search(ast.unparse(one)) for one in statements)
 
 
 def unknown_choice(script: Script, frames: list[Frame]) -> Choice | None:
     """One without code, where something is moved to an attribute that more than the machine has a say in."""
     for frame, given in _moves(script, frames):
-        home, text = _origin(script, frame, written(given))
-        values = _of_class(script, home, text) if text.startswith("self.") else []
+        home, text = origin(script, frame, written(given))
+        values = of_class(script, home, text) if text.startswith("self.") else []
         for owner, value in values if _may_be_device(script, text, [one for _, one in values]) else ():
             if not is_the_machines(script, owner, value):
                 return Choice("", frames[0], script.statement(value))
@@ -70,7 +73,7 @@ def _device_option(script: Script, frames: list[Frame]) -> Choice | None:
         for node in script.within(frame):
             if not isinstance(node, ast.Attribute) or node.attr not in named:
                 continue
-            home, text = _origin(script, frame, written(node), through_names=True)
+            home, text = origin(script, frame, written(node), through_names=True)
             root, _, name = text.rpartition(".")
             if home not in frames or name not in named or not _holds_options(script, home, root):
                 continue
@@ -78,7 +81,7 @@ def _device_option(script: Script, frames: list[Frame]) -> Choice | None:
                 kind = named[name].keyword("type")
                 as_text = kind is None or script.dotted(kind) != "torch.device"
                 code = f'{text} == "cpu"' if as_text else f'str({text}) == "cpu"'
-                return Choice(code, home, below, option=text, as_text=as_text)
+                return Choice(code, home, below, device=text, option=text, as_text=as_text)
     return None
 
 
@@ -165,40 +168,6 @@ def _moved_to(node: ast.AST) -> ast.Name | ast.Attribute | None:
         ):
             return given
     return None
-
-
-def _origin(script: Script, frame: Frame, text: str, *, through_names: bool = False) -> tuple[Frame, str]:
-    """Where a variable or an option is bound: its own function, that of the only call, a class, or the top level.
-
-    through_names: what another name is given is asked for that (`args = self.args`).
-    """
-    seen = set[tuple[Frame, str]]()
-    while is_function_frame(frame) and (frame, text) not in seen:
-        seen.add((frame, text))
-        root, _, rest = text.partition(".")
-        own = script.values(frame, root)
-        calls = script.callers(frame) if root in script.parameters(frame) and not own else []
-        found: tuple[Frame, ast.expr | None] = frame, None
-        if root == "self":
-            root = f"self.{rest.partition('.')[0]}"
-            found = next(iter(_of_class(script, frame, root)), found)
-        elif len(calls) == 1:
-            found = script.frame(calls[0]), script.argument_for(calls[0], frame, root)
-        elif through_names and len(own) == 1:
-            found = frame, own[0]
-        elif not script.binds(frame, root) and script.binds(script.entry, root):
-            return script.entry, text
-        if not isinstance(found[1], ast.Name | ast.Attribute):
-            break
-        frame, text = found[0], written(found[1]) + text.removeprefix(root)
-    return frame, text
-
-
-def _of_class(script: Script, frame: Frame, text: str) -> list[tuple[Frame, ast.expr]]:
-    """What the methods of a frame's class bind to an attribute of its own."""
-    cls = script.class_of(frame)
-    methods = script.methods(cls) if cls is not None else []
-    return [(method, value) for method in methods for value in script.values(method, text)]
 
 
 def _is_chosen(script: Script, home: Frame, name: str) -> bool:

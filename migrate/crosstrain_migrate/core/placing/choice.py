@@ -18,10 +18,13 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Choice
 from .asked import asked_device, unknown_choice
-from .elsewhere import chosen_elsewhere
+from .elsewhere import Renamed, chosen_elsewhere
 from .first import needs_accelerator
+from .numbered import gpu_number
+from .origins import root_of_text
 from .sides import asks_availability, chosen_as_device, default_of, flag_of, has_condition, is_gpu, side_of
 
+_ONLY_CPU = re.compile(r'str\((?P<device>.+)\) == "cpu"')
 _ABOUT_GPU = re.compile(r"cuda|gpu|(?<![a-z])mps(?![a-z])|accel", re.I)
 
 
@@ -35,7 +38,9 @@ def device_choice(script: Script, roles: Roles, home: Frame, *, mapped: bool) ->
                 if script.is_entry(node) and (found := finder(script, frame, node)):
                     code, at = found
                     # A device's definition is where a reader looks for the accelerator; a move may come late.
-                    return _placed(script, frame, code, at, at_head=finder is _by_moves)
+                    placed = _placed(script, frame, code, at, at_head=finder is _by_moves)
+                    given = _ONLY_CPU.fullmatch(placed.code) if finder is _by_argument else None
+                    return placed if given is None else replace(placed, device=given["device"])
     finders = (_by_expression, _by_branches, _by_overwriting, _by_default, _by_moves)
     return (
         asked_device(script, frames, options_only=mapped)
@@ -45,11 +50,47 @@ def device_choice(script: Script, roles: Roles, home: Frame, *, mapped: bool) ->
     )
 
 
+def with_number(
+    script: Script, roles: Roles, choice: Choice | None, home: Frame, at: ast.stmt
+) -> Choice | None:
+    """The choice, with the number of the author's GPU where that is known when the accelerator is made.
+
+    at: the statement above which it is made in `home` where nothing is chosen.
+    """
+    frame, number = gpu_number(script)
+    if not number or (choice is not None and choice.device):
+        return choice
+    if frame is None:
+        return replace(choice or Choice("", home, at), device=number)
+    stores = [s for one in {number, root_of_text(number)} for s in script.stores(frame, one)]
+    if any(script.loops_around(s) for s in stores):
+        return choice
+    if choice is not None:
+        is_known = choice.frame is frame and all(place_of(s) < place_of(choice.before) for s in stores)
+        return replace(choice, device=number) if is_known else choice
+    if frame not in frames_to_training(script, roles, home):
+        return None
+    known = max(map(place_of, stores), default=(0, 0))
+    behind = [s for s in frame.body if place_of(s) > known]
+    if frame is home and place_of(at) > known:
+        return Choice("", home, at, device=number)
+    needed = next((s for s in behind if needs_accelerator(script, s)), None)
+    uses = [s for s in behind if root_of_text(number) in ast.unparse(s)]
+    first = min(filter(None, (needed, *uses[:1])), key=place_of, default=None)
+    return Choice("", frame, first, device=number) if first is not None else None
+
+
 def lifted(script: Script, choice: Choice) -> Choice | None:
     """The same choice in the function that calls that of the choice, in the words of its call; None where it has none."""
     function = choice.frame
     calls = script.direct_callers(function) if is_function_frame(function) else []
-    if len(calls) != 1 or not is_function_frame(function) or not script.is_entry(calls[0]) or choice.option:
+    if (
+        len(calls) != 1
+        or not is_function_frame(function)
+        or not script.is_entry(calls[0])
+        or choice.option
+        or not choice.code
+    ):
         return None
     call, caller = calls[0], script.frame(calls[0])
     asked = ast.parse(choice.code, mode="eval").body
@@ -58,21 +99,11 @@ def lifted(script: Script, choice: Choice) -> Choice | None:
             given = script.argument_for(call, function, name)
             if not isinstance(given, ast.Name | ast.Attribute):
                 return None
-            asked = _Renamed(name, given).visit(asked)
+            asked = Renamed(name, given).visit(asked)
         elif script.binds(function, name):
             return None
     choice = _placed(script, caller, ast.unparse(asked), call, at_head=False)
     return _earliest(script, choice) if choice.code else None
-
-
-class _Renamed(ast.NodeTransformer):
-    """An expression with one variable written otherwise."""
-
-    def __init__(self, name: str, by: ast.expr) -> None:
-        self.name, self.by = name, by
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self.by if node.id == self.name else node
 
 
 def _earliest(script: Script, choice: Choice) -> Choice:
@@ -277,7 +308,7 @@ def _by_executed(script: Script) -> Choice | None:
         if isinstance(node, ast.Assign) and side_of(script, node.value) == "gpu":
             target = node.targets[0]
             if isinstance(target, ast.Name) and isinstance(node.value, ast.Constant):
-                return Choice(f'{target.id} == "cpu"', script.entry, body[runs[0] + 1])
+                return Choice(f'{target.id} == "cpu"', script.entry, body[runs[0] + 1], device=target.id)
     return None
 
 

@@ -29,7 +29,6 @@ from .accelerator import Accelerators
 from .asked import is_the_machines
 from .compiled import compiled_functions
 from .options import Options
-from .ranks import is_local_rank
 from .sides import arms_of, asks_place, flag_of, is_read_as_text, side_of
 
 RULE = "CT105"
@@ -162,6 +161,7 @@ class Devices:
                 chosen = call.args[0] if call.args else None
                 if isinstance(chosen, ast.IfExp) and self._sides(chosen) == {"gpu", "cpu"}:
                     self._say_choice(chosen)
+                self._say_setting(call)
         elif name in ("torch.accelerator.current_accelerator", "torch.cuda.current_device"):
             if not self._is_asked_of_cuda(call):
                 self._place(call)
@@ -214,9 +214,20 @@ class Devices:
         )
         more = more.replace("async=", "non_blocking=")
         holes = {f"k{n}": keyword.value for n, keyword in enumerate(call.keywords) if keyword.arg != "device"}
-        self.plan.replace(call, RULE, REASON, f"{{of}}.to({self.device(call)}{more})", of=of, **holes)
+        named = "device=" if self._is_storage(of) else ""
+        self.plan.replace(call, RULE, REASON, f"{{of}}.to({named}{self.device(call)}{more})", of=of, **holes)
         for number in (*call.args, *(k.value for k in call.keywords if k.arg == "device")):
             self._say_number(number)
+
+    def _is_storage(self, of: ast.expr) -> bool:
+        """Whether `of` is what `torch.load` gives `map_location=lambda storage, loc: ...`, whose `to` takes keywords alone."""
+        function = next((one for one in self.script.around(of) if isinstance(one, ast.Lambda)), None)
+        if function is None or [written(of)] != [one.arg for one in function.args.args[:1]]:
+            return False
+        given = self.script.parent(function)
+        if isinstance(given, ast.keyword):
+            return given.arg == "map_location"
+        return isinstance(given, ast.Call) and last_name(given.func) == "load"
 
     def _needs_cuda(self, call: ast.Call, name: str) -> bool:
         """Whether a statement of its own stops where there is no CUDA."""
@@ -375,6 +386,17 @@ class Devices:
         if choice is None and flag_of(self.script, self.script.frame(node), node.test):
             self.plan.note(RULE, node, NOT_KEPT, "use `crosstrain launch --cpu`")
 
+    def _say_setting(self, call: ast.Call) -> None:
+        """`torch.device(config.device)`, where the script also asks whether that is the CPU, and the accelerator does not."""
+        given = call.args[0] if len(call.args) == 1 else None
+        if self.accelerators.choice is not None and self.accelerators.choice.code:
+            return
+        asked = (
+            one for one in self.script.table.each(ast.Compare) if ast.unparse(one.comparators[0]) == "'cpu'"
+        )
+        if isinstance(given, ast.Attribute) and any(last_name(one.left) == given.attr for one in asked):
+            self.plan.note(RULE, call, NOT_KEPT, "use `crosstrain launch --cpu`")
+
     def _makes_device(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Call) and self.script.dotted(node.func) == "torch.device"
 
@@ -434,9 +456,9 @@ class Devices:
 
     def _say_number(self, node: ast.expr) -> None:
         """An option that chose a GPU by its number does so no more."""
-        for one in walk(node):
-            option = self._options.read_by(one) if isinstance(one, ast.Attribute) else None
-            if option is not None and option.is_number and not is_local_rank(option):
+        for one in walk(node) if not self.accelerators.keeps_number else ():
+            option = self._options.read_by(one) if isinstance(one, ast.expr) else None
+            if option is not None and option.is_number and not option.is_local_rank:
                 reason = f"`--{option.name}` chooses no GPU any more: each process has its own"
                 self.plan.note(RULE, one, reason, "use `crosstrain launch --gpu-ids`")
                 return

@@ -13,6 +13,7 @@ from crosstrain_migrate.core.reading.script import (
     Script,
     is_function_frame,
     is_statement_call,
+    names_in,
     root_of,
 )
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
@@ -37,12 +38,38 @@ def chosen_elsewhere(script: Script, frames: list[Frame], finders: Sequence[Find
             for node in script.within(frame):
                 if (found := finder(script, frame, node)) is None:
                     continue
-                asked = _options_asked(script, frame, found[0])
+                owner, code = _as_given(script, frame, found[0])
+                asked = _options_asked(script, owner, code)
                 for home in _by_last_change(script, frames, asked) if asked else ():
-                    if (choice := _known_in(script, home, found[0], asked)) is not None:
+                    if (choice := _known_in(script, home, code, asked)) is not None:
                         return choice
                 first = first or (found[1] if asked else None)
     return Choice("", frames[0], script.statement(first)) if first is not None else None
+
+
+def _as_given(script: Script, frame: Frame, code: str) -> tuple[Frame, str]:
+    """A test of a function's parameter in the words of its only call: `use_cuda`, which is given `args.use_cuda`."""
+    asked = ast.parse(code, mode="eval").body
+    calls = script.callers(frame) if is_function_frame(frame) else []
+    if len(calls) != 1 or not is_function_frame(frame):
+        return frame, code
+    for name in names_in(asked) & set(script.parameters(frame)):
+        given = script.argument_for(calls[0], frame, name)
+        is_attribute = isinstance(given, ast.Attribute) and isinstance(given.value, ast.Name)
+        if given is None or not is_attribute or script.stores(frame, name):
+            return frame, code
+        asked = Renamed(name, given).visit(asked)
+    return script.frame(calls[0]), ast.unparse(asked)
+
+
+class Renamed(ast.NodeTransformer):
+    """An expression with one variable written otherwise."""
+
+    def __init__(self, name: str, by: ast.expr) -> None:
+        self.name, self.by = name, by
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.by if node.id == self.name else node
 
 
 def _by_last_change(script: Script, frames: list[Frame], asked: dict[str, str]) -> list[Frame]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame
 from crosstrain_migrate.syntax.nodes import last_name
 
 _DEFINES_FLAG = "DEFINE_"
+_LOCAL_RANK = re.compile(r"(local|proc)_?rank$")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,11 @@ class Option:
         is_flag = self.keyword("is_flag")
         given = action if action is not None else is_flag
         return isinstance(given, ast.Constant) and given.value in ("store_true", True)
+
+    @property
+    def is_local_rank(self) -> bool:
+        """Whether the launcher gives the value: the process's number on its machine."""
+        return _LOCAL_RANK.search(self.name) is not None
 
     @property
     def is_number(self) -> bool:
@@ -53,14 +60,34 @@ class Options:
         """The option that an expression is the value of: `args.rank`, or a variable or parameter that is given it."""
         if isinstance(node, ast.Attribute):
             return self.by_name.get(node.attr)
+        if isinstance(node, ast.Subscript):
+            return self._agreed(self._entries(node.slice), depth)
         if not isinstance(node, ast.Name) or depth > 3:
             return None
         frame = self.script.frame(node)
         values = self.given(frame, node.id)
-        found = {self.read_by(value, depth + 1) for value in values}
         if not values and is_function_frame(frame) and frame.decorator_list:  # click gives it by its name
-            found = {self.by_name.get(node.id)}
+            return self.by_name.get(node.id)
+        if not values and not self.script.binds(frame, node.id):
+            values = self.script.values(self.script.module(node), node.id)
+        return self._agreed(values, depth)
+
+    def _agreed(self, values: list[ast.expr], depth: int) -> Option | None:
+        """The one option that all of these are the value of."""
+        found = {self.read_by(value, depth + 1) for value in values}
         return found.pop() if len(found) == 1 else None
+
+    def _entries(self, key: ast.expr) -> list[ast.expr]:
+        """What the dictionaries that the script writes out hold under a key."""
+        name = key.value if isinstance(key, ast.Constant) else None
+        pairs = (
+            pair
+            for one in self.script.table.each(ast.Dict)
+            for pair in zip(one.keys, one.values, strict=True)
+        )
+        return [
+            v for k, v in pairs if isinstance(name, str) and isinstance(k, ast.Constant) and k.value == name
+        ]
 
     def given(self, frame: Frame, name: str) -> list[ast.expr]:
         """What a variable is bound to, or what the calls of its function give for a parameter."""

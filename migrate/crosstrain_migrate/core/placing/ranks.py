@@ -22,7 +22,6 @@ from .options import Option, Options
 
 RULE = "CT309"
 KNOWN = "the launcher knows the number"
-_LOCAL_RANK = re.compile(r"(local|proc)_?rank$")
 # The state's attribute, for what is given to the group.
 _OF_GROUP = {"rank": "process_index", "world_size": "num_processes", "num_replicas": "num_processes"}
 _VARIABLES = {"rank": "RANK", "world_size": "WORLD_SIZE", "num_replicas": "WORLD_SIZE"}
@@ -153,7 +152,7 @@ class Ranks:
 
     def local_ranks(self) -> list[Option]:
         """What `torch.distributed.launch` gave: named so, or what a wrapper's `device_ids` are."""
-        found = [one for one in self.options.by_name.values() if is_local_rank(one)]
+        found = [one for one in self.options.by_name.values() if one.is_local_rank]
         for call in self.script.calls if not self._spawns else ():
             for keyword in call.keywords if is_wrapper(self.script, call) else ():
                 if keyword.arg == "device_ids" and isinstance(keyword.value, ast.List):
@@ -216,10 +215,6 @@ class Ranks:
 
     def _replace(self, node: ast.expr, code: str) -> None:
         self.plan.replace(node, RULE, KNOWN, code)
-
-
-def is_local_rank(option: Option) -> bool:
-    return _LOCAL_RANK.search(option.name) is not None
 
 
 def without_launcher(script: Script) -> bool:

@@ -94,6 +94,8 @@ class TrainingData:
             return True
         hit = False
         for call in self.script.callers(frame):
+            if self.script.is_without_gradient(call):  # what it computes there is not trained
+                continue
             hit |= self._behind_parameter(call, frame) or self._look_around(
                 call, self.script.frame(call), asked, depth + 1
             )

@@ -6,6 +6,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import takewhile
 from typing import TypeGuard
 
 from crosstrain_migrate.syntax.nodes import (
@@ -102,6 +103,15 @@ class Script:
 
     def in_lambda(self, node: ast.AST) -> bool:
         return any(isinstance(one, ast.Lambda) for one in self.around(node))
+
+    def is_without_gradient(self, node: ast.AST) -> bool:
+        """Whether code stands in a `with torch.no_grad():` of its function, or that is decorated so."""
+        around = (node, *self.around(node))
+        own = takewhile(lambda one: not isinstance(one, FUNCTIONS), around)
+        decorators = getattr(self.frame(node), "decorator_list", ())
+        return any(map(_names_no_gradient, decorators)) or any(
+            without_gradient(one) for one in own if isinstance(one, ast.With)
+        )
 
     # -- frames ------------------------------------------------------------------------------------------------
 
@@ -434,3 +444,13 @@ def is_statement_call(script: Script, call: ast.AST) -> bool:
 
 def _is_static(function: Function) -> bool:
     return any(last_name(one) == "staticmethod" for one in function.decorator_list)
+
+
+def without_gradient(block: ast.With) -> bool:
+    """`with torch.no_grad():`"""
+    return any(_names_no_gradient(one.context_expr) for one in block.items)
+
+
+def _names_no_gradient(node: ast.expr) -> bool:
+    text = ast.unparse(node)
+    return "no_grad" in text or "inference_mode" in text

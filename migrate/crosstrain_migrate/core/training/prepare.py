@@ -22,7 +22,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .conditional import made_under_condition
 from .holders import Held, Holders
-from .schedules import counted_lengths, own_schedules, say_own_schedules, shortened
+from .schedules import asks_at_each_step, counted_lengths, own_schedules, say_own_schedules, shortened
 
 RULE = "CT201"
 REASON = "every process trains on its own share, and the gradients are averaged"
@@ -62,7 +62,8 @@ class Preparing:
         held = [one for one in self._optimizers() if models or one.kind != "model"]
         held += self._loaders() if loaders else []
         for s in shortened(self.script, self.roles) if schedulers else ():
-            held += self.holders.lifted(Held("scheduler", s.text, s.frame, s.call))
+            above = self.holders.lifted(Held("scheduler", s.text, s.frame, s.call))
+            held += [one for one in above if not asks_at_each_step(self.script, one, held)]
         by_frame: dict[Frame, list[Held]] = defaultdict(list)
         for one in dict.fromkeys(held):
             by_frame[one.frame].append(one)

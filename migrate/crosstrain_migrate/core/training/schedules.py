@@ -16,6 +16,8 @@ from crosstrain_migrate.core.reading.script import Frame, Loop, Script, names_in
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .holders import Held
+
 
 @dataclass(frozen=True)
 class OwnSchedule:
@@ -36,6 +38,28 @@ def shortened(script: Script, roles: Roles) -> list[Stepped]:
         for one in of_torch
         if any(loop in divided or _counts_batches(script, loop) for loop in script.loops_around(one.call))
     ]
+
+
+def asks_at_each_step(script: Script, scheduler: Held, loaders: Iterable[Held]) -> bool:
+    """Whether a schedule asks a loader for its length whenever it is computed, `LambdaLR(optimizer, lambda step: ...)`: that
+    of the prepared loader, which one step a batch of one process fits."""
+    for value in script.values(scheduler.frame, scheduler.text):
+        nodes = [n for n in walk(value) if isinstance(n, ast.Lambda)]
+        named = [f for n in walk(value) if isinstance(n, ast.Name) for f in script.functions(n.id)]
+        for node in (n for one in (*nodes, *named) for n in walk(one)):
+            asked = node.args if isinstance(node, ast.Call) and last_name(node.func) == "len" else []
+            if any(_is_variable_of(script, one, it) for one in asked for it in loaders):
+                return True
+    return False
+
+
+def _is_variable_of(script: Script, read: ast.expr, held: Held) -> bool:
+    """Whether an expression reads the very variable that holds a loader."""
+    frame = script.frame(read)
+    is_seen = frame is held.frame or (
+        script.module(read) is held.frame and not script.binds(frame, held.text)
+    )
+    return held.kind == "loader" and is_seen and written(read) == held.text
 
 
 def own_schedules(script: Script, roles: Roles) -> list[OwnSchedule]:

@@ -217,6 +217,9 @@ class XlaComm:
     def in_group(self) -> bool:
         return self._hosts.in_group
 
+    def use(self, index: int) -> None:
+        pass  # one process computes on all of them
+
     def on_host(self) -> None:
         return None  # XLA cannot leave SPMD mode
 

@@ -1,0 +1,82 @@
+"""The number of the GPU that the author chooses, `--gpu 1`: a process that nobody launched keeps to it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from crosstrain_migrate.core.reading.script import Frame, Script, is_method
+from crosstrain_migrate.syntax.nodes import last_name, written
+
+from .options import Options
+from .origins import origin
+
+_GPU = ("cuda", "cuda:", "cuda:%d", "cuda:%s", "cuda:{}")
+
+
+def gpu_number(script: Script) -> tuple[Frame | None, str]:
+    """The number's expression, and where its variable is bound; no frame for a constant, "" for none or several.
+
+    `.cuda(args.gpu)`, `torch.device("cuda", 1)`, `f"cuda:{args.gpu}"`, `torch.cuda.set_device(gpu)`
+    """
+    options = Options(script)
+    found = set[tuple[Frame | None, str]]()
+    sources: dict[str, str] = {}
+    for node in _numbers(script):
+        option = options.read_by(node)
+        if isinstance(node, ast.Constant) and isinstance(node.value, int):
+            found.add((None, str(node.value)))
+        elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
+            found.add(origin(script, script.frame(node), written(node), through_names=True))
+            sources[written(node)] = script.source(node)  # in the author's quotes
+        else:
+            return None, ""
+        if option is not None and option.is_local_rank:
+            return None, ""
+    if len(found) != 1 or found == {(None, "0")}:
+        return None, ""
+    frame, text = found.pop()
+    return frame, sources.get(text, text)
+
+
+def _numbers(script: Script) -> Iterator[ast.expr]:
+    """What stands where a GPU's number does, in code that the training reaches."""
+    for node in script.table.parents:
+        if not isinstance(node, ast.expr) or not script.is_reached(node):
+            continue
+        if isinstance(node, ast.Constant):
+            kind, _, number = node.value.partition(":") if isinstance(node.value, str) else ("", "", "")
+            if kind == "cuda" and number.isdigit() and not isinstance(script.parent(node), ast.JoinedStr):
+                yield ast.Constant(int(number))
+        else:
+            yield from filter(None, (_number_in(script, node),))
+
+
+def _number_in(script: Script, node: ast.expr) -> ast.expr | None:
+    if isinstance(node, ast.JoinedStr):
+        parts = node.values if len(node.values) == 2 else []
+        is_gpu = [getattr(part, "value", None) for part in parts[:1]] == ["cuda:"]
+        return parts[1].value if is_gpu and isinstance(parts[1], ast.FormattedValue) else None
+    if isinstance(node, ast.BinOp):
+        is_gpu = isinstance(node.left, ast.Constant) and node.left.value in _GPU
+        return _without_text(node.right) if is_gpu else None
+    if not isinstance(node, ast.Call):
+        return None
+    name = script.dotted(node.func)
+    if name == "torch.device" and node.args and getattr(node.args[0], "value", None) == "cuda":
+        given = [*node.args[1:], *(k.value for k in node.keywords if k.arg == "index")]
+        return given[0] if given else None
+    if name == "torch.cuda.set_device" and len(node.args) == 1:
+        return node.args[0]
+    if is_method(node, "format") and getattr(node.func.value, "value", None) in _GPU:
+        return node.args[0] if len(node.args) == 1 else None
+    if is_method(node, "cuda") and not name.startswith("torch."):
+        given = [*node.args, *(k.value for k in node.keywords if k.arg == "device")]
+        return given[0] if given else None
+    return None
+
+
+def _without_text(node: ast.expr) -> ast.expr:
+    """`gpu` of `str(gpu)`"""
+    is_text = isinstance(node, ast.Call) and last_name(node.func) == "str" and len(node.args) == 1
+    return node.args[0] if is_text and isinstance(node, ast.Call) else node

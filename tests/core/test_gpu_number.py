@@ -1,0 +1,190 @@
+"""`--gpu 1`: a process that nobody launched stays on the GPU that its author's option names."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from crosstrain import options
+from crosstrain_migrate.core.conversion import convert
+
+from .converting import converted, notes
+
+SCRIPT = """import argparse
+import os
+import torch
+from torch.utils.data import DataLoader
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--gpu", type=int, default=0)
+parser.add_argument("--gpus", default="0,1")
+parser.add_argument("--no_cuda", action="store_true")
+{begin}
+
+def train(model, gpu, device=None):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader([], 8):
+        x, y = {batch}
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+{chosen}
+"""
+PARSED = "args = parser.parse_args()"
+IN_CUDA = "x.cuda(gpu), y.cuda(gpu)"
+TO_DEVICE = "x.to(device), y.to(device)"
+BY_DEVICE = "model = torch.nn.Linear(4, 2).to(device)\ntrain(model, None, device)"
+MAIN = """def main():
+    {parsed}
+    {number}
+    model = torch.nn.Linear(4, 2).cuda({use})
+    train(model, {use})
+
+if __name__ == "__main__":
+    main()
+"""
+
+# How the number is written, and what chooses: what the batches are moved by, and the rest of the script.
+SPELLINGS = [
+    (PARSED, IN_CUDA, "model = torch.nn.Linear(4, 2).cuda(args.gpu)\ntrain(model, args.gpu)"),
+    (PARSED, IN_CUDA, "gpu = args.gpu\nmodel = torch.nn.Linear(4, 2).cuda(gpu)\ntrain(model, gpu)"),
+    (
+        PARSED,
+        "x.cuda(device=gpu), y.cuda(device=gpu)",
+        "model = torch.nn.Linear(4, 2).cuda(args.gpu)\ntrain(model, args.gpu)",
+    ),
+    (PARSED, TO_DEVICE, f'device = torch.device("cuda", args.gpu)\n{BY_DEVICE}'),
+    (PARSED, TO_DEVICE, f'device = torch.device("cuda", index=args.gpu)\n{BY_DEVICE}'),
+    (PARSED, TO_DEVICE, f'device = torch.device(f"cuda:{{args.gpu}}")\n{BY_DEVICE}'),
+    (PARSED, TO_DEVICE, f'device = torch.device("cuda:%d" % args.gpu)\n{BY_DEVICE}'),
+    (PARSED, TO_DEVICE, f'device = "cuda:" + str(args.gpu)\n{BY_DEVICE}'),
+    (PARSED, TO_DEVICE, f'device = "cuda:{{}}".format(args.gpu)\n{BY_DEVICE}'),
+    (
+        PARSED,
+        TO_DEVICE,
+        f'device = torch.device(f"cuda:{{args.gpu}}" if torch.cuda.is_available() else "cpu")\n{BY_DEVICE}',
+    ),
+    (
+        PARSED,
+        TO_DEVICE,
+        'device = torch.device("cuda:%d" % args.gpu if torch.cuda.is_available() and not args.no_cuda else "cpu")\n'
+        + BY_DEVICE,
+    ),
+    (
+        PARSED,
+        "x.cuda(), y.cuda()",
+        "torch.cuda.set_device(args.gpu)\nmodel = torch.nn.Linear(4, 2).cuda()\ntrain(model, 0)",
+    ),
+    (
+        "params = vars(parser.parse_args())",
+        IN_CUDA,
+        'model = torch.nn.Linear(4, 2).cuda(params["gpu"])\ntrain(model, params["gpu"])',
+    ),
+    ("", IN_CUDA, MAIN.format(parsed=PARSED, number="pass", use="args.gpu")),
+    ("", IN_CUDA, MAIN.format(parsed=PARSED, number="GPU = args.gpu", use="GPU")),
+    (
+        "",
+        IN_CUDA,
+        MAIN.format(parsed="params = vars(parser.parse_args())", number="pass", use='params["gpu"]'),
+    ),
+]
+
+
+class _Made(BaseException):
+    """Ends a script where its first accelerator is made."""
+
+
+class _Accelerator:
+    """The runtime's, as far as it chooses a device."""
+
+    def __init__(self, cpu: bool = False, device: Any = None, **more: Any) -> None:
+        raise _Made("cpu" if cpu else options.device(cpu, device)[1])
+
+
+def _number(text: str, flags: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The number of the GPU that a script's first accelerator is told, or "cpu"."""
+    runtime = ModuleType("crosstrain")
+    runtime.Accelerator = runtime.PartialState = _Accelerator  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "crosstrain", runtime)
+    monkeypatch.setattr(sys, "argv", ["script.py", *flags])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(_Made) as made:
+        exec(compile(text, "script.py", "exec"), {"__name__": "__main__"})
+    return made.value.args[0]
+
+
+@pytest.mark.parametrize(("begin", "batch", "chosen"), SPELLINGS)
+def test_an_option_still_chooses_the_gpu(
+    begin: str, batch: str, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = SCRIPT.format(begin=begin, batch=batch, chosen=chosen)
+    after = converted(text)
+    assert _number(after, ["--gpu", "1"], monkeypatch) == 1
+    assert _number(after, [], monkeypatch) == 0
+    if "no_cuda else" in chosen:
+        assert _number(after, ["--gpu", "1", "--no_cuda"], monkeypatch) == "cpu"
+    assert not [one for one in notes(text, "CT105") if "chooses no GPU" in one.reason]
+
+
+def test_a_constant_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = SCRIPT.format(
+        begin=PARSED, batch=TO_DEVICE, chosen=f'device = torch.device("cuda:2")\n{BY_DEVICE}'
+    )
+    assert "Accelerator(device=2)" in converted(text)
+    assert "Accelerator()" in converted(text.replace("cuda:2", "cuda:0"))
+
+
+def test_what_parses_the_options_is_not_run_before_the_accelerator_needs_it() -> None:
+    text = SCRIPT.format(
+        begin=PARSED,
+        batch=IN_CUDA,
+        chosen="model = torch.nn.Linear(4, 2).cuda(args.gpu)\ntrain(model, args.gpu)",
+    )
+    assert "accelerator = Accelerator(device=args.gpu)\nmodel = torch.nn.Linear(4, 2).to(" in converted(text)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        # two models on two GPUs
+        "other = torch.nn.Linear(4, 2).cuda(1)\nmodel = torch.nn.Linear(4, 2).cuda(args.gpu)\ntrain(model, args.gpu)",
+        # bound anew for every round
+        "for gpu in range(args.gpu):\n    model = torch.nn.Linear(4, 2).cuda(gpu)\n    train(model, gpu)",
+    ],
+)
+def test_several_numbers_are_none(chosen: str) -> None:
+    assert "Accelerator(device" not in converted(SCRIPT.format(begin=PARSED, batch=IN_CUDA, chosen=chosen))
+
+
+def test_a_local_rank_is_the_launchers() -> None:
+    text = SCRIPT.format(
+        begin='parser.add_argument("--local_rank", type=int, default=0)\nargs = parser.parse_args()',
+        batch=TO_DEVICE,
+        chosen=f'device = torch.device("cuda", args.local_rank)\n{BY_DEVICE}',
+    )
+    assert "device=args.local_rank" not in converted(text)
+
+
+HELD = (
+    "held = {{'gpu': args.gpu, 'first': 0}}\nmodel = torch.nn.Linear(4, 2).cuda(held['{}'])\ntrain(model, 0)"
+)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "is_said"),
+    [
+        ("model = torch.nn.Linear(4, 2).cuda(args.gpu)\ntrain(model, args.gpu)", True),
+        (HELD.format("gpu"), True),
+        (HELD.format("first"), False),
+        ("GPU = args.gpu\n\ndef main():\n    train(torch.nn.Linear(4, 2).cuda(GPU), 0)\n\nmain()", True),
+    ],
+)
+def test_accelerate_cannot_be_told_a_number(chosen: str, is_said: bool) -> None:
+    text = SCRIPT.format(begin=PARSED, batch="x.cuda(), y.cuda()", chosen=chosen)
+    result = convert(text, "accelerate", lambda rule, node: True)
+    assert "Accelerator()" in result.text
+    assert any("chooses no GPU any more" in one.reason for one in result.findings) is is_said

@@ -37,7 +37,7 @@ HELPERS = [
     output(
         "a helper that draws at random is guarded inside",
         "sample(model)",
-        "noise = torch.randn(4, 4)",
+        "noise = torch.randn(4, 4, device=PartialState().device)",
         "if PartialState().is_main_process:",
         'save_image(model(noise), "out.png")',
         "sample(model)",

@@ -112,6 +112,21 @@ def test_what_a_model_is_given_behind_the_training_is_made_on_the_device() -> No
     assert "other = torch.randn(3)\n" in text
 
 
+def test_what_an_imported_function_is_given_stays_where_it_is_made() -> None:
+    """The training's own function calls it; it is no model."""
+    text = script(behind="draw(torch.randn(3, 4))").replace(
+        "import torch\n", "import torch\nfrom shown import draw\n", 1
+    )
+    body = text[text.index("model = nn.Linear") :]
+    whole = (
+        text[: text.index("model = nn.Linear")]
+        + "def main():\n    "
+        + body.replace("\n", "\n    ")
+        + "\nmain()\n"
+    )
+    assert "draw(torch.randn(3, 4))" in converted(whole)
+
+
 @pytest.mark.parametrize(
     ("step", "becomes"),
     [

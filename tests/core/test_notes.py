@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from crosstrain_migrate.syntax.program import link
 
 from .converting import conversion
+from .projects import convert, write
 
 TRAINS = """import torch
 from torch.utils.data import DataLoader
@@ -33,6 +37,17 @@ def test_further_lines_of_a_note_are_those_of_the_file() -> None:
     assert found and all("also line 5)" in reason for reason in found), found
 
 
+def test_a_note_of_a_file_behind_others_names_its_own_lines(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        other="import torch\n" * 40,
+        shown=SHOWN,
+        train=TRAINS.replace("import shown", "import other, shown"),
+    )
+    said = [f.reason for one in convert(tmp_path, "train").files for f in one.result.findings]
+    assert any("also line 5)" in reason for reason in said), said
+
+
 def test_an_edit_that_is_not_made_leaves_no_import() -> None:
     board = """import visdom
 
@@ -51,3 +66,28 @@ def test_a_tracker_that_is_given_options_is_silent_on_the_other_processes() -> N
     made = "import visdom\n\n\ndef draw(**options):\n    return visdom.Visdom(port=8097, **options)\n\n\nboard = draw(env='a')\n"
     after = conversion(TRAINS.replace("import shown", made).replace("shown.show", "print")).text
     assert "visdom.Visdom(port=8097, **options, send=" in after, after
+
+
+@pytest.mark.parametrize(
+    ("made", "is_said"),
+    [
+        ('importlib.import_module("nets." + name).Net()', True),
+        ("getattr(__import__(name), 'Net')()", True),
+        ('importlib.import_module("nets.small").Net()', False),
+        ("nets.small.Net()", False),
+    ],
+)
+def test_modules_that_nobody_can_read_are_said(made: str, is_said: bool) -> None:
+    text = TRAINS.replace("import shown", "import importlib\nimport shown").replace(
+        "torch.nn.Linear(4, 2)", made
+    )
+    said = [one for one in conversion(text).findings if "imported by a computed name" in one.reason]
+    assert bool(said) is is_said
+
+
+@pytest.mark.parametrize("own_loop", [False, True])
+def test_a_library_with_a_loop_of_its_own_is_named(own_loop: bool) -> None:
+    engine = "from torchnet.engine import Engine\n\nEngine().train(lambda rows: 0, [], 3, None)\n"
+    text = engine + (TRAINS if own_loop else "")
+    said = [one.reason for one in conversion(text).findings if "loop of its own" in one.reason]
+    assert said == ([] if own_loop else ["torchnet's Engine trains, in a loop of its own"])

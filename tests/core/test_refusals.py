@@ -228,17 +228,3 @@ def test_a_script_for_accelerate_is_told_which_lines_to_change(line: str) -> Non
 
 def test_a_module_that_only_sounds_like_accelerate_is_no_reason() -> None:
     assert "accelerator.backward" in converted(script("import accelerated"))
-
-
-def test_a_trainer_that_goes_backward_inside_its_call_is_refused() -> None:
-    text = """import torch
-from torchnet.engine import Engine
-
-def step(batch):
-    return torch.nn.functional.mse_loss(model(batch[0]), batch[1]), None
-
-model = torch.nn.Linear(4, 2)
-Engine().train(step, loader, 3, torch.optim.SGD(model.parameters(), lr=0.1))
-"""
-    assert ["torchnet" in one.reason for one in conversion(text).findings] == [True]
-    assert not conversion(text.replace("torchnet.engine", "engines")).findings

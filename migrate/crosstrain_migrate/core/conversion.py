@@ -56,7 +56,13 @@ from .training.carried import note_carried_state
 from .training.observed import Seen
 from .training.prepare import Preparing
 from .training.schedules import plan_counted_rates
-from .unseen import already_migrated, trains_in_wrapper, unseen_training, written_for_accelerate
+from .unseen import (
+    already_migrated,
+    note_unread,
+    trains_in_wrapper,
+    unseen_training,
+    written_for_accelerate,
+)
 
 SAME_DATA = "CT902"
 CHECKS = "CT001"
@@ -187,6 +193,7 @@ def _planned_by(
         reason = "every process trains on the same data: no loop over batches was found"
         remedy = "iterate a DataLoader, or share the rows yourself by `accelerator.process_index`"
         plan.note(SAME_DATA, roles.backwards[0].call, reason, remedy)
+    note_unread(plan)
     for late in accelerators.choices_behind():
         plan.note("CT105", late, TOO_LATE, "use `crosstrain launch --gpu-ids`")
     plan.drop_unused_imports()

@@ -6,12 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from crosstrain_migrate.results import Finding, Severity
+from crosstrain_migrate.syntax.nodes import last_name
 from crosstrain_migrate.syntax.walks import statements, walk
 
 from .distributed.mapping import distributes_itself
 from .distributed.wrappers import has_wrapper
-from .plan import finding_at
-from .reading.frameworks import FRAMEWORKS, HIDDEN, TRAINERS
+from .plan import Plan, finding_at
+from .reading.frameworks import FRAMEWORKS, HIDDEN, LOOPS, TRAINERS
 from .reading.script import Script, is_function_frame, is_method
 
 BUILT_ON, BACKWARD, UNREACHED = "CT901", "CT202", "CT905"
@@ -58,6 +59,10 @@ def _frameworks(script: Script) -> Iterator[Finding]:
         if what is not None and what not in told and not inside:
             told.add(what)
             yield _built_on(call, what)
+        elif (loop := _entry(path, LOOPS)) is not None and loop not in told and not inside:
+            told.add(loop)
+            reason, remedy = f"{loop} trains, in a loop of its own", "write the loop in plain PyTorch first"
+            yield finding_at(call, BUILT_ON, reason, remedy, Severity.NOTE)
 
 
 def trains_in_wrapper(script: Script) -> bool:
@@ -100,6 +105,20 @@ def _unreached(script: Script) -> list[Finding]:
     text = f"`{ast.unparse(looked_up)}` in line {looked_up.lineno}"
     reason = f"no call leads to the training in {name}; the script looks up by name what it runs ({text})"
     return [finding_at(own[0], UNREACHED, reason, f"call {name} by its own name", Severity.REFUSED)]
+
+
+def note_unread(plan: Plan) -> None:
+    """Modules whose names are computed: nobody knows which, so that they are not converted with the script."""
+    for call in plan.script.calls:
+        imports_it = last_name(call.func) in ("import_module", "__import__")
+        if (
+            imports_it
+            and call.args
+            and not isinstance(call.args[0], ast.Constant)
+            and plan.script.is_reached(call)
+        ):
+            reason = "modules that are imported by a computed name are not read: a `.cuda()` in them stays"
+            plan.note("CT105", call, reason, "convert them by hand, or import them by their names")
 
 
 def _looks_up(node: ast.AST) -> bool:

@@ -195,4 +195,6 @@ class _Places:
             of = "" if there == number else f" of {self._names[there]}"
             return f"{self._files[there].spoken(self.line(line))}{of}"
 
-        return re.sub(r"\bline (\d+)", place, text)
+        return re.sub(
+            r"\b(?<!also )line (\d+)", place, text
+        )  # the further lines of a note are the file's already

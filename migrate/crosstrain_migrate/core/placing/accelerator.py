@@ -221,7 +221,8 @@ class Accelerators:
 
     def choices_behind(self) -> list[ast.stmt]:
         """The statements that say which GPUs there are and to which all ways lead over the accelerator."""
-        return [s for s in self._choose_visible if self.script.is_reached(s) and self._is_behind(s)]
+        found = [s for s in self._choose_visible if self.script.is_reached(s) and self._is_behind(s)]
+        return [s for s in found if not any(one in found for one in self.script.around(s))]
 
     def _is_behind(self, statement: ast.stmt) -> bool:
         made = place_of(self._made[self.home])

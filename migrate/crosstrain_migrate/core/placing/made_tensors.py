@@ -107,10 +107,15 @@ def _is_given_to(script: Script, call: ast.Call, called: set[str]) -> bool:
     if isinstance(parent, ast.Assign) and len(parent.targets) == 1:
         places += script.reads(script.frame(call), written(parent.targets[0]))
     return any(
-        isinstance(one, ast.Call) and place is not one.func and written(one.func) in called
+        isinstance(one, ast.Call) and place is not one.func and _variable(script, one.func) in called
         for place in places
         for one in [script.parent(place)]
     )
+
+
+def _variable(script: Script, called: ast.expr) -> str:
+    """The variable that is called; empty for what is imported."""
+    return written(called) if script.dotted(called) == written(called) else ""
 
 
 def _has_device(call: ast.Call) -> bool:

@@ -25,13 +25,16 @@ TRAINERS = {
     "transformers.Seq2SeqTrainer": "the Transformers Trainer",
     "trl": "TRL",
 }
-HIDDEN = {
-    "timm.utils.NativeScaler": "timm's NativeScaler",
-    "timm.utils.ApexScaler": "timm's ApexScaler",
-    "torchnet.engine.Engine": "torchnet's Engine",
+HIDDEN = {"timm.utils.NativeScaler": "timm's NativeScaler", "timm.utils.ApexScaler": "timm's ApexScaler"}
+# Libraries with a loop of their own, which distribute nothing.
+LOOPS = {
+    "torchnet.engine": "torchnet's Engine",
+    "skorch": "skorch",
+    "poutyne": "Poutyne",
+    "torchbearer": "torchbearer",
 }
 
-_PACKAGES = dict.fromkeys(name.split(".")[0] for name in (*FRAMEWORKS, *TRAINERS, *HIDDEN))
+_PACKAGES = dict.fromkeys(name.split(".")[0] for name in (*FRAMEWORKS, *TRAINERS, *HIDDEN, *LOOPS))
 # To search for a line's end is faster than to search for its start.
 _IMPORTS = re.compile(rb"\n[ \t]*(?:import|from)[ \t]+(?:%s)\b" % "|".join(_PACKAGES).encode())
 

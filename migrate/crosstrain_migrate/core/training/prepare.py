@@ -22,7 +22,14 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .conditional import made_under_condition
 from .holders import Held, Holders
-from .schedules import asks_at_each_step, counted_lengths, own_schedules, say_own_schedules, shortened
+from .schedules import (
+    asks_at_each_step,
+    counted_lengths,
+    own_schedules,
+    say_counted_steps,
+    say_own_schedules,
+    shortened,
+)
 
 RULE = "CT201"
 REASON = "every process trains on its own share, and the gradients are averaged"
@@ -75,6 +82,7 @@ class Preparing:
             self._prepare_in_place(data)
         if schedulers:
             say_own_schedules(self.plan, self._own_schedules, self.lengths)
+            say_counted_steps(self.plan, self.roles)
 
     def _prepare_in_place(self, data: Data) -> None:
         accelerator = self.accelerators.at(data.node)

@@ -18,6 +18,8 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .holders import Held
 
+_STEPS_OF_A_RUN = ("t_total", "num_training_steps", "num_train_steps", "total_steps")
+
 
 @dataclass(frozen=True)
 class OwnSchedule:
@@ -136,6 +138,34 @@ def say_own_schedules(plan: Plan, schedules: Iterable[OwnSchedule], lengths: Ite
             reason = f"`{one.stepped.text}` moves one step a batch, and each process has its own share of the batches"
             remedy = "give it the steps of one process: the length of the prepared loader"
             plan.note("CT201", one.made[0], reason, remedy)
+
+
+def say_counted_steps(plan: Plan, roles: Roles) -> None:
+    """Says which optimizer, of those that lower their own rate, is told how many steps a run over all data has:
+    `BertAdam(..., t_total=len(loader) * epochs)`. Each process makes only its share of them."""
+    script = plan.script
+    if not any(one.loop is not None for one in roles.data):
+        return
+    for call in script.calls:
+        given = next((k.value for k in call.keywords if k.arg in _STEPS_OF_A_RUN), None)
+        steps_alone = any(k.arg == "lr" for k in call.keywords) and not _is_scheduler(script, call)
+        if given is not None and steps_alone and _comes_from_length(script, script.frame(call), given, 0):
+            reason = "this optimizer lowers its rate over the steps of all processes, and each makes its share of them"
+            plan.note("CT201", call, reason, "divide the number by `accelerator.num_processes`")
+
+
+def _is_scheduler(script: Script, call: ast.Call) -> bool:
+    return script.dotted(call.func).startswith(("torch.optim.lr_scheduler.", "transformers."))
+
+
+def _comes_from_length(script: Script, frame: Frame, node: ast.expr, depth: int) -> bool:
+    """Whether a number is computed from the length of something."""
+    nodes = walk(node)
+    if any(isinstance(one, ast.Call) and last_name(one.func) == "len" for one in nodes):
+        return True
+    texts = {written(one) for one in nodes if isinstance(one, ast.Name | ast.Attribute)}
+    values = [value for text in texts for value in script.values(frame, text)]
+    return depth < 3 and any(_comes_from_length(script, frame, value, depth + 1) for value in values)
 
 
 def _counts_batches(script: Script, loop: Loop) -> bool:

@@ -371,6 +371,14 @@ def test_a_training_without_a_loader_that_names_a_device_goes_there(choice: str)
     assert "accelerator = Accelerator()\n" in converted(FULL_BATCH.format(choice=choice))
 
 
+def test_batches_that_are_cut_by_numbers_are_not_moved() -> None:
+    text = FULL_BATCH.format(choice="").replace("x, y =", "rows, words =", 1)
+    cut = "for start in range(0, 8, 2):\n    x, y = rows[start : start + 2], words[start : start + 2]\n"
+    after = converted(text.replace("for epoch in range(3):\n", cut))
+    assert "accelerator = Accelerator(cpu=True)\n" in after
+    assert "for start in accelerator.prepare(range(0, 8, 2)):" in after
+
+
 def test_a_device_that_is_named_in_one_of_several_files_is_where_it_goes() -> None:
     script = "import helper\n" + FULL_BATCH.format(choice='device = "cuda"')
     after = converted(link([("helper.py", "one = 1\n"), ("train.py", script)], ("",)))
@@ -379,6 +387,39 @@ def test_a_device_that_is_named_in_one_of_several_files_is_where_it_goes() -> No
 
 def test_a_loader_moves_its_batches() -> None:
     assert accelerator_of("") == "accelerator = Accelerator()"
+
+
+VISIBLE = """import os
+import torch
+from torch.utils.data import DataLoader
+
+def read():
+    {first}
+    return options.load()
+
+def main(settings):
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(settings.rows):
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    names = collect()
+    settings = read()
+    main(settings)
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "made"),
+    [('os.environ["CUDA_VISIBLE_DEVICES"] = options.gpus', ["main"]), ("pass", ["main", "top"])],
+)
+def test_the_gpus_are_chosen_before_the_accelerator_takes_one(first: str, made: list[str]) -> None:
+    """The accelerator is not made above the call of a function that says which GPUs there are."""
+    main, top = converted(VISIBLE.format(first=first)).split("__main__")
+    found = [name for name, text in (("main", main), ("top", top)) if "accelerator = Accelerator()" in text]
+    assert found == made
 
 
 CHOSEN_INSIDE = """import argparse

@@ -40,6 +40,7 @@ from .plan import CORE, Plan
 from .reading.differing import Differing
 from .reading.draws import draws_batches
 from .reading.in_step import InStep
+from .reading.ranges import is_range
 from .reading.roles import Roles, Stepped
 from .reading.script import Script
 from .refusals import known_wrong
@@ -152,7 +153,8 @@ def _planned_by(
     mapped = mapping.distributes_itself(script)
     same_data = not mapped and not roles.data and not draws_batches(script, roles)
     options = [] if mapped or same_data else plan_reduction(plan, roles, seen)
-    if not mapped and not roles.data and is_made_on_cpu(script):  # no loader moves its batches
+    moves_none = all(is_range(one.node) for one in roles.data)  # no loader moves its batches
+    if not mapped and moves_none and is_made_on_cpu(script):
         options.append("cpu=True")
     if choice is not None and not choice.code and not choice.device:
         plan.note("CT105", choice.before, NOT_KEPT, "use `crosstrain launch --cpu`")

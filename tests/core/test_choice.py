@@ -371,6 +371,14 @@ def test_a_training_without_a_loader_that_names_a_device_goes_there(choice: str)
     assert "accelerator = Accelerator()\n" in converted(FULL_BATCH.format(choice=choice))
 
 
+def test_batches_that_are_cut_by_numbers_are_not_moved() -> None:
+    text = FULL_BATCH.format(choice="").replace("x, y =", "rows, words =", 1)
+    cut = "for start in range(0, 8, 2):\n    x, y = rows[start : start + 2], words[start : start + 2]\n"
+    after = converted(text.replace("for epoch in range(3):\n", cut))
+    assert "accelerator = Accelerator(cpu=True)\n" in after
+    assert "for start in accelerator.prepare(range(0, 8, 2)):" in after
+
+
 def test_a_device_that_is_named_in_one_of_several_files_is_where_it_goes() -> None:
     script = "import helper\n" + FULL_BATCH.format(choice='device = "cuda"')
     after = converted(link([("helper.py", "one = 1\n"), ("train.py", script)], ("",)))
@@ -381,52 +389,37 @@ def test_a_loader_moves_its_batches() -> None:
     assert accelerator_of("") == "accelerator = Accelerator()"
 
 
-LOOKED_AT = "\nfor rows in DataLoader([], 8):\n    {looked}\n"
+VISIBLE = """import os
+import torch
+from torch.utils.data import DataLoader
 
+def read():
+    {first}
+    return options.load()
 
-@pytest.mark.parametrize(
-    ("before", "inside", "looked", "made"),
-    [
-        ("seen = rows_of()[:8] / 255", "print(model(seen).numpy())", "pass", "Accelerator(cpu=True)"),
-        ("seen = rows_of().view(-1, 4)", "pass", "print(model(seen))", "Accelerator(cpu=True)"),
-        ("seen = torch.rand(8, 4)", "pass", "print(model(seen))", "Accelerator()"),  # made on the device
-        ("seen = rows_of().cuda()", "print(model(seen))", "pass", "Accelerator()"),
-        ("seen = rows_of()", "rows = x.view(-1, 4); print(model(rows))", "pass", "Accelerator()"),
-        ("seen = rows_of()", "pass", "own = rows[0]; print(model(own))", "Accelerator()"),
-    ],
-)
-def test_what_no_loader_has_moved_is_on_the_cpu(before: str, inside: str, looked: str, made: str) -> None:
-    """A prepared model on a GPU would not take it, and the script names no device."""
-    text = TRAINING.format(choice=before, inside=inside) + LOOKED_AT.format(looked=looked)
-    assert f"accelerator = {made}\n" in converted(text)
+def main(settings):
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(settings.rows):
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
 
-
-SEVERAL = """import torch
-from net import Net
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-points = torch.rand(8, 4)
-{moved}
-for epoch in range(9):
-    loss = model(points[torch.randperm(8)]).pow(2).mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-print("trained")
+if __name__ == "__main__":
+    names = collect()
+    settings = read()
+    main(settings)
 """
-NET = "import torch\nNet = lambda: torch.nn.Linear(4, 1)\n"
 
 
 @pytest.mark.parametrize(
-    ("moved", "made"),
-    [
-        ("if torch.cuda.is_available():\n    model.cuda()\n    points = points.cuda()", "Accelerator()"),
-        ("pass", "Accelerator(cpu=True)"),
-    ],
+    ("first", "made"),
+    [('os.environ["CUDA_VISIBLE_DEVICES"] = options.gpus', ["main"]), ("pass", ["main", "top"])],
 )
-def test_every_statement_of_every_file_may_name_a_device(moved: str, made: str) -> None:
-    text = link([("net.py", NET), ("train.py", SEVERAL.replace("{moved}", moved))], ())
-    assert f"accelerator = {made}\n" in converted(text)
+def test_the_gpus_are_chosen_before_the_accelerator_takes_one(first: str, made: list[str]) -> None:
+    """The accelerator is not made above the call of a function that says which GPUs there are."""
+    main, top = converted(VISIBLE.format(first=first)).split("__main__")
+    found = [name for name, text in (("main", main), ("top", top)) if "accelerator = Accelerator()" in text]
+    assert found == made
 
 
 CHOSEN_INSIDE = """import argparse

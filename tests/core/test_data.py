@@ -32,7 +32,7 @@ BATCHES = [
         """,
         (
             "for row in accelerator.prepare(list(order)):",
-            "for row in accelerator.prepare(list(torch.randperm(32, device=accelerator.device))):",
+            "for row in accelerator.prepare(list(torch.randperm(32))):",
         ),
     ),
     Trap(

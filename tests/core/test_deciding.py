@@ -449,3 +449,27 @@ class Net{0}:
     head = "import torch\nfrom torch.utils.data import DataLoader\n\nrows = []\n"
     text = head + "".join(kind.format(i) for i in range(30)) + "\nNet0().train()\n"
     assert "accelerator.backward(loss)" in converted(text)
+
+
+NAMED = """
+from types import SimpleNamespace
+import time
+args = SimpleNamespace(every=3, folder="out", best=100.0)
+args.{name} = {value}
+value = test_loss()
+if args.every < value:
+    best = value
+if args.best < 2:
+    torch.save(model.state_dict(), "best.pt")
+    wait += 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_own"),
+    [("folder", 'time.strftime("%H%M%S")', False), ("best", "train()", True), ("best", "len(rows)", False)],
+)
+def test_one_attribute_of_the_options_is_not_all_of_them(name: str, value: str, is_own: bool) -> None:
+    text = after(NAMED.format(name=name, value=value))
+    assert ("accelerator.reduce(args.best" in text) is is_own, text
+    assert "accelerator.reduce(args.every" not in text

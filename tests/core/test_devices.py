@@ -132,15 +132,47 @@ def test_a_move_of_the_authors_stays() -> None:
     assert "x, y = x.to(device), y.to(device)" in converted(code)
 
 
-def test_a_default_device_elsewhere_is_given() -> None:
-    text = script(before="net = Net(args)")
-    text = text.replace(
-        "def train",
-        'class Net(torch.nn.Module):\n    def __init__(self, size, device="cuda"):\n        self.device = device\n\ndef train',
-    )
+GIVEN = """class Net(torch.nn.Module):
+    def __init__(self, size, device={default}):
+        self.device = device
+
+def train"""
+
+
+@pytest.mark.parametrize(
+    "default",
+    ['"cuda"', 'torch.device("cuda:0")', '"cuda" if torch.cuda.is_available() else "cpu"'],
+)
+def test_a_default_device_elsewhere_is_given(default: str) -> None:
+    """The default stays: it is computed where the function is defined, before the script has chosen its device."""
+    text = script(before="net = Net(args)").replace("def train", GIVEN.format(default=default))
     after = converted(text)
     assert "net = Net(args, device=accelerator.device)" in after
-    assert 'def __init__(self, size, device="cuda"):' in after
+    assert f"def __init__(self, size, device={default}):" in after
+
+
+@pytest.mark.parametrize(
+    ("chosen", "is_said"),
+    [
+        ("'cuda:0' if count > 0 else 'cpu'", True),
+        ("'cuda:0' if torch.cuda.is_available() else 'cpu'", False),
+        ("'cuda:1' if count > 0 else 'cuda:0'", False),
+    ],
+)
+def test_a_choice_of_the_cpu_in_a_function_that_returns_a_pair_is_said(chosen: str, is_said: bool) -> None:
+    text = script(before="device, count = pick(args)")
+    text = text.replace(
+        "def train", f"def pick(count):\n    return torch.device({chosen}), count\n\ndef train"
+    )
+    assert bool([one for one in notes(text, "CT105") if "choice of the CPU" in one.reason]) is is_said
+
+
+def test_a_default_device_of_what_is_called_by_a_table_is_said() -> None:
+    text = script(before='net = {"net": Net}["net"](args)')
+    text = text.replace("def train", GIVEN.format(default='torch.device("cuda:0")'))
+    assert 'device=torch.device("cuda:0")' in converted(text)
+    assert ["default" in one.reason for one in notes(text, "CT105")] == [True]
+    assert not notes(text.replace("self.device = device", "self.size = size"), "CT105")
 
 
 def test_a_choice_of_the_cpu_that_cannot_be_kept_is_said() -> None:

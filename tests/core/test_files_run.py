@@ -85,3 +85,61 @@ def test_one_process_writes_what_plain_python_writes(tmp_path: Path) -> None:
         assert others == FILES
         assert (folder / "report.txt").read_text() == "1 losses\n2 losses\n"
         assert (folder / "log.txt").read_text() == "step\n" * steps
+
+
+FOLDERS = """
+import os
+import shutil
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Settings:
+    def __init__(self, stamp=None, overwrite=False):
+        if stamp is None:
+            stamp = str(time.time_ns())
+        self._folder = Path("runs") / stamp
+        self.folder.mkdir(parents=True, exist_ok=overwrite)
+
+    @classmethod
+    def read(cls):
+        return cls()
+
+    @property
+    def folder(self):
+        return self._folder
+
+
+def main(settings):
+    if os.path.exists("out"):
+        if input("overwrite?") == "y":
+            shutil.rmtree("out")
+    os.makedirs("out")
+    found = os.path.isdir("out")
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
+    for (x,) in DataLoader(TensorDataset(torch.ones(8, 4)), batch_size=2):
+        loss = model(x).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+    torch.save(model.state_dict(), str(settings.folder / "model.pt"))
+    print("=", found)
+
+
+if __name__ == "__main__":
+    main(Settings.read())
+"""
+
+
+def test_a_folder_that_must_not_be_there_is_made_by_one_process(tmp_path: Path) -> None:
+    after = converted(FOLDERS.lstrip()).text
+    for name, run in (("one", plain), ("two", launched)):
+        folder = tmp_path / name
+        folder.mkdir()
+        assert run(folder, after) == ["= True"]
+        made = list((folder / "runs").iterdir())
+        assert [[path.name for path in one.iterdir()] for one in made] == [["model.pt"]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from crosstrain_migrate.syntax.program import link
 
 from .converting import conversion, converted, notes
 from .running import launched, plain
@@ -175,3 +176,21 @@ def test_a_type_of_cuda_is_named() -> None:
     (note,) = [one for one in notes(script(before=chosen), "CT105") if "this type" in one.reason]
     assert note.line == 15
     assert not notes(script(before="Tensor = torch.FloatTensor"), "CT105")
+
+
+def test_a_device_in_another_file_of_the_project_is_seen() -> None:
+    nets = "import torch\n\ndevice = torch.device('cuda')\nSIZE = 4\n"
+    text = script("x = x.to(nets.device) + torch.zeros(4).to(nets.device)", above="import nets")
+    assert "+ torch.zeros(4).to(nets.device)" in converted(
+        link([("nets.py", nets), ("train.py", text)], (".",))
+    )
+    text = script("x = x + torch.zeros(nets.SIZE)", above="import nets")
+    plain = link([("nets.py", "SIZE = 4\nNAME = 'a'\n"), ("train.py", text)], (".",))
+    assert "torch.zeros(nets.SIZE, device=accelerator.device)" in converted(plain)
+
+
+def test_data_that_a_loop_goes_over_stays_on_the_cpu() -> None:
+    text = script(
+        behind="for x in torch.ones(4, 8, 4):\n    model(x).mean().backward()\n    optimizer.step()"
+    )
+    assert "device=" not in converted(text)

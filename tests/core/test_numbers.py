@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from .running import launched, plain
 from .support import Trap, check, converted
 
 HEAD = """
 model = nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 loader = DataLoader(data)
+batches = max(1, len(loader))
 total, right, rows, steps, losses = {total}, 0, 0, 0, []
 for x, y in loader:
     out = model(x)
@@ -190,6 +194,30 @@ TRAPS = [
         'total = accelerator.reduce(total, "mean")',
         before="step = keep.step\n",
     ),
+    training(
+        "a number of batches that was taken before the loader is prepared",
+        "total += loss.item()",
+        "print(total / batches)",
+        'total = accelerator.reduce(total, "sum")',
+    ),
+    training(
+        "a number of batches that is computed from a size and an option",
+        "total += loss.item()",
+        "print(total / (len(data) / args.batch_size))",
+        'total = accelerator.reduce(total, "sum")',
+    ),
+    training(
+        "a number of steps after which the loop breaks off is each process's own",
+        "total += loss.item(); steps += 1\n    if steps == args.steps: break",
+        "print(total / args.steps)",
+        'total = accelerator.reduce(total, "mean")',
+    ),
+    training(
+        "the index of a loop counts the batches of one process",
+        "total += loss.item(); batch_index = steps",
+        "print(total / (batch_index + 1))",
+        'total = accelerator.reduce(total, "mean")',
+    ),
     training("not shown", "total += loss.item()", "done = True", absent=("merge(", "reduce(")),
 ]
 
@@ -197,6 +225,70 @@ TRAPS = [
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
 def test_numbers(trap: Trap) -> None:
     check(trap)
+
+
+@pytest.mark.parametrize(
+    ("behind", "is_local"), [("table.add(share)", True), ("share = 1.0\ntable.add(share)", False)]
+)
+def test_what_a_loop_computes_of_its_sums_is_local_where_it_is_kept(behind: str, is_local: bool) -> None:
+    body = "right += hits(out, y); rows += len(y); share = right / rows"
+    trap = training("kept", body, behind, absent=("reduce(",))
+    reasons = [one.reason for one in converted(trap.text).findings]
+    assert any(LOCAL in one for one in reasons) is is_local
+
+
+CUT = """
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+size = 4
+batches = len(rows) // size
+total = 0.0
+for k in range(batches):
+    loss = F.cross_entropy(model(rows[k * size : (k + 1) * size]), words[k * size : (k + 1) * size])
+    loss.backward()
+    optimizer.step()
+    total += loss.item()
+    done = k + 1
+print(total / {divisor})
+"""
+
+
+@pytest.mark.parametrize(
+    ("divisor", "kind"), [("batches", "sum"), ("16", "sum"), ("(k + 1)", "sum"), ("done", "mean")]
+)
+def test_numbers_that_are_dealt_keep_their_count(divisor: str, kind: str) -> None:
+    line = f'total = accelerator.reduce(total, "{kind}")'
+    check(Trap(f"divided by {divisor}", CUT.format(divisor=divisor), (line,)))
+
+
+COUNTED = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+rows = torch.arange(32.0).view(16, 2)
+model = nn.Linear(2, 1, bias=False)
+nn.init.ones_(model.weight)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+loader = DataLoader(TensorDataset(rows), batch_size=2)
+batches = len(loader)
+total = 0.0
+for {head}:
+    loss = model({batch}).mean()
+    loss.backward()
+    optimizer.step()
+    total += loss.item()
+print("=", total / batches)
+"""
+
+
+@pytest.mark.parametrize(
+    ("head", "batch"), [("(x,) in loader", "x"), ("k in range(batches)", "rows[2 * k : 2 * k + 2]")]
+)
+def test_the_mean_over_all_batches_is_that_of_one_process(tmp_path: Path, head: str, batch: str) -> None:
+    text = COUNTED.format(head=head, batch=batch)
+    after = converted(text).text
+    assert plain(tmp_path, text) == plain(tmp_path, after) == launched(tmp_path, after)
 
 
 PHASES = """

@@ -29,6 +29,38 @@ def script(imports: str = "", definitions: str = "", before: str = "pass", optim
     return TRAINING.format(imports=imports, definitions=definitions, before=before, optimizer=optimizer)
 
 
+SWITCHED = """import torch
+from torch.utils.data import DataLoader
+
+def train(rows, line_search={default}):
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if line_search:
+        optimizer = torch.optim.LBFGS(model.parameters())
+    for x, y in DataLoader(rows, 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+train({given})
+"""
+
+
+@pytest.mark.parametrize(
+    ("default", "given", "is_refused"),
+    [
+        ("False", "[]", False),
+        ("True", "[]", True),
+        ("False", "[], True", True),
+        ("False", "[], line_search=options.search", True),
+        ("False", "[], **options", True),
+    ],
+)
+def test_a_line_search_that_no_call_asks_for_is_no_reason(default: str, given: str, is_refused: bool) -> None:
+    found = conversion(SWITCHED.format(default=default, given=given)).findings
+    assert any(one.severity is Severity.REFUSED for one in found) is is_refused
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -49,15 +49,21 @@ class Done:
         return f"exit code {self.code}: {lines[-1] if lines else ''}"
 
 
-def run(command: list[str], cwd: Path | None = None, variables: Mapping[str, str] | None = None) -> Done:
+def run(
+    command: list[str],
+    cwd: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    patience: float | None = None,
+) -> Done:
     """Run it with this tree's packages; a command that takes too long has failed."""
+    limit = patience or PATIENCE
     env = (
         os.environ | {"PYTHONPATH": os.pathsep.join(SOURCES), "CROSSTRAIN_QUIET": "1"} | dict(variables or {})
     )
     try:
         done = subprocess.run(
-            command, cwd=cwd, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False
+            command, cwd=cwd, env=env, capture_output=True, text=True, timeout=limit, check=False
         )
     except subprocess.TimeoutExpired:
-        return Done(-1, "", f"no end after {PATIENCE:.0f} s")
+        return Done(-1, "", f"no end after {limit:.0f} s")
     return Done(done.returncode, done.stdout, done.stderr)

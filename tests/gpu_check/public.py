@@ -14,6 +14,8 @@ from tests.corpora.trial.staged import FOLDER, job
 from tests.gpu_check.golden import at_once, load_for, reason
 from tests.support.forked import Job, run_all
 
+LIMIT = 20.0  # seconds of a processor; what has made steps until then has passed
+
 
 def staged() -> list[Path]:
     """The cases that are there."""
@@ -29,10 +31,10 @@ def jobs(folder: Path, kind: str) -> Iterator[tuple[str, Job]]:
         "CROSSTRAIN_CONFIG": json.dumps(config),
     }
     if kind != "xla":
-        yield "original", job(folder, "before", no_gpu=kind == "cpu")
-    yield "1 process", job(folder, "after", variables=shared)
+        yield "original", job(folder, "before", no_gpu=kind == "cpu", limit=LIMIT)
+    yield "1 process", job(folder, "after", variables=shared, limit=LIMIT)
     if kind != "xla":
-        yield "2 processes", job(folder, "after", variables=shared, world=2)
+        yield "2 processes", job(folder, "after", variables=shared, world=2, limit=LIMIT)
 
 
 def main() -> int:

@@ -79,7 +79,7 @@ def scripts(check: Check) -> Section:
 
 def _apart(module: str, *arguments: str) -> list[list[str]]:
     """What a module prints in a process that has used no device: it forks for its runs."""
-    done = run([sys.executable, "-m", f"tests.gpu_check.{module}", *arguments], cwd=ROOT)
+    done = run([sys.executable, "-m", f"tests.gpu_check.{module}", *arguments], cwd=ROOT, patience=3600.0)
     if done.code:
         raise RuntimeError(done.reason)
     rows: list[list[str]] = json.loads(done.out.strip().splitlines()[-1])

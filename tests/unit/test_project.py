@@ -9,6 +9,7 @@ import pytest
 from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.cli.run import Request, run
 from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.files.project import MOST_FILES
 from crosstrain_migrate.outcome import Outcome
 from crosstrain_migrate.results import Options
 
@@ -124,6 +125,25 @@ def test_what_a_module_imports_is_followed(tmp_path: Path) -> None:
     write(tmp_path, {"train.py": script, "engine.py": engine, "loop.py": HELPER})
     assert changed(migrate(tmp_path / "train.py"), tmp_path) == {"train.py", "loop.py"}
     assert (tmp_path / "engine.py").read_text() == engine
+
+
+@pytest.mark.parametrize(
+    ("imports", "fit", "is_found"),
+    [("import loop, library.many", "loop.fit", True), ("import library.many", "library.many.fit", False)],
+)
+def test_a_large_library_does_not_hide_the_loop(
+    tmp_path: Path, imports: str, fit: str, is_found: bool
+) -> None:
+    """Of a project with too many files those count to which the fewest imports lead."""
+    names = [f"part{number}" for number in range(MOST_FILES)]
+    every = "".join(f"from library import {name}\n" for name in names)
+    write(tmp_path, {f"library/{name}.py": "import torch\n" for name in names})
+    write(tmp_path, {"library/__init__.py": "", "library/many.py": f"{every}from loop import fit\n"})
+    write(tmp_path, {"train.py": SCRIPT.format(imports=imports, fit=fit), "loop.py": HELPER})
+    write(tmp_path, {"requirements.txt": ""})
+    assert changed(migrate(tmp_path / "train.py"), tmp_path) == (
+        {"train.py", "loop.py"} if is_found else set()
+    )
 
 
 def test_a_shared_module_changes_once_for_both_scripts(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ ONE_CHIP["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_llvm_disable_e
 # How torch and torch_xla refuse tensors of two devices.
 MIXED = re.compile(
     r"not an XLA tensor|Expected XLA tensor|[Ee]xpected all tensors to be on the same device|at least two devices"
-    r"|bridge::IsXlaTensor|convert xla:\d+ device type tensor to numpy|indices should be either on cpu or on the same"
+    r"|Input type \(.*\) and weight type|bridge::IsXlaTensor|convert xla:\d+ device type tensor to numpy|indices should be either on cpu or on the same"
 )
 EXECUTED = "graphs executed on the device:"
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in ')

@@ -71,6 +71,26 @@ def alone() -> dict[str, Any]:
     }
 
 
+def moved() -> dict[str, Any]:
+    accelerator = Accelerator()
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    model[1].weight = model[0].weight
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.to(accelerator.device)
+    optimizer = accelerator.prepare(optimizer)
+    before = model[0].weight.detach().cpu().clone()
+    accelerator.backward(model(torch.ones(1, 2, device=accelerator.device)).sum())
+    optimizer.step()
+    return {
+        "tied": model[1].weight is model[0].weight,
+        "trained": not torch.equal(before, model[0].weight.detach().cpu()),
+    }
+
+
+def test_an_optimizer_keeps_a_model_that_is_moved_behind_it() -> None:
+    assert on_xla(moved) == {"tied": True, "trained": True}
+
+
 def test_a_script_that_distributes_itself_is_a_group_of_one() -> None:
     found = on_xla(alone)
     assert found == {

@@ -38,9 +38,11 @@ from .placing.host_reads import plan_host_reads
 from .placing.made_tensors import plan_made_tensors
 from .placing.own_tensors import computes_with_own_tensors
 from .plan import CORE, Plan
+from .reading.arrays import is_array
 from .reading.differing import Differing
 from .reading.draws import draws_batches
 from .reading.in_step import InStep
+from .reading.ranges import is_range
 from .reading.roles import Roles, Stepped
 from .reading.script import Script
 from .refusals import known_wrong
@@ -154,7 +156,10 @@ def _planned_by(
     mapped = mapping.distributes_itself(script)
     same_data = not mapped and not roles.data and not draws_batches(script, roles)
     options = [] if mapped or same_data else plan_reduction(plan, roles, seen)
-    if not mapped and (not roles.data or computes_with_own_tensors(script, roles)) and is_made_on_cpu(script):
+    moves_none = all(
+        is_range(one.node) or is_array(script, one.frame, one.node) for one in roles.data
+    )  # no loader moves its batches
+    if not mapped and (moves_none or computes_with_own_tensors(script, roles)) and is_made_on_cpu(script):
         options.append("cpu=True")
     if choice is not None and not choice.code and not choice.device:
         plan.note("CT105", choice.before, NOT_KEPT, "use `crosstrain launch --cpu`")

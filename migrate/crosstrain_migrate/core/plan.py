@@ -38,6 +38,9 @@ class Plan:
     models: list[tuple[str, ast.AST]] = field(
         default_factory=list
     )  # what is prepared: its name, and where it is used
+    prepared: dict[tuple[ast.AST, str], ast.stmt] = field(
+        default_factory=dict
+    )  # by frame and variable, the statement above which it is prepared
     _notes: dict[tuple[str, str, str], list[ast.AST]] = field(default_factory=lambda: defaultdict(list))
     _wrapped: set[ast.AST] = field(default_factory=set)
     _inserted: set[tuple[ast.AST, str]] = field(default_factory=set)

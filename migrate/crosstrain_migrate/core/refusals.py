@@ -89,11 +89,44 @@ def _line_searches(script: Script, roles: Roles) -> list[Finding]:
     for call in script.calls:
         if last_name(call.func) != "LBFGS" or not re.search(r"(^|\.)LBFGS$", script.dotted(call.func)):
             continue
-        if roles.data:
+        if roles.data and not _is_switched_off(script, call):
             reason = "LBFGS searches along a line by its own process's loss, so that processes would take different steps"
             remedy = 'return the mean over the processes from its closure, `accelerator.reduce(loss, "mean")`'
             found.append(finding_at(call, LINE_SEARCH, reason, remedy, Severity.REFUSED))
     return found
+
+
+def _is_switched_off(script: Script, node: ast.AST) -> bool:
+    """Whether a node stands under a flag of its function that is false by default and that no call gives: `if use_lbfgs:`."""
+    frame = script.frame(node)
+    calls = script.callers(frame) if is_function_frame(frame) else []
+    if not is_function_frame(frame) or not calls or any(k.arg is None for c in calls for k in c.keywords):
+        return False
+    arguments = frame.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    given = list(zip(reversed(positional), reversed(arguments.defaults), strict=False))
+    given += [
+        (a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None
+    ]
+    off = {a.arg for a, d in given if isinstance(d, ast.Constant) and not d.value}
+    off -= {name for name in off if script.stores(frame, name)}
+    below = node
+    for one in script.around(node):
+        if (
+            isinstance(one, ast.If)
+            and below in one.body
+            and isinstance(one.test, ast.Name)
+            and one.test.id in off
+        ):
+            name = one.test.id
+            return all(
+                script.last(c.func) == frame.name
+                and not any(isinstance(a, ast.Starred) for a in c.args)
+                and script.argument_for(c, frame, name) is None
+                for c in calls
+            )
+        below = one
+    return False
 
 
 def _own_processes(script: Script) -> list[Finding]:

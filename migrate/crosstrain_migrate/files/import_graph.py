@@ -168,6 +168,33 @@ class Project:
                     self._follow(inner, found, begun)
         found[source.target] = None
 
+    def nearest(self, files: int, size: int) -> list[Source]:
+        """The script and the files to which the fewest imports lead, in the order in which they run: whole levels of them,
+        as long as there are no more than `files` and no more than `size` bytes."""
+        near = {self.script.target: self.script}
+        level = [self.script]
+        while level:
+            targets = dict.fromkeys(t for one in level for t in self.imported(one) if t not in near)
+            if len(near) + len(targets) > files:
+                break
+            found = (self._graph.source(target, self.script) for target in targets)
+            level = [one for one in found if one is not None and self._graph.links(one)]
+            if sum(len(one.code) for one in (*near.values(), *level)) > size:
+                break
+            near |= {one.target: one for one in level}
+        ordered: dict[Path, Source] = {}
+        self._in_order(self.script, near, set(), ordered)
+        return list(ordered.values())
+
+    def _in_order(
+        self, source: Source, near: dict[Path, Source], begun: set[Path], ordered: dict[Path, Source]
+    ) -> None:
+        begun.add(source.target)
+        for target in self.imported(source):
+            if target in near and target not in begun:
+                self._in_order(near[target], near, begun, ordered)
+        ordered[source.target] = source
+
     def _look_into(self, folders: Roots) -> None:
         self.roots = (*self.roots, *(folder for folder in folders if folder not in self.roots))
 

@@ -24,7 +24,7 @@ from .progress import Progress
 from .sources import Source
 
 Said = TypeVar("Said", Change, Finding, RoleFact)
-# Beyond these a script is understood without its imports: a library's internals are not what trains.
+# Beyond these a script is understood with the files nearest to it alone: a library's internals are not what trains.
 MOST_FILES, MOST_BYTES = 100, 400_000
 
 
@@ -126,7 +126,7 @@ def _program(source: Source, graph: ImportGraph) -> _Program | None:
     try:
         files = [file for file in project.files if file is source or graph.links(file)]
     except _TooLarge:
-        return None
+        files = project.nearest(MOST_FILES, MOST_BYTES)
     if len(files) == 1:
         return None
     # A module with the loop in it need not name torch itself.

@@ -27,14 +27,14 @@ FOLDER = ROOT / "build" / "public-scripts"
 TEN = (
     "cnn-text",
     "d2l-lenet",
-    "deeplab",
     "hunkim-cnn",
+    "ndb-gan",
     "ncf",
-    "pointnet-cls",
+    "ogb-mol",
     "rasbt-ae",
     "rasbt-mlp",
-    "siamese-nb",
-    "tslib",
+    "swav-linear",
+    "znx-gan",
 )
 # Of the trial's variables these concern its own comparison, or name the CPU or a place.
 _OTHER = (

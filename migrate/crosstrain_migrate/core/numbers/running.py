@@ -31,7 +31,8 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
             is_shown = any(
                 _is_own(plan, data.frame, call, growing) for call in _shows(plan.script, data.loop)
             )
-            if is_shown or any(_is_read_behind(plan, data.frame, data.loop, text) for text in averages):
+            kept = averages | _computed(data.loop, growing)
+            if is_shown or any(_is_read_behind(plan, data.frame, data.loop, text) for text in kept):
                 plan.note(RULE, data.loop, LOCAL, REDUCE)
         elif _comes_from_steps(plan.script, data):
             plan.note(RULE, data.node, LOCAL, REDUCE)
@@ -43,10 +44,22 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
             plan.note(RULE, loop or one.call, LOCAL, REDUCE)
 
 
+def _computed(loop: ast.For, growing: set[str]) -> set[str]:
+    """What a loop computes of what grows: `accuracy = hits / rows`."""
+    made = (n for n in walk(loop) if isinstance(n, ast.Assign) and isinstance(n.value, ast.BinOp))
+    read = {
+        n.targets[0]: {written(one) for one in walk(n.value) if isinstance(one, ast.Name | ast.Attribute)}
+        for n in made
+    }
+    return {written(t) for t, names in read.items() if isinstance(t, ast.Name) and names & growing} - growing
+
+
 def _is_read_behind(plan: Plan, frame: Frame, loop: ast.For, text: str) -> bool:
-    """Whether what a loop has left in a variable is read, and nothing reduces it."""
-    behind = [one for one in plan.script.reads(frame, text) if one.lineno > (loop.end_lineno or 0)]
-    return any(not plan.is_replaced(one) for one in behind)
+    """Whether what a loop has left in a variable is read before it is bound anew, and nothing reduces it."""
+    end = loop.end_lineno or 0
+    later = [store.lineno for store in plan.script.stores(frame, text) if store.lineno > end]
+    behind = [one for one in plan.script.reads(frame, text) if end < one.lineno]
+    return any(one.lineno <= min(later, default=one.lineno) and not plan.is_replaced(one) for one in behind)
 
 
 def _moving_averages(script: Script, roles: Roles, loop: ast.For) -> set[str]:

@@ -20,6 +20,7 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .accumulators import Change, Pass
+from .whole_counts import WholeCounts
 
 RULE = "CT602"
 GROUP = "numbers of training"
@@ -308,6 +309,8 @@ class TrainingNumbers:
             return counts[text]
         if text == f"len({written(data.node)})" and self.plan.is_replaced(data.node):
             return SUM  # prepared in the loop's header: the length is that of the whole loader
+        if isinstance(data.loop, ast.For) and WholeCounts(self.plan, data, data.loop).counts_all(node):
+            return SUM
         if text == f"len({written(data.node)})" or _BATCHES.search(text):
             return MEAN
         return SUM if _ROWS.search(text) else UNSURE

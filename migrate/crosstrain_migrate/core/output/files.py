@@ -142,7 +142,8 @@ class Files:
     def plan_guards(self) -> None:
         """Guarded neighbours share one `if`."""
         runs: list[list[ast.stmt]] = []
-        for statement in sorted(self._guards, key=place_of):
+        outer = [s for s in self._guards if not any(one in self._guards for one in self.script.around(s))]
+        for statement in sorted(outer, key=place_of):
             suite = self.script.suite_of(statement)
             last = runs[-1][-1] if runs else None
             if last in suite and suite.index(last) + 1 == suite.index(statement):

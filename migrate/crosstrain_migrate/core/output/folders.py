@@ -12,12 +12,15 @@ from crosstrain_migrate.syntax.walks import walk
 
 from . import writers
 from .audience import Audience
+from .files import GROUP as FILES
 from .files import Files
 from .stamps import Stamps
 
 RULE = "CT402"
 REASON = "several processes make the folder"
 GROUP = "folders"
+DEPENDS = "every process makes this folder, and what follows depends on whether it was there"
+GUARD = "make it under `if PartialState().is_main_process:`"
 
 
 class Folders:
@@ -38,12 +41,12 @@ class Folders:
 
     def _folder(self, call: ast.Call) -> None:
         deciding = self._deciding(call)
-        path = call.args[0] if call.args else getattr(call.func, "value", None)
+        path = writers.path_of_folder(call)
         if deciding is not None:
             self._one_decides(call, deciding)
-        elif isinstance(path, ast.expr) and self.stamps.is_for_one(path):
+        elif path is not None and self.stamps.is_for_one(path):
             self.files.guard(self.script.statement(call))
-        elif not self._is_caught(call):
+        elif not self._is_caught(call) and not self._main_process_asks(call, path):
             self._may_exist(call)
 
     def _deciding(self, call: ast.Call) -> ast.If | ast.Try | None:
@@ -70,8 +73,7 @@ class Folders:
         if re_raises:
             return  # `except OSError as error: if error.errno != EEXIST: raise`
         if binds or leaves or any(isinstance(n, ast.Call) and self.files.is_collective(n) for n in nodes):
-            reason = "every process makes this folder, and what follows depends on whether it was there"
-            self.plan.note(RULE, call, reason, "make it under `if PartialState().is_main_process:`")
+            self.plan.note(RULE, call, DEPENDS, GUARD)
             return
         self.files.guard(deciding)
 
@@ -87,7 +89,9 @@ class Folders:
     def _may_exist(self, call: ast.Call) -> None:
         exist = next((k for k in call.keywords if k.arg == "exist_ok"), None)
         name = self.script.dotted(call.func)
-        if exist is not None:
+        if (allowed := writers.decides_by_folder(call)) is not None:
+            self._main_process_decides(call, allowed)
+        elif exist is not None:
             if isinstance(exist.value, ast.Constant) and exist.value.value is False:
                 self.plan.replace(exist.value, RULE, REASON, "True", GROUP)
         elif name == "os.mkdir":
@@ -100,7 +104,48 @@ class Folders:
             code = "exist_ok=True"
             self.plan.add(e.InsertArgument(call, RULE, REASON, transaction=GROUP, position=-1, code=code))
 
+    def _main_process_asks(self, call: ast.Call, path: ast.expr | None) -> bool:
+        """Whether a person is asked, or the folder removed, where it is there: one process does it before any makes it."""
+        statement, state = self.script.statement(call), self.files.state(call)
+        suite = self.script.suite_of(statement)
+        index = suite.index(statement)
+        above, behind = suite[index - 1 : index], suite[index + 1 : index + 2]
+        if not above or not behind or path is None or state is None:
+            return False
+        asks = above[0]
+        if not isinstance(asks, ast.If) or asks.orelse or not writers.asks_for_files(asks.test):
+            return False
+        nodes = walk(asks)
+        own = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        reads = (read for name in own for read in self.script.reads(self.script.frame(call), name))
+        is_meant = ast.unparse(path) in ast.unparse(asks.test) and any(map(_acts, nodes))
+        is_closed = all(read in nodes for read in reads) and not any(map(_exits, nodes))
+        if not is_meant or not is_closed or not self.audience.comes_alike(statement):
+            return False
+        if not self.files.guard(asks) or not self.files.guard(statement):
+            return False
+        reason = "the others find the folder that the main process has made"
+        self.plan.before(behind[0], RULE, reason, f"{state}.wait_for_everyone()", FILES)
+        return True
+
+    def _main_process_decides(self, call: ast.Call, allowed: ast.expr) -> None:
+        """`exist_ok=overwrite`: the main process makes the folder as its author says, and the others find it."""
+        statement, state = self.script.statement(call), self.files.state(call)
+        if state is None or not self.audience.comes_alike(statement):
+            self.plan.note(RULE, call, DEPENDS, GUARD)
+            return
+        given = "({given})" if isinstance(allowed, ast.IfExp | ast.Lambda) else "{given}"
+        template = f"{given} or not {state}.is_main_process"
+        if self.plan.replace(allowed, RULE, REASON, template, GROUP, given=allowed):
+            context = f"{state}.main_process_first()"
+            self.plan.add(e.Within(statement, RULE, REASON, transaction=GROUP, context=context))
+
 
 def _exits(node: ast.AST) -> bool:
     """Whether a call ends the process: the others would wait for it."""
     return isinstance(node, ast.Call) and last_name(node.func) in ("exit", "quit", "_exit")
+
+
+def _acts(node: ast.AST) -> bool:
+    """Whether a call asks a person, or removes a folder."""
+    return isinstance(node, ast.Call) and last_name(node.func) in ("input", "raw_input", "rmtree")

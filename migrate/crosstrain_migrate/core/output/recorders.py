@@ -23,6 +23,8 @@ _LOG_FILES = frozenset(
         "handlers.WatchedFileHandler",
     )
 )
+# What opens the log files that a dictionary or a file names; without it a process logs its warnings alone.
+_CONFIGURES = frozenset({"logging.config.dictConfig", "logging.config.fileConfig"})
 # What makes it, and the keyword that makes it silent on the other processes.
 _SILENT = {
     "wandb.init": ("mode", 'mode=None if {0}.is_main_process else "disabled"'),
@@ -55,6 +57,8 @@ class Recorders:
                 continue
             if name in _LOG_FILES or name == "logging.basicConfig":
                 self._log_file(call)
+            elif name in _CONFIGURES and is_statement_call(self.script, call) and self.audience.is_all(call):
+                self.files.guard(self.script.statement(call))
             if self.script.is_shared(call):
                 continue
             if name.startswith("tqdm.") and name.endswith(("tqdm", "trange")):

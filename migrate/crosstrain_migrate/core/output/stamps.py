@@ -1,6 +1,7 @@
 """Paths that differ by process: they hold the time, a random name, or a number of what is in a folder already.
 
-Where all processes read again what one has written under such a path, each takes the main process's time or name.
+Where all processes read again what one has written under such a path, or its author decides by the folder that is there,
+each takes the main process's time or name.
 """
 
 from __future__ import annotations
@@ -47,14 +48,16 @@ class Stamps:
         written_to = {
             one for call in self._writes() for one in self._in(writers.path_of_write(self.script, call))
         }
-        if not written_to:
-            return
+        decided = [one for call in self._decided() for one in self._in(writers.path_of_folder(call))]
+        self._read_again |= dict.fromkeys(decided)
         for call in self.script.calls:
-            if call.args and self.audience.is_all(call) and writers.reads_file(self.script, call):
+            is_read = written_to and call.args and writers.reads_file(self.script, call)
+            if is_read and self.audience.is_all(call):
                 self._read_again |= dict.fromkeys(one for one in self._in(call.args[0]) if one in written_to)
         stamps = list(filter(self._may_be_common, self._read_again))
         for stamp in stamps:
             if set(stamps).isdisjoint(self.script.around(stamp)):
+                self._start(stamp)
                 self._make_common(stamp)
             else:
                 self._common.add(stamp)  # `now()` of `now().strftime(...)`
@@ -76,10 +79,28 @@ class Stamps:
             if self.audience.is_all(call) and any(one(self.script, call) for one in makes)
         ]
 
+    def _decided(self) -> list[ast.Call]:
+        """The folders that may exist already where the script says so: `path.mkdir(exist_ok=overwrite)`."""
+        calls = [
+            c for c in self.script.calls if writers.makes_folder(self.script, c) and self.audience.is_all(c)
+        ]
+        return [call for call in calls if writers.decides_by_folder(call) is not None]
+
     def _may_be_common(self, stamp: ast.Call) -> bool:
         is_value = last_name(stamp.func) in _NAMES - {"iglob"}
         comes = self.audience.is_all(stamp) and self.audience.comes_alike(stamp)
-        return is_value and comes and not self.script.in_lambda(stamp) and self._is_started(stamp)
+        is_started = self._is_started(stamp) or self._may_start(stamp)
+        return is_value and comes and not self.script.in_lambda(stamp) and is_started
+
+    def _may_start(self, stamp: ast.Call) -> bool:
+        """Whether the processes may come to life in the function that asks for the time."""
+        is_early = self.accelerators.is_early(stamp) or self.accelerators.is_too_soon(stamp)
+        return not is_early and is_function_frame(self.script.frame(stamp))
+
+    def _start(self, stamp: ast.Call) -> None:
+        if not self._is_started(stamp):
+            reason = "the processes know each other when they agree on a path"
+            self.plan.before(self.script.statement(stamp), RULE, reason, self.plan.state(stamp, GROUP), GROUP)
 
     def _is_started(self, node: ast.AST, depth: int = 4) -> bool:
         """Whether the processes know each other by then: an accelerator is there, or was where the function is called."""
@@ -123,7 +144,12 @@ def _bound_to(script: Script, node: ast.Name | ast.Attribute) -> list[ast.expr]:
     """What a variable is bound to in its function or file, an attribute anywhere, a parameter where it is given."""
     frame = script.frame(node)
     if isinstance(node, ast.Attribute):
-        return [value for one in script.frames for value in script.values(one, written(node))]
+        properties = (
+            one for one in script.functions(node.attr) if "property" in map(written, one.decorator_list)
+        )
+        returned = [n.value for one in properties for n in script.within(one) if isinstance(n, ast.Return)]
+        bound = [value for one in script.frames for value in script.values(one, written(node))]
+        return [*bound, *(value for value in returned if value is not None)]
     if values := script.values(frame, node.id):
         return values
     if isinstance(frame, ast.Module):

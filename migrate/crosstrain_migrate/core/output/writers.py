@@ -171,6 +171,19 @@ def makes_folder(script: Script, call: ast.Call) -> bool:
     )
 
 
+def path_of_folder(call: ast.Call) -> ast.expr | None:
+    """The folder that a call makes: `os.makedirs(path)`, `path.mkdir()`."""
+    if isinstance(call.func, ast.Attribute) and written(call.func.value) != "os":
+        return call.func.value
+    return call.args[0] if call.args else None
+
+
+def decides_by_folder(call: ast.Call) -> ast.expr | None:
+    """The option by which a script allows a folder to exist already, unless it is a constant."""
+    given = next((k.value for k in call.keywords if k.arg == "exist_ok"), None)
+    return None if isinstance(given, ast.Constant) else given
+
+
 def fetches(script: Script, call: ast.Call) -> bool:
     """Whether a call brings a file, or unpacks one, without asking whether it is there."""
     name, last = script.dotted(call.func), last_name(call.func)

@@ -241,8 +241,8 @@ class Accelerators:
         return True
 
     def _calls_choice(self, statement: ast.stmt) -> bool:
-        """`choose_gpus(args)`, where that function says which GPUs there are."""
-        call = statement.value if isinstance(statement, ast.Expr) else None
+        """`choose_gpus(args)`, `config = read(args)`, where that function says which GPUs there are."""
+        call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
         called = self.script.functions(last_name(call.func)) if isinstance(call, ast.Call) else []
         return any(self.script.frame(one) in called for one in self._choose_visible)
 
@@ -348,14 +348,8 @@ class Accelerators:
 
     def _acting(self, body: list[ast.stmt]) -> ast.stmt | None:
         """The first statement that does something: no import, definition, constant, option, setting or seed."""
-        past = max(
-            (
-                n
-                for n, s in enumerate(body)
-                if _chooses_visible(s) and not isinstance(s, (*FUNCTIONS, ast.ClassDef))
-            ),
-            default=-1,
-        )
+        acts = [(n, s) for n, s in enumerate(body) if not isinstance(s, (*FUNCTIONS, ast.ClassDef))]
+        past = max((n for n, s in acts if _chooses_visible(s) or self._calls_choice(s)), default=-1)
         for statement in body[past + 1 :]:
             if isinstance(
                 statement, (ast.Import | ast.ImportFrom | ast.ClassDef | ast.Pass | ast.Global, FUNCTIONS)

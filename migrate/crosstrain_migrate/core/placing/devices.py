@@ -158,6 +158,9 @@ class Devices:
             is_other = call.args and getattr(call.args[0], "value", None) in ("cpu", "meta")
             if not is_other and not self._follows_a_tensor(call) and not self._is_asked_of_cuda(call):
                 self._place(call)
+                chosen = call.args[0] if call.args else None
+                if isinstance(chosen, ast.IfExp) and self._sides(chosen) == {"gpu", "cpu"}:
+                    self._say_choice(chosen)
                 self._say_setting(call)
         elif name in ("torch.accelerator.current_accelerator", "torch.cuda.current_device"):
             if not self._is_asked_of_cuda(call):
@@ -327,7 +330,7 @@ class Devices:
             if parent.arg in ("device", "map_location"):
                 self._place(node)
         elif isinstance(parent, ast.arguments):
-            self._default(node, parent)
+            self._place(node)
         elif isinstance(parent, ast.Assign):
             names = [written(target).lower() for target in parent.targets]
             if any("device" in name and "type" not in name for name in names):
@@ -346,7 +349,7 @@ class Devices:
         if self._follows_a_tensor(node):
             return
         is_made = all(self._makes_device(one) for one in (node.body, node.orelse))
-        if is_made and {side_of(self.script, node.body), side_of(self.script, node.orelse)} == {"gpu", "cpu"}:
+        if is_made and self._sides(node) == {"gpu", "cpu"}:
             self._place(node)
             self._say_choice(node)
             return
@@ -375,6 +378,9 @@ class Devices:
             if self._makes_device(value):
                 self._place(value)
 
+    def _sides(self, node: ast.IfExp) -> set[str]:
+        return {side_of(self.script, node.body), side_of(self.script, node.orelse)}
+
     def _say_choice(self, node: ast.IfExp) -> None:
         """A flag that chooses the CPU elsewhere than where the accelerator is made is not kept."""
         choice = self.accelerators.choice
@@ -399,7 +405,7 @@ class Devices:
         return any(is_read_as_text(self.script, written(target)) for target in assign.targets)
 
     def _default(self, node: ast.expr, arguments: ast.arguments) -> None:
-        """`def f(device="cuda")`: calls that give none give the accelerator's."""
+        """`def f(device="cuda")`: calls that give none give the accelerator's; where no call is seen, that is said."""
         function = self.script.parent(arguments)
         if not isinstance(function, FUNCTIONS):
             return
@@ -413,19 +419,19 @@ class Devices:
         name = names.get(node)
         if name is None or "device" not in name or node not in defaults(arguments):
             return
-        for call in self.script.callers(function):
-            called = self.script.last(call.func)
-            if called not in (
-                function.name,
-                *(c.name for c in [self.script.class_of(function)] if c is not None),
-            ):
-                continue
+        cls = self.script.class_of(function)
+        names_called = {function.name} | ({cls.name} if cls is not None else set())
+        calls = [c for c in self.script.callers(function) if self.script.last(c.func) in names_called]
+        if not calls and self.script.reads(function, name):
+            self.plan.note(
+                RULE, node, "this default may be used, and names a GPU", "give the device in the call"
+            )
+        for call in calls:
             if self.script.argument_for(call, function, name) is None and not self.accelerators.is_early(
                 call
             ):
-                self.plan.add(
-                    e.InsertArgument(call, RULE, REASON, position=-1, code=f"{name}={self.device(call)}")
-                )
+                code = f"{name}={self.device(call)}"
+                self.plan.add(e.InsertArgument(call, RULE, REASON, position=-1, code=code))
 
     # -- edits -------------------------------------------------------------------------------------------------
 
@@ -435,6 +441,13 @@ class Devices:
         return f"{accelerator}.device"
 
     def _place(self, node: ast.expr, as_text: bool = False) -> None:
+        outer = self.script.parent(node)
+        if isinstance(
+            outer, ast.arguments
+        ):  # it is computed where the function is defined, which may be early
+            self._whole.add(node)
+            self._default(node, outer)
+            return
         device = self.device(node)
         if as_text:  # one that is numbered stays so
             device = f"{device}.type" if isinstance(node, ast.Constant | ast.IfExp) else f"str({device})"

@@ -10,7 +10,7 @@ import ast
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.in_step import InStep
-from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_method
+from crosstrain_migrate.core.reading.script import LOOPS, Script, is_function_frame, is_method
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
@@ -55,6 +55,8 @@ _SETS = {"TensorDataset", "DataLoader", "Subset", "random_split"}
 def plan_made_tensors(plan: Plan, code: InStep, devices: Devices, trained: set[str]) -> None:
     """Makes on the device what a step makes, and what a model or a loss is given. trained: what training loops call."""
     for call in plan.script.calls:
+        if isinstance(plan.script.statement(call), LOOPS):  # data, made once
+            continue
         name = plan.script.dotted(call.func)
         kind = name.removeprefix("torch.")
         if name.startswith("torch.nn.") and kind.endswith("Loss"):
@@ -107,7 +109,7 @@ def _note_attribute(plan: Plan, call: ast.Call) -> None:
 
 
 def _is_given_to(script: Script, call: ast.Call, called: set[str]) -> bool:
-    """Whether what is made is an argument of something that training calls, at once or by its variable."""
+    """Whether what is made is an argument of an object that training calls, at once or by its variable."""
     parent = script.parent(call)
     places: list[ast.expr] = [call]
     if isinstance(parent, ast.Assign) and len(parent.targets) == 1:

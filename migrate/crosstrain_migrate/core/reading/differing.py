@@ -83,7 +83,12 @@ class Differing:
                 return ALIKE
             if isinstance(node.value, ast.Name) and node.value.id == "self":
                 return self._of_variable(node)
-        if isinstance(node, ast.Subscript) and (entry := self._entry(node)) is not None:
+        if (
+            isinstance(node, ast.Subscript | ast.Attribute)
+            and not self._is_called(node)
+            and (isinstance(node, ast.Subscript) or self.key(node) not in self._until)
+            and (entry := self._entry(node)) is not None
+        ):
             key = self.key(node)
             return max(self._of_key(entry), self._of_key(key) if key is not None else ALIKE)
         if isinstance(node, ast.Call):
@@ -169,14 +174,21 @@ class Differing:
         return ALIKE if key in self._fixed else self._levels.get(key, ALIKE)
 
     def _entry(self, node: ast.expr) -> Key | None:
-        """What stands for `d["k"]`, where an expression is that, or is taken out of it: the entries are variables."""
+        """What stands for `d["k"]`, or `args.k`, where an expression is that, or is taken out of it: these are variables."""
         while isinstance(node, ast.Subscript | ast.Call | ast.Attribute | ast.Starred):
             inner = node.func if isinstance(node, ast.Call) else node.value
+            if isinstance(node, ast.Attribute) and isinstance(inner, ast.Name) and inner.id != "self":
+                key = self.key(inner)
+                return (key[0], f"{key[1]}.{node.attr}") if key is not None else None
             if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and _is_root(inner):
                 key = self.key(inner)
                 return _entry_of(key, node.slice) if key is not None else None
             node = inner
         return None
+
+    def _is_called(self, node: ast.expr) -> bool:
+        call = self.script.parent(node)
+        return isinstance(call, ast.Call) and call.func is node
 
     def _of_call(self, call: ast.Call) -> int:
         name = last_name(call.func)

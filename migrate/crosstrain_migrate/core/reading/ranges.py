@@ -185,6 +185,11 @@ def skips(script: Script, call: ast.expr, loop: ast.AST | None) -> list[ast.If]:
     return found
 
 
+def is_range(node: ast.expr) -> bool:
+    """Whether the numbers of a range are dealt, and not batches."""
+    return isinstance(node, ast.Call) and last_name(node.func) in ("range", "trange")
+
+
 def item_of(loop: ast.For) -> str:
     """`i` of `for i in ...` and of `for n, i in enumerate(...)`; empty for another target."""
     target = loop.target

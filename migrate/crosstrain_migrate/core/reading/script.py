@@ -249,7 +249,11 @@ class Script:
             if called:
                 return called
             names.add(cls.name)
-        return [call for name in names for call in self._mentions.get(name, ()) if id(call) not in inside]
+        found = [call for name in names for call in self._mentions.get(name, ()) if id(call) not in inside]
+        if cls is not None and function.name == "__init__":  # `cls(...)` of a class's own factory
+            own = (call for method in self.methods(cls) for call in self.calls_in(method))
+            found += [call for call in own if written(call.func) == "cls"]
+        return found
 
     def _variables_of(self, cls: ast.ClassDef) -> set[str]:
         """The names of the variables, attributes and parameters that are bound to objects of a class."""

@@ -377,6 +377,7 @@ class Preparing:
         named = [text for text in texts if self._is_variable(frame, text)]
         others = [self._all_of(frame, text) for text in texts if text not in named]
         accelerator = self.accelerators.at(anchor)
+        self.plan.prepared |= {(frame, text): anchor for text in texts}
         insert = self.plan.after if behind else self.plan.before
         if named:
             listed = ", ".join(named)

@@ -1,4 +1,5 @@
-"""What scripts use on every other device and torch_xla lacks: inference mode, and files that are loaded onto the device."""
+"""What scripts use on every other device and torch_xla lacks: inference mode, files that are loaded onto the device, and
+`model.to(device)` that leaves an optimizer its parameters."""
 
 from __future__ import annotations
 
@@ -13,16 +14,19 @@ PRIORITY = 5  # asked before torch's own devices
 
 @cache
 def fill_gaps() -> None:
-    """Make `torch.inference_mode` and `torch.load(..., map_location=device)` work, once for the process.
+    """Make them work, once for the process.
 
     In inference mode torch_xla raises "Cannot set version_counter for inference tensor" at the first view. The mode becomes
     `torch.no_grad`, which computes the same; decorators that were applied before keep their class, and so change, too.
 
     `torch.load` knows no storage on XLA. What it reads stays on the CPU: `load_state_dict` copies it to where the parameters
     are.
+
+    `model.to(device)` would make new parameters, where elsewhere the old ones move. See `move`.
     """
     mode: Any = torch.inference_mode
     mode.__enter__, mode.__exit__ = _enter, _exit
+    torch.__future__.set_swap_module_params_on_conversion(True)
     torch.serialization.register_package(PRIORITY, lambda storage: None, _stay)
 
 

@@ -55,12 +55,13 @@ def move(
     ties = _ties(places)
     old = [table[name] for table, name in places]
     try:
-        with _swapping():
+        with _swapping(True):
             _convert(model, device, dtypes)
     except RuntimeError as error:
         if "swap" not in str(error):
             raise
-        _convert(model, device, dtypes)
+        with _swapping(False):
+            _convert(model, device, dtypes)
     for (first, name), *rest in ties:
         for table, other in rest:
             table[other] = first[name]
@@ -84,9 +85,9 @@ def _convert(model: nn.Module, device: torch.device, dtypes: dict[torch.dtype, t
 
 
 @contextmanager
-def _swapping() -> Iterator[None]:
+def _swapping(wanted: bool) -> Iterator[None]:
     before = torch.__future__.get_swap_module_params_on_conversion()
-    torch.__future__.set_swap_module_params_on_conversion(True)
+    torch.__future__.set_swap_module_params_on_conversion(wanted)
     try:
         yield
     finally:

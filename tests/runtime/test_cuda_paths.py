@@ -1,0 +1,92 @@
+"""What a run does on GPUs, as far as a CPU can show: torch's calls are recorded, or two processes on the CPU make them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from crosstrain import Accelerator
+from crosstrain.comm.torch_backend import TorchComm
+from torch import nn
+
+from tests.support.ranks import run_ranks
+
+SECOND = torch.device("cuda", 1)
+
+
+def test_the_process_takes_its_device_before_the_group_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL uses the current device where a group is not bound to one."""
+    done: list[str] = []
+
+    class Stopped(Exception):
+        pass
+
+    def group(*_: Any, **options: Any) -> None:
+        done.append(f"group on {options['device_id']}")
+        raise Stopped
+
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: SECOND)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 1)
+    monkeypatch.setattr(torch.accelerator, "set_device_index", lambda index: done.append(f"device {index}"))
+    monkeypatch.setattr(dist, "init_process_group", group)
+    variables = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    for name, value in (variables | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Stopped):
+        TorchComm.start()
+    assert done == ["device 1", "group on cuda:1"]
+
+
+def prepared() -> list[str]:
+    accelerator = Accelerator(cpu=True)
+    comm: Any = accelerator._comm
+    done: list[str] = []
+    for name in ("move", "broadcast", "all_gather"):
+        called = getattr(comm, name)
+        setattr(comm, name, lambda *given, _of=called, _name=name: (done.append(_name), _of(*given))[1])
+    accelerator.prepare(nn.Linear(2, 2))
+    return done
+
+
+def test_a_model_is_placed_before_its_values_are_sent() -> None:
+    """NCCL cannot send what is on the CPU."""
+    for done in run_ranks(prepared, 2):
+        assert done[0] == "move" and done.count("move") == 1
+
+
+def test_random_states_are_those_of_the_processs_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    module = SimpleNamespace(
+        manual_seed=lambda seed: asked.append(("seed", seed)),
+        get_rng_state=lambda device: asked.append(("get", device)),
+        set_rng_state=lambda state, device: asked.append(("set", state, device)),
+    )
+    monkeypatch.setattr(torch, "get_device_module", lambda device: module)
+    comm: Any = SimpleNamespace(device=SECOND)
+    TorchComm.seed_own(comm, 7)
+    TorchComm.random_state(comm)
+    TorchComm.set_random_state(comm, "state")
+    assert asked == [("seed", 7), ("get", SECOND), ("set", "state", SECOND)]
+
+
+def overflows() -> tuple[bool, list[float]]:
+    accelerator = Accelerator(cpu=True, mixed_precision="fp16")
+    model = nn.Linear(2, 1)
+    nn.init.ones_(model.weight)
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    factor = 1e38 if accelerator.process_index else 1.0
+    accelerator.backward(model(torch.ones(1, 2)).mean() * factor)
+    optimizer.step()
+    skipped = accelerator.optimizer_step_was_skipped
+    weights = model.weight.flatten().tolist()
+    accelerator.end_training()
+    return skipped, weights
+
+
+def test_a_loss_that_overflows_on_one_rank_skips_the_step_on_all() -> None:
+    """Gradients are averaged before they are unscaled, so that every rank finds what one has."""
+    assert run_ranks(overflows, 2) == [(True, [1.0, 1.0])] * 2

@@ -51,7 +51,6 @@ POSITIVE = [
     advises("CT707", "the old spelling", "with autocast():", imports="from torch.cuda.amp import autocast", batch="with autocast():\n    x = x * 2"),
     advises("CT707", "a named device", 'autocast("cuda")', batch='with torch.autocast("cuda"):\n    x = x * 2'),
     advises("CT708", "a rate times processes", "lr * dist", imports="import torch.distributed as dist", options="lr = 0.1\nlr = lr * dist.get_world_size()"),
-    advises("CT709", "a tied head", "head.weight = ", setup="head = nn.Linear(8, 3)\nhead.weight = model.weight"),
 ]
 
 NEGATIVE = [
@@ -74,7 +73,6 @@ NEGATIVE = [
     silent("CT707", "for the CPU", batch='with torch.autocast("cpu"):\n    x = x * 2'),
     silent("CT707", "for whatever device", batch="with torch.autocast(device.type):\n    x = x * 2"),
     silent("CT708", "a rate times a factor", options="lr = 0.1\nlr = lr * 2"),
-    silent("CT709", "a weight of its own", setup="model.weight = nn.Parameter(torch.ones(3, 8))"),
 ]
 # fmt: on
 

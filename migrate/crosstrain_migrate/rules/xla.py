@@ -6,10 +6,9 @@ CT705: loop counts and slices that vary
 CT706: recurrent layers and packed sequences
 CT707: autocast for a named device
 CT708: rates that go by processes
-CT709: tied weights and a plain move
 
 What:   Shapes and branches that depend on values, values read every step, lengths that follow the batch, loops and
-        slices that follow a Python number, recurrent layers, autocast for a named device, rates times processes, ties.
+        slices that follow a Python number, recurrent layers, autocast for a named device, rates times processes.
 Why:    A new shape is a new compilation: seconds on a CPU, up to minutes on a TPU. A value that Python reads stops the
         device until it is there. The costs were counted on XLA's CPU client, over eight steps of a small model.
 Before: `x[x > 0] = 0`
@@ -34,7 +33,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 SHAPES, BRANCHES, READS = "CT701", "CT702", "CT703"
 LENGTHS, COUNTS, RECURRENT = "CT704", "CT705", "CT706"
-AUTOCAST, RATES, TIES = "CT707", "CT708", "CT709"
+AUTOCAST, RATES = "CT707", "CT708"
 
 _BY_VALUE = {
     "nonzero": ("torch.where with a value for the other places", 7),
@@ -325,7 +324,7 @@ def _random_size(code: InStep, node: ast.AST, depth: int = 0) -> bool:
     return False
 
 
-# -- CT706 to CT709: layers, devices, processes, ties --------------------------------------------------------------
+# -- CT706 to CT708: layers, devices, processes --------------------------------------------------------------------
 
 
 def _recurrent(code: InStep) -> Iterator[Advice]:
@@ -379,20 +378,6 @@ def _is_rate(node: ast.expr) -> bool:
     return name in ("lr", "learning_rate", "base_lr", "rate") or name.endswith(("_lr", "_learning_rate"))
 
 
-def _ties(code: InStep) -> Iterator[Advice]:
-    for node in code.each(ast.Assign):
-        match node:
-            case ast.Assign(
-                targets=[ast.Attribute(value=owner, attr="weight") as target],
-                value=ast.Attribute(value=other, attr="weight") as tied,
-            ) if ast.dump(owner) != ast.dump(other):
-                yield (
-                    node,
-                    f"{_text(target)} and {_text(tied)} are one parameter, and a plain .to(device) on XLA makes two of it",
-                    "let prepare move the model, which keeps ties, and leave out other moves",
-                )
-
-
 _SEARCHES: dict[str, Callable[[InStep], Iterator[Advice]]] = {
     SHAPES: _shapes,
     BRANCHES: _branches,
@@ -402,5 +387,4 @@ _SEARCHES: dict[str, Callable[[InStep], Iterator[Advice]]] = {
     RECURRENT: _recurrent,
     AUTOCAST: _autocast,
     RATES: _rates,
-    TIES: _ties,
 }

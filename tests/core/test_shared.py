@@ -220,3 +220,22 @@ def test_functions_of_one_name_in_several_files_are_told_apart(tmp_path: Path) -
     assert "measure(3, device_name=" in (tmp_path / "trainer.py").read_text()
     assert "main(8)\n" in (tmp_path / "entry.py").read_text()
     assert train(tmp_path, "entry", 2) == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("shares", "moved"),
+    [(True, "zeros.to(PartialState().device.type)"), (False, "zeros.to(PartialState().device)")],
+)
+def test_a_network_that_another_script_may_replicate_follows_the_current_gpu(
+    shares: bool, moved: str, tmp_path: Path
+) -> None:
+    """DataParallel runs a replica with its own GPU as the current one."""
+    net = NET.replace(
+        "return self.line(x)", "zeros = torch.zeros(len(x), 1)\n        return zeros.cuda() + self.line(x)"
+    )
+    folder = write(_project(tmp_path), net=net)
+    if not shares:
+        (folder / "student.py").unlink()
+    convert(folder, "teacher")
+    assert f"return {moved} + self.line(x)" in (folder / "net.py").read_text()
+    assert len(train(folder, "teacher", 2)) == 2

@@ -293,7 +293,9 @@ class Script:
     def calls_other(self, call: ast.Call, function: Function) -> bool:
         """Whether the function that a call names is imported from another file of the project, which defines it."""
         name, module = written(call.func), self.module(call)
-        for node in self.table.each(ast.ImportFrom) if isinstance(module, Region) else ():
+        if not isinstance(module, Region):
+            return False
+        for node in self.table.each(ast.ImportFrom):
             if self.module(node) is module and any((a.asname or a.name) == name for a in node.names):
                 source = self.links.region(self.links.find(module, node.level, node.module or ""))
                 defines = (one for one in self.functions(self.last(call.func)) if self.module(one) is source)

@@ -187,6 +187,26 @@ TRAPS = [
         ),
     ),
     Trap(
+        "an optimizer of what a comprehension goes over, which is no variable of the script",
+        """
+        from itertools import chain
+
+        net = nn.Linear(4, 2)
+        heads = [nn.Linear(2, 2), nn.Linear(2, 2)]
+        heads = [head.cuda() for head in heads]
+        optimizer = torch.optim.SGD(chain(net.parameters(), *[head.parameters() for head in heads]), lr=0.1)
+        for x, y in DataLoader(data):
+            optimizer.zero_grad()
+            F.cross_entropy(heads[1](heads[0](net(x))), y).backward()
+            optimizer.step()
+        """,
+        (
+            "heads = [head.to(accelerator.device) for head in heads]",
+            "net, optimizer = accelerator.prepare(net, optimizer)",
+            "for x, y in accelerator.prepare(DataLoader(data)):",
+        ),
+    ),
+    Trap(
         "an attribute that __init__ leaves to the script to bind",
         """
         class Learner(nn.Linear):

@@ -191,7 +191,10 @@ class Preparing:
         return data.loop if data.loop and self.script.statement(data.node) is data.loop else data.node
 
     def _may_name(self, frame: Frame, text: str) -> bool:
-        """Whether a model's variable can be bound anew in a frame."""
+        """Whether a model's variable can be bound anew in a frame; one of a comprehension is not there."""
+        stores = self.script.stores(frame, text)
+        if stores and all(isinstance(self.script.parent(one), ast.comprehension) for one in stores):
+            return False
         return text.startswith("self.") or (self.script.binds(frame, text) and text != "self")
 
     def _is_there(self, optimizer: Held, text: str) -> bool:

@@ -84,6 +84,15 @@ OPENED = [
 
 RETURNED = [
     output(
+        "a module that writes one event file, also where it is passed on",
+        'events.configure("runs")\nshow(events)',
+        "if PartialState().is_main_process:",
+        'log.log_value("a", 1)',
+        GUARD,
+        'events.configure("runs")',
+        before='import tensorboard_logger as events\n\ndef show(log):\n    log.log_value("a", 1)\n',
+    ),
+    output(
         "an event file that a function makes",
         'writer = make("runs")\nwriter.add_scalar("a", 1)',
         "writer = SummaryWriter(folder) if PartialState().is_main_process else None",
@@ -97,6 +106,17 @@ RETURNED = [
 
 
 NOTED = [
+    Trap(
+        "a module's event file that something else uses",
+        output(
+            "",
+            'events.configure("runs")\nkeep([events])',
+            before="import tensorboard_logger as events\n",
+        ).script,
+        ('events.configure("runs")',),
+        ("is_main_process",),
+        says="every process writes an event file",
+    ),
     Trap(
         "an event file that something else uses",
         output(

@@ -32,6 +32,8 @@ _SILENT = {
 }
 # What a bar that is switched off does not count.
 _COUNTED = frozenset({"n", "last_print_n", "last_print_t", "start_t", "format_dict"})
+# Its functions write one event file: `configure` opens it, and the others stop where it is not open.
+_EVENTS = "tensorboard_logger"
 # Functions of libraries that only say something.
 _SAYS = frozenset(
     {
@@ -71,6 +73,9 @@ class Recorders:
                 self._level(call)
             elif last_name(call.func) == "SummaryWriter" and not self.script.functions("SummaryWriter"):
                 self._event_file(call)
+        for node in self.script.table.each(ast.Import):
+            for name in (one.asname or one.name for one in node.names if one.name == _EVENTS):
+                self._event_module(node, name)
 
     def _bar(self, call: ast.Call) -> None:
         """`tqdm(...)`: one process shows it, except where the script counts with the bar, which a silent one does not."""
@@ -140,20 +145,31 @@ class Recorders:
     def _event_file(self, call: ast.Call) -> None:
         """`SummaryWriter(...)`: the other processes make none, where all that uses it is the main process's."""
         statement, state = self.script.statement(call), self.files.state(call)
-        reads = (
-            self._reads(statement) if isinstance(statement, ast.Assign) and statement.value is call else None
-        )
+        reads = None
+        if isinstance(statement, ast.Assign) and statement.value is call:
+            reads = self._reads({last_name(target) for target in statement.targets})
         if reads is None or state is None or not all(map(self._is_ours, reads)):
-            reason = "every process writes an event file"
-            remedy = "make it and use it under `if PartialState().is_main_process:`"
-            self.plan.note(FILE, call, reason, remedy)
+            self._say_event_file(call)
             return
         template = f"{{writer}} if {state}.is_main_process else None"
         self.plan.replace(call, FILE, "one process records the run", template, "event files", writer=call)
 
-    def _reads(self, statement: ast.Assign) -> Sequence[ast.expr]:
+    def _event_module(self, node: ast.Import, name: str) -> None:
+        """`tensorboard_logger.configure(...)`: one process opens the file, where all that writes to it is its own."""
+        reads = self._reads({name})
+        parents = [self.script.parent(read) for read in reads]
+        opens = [one for one in parents if isinstance(one, ast.Attribute) and one.attr == "configure"]
+        last = [one.value for one in opens]
+        writes = [read for read in reads if read not in last]
+        if not opens or not all(map(self._is_ours, writes)) or not all(map(self._is_ours, last)):
+            self._say_event_file(opens[0] if opens else node)
+
+    def _say_event_file(self, node: ast.AST) -> None:
+        remedy = "make it and use it under `if PartialState().is_main_process:`"
+        self.plan.note(FILE, node, "every process writes an event file", remedy)
+
+    def _reads(self, names: set[str]) -> Sequence[ast.expr]:
         """Where the script reads a variable or an attribute, also under the names by which it is passed on."""
-        names = {last_name(target) for target in statement.targets}
         while True:
             reads = [
                 n

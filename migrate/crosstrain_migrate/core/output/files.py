@@ -375,8 +375,24 @@ class Files:
     def is_collective(self, call: ast.Call) -> bool:
         """Whether a call may lead to code that communicates: to a function of the project, or one that was replaced."""
         return self._meet_at([call, call.func]) or any(
-            self._communicates(f, set()) for f in self.script.functions(self.script.last(call.func))
+            self._communicates(f, set()) for f in self._run_by(call)
         )
+
+    def _run_by(self, call: ast.Call) -> list[Function]:
+        """The functions of the project that a call may run: those of that name, or the constructors of the class."""
+        name = self.script.last(call.func)
+        cls = self.script.class_made(call)
+        named = [] if name == "__init__" else self.script.functions(name)
+        return named if cls is None else [*named, *self._constructors(cls, set())]
+
+    def _constructors(self, cls: ast.ClassDef, seen: set[ast.ClassDef]) -> list[Function]:
+        """The constructor of a class, and of those of the project that it derives from."""
+        if cls in seen:
+            return []
+        seen.add(cls)
+        own = [one for one in self.script.methods(cls) if one.name == "__init__"]
+        bases = [base for node in cls.bases for base in self.script.classes(self.script.last(node))]
+        return [*own, *(one for base in bases for one in self._constructors(base, seen))]
 
     def _communicates(self, function: Function, seen: set[Function]) -> bool:
         """Whether something is prepared, trained or merged in a function, or in one that it calls."""
@@ -386,9 +402,7 @@ class Files:
         inside = set(map(id, walk(function)))
         if inside & self.helpers.met_at():
             return True
-        called = (
-            f for c in self.script.calls_in(function) for f in self.script.functions(self.script.last(c.func))
-        )
+        called = (f for c in self.script.calls_in(function) for f in self._run_by(c))
         return any(self._communicates(one, seen) for one in called)
 
     def _opened(self, call: ast.Call) -> None:

@@ -16,6 +16,7 @@ from crosstrain_migrate.core.reading.script import Frame, Loop, Script, names_in
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .ends import ends_by_steps
 from .holders import Held
 
 _STEPS_OF_A_RUN = ("t_total", "num_training_steps", "num_train_steps", "total_steps")
@@ -32,7 +33,11 @@ class OwnSchedule:
 def shortened(script: Script, roles: Roles) -> list[Stepped]:
     """torch's schedulers of loops over data that is divided: what makes a number of steps of its own stays as it is."""
     divided = [one.loop for one in roles.data if one.loop is not None]
-    of_torch = [one for one in roles.schedulers if not _makers(script, one)]
+    of_torch = [
+        one
+        for one in roles.schedulers
+        if not _makers(script, one) and not _has_own_length(script, one, divided)
+    ]
     if len(divided) == len(roles.data) > 0:
         return of_torch
     return [
@@ -40,6 +45,11 @@ def shortened(script: Script, roles: Roles) -> list[Stepped]:
         for one in of_torch
         if any(loop in divided or _counts_batches(script, loop) for loop in script.loops_around(one.call))
     ]
+
+
+def _has_own_length(script: Script, scheduler: Stepped, divided: list[Loop]) -> bool:
+    """Whether a schedule lasts as long as the training by the script's own counter of steps."""
+    return any(ends_by_steps(script, one) for one in script.loops_around(scheduler.call) if one in divided)
 
 
 def asks_at_each_step(script: Script, scheduler: Held, loaders: Iterable[Held]) -> bool:

@@ -228,6 +228,51 @@ TRAPS = [
         ),
     ),
     Trap(
+        "an optimizer of what a comprehension goes over, which is no variable of the script",
+        """
+        from itertools import chain
+
+        net = nn.Linear(4, 2)
+        heads = [nn.Linear(2, 2), nn.Linear(2, 2)]
+        heads = [head.cuda() for head in heads]
+        optimizer = torch.optim.SGD(chain(net.parameters(), *[head.parameters() for head in heads]), lr=0.1)
+        for x, y in DataLoader(data):
+            optimizer.zero_grad()
+            F.cross_entropy(heads[1](heads[0](net(x))), y).backward()
+            optimizer.step()
+        """,
+        (
+            "heads = [head.to(accelerator.device) for head in heads]",
+            "net, optimizer = accelerator.prepare(net, optimizer)",
+            "for x, y in accelerator.prepare(DataLoader(data)):",
+        ),
+    ),
+    Trap(
+        "an attribute that __init__ leaves to the script to bind",
+        """
+        class Learner(nn.Linear):
+            def __init__(self):
+                super().__init__(4, 2)
+                self.optimizer = None
+
+            def learn(self, x, y):
+                self.optimizer.zero_grad()
+                F.cross_entropy(self(x), y).backward()
+                self.optimizer.step()
+
+        learner = Learner()
+        learner.optimizer = torch.optim.SGD(learner.parameters(), lr=0.1)
+        for x, y in DataLoader(data):
+            learner.learn(x, y)
+        """,
+        (
+            "self.optimizer = None",
+            "def learn(self, x, y):",
+            "self.optimizer = accelerator.prepare(self.optimizer)",
+            "self.optimizer.zero_grad()",
+        ),
+    ),
+    Trap(
         "the optimizer of a closure, in the scope around it",
         """
         def make_step(model, optimizer):

@@ -187,6 +187,31 @@ TRAPS = [
         ),
     ),
     Trap(
+        "an attribute that __init__ leaves to the script to bind",
+        """
+        class Learner(nn.Linear):
+            def __init__(self):
+                super().__init__(4, 2)
+                self.optimizer = None
+
+            def learn(self, x, y):
+                self.optimizer.zero_grad()
+                F.cross_entropy(self(x), y).backward()
+                self.optimizer.step()
+
+        learner = Learner()
+        learner.optimizer = torch.optim.SGD(learner.parameters(), lr=0.1)
+        for x, y in DataLoader(data):
+            learner.learn(x, y)
+        """,
+        (
+            "self.optimizer = None",
+            "def learn(self, x, y):",
+            "self.optimizer = accelerator.prepare(self.optimizer)",
+            "self.optimizer.zero_grad()",
+        ),
+    ),
+    Trap(
         "the optimizer of a closure, in the scope around it",
         """
         def make_step(model, optimizer):

@@ -180,3 +180,22 @@ def test_a_module_of_one_script_is_its_own(tmp_path: Path) -> None:
 
 def _units(path: Path) -> list[Unit]:
     return units([read(path)])
+
+
+@pytest.mark.parametrize(
+    ("shares", "moved"),
+    [(True, "zeros.to(PartialState().device.type)"), (False, "zeros.to(PartialState().device)")],
+)
+def test_a_network_that_another_script_may_replicate_follows_the_current_gpu(
+    shares: bool, moved: str, tmp_path: Path
+) -> None:
+    """DataParallel runs a replica with its own GPU as the current one."""
+    net = NET.replace(
+        "return self.line(x)", "zeros = torch.zeros(len(x), 1)\n        return zeros.cuda() + self.line(x)"
+    )
+    folder = write(_project(tmp_path), net=net)
+    if not shares:
+        (folder / "student.py").unlink()
+    convert(folder, "teacher")
+    assert f"return {moved} + self.line(x)" in (folder / "net.py").read_text()
+    assert len(train(folder, "teacher", 2)) == 2

@@ -52,7 +52,11 @@ class Files:
         for call in self.script.calls:
             if writers.opens_to_write(self.script, call) and self.audience.is_all(call):
                 self._opened(call)
-            elif writers.writes_file(self.script, call) and self._is_used(call):
+            elif (
+                writers.writes_file(self.script, call)
+                and self._is_used(call)
+                and not self._is_temporary(call)
+            ):
                 self.leave(call)
 
     # -- guards ------------------------------------------------------------------------------------------------
@@ -67,7 +71,12 @@ class Files:
             return not self.script.is_shared(call)
         if not writers.writes_file(self.script, call):
             return False
-        return not self._is_given_file(call)  # that one was opened for one process
+        # A file that is given was opened for one process.
+        return not self._is_given_file(call) and not self._is_temporary(call)
+
+    def _is_temporary(self, call: ast.Call) -> bool:
+        """Whether each process writes a temporary file of its own, which it reads again."""
+        return self.stamps.is_temporary(writers.path_of_write(self.script, call))
 
     def _is_given_file(self, call: ast.Call) -> bool:
         path = writers.path_of_write(self.script, call)
@@ -322,6 +331,8 @@ class Files:
         ):
             return
         assert isinstance(opener, ast.Call)
+        if self._is_temporary(opener):
+            return
         closings = [self.script.statement(read) for read in self._reads_behind(node)]
         if not all(s in self.script.suite_of(node) and _closes(s) for s in closings):
             return  # the others would miss the name
@@ -396,6 +407,8 @@ class Files:
 
     def _opened(self, call: ast.Call) -> None:
         """A file that stays open is the null device on the other processes."""
+        if self._is_temporary(call):
+            return
         path, state = writers.opened_path(self.script, call), self.state(call)
         statement = self.script.statement(call)
         if path is None or state is None or not self._waits_before_reads(statement, self.paths_of(call)):

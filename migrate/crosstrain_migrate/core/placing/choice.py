@@ -135,7 +135,7 @@ def _on_the_way(script: Script, roles: Roles) -> list[Frame]:
     seen = set(work)
     while work:
         frame = work.pop()
-        calls = script.callers(frame) if is_function_frame(frame) else []
+        calls = [*script.callers(frame), *script.choosing_callers(frame)] if is_function_frame(frame) else []
         once = len(calls) == 1 and script.class_of(frame) is None and not script.loops_around(calls[0])
         if once and script.is_entry(frame):
             found.append(frame)

@@ -189,13 +189,12 @@ class Script:
         return found
 
     def first_statement(self, frame: Frame) -> ast.stmt:
-        """The first statement of a frame behind its docstring and its imports from `__future__`."""
+        """The first statement of a frame behind its docstring, what it declares global, and imports from `__future__`."""
         body = frame.body
         for statement in body:
             is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-            if not is_text and not (
-                isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
-            ):
+            is_future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+            if not is_text and not is_future and not isinstance(statement, ast.Global | ast.Nonlocal):
                 return statement
         return body[-1]
 
@@ -290,6 +289,19 @@ class Script:
     def direct_callers(self, function: Function) -> list[ast.Call]:
         """The calls of a function by its name."""
         return [call for call in self.callers(function) if self.last(call.func) == function.name]
+
+    def choosing_callers(self, function: Function) -> list[ast.Call]:
+        """The calls of a variable that is the function by a condition: `fit = fit_pairs if args.pairs else fit_rows`."""
+        chosen = [
+            n for n in self.table.each(ast.IfExp) if function.name in (written(n.body), written(n.orelse))
+        ]
+        bound = {
+            (self.frame(one), written(target))
+            for one in chosen
+            if isinstance(assign := self.parent(one), ast.Assign)
+            for target in assign.targets
+        }
+        return [call for call in self.calls if (self.frame(call), written(call.func)) in bound]
 
     @cached_property
     def _mentions(self) -> dict[str, list[ast.Call]]:

@@ -334,7 +334,8 @@ class Preparing:
         for one in those:
             stores = [(m, store) for m in methods for store in self.script.stores(m, one.text)]
             statements = [self.script.statement(store) for _, store in stores]
-            if stores and all(m is init for m, _ in stores) and all(s in init.body for s in statements):
+            is_bound = stores and not _binds_none(statements[-1])  # else another file binds it later
+            if is_bound and all(m is init for m, _ in stores) and all(s in init.body for s in statements):
                 places[one] = statements[-1]
         texts = {one.text for one in places}
         last = max(places.values(), key=place_of, default=None)
@@ -451,3 +452,9 @@ def _negated(test: ast.expr) -> str:
         inner = ast.unparse(test.operand)
         return f"({inner})" if isinstance(test.operand, ast.BoolOp) else inner
     return ast.unparse(ast.UnaryOp(ast.Not(), test))
+
+
+def _binds_none(statement: ast.stmt) -> bool:
+    """`self.optimizer = None`"""
+    value = getattr(statement, "value", None)
+    return isinstance(value, ast.Constant) and value.value is None

@@ -261,6 +261,20 @@ def test_a_choice_by_a_parameter_is_that_of_the_only_call(made: str, first: str,
     assert any("own choice of the CPU" in one.reason for one in notes(text, "CT105")) != is_kept
 
 
+@pytest.mark.parametrize(
+    ("made", "is_cpu"),
+    [
+        ("Trainer(3, on_gpu=False)", True),
+        ("Trainer(3, False)", True),
+        ("Trainer(3, on_gpu=True)", False),
+        ("Trainer(2, True).fit([]), Trainer(3, False)", False),
+    ],
+)
+def test_a_call_that_asks_for_the_cpu_has_it(made: str, is_cpu: bool) -> None:
+    after = converted(GIVEN.format(made=made, first="self.rows = rows"))
+    assert ("Accelerator(cpu=True)" in after) == is_cpu
+
+
 def test_a_choice_that_the_beginning_cannot_know_is_said() -> None:
     text = IN_A_CLASS.format(
         test="self.args.gpu.use", begin=PARSED.format(computed='args.gpu = __import__("gpus").first()')

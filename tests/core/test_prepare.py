@@ -53,6 +53,47 @@ TRAPS = [
         ),
     ),
     Trap(
+        "a loader whose batches are counted before the loop that shows the number",
+        """
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = DataLoader(data)
+        batches = len(loader)
+        for epoch in range(3):
+            for n, (x, y) in enumerate(loader):
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+                print(n, "of", batches)
+        """,
+        (
+            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+            "batches = len(loader)",
+            "for epoch in range(3):",
+        ),
+    ),
+    Trap(
+        "a loader whose number of batches a schedule of torch is made for",
+        """
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = DataLoader(data)
+        batches = len(loader)
+        for epoch in range(3):
+            scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=batches)
+            for n, (x, y) in enumerate(loader):
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+                print(n, "of", batches)
+        """,
+        (
+            "batches = len(loader)",
+            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+            "for epoch in range(3):",
+        ),
+    ),
+    Trap(
         "a loader whose batches are looked at between two loops that train",
         """
         model = nn.Linear(4, 2)

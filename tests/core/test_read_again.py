@@ -37,6 +37,25 @@ READ_AGAIN = [
         before="import os\n",
     ),
     output(
+        "a path that the file names once is the same in every function",
+        "write_table()\nprint(read_table())",
+        "PartialState().wait_for_everyone()",
+        'return open("out/table.txt").read()',
+        GUARD,
+        "write_table()",
+        before='TABLE = "out/table.txt"\n\ndef write_table():\n    with open(TABLE, "w") as file:\n        file.write("x")\n'
+        '\ndef read_table():\n    return open("out/table.txt").read()\n',
+    ),
+    output(
+        "a path that is bound anew may be another",
+        "write_table()\nprint(read_table())",
+        GUARD,
+        "write_table()",
+        absent=("wait_for_everyone",),
+        before='TABLE = "out/table.txt"\nTABLE = "out/rows.txt"\n\ndef write_table():\n    with open(TABLE, "w") as file:\n'
+        '        file.write("x")\n\ndef read_table():\n    return open("out/table.txt").read()\n',
+    ),
+    output(
         "a file that a command is not told of is not waited for",
         'os.system("zip runs.zip runs")\nlines = open("rows.txt").read()',
         GUARD,

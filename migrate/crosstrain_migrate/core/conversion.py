@@ -136,11 +136,12 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
     """Every edit that is wanted, and every note; the first accelerator on the way to the training has the script's choice."""
     mapped = mapping.distributes_itself(script)
     first = Accelerators(Plan(script, runtime), roles, None, [], mapped=mapped)
-    choice = device_choice(script, roles, first.home, mapped=mapped)
+    begin = first.statement(first.home)
+    choice = device_choice(script, roles, first.home, begin, mapped=mapped)
     if runtime != OWN:  # Accelerate cannot be told a device
         choice = None if choice is None else replace(choice, device="")
     elif not mapped:
-        choice = with_number(script, roles, choice, first.home, first.statement(first.home))
+        choice = with_number(script, roles, choice, first.home, begin)
     plan, is_late = _planned_by(script, roles, runtime, seen, choice)
     while is_late and choice is not None:
         choice = lifted(script, choice) or (Choice("", choice.frame, choice.before) if choice.code else None)

@@ -204,7 +204,18 @@ class Files:
             found.add(ast.unparse(path))
         elif isinstance(path, ast.Name):
             found.add(f"{path.id} of {id(self.script.frame(path))}")
+            found |= self._named_once(path)
         return found
+
+    def _named_once(self, path: ast.Name) -> set[str]:
+        """The file's own name, where `path` is a variable of its file that is bound once, to a text."""
+        module, frame = self.script.module(path), self.script.frame(path)
+        if self.script.binds(frame, path.id) and frame is not module:
+            return set()
+        values = self.script.values(module, path.id)
+        is_bound_once = len(values) == len(self.script.stores(module, path.id)) == 1
+        is_text = is_bound_once and isinstance(values[0], ast.Constant)
+        return self._spelled(values[0]) if is_text else set()
 
     def spelled_in(self, test: ast.expr) -> set[str]:
         """How the paths are written that a test asks for."""

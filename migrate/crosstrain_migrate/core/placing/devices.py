@@ -432,7 +432,11 @@ class Devices:
             return
         cls = self.script.class_of(function)
         names_called = {function.name} | ({cls.name} if cls is not None else set())
-        calls = [c for c in self.script.callers(function) if self.script.last(c.func) in names_called]
+        calls = [
+            call
+            for call in self.script.callers(function)
+            if self.script.last(call.func) in names_called and not self.script.calls_other(call, function)
+        ]
         if not calls and self.script.reads(function, name):
             self.plan.note(
                 RULE, node, "this default may be used, and names a GPU", "give the device in the call"

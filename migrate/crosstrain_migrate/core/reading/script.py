@@ -290,6 +290,18 @@ class Script:
         """The calls of a function by its name."""
         return [call for call in self.callers(function) if self.last(call.func) == function.name]
 
+    def calls_other(self, call: ast.Call, function: Function) -> bool:
+        """Whether the function that a call names is imported from another file of the project, which defines it."""
+        name, module = written(call.func), self.module(call)
+        if not isinstance(module, Region):
+            return False
+        for node in self.table.each(ast.ImportFrom):
+            if self.module(node) is module and any((a.asname or a.name) == name for a in node.names):
+                source = self.links.region(self.links.find(module, node.level, node.module or ""))
+                defines = (one for one in self.functions(self.last(call.func)) if self.module(one) is source)
+                return source is not self.module(function) and any(defines)
+        return False
+
     def choosing_callers(self, function: Function) -> list[ast.Call]:
         """The calls of a variable that is the function by a condition: `fit = fit_pairs if args.pairs else fit_rows`."""
         chosen = [

@@ -124,9 +124,34 @@ def counted_lengths(
             continue
         share = script.parent(length)
         divides = isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div | ast.FloorDiv | ast.Mod)
-        if id(length) in in_schedules or (isinstance(share, ast.BinOp) and divides and share.right is length):
+        is_share = isinstance(share, ast.BinOp) and divides and share.right is length
+        if id(length) in in_schedules or is_share or _counts_in_loops(script, frame, share):
             found.append(read)
     return found
+
+
+def _counts_in_loops(script: Script, frame: Frame, bound: ast.AST | None) -> bool:
+    """Whether a length is bound to a variable that is read in loops alone, beside steps that are counted there."""
+    if (
+        not isinstance(bound, ast.Assign)
+        or len(bound.targets) != 1
+        or not isinstance(bound.targets[0], ast.Name)
+    ):
+        return False
+    if not isinstance(bound.value, ast.Call) or script.loops_around(bound):
+        return False
+    name = bound.targets[0].id
+    reads = [n for n in walk(frame) if isinstance(n, ast.Name) and n.id == name and n is not bound.targets[0]]
+    return bool(reads) and all(
+        script.frame(one) is frame and script.loops_around(one) and not _is_in_schedule(script, one)
+        for one in reads
+    )
+
+
+def _is_in_schedule(script: Script, node: ast.AST) -> bool:
+    """Whether something is given to a schedule of torch, which is made for the steps of all processes."""
+    calls = (one for one in script.around(node) if isinstance(one, ast.Call))
+    return any("lr_scheduler" in (script.dotted(one.func) or "") for one in calls)
 
 
 def _given_to(script: Script, schedule: OwnSchedule) -> Iterator[ast.AST]:

@@ -59,6 +59,7 @@ from .training.epochs import plan_counted_epochs
 from .training.observed import Seen
 from .training.prepare import Preparing
 from .training.schedules import plan_counted_rates
+from .training.taken import plan_taken_batches
 from .unseen import (
     already_migrated,
     note_unread,
@@ -215,6 +216,7 @@ def _plan_numbers(
     merging.run()
     plan_counted_rates(plan, roles, accelerators)
     plan_counted_epochs(plan, roles, accelerators)
+    plan_taken_batches(plan)
     numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
     numbers.run(merging.loops)
     alike = merging.alike | numbers.alike

@@ -70,8 +70,8 @@ def make_model():
 
 
 def main_worker(gpu, ngpus_per_node, args):
-    accelerator = Accelerator()
     global best_acc1
+    accelerator = Accelerator()
     args.gpu = gpu
 
     if args.gpu is not None:

@@ -34,8 +34,8 @@ best_acc1 = 0
 
 
 def main():
-    accelerator = Accelerator()
     global best_acc1
+    accelerator = Accelerator()
     args = parser.parse_args()
     torch.manual_seed(args.seed)
 

@@ -261,6 +261,20 @@ def test_a_choice_by_a_parameter_is_that_of_the_only_call(made: str, first: str,
     assert any("own choice of the CPU" in one.reason for one in notes(text, "CT105")) != is_kept
 
 
+@pytest.mark.parametrize(
+    ("made", "is_cpu"),
+    [
+        ("Trainer(3, on_gpu=False)", True),
+        ("Trainer(3, False)", True),
+        ("Trainer(3, on_gpu=True)", False),
+        ("Trainer(2, True).fit([]), Trainer(3, False)", False),
+    ],
+)
+def test_a_call_that_asks_for_the_cpu_has_it(made: str, is_cpu: bool) -> None:
+    after = converted(GIVEN.format(made=made, first="self.rows = rows"))
+    assert ("Accelerator(cpu=True)" in after) == is_cpu
+
+
 def test_a_choice_that_the_beginning_cannot_know_is_said() -> None:
     text = IN_A_CLASS.format(
         test="self.args.gpu.use", begin=PARSED.format(computed='args.gpu = __import__("gpus").first()')
@@ -380,3 +394,73 @@ def test_what_a_class_chooses_by_settings_is_said(chosen: str, said: bool) -> No
     assert ["the script's own choice of the CPU is not kept"] * said == [
         one.reason for one in notes(text, "CT105")
     ]
+
+
+FLAGGED = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+def fit(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader([], 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+def fit_twice(model):
+    fit(model)
+    fit(model)
+
+def run(args):
+    cuda = torch.cuda.is_available() and args.gpu
+    device = torch.device("cuda" if cuda else "cpu")
+    learn = CHOSEN
+    learn(torch.nn.Linear(4, 2).to(device))
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--no-gpu", action="store_false", dest="gpu")
+    parser.add_argument("--twice", action="store_true")
+    options = parser.parse_args()
+    run(options)
+"""
+
+
+def test_a_choice_above_a_training_that_a_condition_chooses() -> None:
+    after = converted(FLAGGED.replace("CHOSEN", "fit_twice if args.twice else fit"))
+    assert "    accelerator = Accelerator(cpu=not args.gpu)\n    device = accelerator.device" in after
+
+
+def test_a_variable_of_the_same_name_elsewhere_chooses_no_training() -> None:
+    other = "\ndef other(args):\n    learn = fit if args else print\n    return learn\n\nif __name__"
+    after = converted(FLAGGED.replace("CHOSEN", "print").replace("\nif __name__", other))
+    assert "Accelerator(cpu=" not in after
+
+
+@pytest.mark.parametrize("declared", ["global args", "pass"])
+def test_the_accelerator_stands_behind_what_a_function_declares_global(declared: str) -> None:
+    text = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+args = argparse.ArgumentParser().parse_args()
+
+def main():
+    DECLARED
+
+    torch.manual_seed(args.seed)
+    use_gpu = torch.cuda.is_available() and not args.use_cpu
+    model = torch.nn.Linear(4, 2)
+    if use_gpu:
+        model = torch.nn.DataParallel(model).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader([], 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+main()
+""".replace("DECLARED", declared)
+    after = converted(text)
+    compile(after, "script.py", "exec")
+    assert "Accelerator(cpu=args.use_cpu)" in after

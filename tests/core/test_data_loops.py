@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from .converting import converted
+from .projects import convert, train, write
 from .rows import check_lines
 from .support import Trap
 
@@ -296,3 +300,50 @@ LOOPS = [
 @pytest.mark.parametrize("trap", LOOPS, ids=lambda trap: trap.name)
 def test_lines(trap: Trap) -> None:
     check_lines(trap)
+
+
+TAKEN = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+rows = torch.arange(18.0).view(18, 1)
+loader = DataLoader(TensorDataset(rows), batch_size=2{how})
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+number, result = {number}, 0
+for epoch in range(2):
+    batches = iter(loader)
+    for step in range(number):
+        {take}
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), x).backward()
+        optimizer.step()
+        result += 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "how", "take", "is_bounded"),
+    [
+        ("len(rows) // 2", ", shuffle=True", "x, = next(batches)", True),
+        ("len(loader)", ", shuffle=True", "x, = next(batches)", False),
+        ("len(rows) // 2", "", "x, = next(batches)", False),  # it may have no length
+        ("len(rows) // 2", ", shuffle=True", "x, = next(batches, [rows])", False),
+    ],
+)
+def test_a_number_of_batches_is_that_of_one_process(
+    number: str, how: str, take: str, is_bounded: bool
+) -> None:
+    after = converted(TAKEN.format(number=number, how=how, take=take))
+    assert "loader = accelerator.prepare(" in after
+    assert ("range(min(number, len(loader)))" in after) is is_bounded
+
+
+def test_a_loop_that_takes_batches_by_number_ends_with_them(tmp_path: Path) -> None:
+    folder = write(
+        tmp_path,
+        script=TAKEN.format(number="len(rows) // 2", how=", shuffle=True", take="x, = next(batches)"),
+    )
+    convert(folder, "script")
+    assert train(folder, "script") == [18]
+    assert train(folder, "script", 2) == [10, 10]

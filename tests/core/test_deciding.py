@@ -473,3 +473,44 @@ def test_one_attribute_of_the_options_is_not_all_of_them(name: str, value: str, 
     text = after(NAMED.format(name=name, value=value))
     assert ("accelerator.reduce(args.best" in text) is is_own, text
     assert "accelerator.reduce(args.every" not in text
+
+
+AVERAGED = """
+class Mean:
+    def __init__(self):
+        self.count, self.value = 0, 0.0
+
+    def add(self, number):
+        self.value = (self.value * self.count + number) / (self.count + 1)
+        self.count += 1
+
+    def item(self):
+        return self.value
+
+for epoch in range(2):
+    train()
+    error = Mean()
+    with torch.no_grad():
+        for x, y in test_loader:
+            error.add(F.cross_entropy(model(x + torch.randn(1)), y).item())
+    error = error.item()
+    if error < best:
+        best = error
+        torch.save(model.state_dict(), "best.pt")
+    print(epoch, best)
+"""
+
+
+def test_an_object_is_no_number_before_its_name_becomes_one(tmp_path: Path) -> None:
+    text = after(AVERAGED)
+    assert "    error = error.item()\n" + "    error = accelerator.reduce(error" in text, text
+    assert text.count("reduce(error") == 1
+    first, second = run_ranks(_run, 2, text.replace("accelerator.print", "print"), str(tmp_path))
+    assert first == second and first
+
+
+def test_a_tensor_whose_name_becomes_its_number_is_reduced_once() -> None:
+    text = after(
+        "loss = torch.tensor(test_loss())\nloss = loss.item()\nif loss < best:\n    best = loss\n    train()"
+    )
+    assert text.count('accelerator.reduce(loss, "mean")') == 1, text

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from .projects import convert, train, write
 from .support import Trap, check
 from .test_output import GUARD, output
 
@@ -106,3 +109,53 @@ DOWNLOADS = [
 @pytest.mark.parametrize("trap", DOWNLOADS, ids=lambda trap: trap.name)
 def test_downloads(trap: Trap) -> None:
     check(trap)
+
+
+SHARED = """
+    import os
+    import numpy
+    import torch
+
+    def table(path):
+        if not os.path.exists(path):
+            numpy.save(path, numpy.ones(3))
+        return numpy.load(path)
+
+    class Trainer(torch.nn.Module):
+        def __init__(self, path):
+            super().__init__()
+            self.net = torch.nn.Linear(1, 1)
+            self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1)
+            self.table = table(path)
+
+        def update(self, x):
+            self.opt.zero_grad()
+            (self.net(x) - x).pow(2).mean().backward()
+            self.opt.step()
+
+    class Reader:
+        def __init__(self, path):
+            self.table = table(path)
+"""
+TRAINS = """
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+    from shared import Reader, Trainer
+
+    loader = DataLoader(TensorDataset(torch.arange(8.0).view(8, 1)), batch_size=2)
+    reader = Reader("rows.npy")
+    trainer = Trainer("other.npy")
+    for x, in loader:
+        trainer.update(x)
+    result = float(trainer.table.sum() + reader.table.sum())
+"""
+
+
+def test_a_constructor_that_prepares_is_not_run_by_one_process_first(tmp_path: Path) -> None:
+    folder = write(tmp_path, script=TRAINS, shared=SHARED, other="import shared\nshared.Reader('a.npy')")
+    convert(folder, "script")
+    entry, shared = ((folder / f"{name}.py").read_text() for name in ("script", "shared"))
+    assert "self.opt = accelerator.prepare(" in shared
+    assert "main_process_first():\n            self.table = table(path)" in shared
+    assert "main_process_first():\n    reader = Reader" in entry and "\ntrainer = Trainer(" in entry
+    assert train(folder, "script", 2) == [6.0, 6.0]

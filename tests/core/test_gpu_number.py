@@ -182,6 +182,24 @@ def test_a_constant_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Accelerator()" in converted(text.replace("cuda:2", "cuda:0"))
 
 
+FROM_FILE = """model = torch.nn.Linear(4, 2)
+model.load_state_dict(torch.load("old.pt", map_location=lambda held, place: held.cuda({})))
+model.cuda()
+train(model, 0)
+"""
+
+
+def test_where_a_file_is_loaded_to_is_no_second_number() -> None:
+    def after(number: str, of_file: int) -> str:
+        text = SCRIPT.format(
+            begin=PARSED, batch="x.cuda(), y.cuda()", chosen=number + FROM_FILE.format(of_file)
+        )
+        return converted(text)
+
+    assert "Accelerator(device=number)" in after("number = 1\ntorch.cuda.set_device(number)\n", 0)
+    assert "Accelerator(device" not in after("", 1)
+
+
 def test_what_parses_the_options_is_not_run_before_the_accelerator_needs_it() -> None:
     text = SCRIPT.format(
         begin=PARSED,

@@ -207,6 +207,27 @@ TRAPS = [
         'total = accelerator.reduce(total, "sum")',
     ),
     training(
+        "a number of batches that is computed from an entry of the settings",
+        "total += loss.item()",
+        'print(total / (len(data) / config["size"]))',
+        'total = accelerator.reduce(total, "sum")',
+        before='config = {}\nconfig["size"] = args.batch_size\n',
+    ),
+    training(
+        "an entry that holds a number of batches of one process is left",
+        "total += loss.item()",
+        'config["turns"] = len(loader)\nprint(total / config["turns"])',
+        before="config = {}\n",
+        absent=('reduce(total, "sum")',),
+    ),
+    training(
+        "an entry of which nothing is seen is left",
+        "total += loss.item()",
+        'print(total / config["turns"])',
+        before="config = read(args)\n",
+        absent=('reduce(total, "sum")',),
+    ),
+    training(
         "a number of steps after which the loop breaks off is each process's own",
         "total += loss.item(); steps += 1\n    if steps == args.steps: break",
         "print(total / args.steps)",

@@ -28,6 +28,31 @@ def output(name: str, script: str, *lines: str, absent: tuple[str, ...] = (), be
 
 
 TRAPS = [
+    output(
+        "weights that a function of a file that is not there saves",
+        'save_checkpoint({"model": model.state_dict()}, "out.pt")\nprint("saved")',
+        GUARD,
+        'save_checkpoint({"model": model.state_dict()}, "out.pt")',
+        'accelerator.print("saved")',
+        before="from elsewhere import save_checkpoint\n",
+    ),
+    output(
+        "and that is waited for where it is read again",
+        'save_checkpoint({"model": model.state_dict()}, "out.pt")\nlog(torch.load("out.pt"))',
+        GUARD,
+        'save_checkpoint({"model": model.state_dict()}, "out.pt")',
+        "accelerator.wait_for_everyone()",
+        'log(torch.load("out.pt"))',
+        before="from elsewhere import save_checkpoint\n",
+    ),
+    output(
+        "weights that such a function takes over, or the path that it gives back",
+        'copy_weights(model.state_dict(), model)\npath = save_checkpoint(model.state_dict(), "out.pt")',
+        "copy_weights(model.state_dict(), model)",
+        'path = save_checkpoint(model.state_dict(), "out.pt")',
+        absent=(GUARD,),
+        before="from elsewhere import copy_weights, save_checkpoint\n",
+    ),
     output("a print", 'print("done")', 'accelerator.print("done")'),
     output("a print into a file", 'print("done", file=log)', 'print("done", file=log)'),
     output(

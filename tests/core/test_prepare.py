@@ -53,6 +53,47 @@ TRAPS = [
         ),
     ),
     Trap(
+        "a loader whose batches are counted before the loop that shows the number",
+        """
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = DataLoader(data)
+        batches = len(loader)
+        for epoch in range(3):
+            for n, (x, y) in enumerate(loader):
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+                print(n, "of", batches)
+        """,
+        (
+            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+            "batches = len(loader)",
+            "for epoch in range(3):",
+        ),
+    ),
+    Trap(
+        "a loader whose number of batches a schedule of torch is made for",
+        """
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = DataLoader(data)
+        batches = len(loader)
+        for epoch in range(3):
+            scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=batches)
+            for n, (x, y) in enumerate(loader):
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+                print(n, "of", batches)
+        """,
+        (
+            "batches = len(loader)",
+            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+            "for epoch in range(3):",
+        ),
+    ),
+    Trap(
         "a loader whose batches are looked at between two loops that train",
         """
         model = nn.Linear(4, 2)
@@ -184,6 +225,51 @@ TRAPS = [
             "self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)",
             "self.model, self.optimizer, self.loader = accelerator.prepare(",
             "self.epoch = 0",
+        ),
+    ),
+    Trap(
+        "an optimizer of what a comprehension goes over, which is no variable of the script",
+        """
+        from itertools import chain
+
+        net = nn.Linear(4, 2)
+        heads = [nn.Linear(2, 2), nn.Linear(2, 2)]
+        heads = [head.cuda() for head in heads]
+        optimizer = torch.optim.SGD(chain(net.parameters(), *[head.parameters() for head in heads]), lr=0.1)
+        for x, y in DataLoader(data):
+            optimizer.zero_grad()
+            F.cross_entropy(heads[1](heads[0](net(x))), y).backward()
+            optimizer.step()
+        """,
+        (
+            "heads = [head.to(accelerator.device) for head in heads]",
+            "net, optimizer = accelerator.prepare(net, optimizer)",
+            "for x, y in accelerator.prepare(DataLoader(data)):",
+        ),
+    ),
+    Trap(
+        "an attribute that __init__ leaves to the script to bind",
+        """
+        class Learner(nn.Linear):
+            def __init__(self):
+                super().__init__(4, 2)
+                self.optimizer = None
+
+            def learn(self, x, y):
+                self.optimizer.zero_grad()
+                F.cross_entropy(self(x), y).backward()
+                self.optimizer.step()
+
+        learner = Learner()
+        learner.optimizer = torch.optim.SGD(learner.parameters(), lr=0.1)
+        for x, y in DataLoader(data):
+            learner.learn(x, y)
+        """,
+        (
+            "self.optimizer = None",
+            "def learn(self, x, y):",
+            "self.optimizer = accelerator.prepare(self.optimizer)",
+            "self.optimizer.zero_grad()",
         ),
     ),
     Trap(

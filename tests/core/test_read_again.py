@@ -7,6 +7,16 @@ import pytest
 from .support import Trap, check
 from .test_output import GUARD, output
 
+STEPS = """for epoch in range(2):
+    running = 0.0
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        running += loss.item()
+"""
+
 READ_AGAIN = [
     output(
         "what one process wrote is waited for where all read it",
@@ -25,6 +35,25 @@ READ_AGAIN = [
         "accelerator.wait_for_everyone()",
         "lines = open(scores).read()",
         before="import os\n",
+    ),
+    output(
+        "a path that the file names once is the same in every function",
+        "write_table()\nprint(read_table())",
+        "PartialState().wait_for_everyone()",
+        'return open("out/table.txt").read()',
+        GUARD,
+        "write_table()",
+        before='TABLE = "out/table.txt"\n\ndef write_table():\n    with open(TABLE, "w") as file:\n        file.write("x")\n'
+        '\ndef read_table():\n    return open("out/table.txt").read()\n',
+    ),
+    output(
+        "a path that is bound anew may be another",
+        "write_table()\nprint(read_table())",
+        GUARD,
+        "write_table()",
+        absent=("wait_for_everyone",),
+        before='TABLE = "out/table.txt"\nTABLE = "out/rows.txt"\n\ndef write_table():\n    with open(TABLE, "w") as file:\n'
+        '        file.write("x")\n\ndef read_table():\n    return open("out/table.txt").read()\n',
     ),
     output(
         "a file that a command is not told of is not waited for",
@@ -109,6 +138,43 @@ READ_AGAIN = [
         'torch.save(model.state_dict(), name + "/model.pt")',
         absent=("exist_ok",),
         before="import os\n",
+    ),
+    output(
+        "weights under a number of training, each process's own, are one process's",
+        STEPS + '    torch.save(model.state_dict(), "model_%d_%.3f.pt" % (epoch, running / 3))',
+        GUARD,
+        'torch.save(model.state_dict(), "model_%d_%.3f.pt" % (epoch, running / 3))',
+        absent=("accelerator.save",),
+    ),
+    output(
+        "weights under such a number that all read again are each process's",
+        STEPS
+        + '    path = f"model_{running}.pt"\n    torch.save(model.state_dict(), path)\nmodel.load_state_dict(torch.load(path))',
+        "accelerator.save(model.state_dict(), path)",
+        absent=("is_main_process",),
+    ),
+    output(
+        "weights under a number that is alike on all processes are there for all",
+        STEPS
+        + """    hits = 0
+    with torch.no_grad():
+        for x, y in others:
+            hits += (model(x).argmax(1) == y).sum().item()
+    torch.save(model.state_dict(), f"model_{epoch}_{hits}.pt")""",
+        'accelerator.save(model.state_dict(), f"model_{epoch}_{hits}.pt")',
+        absent=("if accelerator.is_main_process:",),
+        before="others = rows\n",
+    ),
+    output(
+        "a temporary file is each process's own",
+        'file = tempfile.NamedTemporaryFile()\nrows = file.name + ".npy"\nnp.save(rows, [1])\n'
+        'with open(file.name + ".txt", "w") as text:\n    text.write("x")\nnp.save("rows.npy", [1])\nrun(["count", rows])',
+        "np.save(rows, [1])",
+        'with open(file.name + ".txt", "w") as text:',
+        'text.write("x")',
+        GUARD,
+        'np.save("rows.npy", [1])',
+        before="import tempfile\nfrom subprocess import run\nimport numpy as np\n",
     ),
     output(
         "what was read before it is written is not waited for",

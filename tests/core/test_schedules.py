@@ -299,3 +299,49 @@ def test_an_epoch_ends_with_the_last_row_of_each_process(tmp_path: Path) -> None
 @pytest.mark.parametrize("counted", ["epoch % len(rows)", "count % 5", "row % len(rows)"])
 def test_what_counts_no_steps_is_not_divided(counted: str) -> None:
     assert f"if {counted} == 0:" in converted(PERMUTED.replace("{counted}", counted))
+
+
+COUNTED = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+rows = torch.arange(16.0).view(16, 1)
+loader = DataLoader(TensorDataset(rows), batch_size=2)
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=20)
+steps, epoch, goes_on = 0, 0, True
+{loop}:
+    for x, in loader:
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), x).backward()
+        optimizer.step()
+        scheduler.step()
+        steps += 1
+        {behind}
+    epoch += 1
+result = scheduler.get_last_lr()[0]
+"""
+STOPS = "if steps >= 10:\n            goes_on = False\n            break"
+
+
+@pytest.mark.parametrize(
+    ("loop", "behind", "is_prepared"),
+    [
+        ("while goes_on", STOPS, False),
+        ("while steps < 8", "pass", False),
+        ("while epoch < 2", "pass", True),
+        ("while epoch < 2", "if steps % 4 == 0:\n            print(steps)", True),
+        ("for epoch in range(2)", "if steps >= 10:\n            break", True),
+    ],
+)
+def test_a_schedule_of_a_number_of_steps_is_not_prepared(loop: str, behind: str, is_prepared: bool) -> None:
+    after = converted(COUNTED.format(loop=loop, behind=behind))
+    assert ("loader, scheduler = accelerator.prepare(" in after) is is_prepared
+
+
+def test_a_schedule_that_ends_with_a_counter_falls_as_fast_on_two_processes(tmp_path: Path) -> None:
+    folder = write(tmp_path, script=COUNTED.format(loop="while goes_on", behind=STOPS))
+    [alone] = train(folder, "script")
+    convert(folder, "script")
+    assert train(folder, "script", 2) == pytest.approx([alone, alone])

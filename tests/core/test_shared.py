@@ -180,3 +180,62 @@ def test_a_module_of_one_script_is_its_own(tmp_path: Path) -> None:
 
 def _units(path: Path) -> list[Unit]:
     return units([read(path)])
+
+
+RUN = """
+import torch
+
+def main(size, device_name="cuda:0"):
+    device = torch.device(device_name)
+    return torch.zeros(size, device=device).sum().item()
+"""
+TRAIN = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from measure import main as measure
+
+def main(rows):
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(TensorDataset(torch.ones(rows, 1), torch.ones(rows, 1)), batch_size=4):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+    return measure(3)
+"""
+
+ENTRY = """
+import torch
+from trainer import main
+
+if __name__ == "__main__":
+    result = main(8)
+"""
+
+
+def test_functions_of_one_name_in_several_files_are_told_apart(tmp_path: Path) -> None:
+    """A call is given the device only where the function that it names takes one."""
+    write(tmp_path, measure=RUN, trainer=TRAIN, entry=ENTRY)
+    convert(tmp_path, "entry")
+    assert "measure(3, device_name=" in (tmp_path / "trainer.py").read_text()
+    assert "main(8)\n" in (tmp_path / "entry.py").read_text()
+    assert train(tmp_path, "entry", 2) == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("shares", "moved"),
+    [(True, "zeros.to(PartialState().device.type)"), (False, "zeros.to(PartialState().device)")],
+)
+def test_a_network_that_another_script_may_replicate_follows_the_current_gpu(
+    shares: bool, moved: str, tmp_path: Path
+) -> None:
+    """DataParallel runs a replica with its own GPU as the current one."""
+    net = NET.replace(
+        "return self.line(x)", "zeros = torch.zeros(len(x), 1)\n        return zeros.cuda() + self.line(x)"
+    )
+    folder = write(_project(tmp_path), net=net)
+    if not shares:
+        (folder / "student.py").unlink()
+    convert(folder, "teacher")
+    assert f"return {moved} + self.line(x)" in (folder / "net.py").read_text()
+    assert len(train(folder, "teacher", 2)) == 2

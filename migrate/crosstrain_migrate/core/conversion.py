@@ -59,6 +59,7 @@ from .training.epochs import plan_counted_epochs
 from .training.observed import Seen
 from .training.prepare import Preparing
 from .training.schedules import plan_counted_rates
+from .training.taken import plan_taken_batches
 from .unseen import (
     already_migrated,
     note_unread,
@@ -136,11 +137,12 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
     """Every edit that is wanted, and every note; the first accelerator on the way to the training has the script's choice."""
     mapped = mapping.distributes_itself(script)
     first = Accelerators(Plan(script, runtime), roles, None, [], mapped=mapped)
-    choice = device_choice(script, roles, first.home, mapped=mapped)
+    begin = first.statement(first.home)
+    choice = device_choice(script, roles, first.home, begin, mapped=mapped)
     if runtime != OWN:  # Accelerate cannot be told a device
         choice = None if choice is None else replace(choice, device="")
     elif not mapped:
-        choice = with_number(script, roles, choice, first.home, first.statement(first.home))
+        choice = with_number(script, roles, choice, first.home, begin)
     plan, is_late = _planned_by(script, roles, runtime, seen, choice)
     while is_late and choice is not None:
         choice = lifted(script, choice) or (Choice("", choice.frame, choice.before) if choice.code else None)
@@ -214,6 +216,7 @@ def _plan_numbers(
     merging.run()
     plan_counted_rates(plan, roles, accelerators)
     plan_counted_epochs(plan, roles, accelerators)
+    plan_taken_batches(plan)
     numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
     numbers.run(merging.loops)
     alike = merging.alike | numbers.alike

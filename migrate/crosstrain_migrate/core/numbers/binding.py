@@ -15,7 +15,13 @@ def binding(script: Script, root: ast.expr) -> tuple[ast.stmt, ast.expr | None] 
     text, frame = written(root), script.frame(root)
     if not isinstance(root, ast.Name) and written(getattr(root, "value", root)) != "self":
         return None
-    stores = [one for one in script.stores(frame, text) if place_of(one) < place_of(root)]
+    own = script.statement(root)  # `x = x.item()` reads what was bound above
+    stores = [
+        one
+        for one in script.stores(frame, text)
+        if place_of(one) < place_of(root)
+        and (script.statement(one) is not own or not isinstance(own, ast.Assign))
+    ]
     found: tuple[ast.stmt, ast.expr | None] | None = None
     for store in stores:
         statement = script.statement(store)

@@ -29,7 +29,7 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .binding import binding
-from .means import PASSED_ON, chooses, has_no_mean, is_number
+from .means import PASSED_ON, chooses, has_no_mean, is_number, is_object
 
 RULE = "CT605"
 GROUP = "decisions"
@@ -239,7 +239,10 @@ class Decisions:
             return self._where_collected(node, depth) or self._entered(node, at) or self._where_read(node, at)
         if has_no_mean(self.script, node):
             return False
-        return self._where_bound(node, depth) or self._where_read(node, at)
+        if self._where_bound(node, depth):
+            return True
+        bound = binding(self.script, node)
+        return not (bound and is_object(self.script, bound[1])) and self._where_read(node, at)
 
     def _where_bound(self, node: ast.expr, depth: int, reduces: bool = True) -> bool:
         """A variable: behind the assignment that is read, or behind that of what is assigned there."""

@@ -18,11 +18,16 @@ def is_number(script: Script, value: ast.expr) -> bool:
     if isinstance(value, ast.Call):
         functions = script.functions(script.last(value.func))
         returned = (n.value for one in functions for n in script.within(one) if isinstance(n, ast.Return))
-        is_plain = not chooses(value) and last_name(value.func) not in _COLLECT
+        is_plain = not (chooses(value) or is_object(script, value)) and last_name(value.func) not in _COLLECT
         return is_plain and all(one is None or is_number(script, one) for one in returned)
     if isinstance(value, ast.Constant):
         return isinstance(value.value, int | float) and not isinstance(value.value, bool)
     return not isinstance(value, _OTHERS)
+
+
+def is_object(script: Script, value: ast.expr | None) -> bool:
+    """Whether a value is an object of a class of the project: a meter is no number until it is asked for one."""
+    return isinstance(value, ast.Call) and bool(script.classes(script.last(value.func)))
 
 
 def has_no_mean(script: Script, node: ast.expr) -> bool:

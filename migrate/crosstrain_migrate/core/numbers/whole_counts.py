@@ -61,6 +61,8 @@ class WholeCounts:
                 return all(self._is_whole(frame, one, depth) for one in node.args)
             case ast.Subscript(value=ast.Attribute(attr="shape")):
                 return not names_in(node) & self._changed
+            case ast.Subscript(slice=ast.Constant(value=str())):
+                return self._is_whole_entry(node, depth)
             case ast.Name() | ast.Attribute():
                 return self._is_whole_variable(frame, node, depth)
         return is_method(node, "size") and not names_in(node) & self._changed
@@ -73,6 +75,18 @@ class WholeCounts:
             return place_of(length) < place_of(anchor)
         may_be_shared = text == written(self.data.node) or _MAY_BE_SHARED.search(text) is not None
         return (self._is_range or not may_be_shared) and not names_in(of) & self._changed
+
+    def _is_whole_entry(self, node: ast.Subscript, depth: int) -> bool:
+        """`config["batch"]`, `settings.config["batch"]`: whether all that the project assigns to that entry is whole."""
+        text = written(node)
+        spelled = {text, text.partition(".")[2]} if self.script.is_imported(node) else {text}
+        values = [
+            (frame, value)
+            for frame in self.script.frames
+            for one in spelled
+            for value in self.script.values(frame, one)
+        ]
+        return bool(values) and not names_in(node) & self._changed and self._all_whole(values, depth)
 
     def _is_whole_variable(self, frame: Frame, node: ast.Name | ast.Attribute, depth: int) -> bool:
         text = written(node)

@@ -186,7 +186,8 @@ class Downloads:
         return isinstance(statement, _WHOLE) and not self._trains(statement)
 
     def _calls_of(self, frame: Frame, depth: int) -> list[ast.stmt]:
-        """The statements that call a function; for those in shared files, the calls of the functions that they stand in."""
+        """The statements that call a function; for those in shared files, the calls of the functions that they stand in, if
+        nothing in these is done together."""
         found: list[ast.stmt] = []
         calls = self.script.callers(frame) if is_function_frame(frame) else []
         for call in calls:
@@ -194,7 +195,7 @@ class Downloads:
                 return []
             outer = self.script.frame(call)
             above = self._calls_of(outer, depth - 1) if depth and self.script.is_shared(call) else []
-            found += above or [self.script.statement(call)]
+            found += above if above and all(map(self._may_wait, above)) else [self.script.statement(call)]
         return list(dict.fromkeys(found))
 
     def _trains(self, statement: ast.AST) -> bool:

@@ -52,7 +52,11 @@ class Files:
         for call in self.script.calls:
             if writers.opens_to_write(self.script, call) and self.audience.is_all(call):
                 self._opened(call)
-            elif writers.writes_file(self.script, call) and self._is_used(call):
+            elif (
+                writers.writes_file(self.script, call)
+                and self._is_used(call)
+                and not self._is_temporary(call)
+            ):
                 self.leave(call)
 
     # -- guards ------------------------------------------------------------------------------------------------
@@ -67,7 +71,12 @@ class Files:
             return not self.script.is_shared(call)
         if not writers.writes_file(self.script, call):
             return False
-        return not self._is_given_file(call)  # that one was opened for one process
+        # A file that is given was opened for one process.
+        return not self._is_given_file(call) and not self._is_temporary(call)
+
+    def _is_temporary(self, call: ast.Call) -> bool:
+        """Whether each process writes a temporary file of its own, which it reads again."""
+        return self.stamps.is_temporary(writers.path_of_write(self.script, call))
 
     def _is_given_file(self, call: ast.Call) -> bool:
         path = writers.path_of_write(self.script, call)
@@ -195,7 +204,18 @@ class Files:
             found.add(ast.unparse(path))
         elif isinstance(path, ast.Name):
             found.add(f"{path.id} of {id(self.script.frame(path))}")
+            found |= self._named_once(path)
         return found
+
+    def _named_once(self, path: ast.Name) -> set[str]:
+        """The file's own name, where `path` is a variable of its file that is bound once, to a text."""
+        module, frame = self.script.module(path), self.script.frame(path)
+        if self.script.binds(frame, path.id) and frame is not module:
+            return set()
+        values = self.script.values(module, path.id)
+        is_bound_once = len(values) == len(self.script.stores(module, path.id)) == 1
+        is_text = is_bound_once and isinstance(values[0], ast.Constant)
+        return self._spelled(values[0]) if is_text else set()
 
     def spelled_in(self, test: ast.expr) -> set[str]:
         """How the paths are written that a test asks for."""
@@ -322,6 +342,8 @@ class Files:
         ):
             return
         assert isinstance(opener, ast.Call)
+        if self._is_temporary(opener):
+            return
         closings = [self.script.statement(read) for read in self._reads_behind(node)]
         if not all(s in self.script.suite_of(node) and _closes(s) for s in closings):
             return  # the others would miss the name
@@ -364,8 +386,24 @@ class Files:
     def is_collective(self, call: ast.Call) -> bool:
         """Whether a call may lead to code that communicates: to a function of the project, or one that was replaced."""
         return self._meet_at([call, call.func]) or any(
-            self._communicates(f, set()) for f in self.script.functions(self.script.last(call.func))
+            self._communicates(f, set()) for f in self._run_by(call)
         )
+
+    def _run_by(self, call: ast.Call) -> list[Function]:
+        """The functions of the project that a call may run: those of that name, or the constructors of the class."""
+        name = self.script.last(call.func)
+        cls = self.script.class_made(call)
+        named = [] if name == "__init__" else self.script.functions(name)
+        return named if cls is None else [*named, *self._constructors(cls, set())]
+
+    def _constructors(self, cls: ast.ClassDef, seen: set[ast.ClassDef]) -> list[Function]:
+        """The constructor of a class, and of those of the project that it derives from."""
+        if cls in seen:
+            return []
+        seen.add(cls)
+        own = [one for one in self.script.methods(cls) if one.name == "__init__"]
+        bases = [base for node in cls.bases for base in self.script.classes(self.script.last(node))]
+        return [*own, *(one for base in bases for one in self._constructors(base, seen))]
 
     def _communicates(self, function: Function, seen: set[Function]) -> bool:
         """Whether something is prepared, trained or merged in a function, or in one that it calls."""
@@ -375,13 +413,13 @@ class Files:
         inside = set(map(id, walk(function)))
         if inside & self.helpers.met_at():
             return True
-        called = (
-            f for c in self.script.calls_in(function) for f in self.script.functions(self.script.last(c.func))
-        )
+        called = (f for c in self.script.calls_in(function) for f in self._run_by(c))
         return any(self._communicates(one, seen) for one in called)
 
     def _opened(self, call: ast.Call) -> None:
         """A file that stays open is the null device on the other processes."""
+        if self._is_temporary(call):
+            return
         path, state = writers.opened_path(self.script, call), self.state(call)
         statement = self.script.statement(call)
         if path is None or state is None or not self._waits_before_reads(statement, self.paths_of(call)):

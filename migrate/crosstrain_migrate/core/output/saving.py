@@ -32,7 +32,10 @@ def plan_saving(
             continue
         path = writers.path_of_write(script, call)
         is_for_one = stamps.is_for_one(path)
-        is_apart = any(one in saved_apart or _is_failure(one) for one in script.around(call))
+        is_named_apart = stamps.is_own_number(path)
+        is_apart = is_named_apart or any(
+            one in saved_apart or _is_failure(one) for one in script.around(call)
+        )
         if is_statement_call(script, call) and (is_for_one or is_apart or accelerators.is_early(call)):
             reads = _read_again(plan, audience, stamps, call) if is_for_one else []
             files.guard_before(script.statement(call), reads, call)

@@ -30,6 +30,7 @@ _NAMES = frozenset(
 _MADE = frozenset(
     {"mkdtemp", "TemporaryDirectory", "NamedTemporaryFile"}
 )  # on disk, by each process for itself
+_NUMBERS = frozenset({"item"})  # of the batches that a process trains on
 _DEPTH = 6
 
 
@@ -70,6 +71,18 @@ class Stamps:
         """Whether it is, and nothing is read there again: the main process's file is enough."""
         found = self._in(path)
         return bool(found) and self._read_again.keys().isdisjoint(found)
+
+    def is_temporary(self, path: ast.expr | None) -> bool:
+        """Whether a path is in a temporary file or folder, which each process makes for itself."""
+        return any(last_name(one.func) in _MADE for one in self._in(path))
+
+    def is_own_number(self, path: ast.expr | None) -> bool:
+        """Whether a path holds a number of training, each process's own, and nothing is read there again."""
+        reads = [c.args[0] for c in self.script.calls if c.args and writers.reads_file(self.script, c)]
+        return self._holds_number(path) and not any(map(self._holds_number, reads))
+
+    def _holds_number(self, path: ast.expr | None) -> bool:
+        return any(last_name(one.func) in _NUMBERS for one in self._in(path, _NUMBERS))
 
     def _writes(self) -> list[ast.Call]:
         makes = (writers.saves_weights, writers.writes_file, writers.opens_to_write)
@@ -116,28 +129,43 @@ class Stamps:
             code = f"from {self.plan.runtime}.utils import broadcast_object_list"
             self.plan.add(e.AddImport(self.script.module(stamp), RULE, transaction=GROUP, code=code))
 
-    def _in(self, path: ast.expr | None) -> list[ast.Call]:
+    def _in(self, path: ast.expr | None, names: frozenset[str] = _NAMES | _MADE) -> list[ast.Call]:
         """The calls from which such a text comes; those of which all have the main process's are none any more."""
         found: list[ast.Call] = []
         parts = [path] if path is not None else []
         seen: set[ast.expr] = set(parts)
         for _ in range(_DEPTH):
-            below = [value for part in parts for node in walk(part) for value in self._sources(node, found)]
+            below = [
+                value for part in parts for node in walk(part) for value in self._sources(node, names, found)
+            ]
             parts = [value for value in dict.fromkeys(below) if value not in seen]
             seen |= set(parts)
         return [one for one in found if one not in self._common]
 
-    def _sources(self, node: ast.AST, found: list[ast.Call]) -> list[ast.expr]:
+    def _sources(self, node: ast.AST, names: frozenset[str], found: list[ast.Call]) -> list[ast.expr]:
         """Where a part of a path comes from; a call that makes such a text joins `found`."""
         if isinstance(node, ast.Name | ast.Attribute):
-            return _bound_to(self.script, node)
+            added = _added_to(self.script, node) if names is _NUMBERS else []
+            return [*_bound_to(self.script, node), *added]
         if not isinstance(node, ast.Call):
             return []
-        if last_name(node.func) in _NAMES | _MADE:
-            found.append(node)
+        if last_name(node.func) in names:
+            if names is not _NUMBERS or self._is_trained(node):
+                found.append(node)
             return []
         functions = self.script.functions(self.script.last(node.func))
         return [n.value for f in functions for n in walk(f) if isinstance(n, ast.Return) and n.value]
+
+    def _is_trained(self, node: ast.AST) -> bool:
+        """Whether a number comes up in a pass that trains, and in no loop within it: an evaluation's."""
+        passes = [data.loop for data in self.accelerators.roles.data]
+        return any(one in passes for one in self.script.loops_around(node)[:1])
+
+
+def _added_to(script: Script, node: ast.Name | ast.Attribute) -> list[ast.expr]:
+    """What is added to a variable in its function or file."""
+    within = script.within(script.frame(node))
+    return [n.value for n in within if isinstance(n, ast.AugAssign) and written(n.target) == written(node)]
 
 
 def _bound_to(script: Script, node: ast.Name | ast.Attribute) -> list[ast.expr]:

@@ -88,6 +88,8 @@ _SELF_FETCHING = re.compile(
 _ASKS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob", "_check_exists"})
 _READS = re.compile(r"^(load|read_|imread|fromfile|genfromtxt|memmap)")
 _LIBRARY = re.compile(r"^(torch|torchvision|scipy|skimage|imageio|matplotlib|cv2|numpy|pandas|PIL|plotly)\.")
+# Libraries whose functions save together, or have been seen to by other rules.
+_COMMUNICATES = re.compile(r"^(torch|torch_xla|deepspeed|accelerate|fairscale|megatron|apex)\.")
 _MODE = re.compile(r"[rwaxbtU+]{1,4}")
 
 
@@ -122,7 +124,7 @@ def _mode(call: ast.Call, position: int) -> str:
 def writes_file(script: Script, call: ast.Call) -> bool:
     """Whether a library's call writes, moves or removes a file. What a function of the project does is seen in it."""
     name, last = script.dotted(call.func), last_name(call.func)
-    if name in FUNCTIONS:
+    if name in FUNCTIONS or saves_elsewhere(script, call):
         return True
     if is_command(script, call):
         return is_statement_call(script, call) and not _HARMLESS_COMMAND.match(_command(*call.args[:1]))
@@ -136,6 +138,18 @@ def writes_file(script: Script, call: ast.Call) -> bool:
         return bool(call.args) and not name.startswith("torch.")
     is_recorded = _RECORDS_OF_WRITER.match(last) and _WRITER.search(written(call.func.value))
     return _RECORDS.match(last) is not None or is_recorded is not None
+
+
+def saves_elsewhere(script: Script, call: ast.Call) -> bool:
+    """Whether a function of a file that was not read saves weights: `save_checkpoint({"model": model.state_dict()}, path)`."""
+    name, last = script.dotted(call.func), script.last(call.func)
+    is_unread = script.is_imported(call.func) and not script.functions(last) and not script.classes(last)
+    is_save = last.startswith("save") and not _COMMUNICATES.match(name)
+    return is_unread and is_save and is_statement_call(script, call) and any(map(_has_weights, call.args))
+
+
+def _has_weights(node: ast.expr) -> bool:
+    return any(isinstance(n, ast.Call) and last_name(n.func) == "state_dict" for n in walk(node))
 
 
 def runs_command(script: Script, call: ast.Call) -> bool:
@@ -243,6 +257,8 @@ def path_of_write(script: Script, call: ast.Call) -> ast.expr | None:
     """The argument that names the file which a call writes."""
     if (path := opened_path(script, call)) is not None:
         return path
+    if saves_elsewhere(script, call):
+        return next((one for one in call.args if not _has_weights(one)), None)
     name, last = script.dotted(call.func), last_name(call.func)
     index = 1 if name == "torch.save" else FUNCTIONS.get(name, WRITERS.get(last, 0))
     if index is None or index >= len(call.args):

@@ -18,7 +18,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Choice
 from .asked import asked_device, holds_options, unknown_choice
-from .elsewhere import Renamed, chosen_elsewhere
+from .elsewhere import Renamed, chosen_elsewhere, is_given_cpu
 from .first import needs_accelerator
 from .numbered import gpu_number
 from .options import Options
@@ -37,9 +37,14 @@ from .sides import (
 _ONLY_CPU = re.compile(r'str\((?P<device>.+)\) == "cpu"')
 
 
-def device_choice(script: Script, roles: Roles, home: Frame, *, mapped: bool) -> Choice | None:
+def device_choice(
+    script: Script, roles: Roles, home: Frame, first: ast.stmt, *, mapped: bool
+) -> Choice | None:
     """How the script's own file chooses between the CPU and a GPU in the function that begins its training, where a flag
-    has a say in it."""
+    has a say in it.
+
+    first: the statement above which the accelerator is made in `home` where nothing is asked.
+    """
     frames = frames_to_training(script, roles, home)
     for finder in (_by_expression, _by_branches, _by_overwriting, _by_default, _by_argument, _by_moves):
         for frame in frames:
@@ -51,12 +56,16 @@ def device_choice(script: Script, roles: Roles, home: Frame, *, mapped: bool) ->
                     given = _ONLY_CPU.fullmatch(placed.code) if finder is _by_argument else None
                     return placed if given is None else replace(placed, device=given["device"])
     finders = (_by_expression, _by_branches, _by_overwriting, _by_default, _by_moves)
-    return (
+    choice = (
         asked_device(script, frames, options_only=mapped)
         or _by_executed(script)
         or chosen_elsewhere(script, frames, finders)
-        or (None if mapped else unknown_choice(script, frames))
     )
+    if choice is not None or mapped:
+        return choice
+    if is_given_cpu(script, frames, finders):
+        return Choice("True", home, first)
+    return unknown_choice(script, frames)
 
 
 def with_number(
@@ -150,7 +159,7 @@ def _on_the_way(script: Script, roles: Roles) -> list[Frame]:
     seen = set(work)
     while work:
         frame = work.pop()
-        calls = script.callers(frame) if is_function_frame(frame) else []
+        calls = [*script.callers(frame), *script.choosing_callers(frame)] if is_function_frame(frame) else []
         once = len(calls) == 1 and script.class_of(frame) is None and not script.loops_around(calls[0])
         if once and script.is_entry(frame):
             found.append(frame)

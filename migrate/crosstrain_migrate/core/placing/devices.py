@@ -218,9 +218,20 @@ class Devices:
         more = more.replace("async=", "non_blocking=")
         holes = {f"k{n}": keyword.value for n, keyword in enumerate(call.keywords) if keyword.arg != "device"}
         named = "device=" if self._is_storage(of) else ""
-        self.plan.replace(call, RULE, REASON, f"{{of}}.to({named}{self.device(call)}{more})", of=of, **holes)
+        device = f"{self.device(call)}{self._of_replica(call)}"
+        self.plan.replace(call, RULE, REASON, f"{{of}}.to({named}{device}{more})", of=of, **holes)
         for number in (*call.args, *(k.value for k in call.keywords if k.arg == "device")):
             self._say_number(number)
+
+    def _of_replica(self, call: ast.Call) -> str:
+        """The current GPU and not the process's, in a shared network: another script may run it by DataParallel."""
+        frame = self.script.frame(call)
+        cls = self.script.class_of(frame)
+        if cls is None or getattr(frame, "name", "") == "__init__" or not self.script.is_shared(call):
+            return ""
+        has_number = call.args or any(keyword.arg == "device" for keyword in call.keywords)
+        is_network = any(one.name == "forward" for one in self.script.methods(cls))
+        return ".type" if is_network and not has_number else ""
 
     def _is_storage(self, of: ast.expr) -> bool:
         """Whether `of` is what `torch.load` gives `map_location=lambda storage, loc: ...`, whose `to` takes keywords alone."""
@@ -421,7 +432,11 @@ class Devices:
             return
         cls = self.script.class_of(function)
         names_called = {function.name} | ({cls.name} if cls is not None else set())
-        calls = [c for c in self.script.callers(function) if self.script.last(c.func) in names_called]
+        calls = [
+            call
+            for call in self.script.callers(function)
+            if self.script.last(call.func) in names_called and not self.script.calls_other(call, function)
+        ]
         if not calls and self.script.reads(function, name):
             self.plan.note(
                 RULE, node, "this default may be used, and names a GPU", "give the device in the call"

@@ -16,7 +16,7 @@ from crosstrain_migrate.core.reading.script import (
     names_in,
     root_of,
 )
-from crosstrain_migrate.syntax.nodes import last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
@@ -60,6 +60,28 @@ def _as_given(script: Script, frame: Frame, code: str) -> tuple[Frame, str]:
             return frame, code
         asked = Renamed(name, given).visit(asked)
     return script.frame(calls[0]), ast.unparse(asked)
+
+
+def is_given_cpu(script: Script, frames: list[Frame], finders: Sequence[Finder]) -> bool:
+    """Whether a function or class that chooses takes the CPU by a constant of all its calls: `Net(use_cuda=False)`."""
+    return any(
+        is_function_frame(frame) and found is not None and _all_give(script, frame, found[0])
+        for frame in script.reached_frames
+        if frame not in frames
+        for finder in finders
+        for node in script.within(frame)
+        for found in (finder(script, frame, node),)
+    )
+
+
+def _all_give(script: Script, function: Function, code: str) -> bool:
+    name = code.removeprefix("not ")
+    calls = script.callers(function) if name in script.parameters(function) else []
+    if not calls or script.stores(function, name):
+        return False
+    given = [script.argument_for(call, function, name) for call in calls]
+    asks = name == code
+    return all(isinstance(one, ast.Constant) and bool(one.value) is asks for one in given)
 
 
 class Renamed(ast.NodeTransformer):

@@ -42,7 +42,7 @@ def gpu_number(script: Script) -> tuple[Frame | None, str]:
 def _numbers(script: Script) -> Iterator[ast.expr]:
     """What stands where a GPU's number does, in code that the training reaches."""
     for node in script.table.parents:
-        if not isinstance(node, ast.expr) or not script.is_reached(node):
+        if not isinstance(node, ast.expr) or not script.is_reached(node) or _is_of_file(script, node):
             continue
         if isinstance(node, ast.Constant):
             kind, _, number = node.value.partition(":") if isinstance(node.value, str) else ("", "", "")
@@ -50,6 +50,11 @@ def _numbers(script: Script) -> Iterator[ast.expr]:
                 yield ast.Constant(int(number))
         else:
             yield from filter(None, (_number_in(script, node),))
+
+
+def _is_of_file(script: Script, node: ast.expr) -> bool:
+    """Whether a number says where a file's tensors go, `map_location="cuda:0"`: the model is placed for itself."""
+    return any(isinstance(one, ast.keyword) and one.arg == "map_location" for one in script.around(node))
 
 
 def _number_in(script: Script, node: ast.expr) -> ast.expr | None:

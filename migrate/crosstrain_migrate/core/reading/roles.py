@@ -22,6 +22,7 @@ from .script import Frame, Script, is_function_frame, is_method
 
 STEPS = ("step", "step_and_update_lr")
 # `x.step()` where x is no optimizer, by the names that people give to such things.
+_ABOUT_GRADIENTS = re.compile("optim|grad|param|torch", re.I)
 OTHER_STEPS = re.compile(
     r"sched|lr_|env\b|envs\b|writer|pbar|bar$|prof|meter|timer|logger|warm|loss|ema\b", re.I
 )
@@ -199,7 +200,18 @@ class Roles:
         text = written(of)
         if "scaler" in text.lower() or self.is_scheduler(self.script.frame(call), text):
             return False
-        return text in self._cleared or not OTHER_STEPS.search(text.rpartition(".")[2])
+        if text in self._cleared:
+            return True
+        return not OTHER_STEPS.search(text.rpartition(".")[2]) and not self._is_simulated(call, text)
+
+    def _is_simulated(self, call: ast.Call, text: str) -> bool:
+        """Whether `step` is that of a class of the project in which nothing is about gradients: `car.step(angle)`."""
+        frame = self.script.frame(call)
+        values = self.script.values(frame, text) or self.script.values(self.script.module(call), text)
+        made = [self.script.class_made(value) for value in values]
+        return bool(made) and all(
+            cls is not None and not _ABOUT_GRADIENTS.search(ast.unparse(cls)) for cls in made
+        )
 
     @cached_property
     def _cleared(self) -> set[str]:

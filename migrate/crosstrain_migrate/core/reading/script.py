@@ -189,13 +189,12 @@ class Script:
         return found
 
     def first_statement(self, frame: Frame) -> ast.stmt:
-        """The first statement of a frame behind its docstring and its imports from `__future__`."""
+        """The first statement of a frame behind its docstring, what it declares global, and imports from `__future__`."""
         body = frame.body
         for statement in body:
             is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-            if not is_text and not (
-                isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
-            ):
+            is_future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+            if not is_text and not is_future and not isinstance(statement, ast.Global | ast.Nonlocal):
                 return statement
         return body[-1]
 
@@ -290,6 +289,31 @@ class Script:
     def direct_callers(self, function: Function) -> list[ast.Call]:
         """The calls of a function by its name."""
         return [call for call in self.callers(function) if self.last(call.func) == function.name]
+
+    def calls_other(self, call: ast.Call, function: Function) -> bool:
+        """Whether the function that a call names is imported from another file of the project, which defines it."""
+        name, module = written(call.func), self.module(call)
+        if not isinstance(module, Region):
+            return False
+        for node in self.table.each(ast.ImportFrom):
+            if self.module(node) is module and any((a.asname or a.name) == name for a in node.names):
+                source = self.links.region(self.links.find(module, node.level, node.module or ""))
+                defines = (one for one in self.functions(self.last(call.func)) if self.module(one) is source)
+                return source is not self.module(function) and any(defines)
+        return False
+
+    def choosing_callers(self, function: Function) -> list[ast.Call]:
+        """The calls of a variable that is the function by a condition: `fit = fit_pairs if args.pairs else fit_rows`."""
+        chosen = [
+            n for n in self.table.each(ast.IfExp) if function.name in (written(n.body), written(n.orelse))
+        ]
+        bound = {
+            (self.frame(one), written(target))
+            for one in chosen
+            if isinstance(assign := self.parent(one), ast.Assign)
+            for target in assign.targets
+        }
+        return [call for call in self.calls if (self.frame(call), written(call.func)) in bound]
 
     @cached_property
     def _mentions(self) -> dict[str, list[ast.Call]]:

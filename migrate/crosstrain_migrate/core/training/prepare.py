@@ -191,7 +191,10 @@ class Preparing:
         return data.loop if data.loop and self.script.statement(data.node) is data.loop else data.node
 
     def _may_name(self, frame: Frame, text: str) -> bool:
-        """Whether a model's variable can be bound anew in a frame."""
+        """Whether a model's variable can be bound anew in a frame; one of a comprehension is not there."""
+        stores = self.script.stores(frame, text)
+        if stores and all(isinstance(self.script.parent(one), ast.comprehension) for one in stores):
+            return False
         return text.startswith("self.") or (self.script.binds(frame, text) and text != "self")
 
     def _is_there(self, optimizer: Held, text: str) -> bool:
@@ -334,7 +337,8 @@ class Preparing:
         for one in those:
             stores = [(m, store) for m in methods for store in self.script.stores(m, one.text)]
             statements = [self.script.statement(store) for _, store in stores]
-            if stores and all(m is init for m, _ in stores) and all(s in init.body for s in statements):
+            is_bound = stores and not _binds_none(statements[-1])  # else another file binds it later
+            if is_bound and all(m is init for m, _ in stores) and all(s in init.body for s in statements):
                 places[one] = statements[-1]
         texts = {one.text for one in places}
         last = max(places.values(), key=place_of, default=None)
@@ -451,3 +455,9 @@ def _negated(test: ast.expr) -> str:
         inner = ast.unparse(test.operand)
         return f"({inner})" if isinstance(test.operand, ast.BoolOp) else inner
     return ast.unparse(ast.UnaryOp(ast.Not(), test))
+
+
+def _binds_none(statement: ast.stmt) -> bool:
+    """`self.optimizer = None`"""
+    value = getattr(statement, "value", None)
+    return isinstance(value, ast.Constant) and value.value is None

@@ -16,6 +16,7 @@ from crosstrain_migrate.core.reading.script import Frame, Loop, Script, names_in
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .ends import ends_by_steps
 from .holders import Held
 
 _STEPS_OF_A_RUN = ("t_total", "num_training_steps", "num_train_steps", "total_steps")
@@ -32,7 +33,11 @@ class OwnSchedule:
 def shortened(script: Script, roles: Roles) -> list[Stepped]:
     """torch's schedulers of loops over data that is divided: what makes a number of steps of its own stays as it is."""
     divided = [one.loop for one in roles.data if one.loop is not None]
-    of_torch = [one for one in roles.schedulers if not _makers(script, one)]
+    of_torch = [
+        one
+        for one in roles.schedulers
+        if not _makers(script, one) and not _has_own_length(script, one, divided)
+    ]
     if len(divided) == len(roles.data) > 0:
         return of_torch
     return [
@@ -40,6 +45,11 @@ def shortened(script: Script, roles: Roles) -> list[Stepped]:
         for one in of_torch
         if any(loop in divided or _counts_batches(script, loop) for loop in script.loops_around(one.call))
     ]
+
+
+def _has_own_length(script: Script, scheduler: Stepped, divided: list[Loop]) -> bool:
+    """Whether a schedule lasts as long as the training by the script's own counter of steps."""
+    return any(ends_by_steps(script, one) for one in script.loops_around(scheduler.call) if one in divided)
 
 
 def asks_at_each_step(script: Script, scheduler: Held, loaders: Iterable[Held]) -> bool:
@@ -114,9 +124,34 @@ def counted_lengths(
             continue
         share = script.parent(length)
         divides = isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div | ast.FloorDiv | ast.Mod)
-        if id(length) in in_schedules or (isinstance(share, ast.BinOp) and divides and share.right is length):
+        is_share = isinstance(share, ast.BinOp) and divides and share.right is length
+        if id(length) in in_schedules or is_share or _counts_in_loops(script, frame, share):
             found.append(read)
     return found
+
+
+def _counts_in_loops(script: Script, frame: Frame, bound: ast.AST | None) -> bool:
+    """Whether a length is bound to a variable that is read in loops alone, beside steps that are counted there."""
+    if (
+        not isinstance(bound, ast.Assign)
+        or len(bound.targets) != 1
+        or not isinstance(bound.targets[0], ast.Name)
+    ):
+        return False
+    if not isinstance(bound.value, ast.Call) or script.loops_around(bound):
+        return False
+    name = bound.targets[0].id
+    reads = [n for n in walk(frame) if isinstance(n, ast.Name) and n.id == name and n is not bound.targets[0]]
+    return bool(reads) and all(
+        script.frame(one) is frame and script.loops_around(one) and not _is_in_schedule(script, one)
+        for one in reads
+    )
+
+
+def _is_in_schedule(script: Script, node: ast.AST) -> bool:
+    """Whether something is given to a schedule of torch, which is made for the steps of all processes."""
+    calls = (one for one in script.around(node) if isinstance(one, ast.Call))
+    return any("lr_scheduler" in (script.dotted(one.func) or "") for one in calls)
 
 
 def _given_to(script: Script, schedule: OwnSchedule) -> Iterator[ast.AST]:

@@ -1,0 +1,77 @@
+"""Loops that take a number of batches by `next`: `for i in range(rows // size): batch = next(batches)`.
+
+The number is that of all batches, and the prepared loader of a process has its share: it would end before the loop does.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.script import Frame, Script
+from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.walks import walk
+
+RULE = "CT201"
+REASON = "a pass has as many batches as the loader of one process"
+GROUP = "batches that are taken by number"
+
+
+def plan_taken_batches(plan: Plan) -> None:
+    """A loop that counts the batches of one pass ends with those of its process."""
+    script = plan.script
+    for loop in script.table.each(ast.For):
+        number = _number(loop)
+        if number is None or not script.is_reached(loop):
+            continue
+        loader = _taken_from(script, loop)
+        frame = script.frame(loop)
+        if (frame, loader) in plan.prepared and not _knows(script, frame, number, loader):
+            plan.replace(number, RULE, REASON, f"min({{number}}, len({loader}))", GROUP, number=number)
+
+
+def _number(loop: ast.For) -> ast.expr | None:
+    """What a loop over `range(number)` counts to."""
+    call = loop.iter
+    is_range = isinstance(call, ast.Call) and last_name(call.func) == "range" and len(call.args) == 1
+    return call.args[0] if is_range and isinstance(call, ast.Call) else None
+
+
+def _taken_from(script: Script, loop: ast.For) -> str:
+    """The loader whose iterator, made anew in front of the loop, gives it one batch a step; empty where there is none."""
+    calls = [n for statement in loop.body for n in walk(statement) if isinstance(n, ast.Call)]
+    taken = [one for one in calls if last_name(one.func) == "next"]
+    guards = [n for statement in loop.body for n in walk(statement) if isinstance(n, ast.Try)]
+    if len(taken) != 1 or len(taken[0].args) != 1 or not isinstance(taken[0].args[0], ast.Name) or guards:
+        return ""
+    frame, name = script.frame(loop), taken[0].args[0].id
+    suite, stores, values = script.suite_of(loop), script.stores(frame, name), script.values(frame, name)
+    if len(stores) != 1 or len(values) != 1 or script.statement(stores[0]) not in suite:
+        return ""
+    made = values[0]
+    is_iterator = isinstance(made, ast.Call) and last_name(made.func) == "iter" and len(made.args) == 1
+    loader = made.args[0] if is_iterator and isinstance(made, ast.Call) else None
+    return loader.id if isinstance(loader, ast.Name) and _has_length(script, frame, loader.id) else ""
+
+
+def _has_length(script: Script, frame: Frame, loader: str) -> bool:
+    """Whether a DataLoader surely knows its length: it shuffles, or its sampler has one."""
+    made = script.values(frame, loader)
+    if len(made) != 1 or not isinstance(made[0], ast.Call) or last_name(made[0].func) != "DataLoader":
+        return False
+    given = {one.arg: one.value for one in made[0].keywords}
+    sampler = given.get("sampler")
+    if sampler is None:
+        return "shuffle" in given and "batch_sampler" not in given
+    values = script.values(frame, sampler.id) if isinstance(sampler, ast.Name) else [sampler]
+    classes = [script.class_made(one) for one in values]
+    return bool(classes) and all(
+        cls is not None and any(one.name == "__len__" for one in script.methods(cls)) for cls in classes
+    )
+
+
+def _knows(script: Script, frame: Frame, number: ast.expr, loader: str) -> bool:
+    """Whether a number is computed from the length of the loader itself."""
+    names = [n.id for n in walk(number) if isinstance(n, ast.Name)]
+    behind = [number, *(value for name in names for value in script.values(frame, name))]
+    return any(f"len({loader})" in ast.unparse(one) for one in behind)

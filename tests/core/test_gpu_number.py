@@ -130,6 +130,50 @@ def test_an_option_still_chooses_the_gpu(
     assert not [one for one in notes(text, "CT105") if "chooses no GPU" in one.reason]
 
 
+IN_A_CLASS = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+class Base:
+    def __init__(self, args):
+        self.args = args
+        self.device = torch.device("cuda:{{}}".format(self.args.gpu){choice})
+        self.model = torch.nn.Linear(4, 2).to(self.device)
+
+class Trainer(Base):
+    def __init__(self, args):
+        super().__init__(args)
+
+    def train(self):
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        for x, y in DataLoader([], 8):
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(self.model(x.to(self.device)), y.to(self.device)).backward()
+            optimizer.step()
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--gpu", type=int, default=0)
+    parser.add_argument("--use_gpu", type=int, default=1)
+    args = parser.parse_args()
+    kind = Trainer
+    trainer = kind(args)
+    trainer.train()
+
+main()
+"""
+
+
+@pytest.mark.parametrize("choice", ["", ' if self.args.use_gpu else "cpu"'])
+def test_an_object_that_got_the_options_keeps_the_number(
+    choice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after = converted(IN_A_CLASS.format(choice=choice))
+    assert _number(after, ["--gpu", "1"], monkeypatch) == 1
+    if choice:
+        assert _number(after, ["--gpu", "1", "--use_gpu", "0"], monkeypatch) == "cpu"
+
+
 def test_a_constant_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     text = SCRIPT.format(
         begin=PARSED, batch=TO_DEVICE, chosen=f'device = torch.device("cuda:2")\n{BY_DEVICE}'

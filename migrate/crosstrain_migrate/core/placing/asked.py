@@ -75,7 +75,7 @@ def _device_option(script: Script, frames: list[Frame]) -> Choice | None:
                 continue
             home, text = origin(script, frame, written(node), through_names=True)
             root, _, name = text.rpartition(".")
-            if home not in frames or name not in named or not _holds_options(script, home, root):
+            if home not in frames or name not in named or not holds_options(script, home, root):
                 continue
             if (below := _below(script, home, text)) is not None:
                 kind = named[name].keyword("type")
@@ -85,7 +85,7 @@ def _device_option(script: Script, frames: list[Frame]) -> Choice | None:
     return None
 
 
-def _holds_options(script: Script, home: Frame, name: str) -> bool:
+def holds_options(script: Script, home: Frame, name: str) -> bool:
     """Whether a variable is what parsing the command line has given."""
     values = list(script.values(home, name))
     if is_function_frame(home) and name in script.parameters(home):

@@ -17,10 +17,11 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Choice
-from .asked import asked_device, unknown_choice
+from .asked import asked_device, holds_options, unknown_choice
 from .elsewhere import Renamed, chosen_elsewhere, is_given_cpu
 from .first import needs_accelerator
 from .numbered import gpu_number
+from .options import Options
 from .origins import root_of_text
 from .sides import (
     asks_availability,
@@ -79,13 +80,16 @@ def with_number(
         return choice
     if frame is None:
         return replace(choice or Choice("", home, at), device=number)
+    frames = frames_to_training(script, roles, home)
+    if frame not in frames:  # an object got the options
+        frame, number = _as_option(script, frames, number) or (frame, number)
     stores = [s for one in {number, root_of_text(number)} for s in script.stores(frame, one)]
     if any(script.loops_around(s) for s in stores):
         return choice
     if choice is not None:
         is_known = choice.frame is frame and all(place_of(s) < place_of(choice.before) for s in stores)
         return replace(choice, device=number) if is_known else choice
-    if frame not in frames_to_training(script, roles, home):
+    if frame not in frames:
         return None
     known = max(map(place_of, stores), default=(0, 0))
     behind = [s for s in frame.body if place_of(s) > known]
@@ -95,6 +99,17 @@ def with_number(
     uses = [s for s in behind if root_of_text(number) in ast.unparse(s)]
     first = min(filter(None, (needed, *uses[:1])), key=place_of, default=None)
     return Choice("", frame, first, device=number) if first is not None else None
+
+
+def _as_option(script: Script, frames: list[Frame], number: str) -> tuple[Frame, str] | None:
+    """An option in the words of the function that has parsed the command line."""
+    option = number.rpartition(".")[2]
+    for frame in frames if option in Options(script).by_name else ():
+        for node in script.within(frame):
+            target = node.targets[0] if isinstance(node, ast.Assign) else None
+            if isinstance(target, ast.Name) and holds_options(script, frame, target.id):
+                return frame, f"{target.id}.{option}"
+    return None
 
 
 def lifted(script: Script, choice: Choice) -> Choice | None:

@@ -277,7 +277,7 @@ def test_the_notebooks_own_accelerator_has_the_device_of_the_cells_below() -> No
     )
     lines = [line.strip() for line in result.after.splitlines()]
     below = lines[lines.index("# for the cells below, in the notebook's own process") :]
-    assert below[1:3] == ["accelerator = Accelerator()", "device = accelerator.device"]
+    assert below[1:3] == ["accelerator = Accelerator(device=3)", "device = accelerator.device"]
 
 
 def test_nothing_is_said_of_prints_that_one_process_makes() -> None:

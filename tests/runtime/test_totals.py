@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from crosstrain import Accelerator
+from crosstrain.comm.host_links import HostGather
 from crosstrain.run import RUN
 from crosstrain.utils import operations
 from torch.utils.data import DataLoader, IterableDataset
@@ -92,6 +93,8 @@ def _reduced() -> dict[str, Any]:
     for name in ("allreduce", "allgather", "_allgather_base", "all_gather_single"):
         if hasattr(group, name):
             setattr(group, name, _listed(getattr(group, name), calls))
+    nearby: Any = HostGather
+    nearby.gather = _listed(nearby.gather, calls)
     sums = {"a": me / 3, "b": torch.full((2,), float(me)), "c": torch.tensor(2.0 * me)}
     found: dict[str, Any] = accelerator.reduce(sums, "mean")
     large = accelerator.reduce((torch.full((300_000,), float(me)), torch.tensor(float(me))), "mean")

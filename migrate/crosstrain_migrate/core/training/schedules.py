@@ -13,6 +13,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import comes_alike, counters_of, what_may_differ
 from crosstrain_migrate.core.reading.roles import Roles, Stepped
 from crosstrain_migrate.core.reading.script import Frame, Loop, Script, names_in
+from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
@@ -131,9 +132,11 @@ def counted_lengths(
 
 
 def _counts_in_loops(script: Script, frame: Frame, bound: ast.AST | None) -> bool:
-    """Whether a length is bound to a variable that is read in loops alone, beside steps that are counted there."""
+    """Whether a length is bound to a variable that is read in loops alone, beside steps that are counted there; a notebook's
+    cells above its training keep what they have."""
     if (
-        not isinstance(bound, ast.Assign)
+        is_linked(script.text)
+        or not isinstance(bound, ast.Assign)
         or len(bound.targets) != 1
         or not isinstance(bound.targets[0], ast.Name)
     ):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from crosstrain import options
 from crosstrain_migrate.core.conversion import convert
+from crosstrain_migrate.syntax.program import link
 
 from .converting import converted, notes
 
@@ -250,3 +251,74 @@ def test_accelerate_cannot_be_told_a_number(chosen: str, is_said: bool) -> None:
     result = convert(text, "accelerate", lambda rule, node: True)
     assert "Accelerator()" in result.text
     assert any("chooses no GPU any more" in one.reason for one in result.findings) is is_said
+
+
+TWO_FILES = """import torch
+from torch.utils.data import DataLoader
+from tools import device, to_device
+
+def main():
+    model = torch.nn.Linear(4, 2).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader([], 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(to_device(x)), to_device(y)).backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    main()
+"""
+TOOLS = """import torch
+device = torch.device("cuda:1" if torch.cuda.is_available() else "cpu")
+
+def to_device(x):
+    return x.to(device)
+"""
+
+
+def test_a_gpu_that_an_imported_file_chooses_is_each_processes_own() -> None:
+    """It is chosen before there is an accelerator: all that the processes compute must be on one device each."""
+    text = link([("tools.py", TOOLS), ("train.py", TWO_FILES)], ("",))
+    after = converted(text)
+    assert "device = PartialState().device\n" in after and "cuda:1" not in after
+    assert "Accelerator()" in after
+    assert any("`cuda:1` chooses no GPU any more" in one.reason for one in notes(text, "CT105"))
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        'device = "cuda:1"',
+        'device = torch.device("cuda:1")',
+        'device = "cuda:" + str(args.gpu)',
+        'device = torch.device("cuda", args.gpu)',
+    ],
+)
+@pytest.mark.parametrize("moved", [TO_DEVICE, "x.cuda(device), y.cuda(device)"])
+def test_the_accelerator_is_made_above_the_device(
+    begin: str, moved: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = SCRIPT.format(begin=f"{PARSED}\n{begin}", batch=moved, chosen=BY_DEVICE)
+    after = converted(text)
+    assert "PartialState" not in after and "cuda:" not in after
+    assert after.index("accelerator = Accelerator(device=") < after.index("\ndevice = ")
+    assert _number(after, ["--gpu", "1"], monkeypatch) == 1
+
+
+def test_a_top_level_device_above_a_function_that_begins_the_training() -> None:
+    text = TWO_FILES.replace("from tools import device, to_device\n", TOOLS.removeprefix("import torch\n"))
+    after = converted(text)
+    assert (
+        "PartialState" not in after
+        and "accelerator = Accelerator(device=1)\ndevice = accelerator.device\n" in after
+    )
+
+
+def test_a_number_that_nobody_can_follow_is_said() -> None:
+    text = SCRIPT.format(
+        begin="import settings\nheld = settings.read()",
+        batch=IN_CUDA,
+        chosen="def main(held):\n    gpu = held.pop()\n    train(torch.nn.Linear(4, 2).cuda(gpu), gpu)\n\nfor one in held:\n    main(one)",
+    )
+    assert any("chooses no GPU any more" in one.reason for one in notes(text, "CT105"))
+    assert not notes(text.replace(".cuda(gpu)", ".cuda()"), "CT105")

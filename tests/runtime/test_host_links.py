@@ -98,9 +98,26 @@ def test_gathering_ends_with_the_groups_timeout_and_with_the_other_process() -> 
     first = HostGather(0, [ends[0]], timedelta(seconds=0.1))
     with pytest.raises(RuntimeError, match="Timed out"):
         first.gather(torch.zeros(16, dtype=torch.uint8), torch.ones(8, dtype=torch.uint8))
+    ends = socket.socketpair()
     ends[1].close()
     with pytest.raises(RuntimeError, match=GONE):
-        first.gather(torch.zeros(16, dtype=torch.uint8), torch.ones(8, dtype=torch.uint8))
+        HostGather(0, [ends[0]], timedelta(seconds=20)).gather(
+            torch.zeros(16, dtype=torch.uint8), torch.ones(8, dtype=torch.uint8)
+        )
+
+
+def test_a_message_that_comes_too_late_is_not_taken_for_the_next_one() -> None:
+    """A script may go on behind the error of a time-out."""
+    ends = socket.socketpair()
+    first = HostGather(0, [ends[0]], timedelta(seconds=0.1))
+    second = HostGather(1, [ends[1]], timedelta(seconds=0.1))
+    out, mine = torch.zeros(16, dtype=torch.uint8), torch.ones(8, dtype=torch.uint8)
+    with pytest.raises(RuntimeError, match="Timed out"):
+        first.gather(out, mine)
+    with pytest.raises(RuntimeError, match=GONE):
+        second.gather(out.clone(), mine)
+    with pytest.raises(RuntimeError):
+        first.gather(out, mine)
 
 
 # -- several processes --------------------------------------------------------------------------------

@@ -45,11 +45,6 @@ class Plan:
     _wrapped: set[ast.AST] = field(default_factory=set)
     _inserted: set[tuple[ast.AST, str]] = field(default_factory=set)
 
-    @property
-    def has_own_runtime(self) -> bool:
-        """Whether the result runs on our runtime, not on Accelerate."""
-        return self.runtime == "crosstrain"
-
     # -- edits -------------------------------------------------------------------------------------------------
 
     def replace(

@@ -106,19 +106,28 @@ class HostGather:
         self._rank, self._links = rank, links
 
     def gather(self, out: Tensor, mine: Tensor) -> None:
-        """Fill ``out``, of world * n bytes, with every rank's n bytes, which are ``mine`` here. Both are on the CPU."""
-        all_of_them = memoryview(_memory_of(out)).cast("B")
-        with _explained():
-            if self._rank:
-                self._links[0].sendall(_memory_of(mine))
-                _read(self._links[0], all_of_them)
-                return
-            size = mine.nbytes
-            out[:size] = mine
-            for other, link in enumerate(self._links, 1):
-                _read(link, all_of_them[other * size : (other + 1) * size])
-            for link in self._links:
-                link.sendall(all_of_them)
+        """Fill ``out``, of world * n bytes, with every rank's n bytes, which are ``mine`` here. Both are on the CPU.
+
+        A gather that was broken off leaves messages behind that the next one must not take for its own: it ends all of them.
+        """
+        try:
+            with _explained():
+                self._exchange(memoryview(_memory_of(out)).cast("B"), out, mine)
+        except BaseException:  # a KeyboardInterrupt, too
+            self.close()
+            raise
+
+    def _exchange(self, everything: memoryview, out: Tensor, mine: Tensor) -> None:
+        if self._rank:
+            self._links[0].sendall(_memory_of(mine))
+            _read(self._links[0], everything)
+            return
+        size = mine.nbytes
+        out[:size] = mine
+        for other, link in enumerate(self._links, 1):
+            _read(link, everything[other * size : (other + 1) * size])
+        for link in self._links:
+            link.sendall(everything)
 
     def close(self) -> None:
         for link in self._links:

@@ -192,8 +192,11 @@ class Accelerators:
         return {one for one in self.script.around(node) if is_main_test(one)}
 
     def is_early(self, node: ast.AST) -> bool:
-        """Whether code runs before the script has chosen its device: it must not bring the processes to life."""
-        if self.choice is None:
+        """Whether code runs before the script has chosen its device: it must not bring the processes to life.
+
+        The number alone may come later, when a process that nobody launched goes to that GPU.
+        """
+        if self.choice is None or not self.choice.code:
             return False
         frame = self.script.frame(node)
         if isinstance(frame, ast.Module) and frame is not self.choice.frame:

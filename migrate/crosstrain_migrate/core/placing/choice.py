@@ -11,7 +11,14 @@ import re
 from dataclasses import replace
 
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method, names_in
+from crosstrain_migrate.core.reading.script import (
+    FUNCTIONS,
+    Frame,
+    Script,
+    is_function_frame,
+    is_method,
+    names_in,
+)
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
@@ -75,9 +82,10 @@ def with_number(
 
     at: the statement above which it is made in `home` where nothing is chosen.
     """
-    frame, number = gpu_number(script)
+    frame, number = gpu_number(script, home)
     if not number or (choice is not None and choice.device):
         return choice
+    at = _first_device(script, at)
     if frame is None:
         return replace(choice or Choice("", home, at), device=number)
     frames = frames_to_training(script, roles, home)
@@ -89,16 +97,24 @@ def with_number(
     if choice is not None:
         is_known = choice.frame is frame and all(place_of(s) < place_of(choice.before) for s in stores)
         return replace(choice, device=number) if is_known else choice
-    if frame not in frames:
-        return None
     known = max(map(place_of, stores), default=(0, 0))
-    behind = [s for s in frame.body if place_of(s) > known]
     if frame is home and place_of(at) > known:
         return Choice("", home, at, device=number)
+    behind = [s for s in frame.body if place_of(s) > known and frame in frames]
     needed = next((s for s in behind if needs_accelerator(script, s)), None)
     uses = [s for s in behind if root_of_text(number) in ast.unparse(s)]
     first = min(filter(None, (needed, *uses[:1])), key=place_of, default=None)
     return Choice("", frame, first, device=number) if first is not None else None
+
+
+def _first_device(script: Script, at: ast.stmt) -> ast.stmt:
+    """The statement, or one above it in its suite that names a GPU: that is the accelerator's from then on."""
+    for statement in script.suite_of(at):
+        nodes = (n for n in walk(statement) if isinstance(n, ast.expr) and script.is_reached(n))
+        is_definition = isinstance(statement, (*FUNCTIONS, ast.ClassDef))
+        if statement is at or (not is_definition and any(side_of(script, n) == "gpu" for n in nodes)):
+            return statement
+    return at
 
 
 def _as_option(script: Script, frames: list[Frame], number: str) -> tuple[Frame, str] | None:

@@ -28,6 +28,7 @@ from crosstrain_migrate.syntax.walks import walk
 from .accelerator import Accelerators
 from .asked import is_the_machines
 from .compiled import compiled_functions
+from .numbered import numbers_among
 from .options import Options
 from .sides import arms_of, asks_place, flag_of, is_about_gpu, is_read_as_text, side_of
 
@@ -220,8 +221,7 @@ class Devices:
         named = "device=" if self._is_storage(of) else ""
         device = f"{self.device(call)}{self._of_replica(call)}"
         self.plan.replace(call, RULE, REASON, f"{{of}}.to({named}{device}{more})", of=of, **holes)
-        for number in (*call.args, *(k.value for k in call.keywords if k.arg == "device")):
-            self._say_number(number)
+        self._say_number(call)
 
     def _of_replica(self, call: ast.Call) -> str:
         """The current GPU and not the process's, in a shared network: another script may run it by DataParallel."""
@@ -471,13 +471,26 @@ class Devices:
         self._say_number(node)
 
     def _say_number(self, node: ast.expr) -> None:
-        """An option that chose a GPU by its number does so no more."""
+        """What chose a GPU by its number does so no more."""
         for one in walk(node) if not self.accelerators.keeps_number else ():
             option = self._options.read_by(one) if isinstance(one, ast.expr) else None
             if option is not None and option.is_number and not option.is_local_rank:
-                reason = f"`--{option.name}` chooses no GPU any more: each process has its own"
-                self.plan.note(RULE, one, reason, "use `crosstrain launch --gpu-ids`")
+                self._say_lost(one, f"--{option.name}")
                 return
+        if not self._is_mapped and not self.accelerators.keeps_number:
+            for number in numbers_among(self.script, walk(node)):
+                if not self._is_first(number):
+                    name = ast.unparse(number)
+                    self._say_lost(node, f"cuda:{name}" if isinstance(number, ast.Constant) else name)
+
+    def _is_first(self, number: ast.expr) -> bool:
+        """Whether a number is that of the first GPU, which a process that nobody launched takes by itself."""
+        values = self._options.entries(number.slice) if isinstance(number, ast.Subscript) else [number]
+        return bool(values) and all(isinstance(one, ast.Constant) and one.value == 0 for one in values)
+
+    def _say_lost(self, node: ast.AST, number: str) -> None:
+        reason = f"`{number}` chooses no GPU any more: each process has its own"
+        self.plan.note(RULE, node, reason, "use `crosstrain launch --gpu-ids`")
 
     def _stops_without_gpu(self, node: ast.If) -> bool:
         if (

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from crosstrain_migrate.core.reading.script import Frame, Script, is_method
 from crosstrain_migrate.syntax.nodes import last_name, written
 
 from .options import Options
 from .origins import origin
+from .sides import side_of
 
 _GPU = ("cuda", "cuda:", "cuda:%d", "cuda:%s", "cuda:{}")
 
 
-def gpu_number(script: Script) -> tuple[Frame | None, str]:
+def gpu_number(script: Script, home: Frame) -> tuple[Frame | None, str]:
     """The number's expression, and where its variable is bound; no frame for a constant, "" for none or several.
 
     `.cuda(args.gpu)`, `torch.device("cuda", 1)`, `f"cuda:{args.gpu}"`, `torch.cuda.set_device(gpu)`
+
+    home: where the accelerator is made.
     """
     options = Options(script)
     found = set[tuple[Frame | None, str]]()
     sources: dict[str, str] = {}
-    for node in _numbers(script):
+    reached = [node for node in script.table.parents if script.is_reached(node)]
+    if any(_is_chosen_before(script, node, home) for node in reached):
+        return None, ""
+    for node in numbers_among(script, reached):
         option = options.read_by(node)
-        if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        if isinstance(node, ast.Constant):
             found.add((None, str(node.value)))
         elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             found.add(origin(script, script.frame(node), written(node), through_names=True))
@@ -39,17 +45,28 @@ def gpu_number(script: Script) -> tuple[Frame | None, str]:
     return frame, sources.get(text, text)
 
 
-def _numbers(script: Script) -> Iterator[ast.expr]:
-    """What stands where a GPU's number does, in code that the training reaches."""
-    for node in script.table.parents:
-        if not isinstance(node, ast.expr) or not script.is_reached(node) or _is_of_file(script, node):
+def _is_chosen_before(script: Script, node: ast.AST, home: Frame) -> bool:
+    """Whether the top level of a file chooses a GPU before the accelerator is made: everything is to be on that one."""
+    is_device = isinstance(node, ast.expr) and side_of(script, node) == "gpu"
+    return is_device and isinstance(script.frame(node), ast.Module) and script.frame(node) is not home
+
+
+def numbers_among(script: Script, nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
+    """What stands where a GPU's number does. A device that was made of one, `x.cuda(device)`, is none."""
+    for node in nodes:
+        if not isinstance(node, ast.expr) or _is_of_file(script, node):
             continue
         if isinstance(node, ast.Constant):
             kind, _, number = node.value.partition(":") if isinstance(node.value, str) else ("", "", "")
             if kind == "cuda" and number.isdigit() and not isinstance(script.parent(node), ast.JoinedStr):
                 yield ast.Constant(int(number))
-        else:
-            yield from filter(None, (_number_in(script, node),))
+        elif (number_of := _number_in(script, node)) is not None and not _is_device(script, number_of):
+            yield number_of
+
+
+def _is_device(script: Script, node: ast.expr) -> bool:
+    frame, text = origin(script, script.frame(node), written(node), through_names=True)
+    return any(side_of(script, value) for value in script.values(frame, text))
 
 
 def _is_of_file(script: Script, node: ast.expr) -> bool:

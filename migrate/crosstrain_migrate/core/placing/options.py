@@ -61,7 +61,7 @@ class Options:
         if isinstance(node, ast.Attribute):
             return self.by_name.get(node.attr)
         if isinstance(node, ast.Subscript):
-            return self._agreed(self._entries(node.slice), depth)
+            return self._agreed(self.entries(node.slice), depth)
         if not isinstance(node, ast.Name) or depth > 3:
             return None
         frame = self.script.frame(node)
@@ -77,7 +77,7 @@ class Options:
         found = {self.read_by(value, depth + 1) for value in values}
         return found.pop() if len(found) == 1 else None
 
-    def _entries(self, key: ast.expr) -> list[ast.expr]:
+    def entries(self, key: ast.expr) -> list[ast.expr]:
         """What the dictionaries that the script writes out hold under a key."""
         name = key.value if isinstance(key, ast.Constant) else None
         pairs = (

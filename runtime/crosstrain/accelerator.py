@@ -17,8 +17,6 @@ from crosstrain import options
 from crosstrain.checkpoint.background import release_copies
 from crosstrain.checkpoint.members import CheckpointMembers
 from crosstrain.comm.protocol import Comm
-from crosstrain.comm.random_streams import COMMON
-from crosstrain.comm.startup_seeds import start_streams_alike
 from crosstrain.compat.further_members import FurtherMembers
 from crosstrain.compat.loader_option_members import LoaderOptionMembers
 from crosstrain.compat.process_members import ProcessMembers
@@ -35,7 +33,7 @@ from crosstrain.step.batch_rows import BatchRowMembers
 from crosstrain.step.clipping import ClippingMembers
 from crosstrain.step.compilation import compile_prepared
 from crosstrain.step.optimizer import Gate, gate_of
-from crosstrain.step.own_draws import DrawMembers, choose_draws, distributes_itself, start_draws
+from crosstrain.step.own_draws import DrawMembers, choose_draws, distributes_itself, share_streams
 from crosstrain.step.precision import Precision
 from crosstrain.step.prepared import PreparedMembers
 from crosstrain.step.profiling import profile
@@ -61,15 +59,12 @@ from crosstrain.utils.memory import release_memory
 
 
 def _join_run(cpu: bool | None, device: Any, group: InitProcessGroupKwargs | None) -> Comm:
-    """Join the run, or start it; the first Accelerator of a process copies rank 0's random states to every rank."""
+    """Join the run, or start it."""
     # A script that distributes itself keeps its streams: this process may have come here alone, `if rank == 0`.
     keeps_streams = RUN.started and distributes_itself()
     cpu, index = options.device(cpu, device)
     comm = RUN.start(cpu, index=index, **({} if group is None else group.to_kwargs()))
-    keeps_streams = keeps_streams or comm.is_scripts_own
-    if not RUN.streams_alike:
-        start_draws(RUN, set(COMMON) if keeps_streams else start_streams_alike(comm))
-        RUN.streams_alike = True
+    share_streams(RUN, keeps_streams or comm.is_scripts_own)
     return comm
 
 

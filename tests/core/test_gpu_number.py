@@ -322,3 +322,29 @@ def test_a_number_that_nobody_can_follow_is_said() -> None:
     )
     assert any("chooses no GPU any more" in one.reason for one in notes(text, "CT105"))
     assert not notes(text.replace(".cuda(gpu)", ".cuda()"), "CT105")
+
+
+LOST_FLAG = """import torch
+import settings
+from torch.utils.data import DataLoader
+
+class Trainer:
+    def __init__(self, on_gpu):
+        self.device = torch.device("cuda:1" if settings.read(on_gpu) else "cpu")
+        self.model = torch.nn.Linear(4, 2).to(self.device)
+
+    def fit(self):
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        for x, y in DataLoader([], 8):
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(self.model(x.to(self.device)), y.to(self.device)).backward()
+            optimizer.step()
+
+Trainer(settings.gpu()).fit()
+"""
+
+
+def test_a_choice_of_the_cpu_that_is_lost_beside_a_number_is_said() -> None:
+    said = {one.reason for one in notes(LOST_FLAG, "CT105")}
+    assert any("choice of the CPU is not kept" in one for one in said), said
+    assert any("`cuda:1` chooses no GPU any more" in one for one in said), said

@@ -11,25 +11,25 @@ from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.files.search_path import added_folders
 from crosstrain_migrate.results import Options
 
-FILE = Path("/work/project/run/train.py")
+FILE = Path("/home/me/project/run/train.py")
 
 
 @pytest.mark.parametrize(
     ("line", "folder"),
     [
-        ('sys.path.append("..")', "/work/project"),
+        ('sys.path.append("..")', "/home/me/project"),
         ('sys.path.insert(0, "/opt/models")', "/opt/models"),
-        ('sys.path.append(os.path.join(os.path.dirname(__file__), "..", "lib"))', "/work/project/lib"),
-        ("sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))", "/work/project"),
-        ("sys.path.append(osp.realpath(osp.join(osp.dirname(__file__), osp.pardir)))", "/work/project"),
-        ("sys.path.insert(1, str(Path(__file__).resolve().parent.parent))", "/work/project"),
-        ("sys.path.insert(1, str(Path(__file__).parents[1] / 'lib'))", "/work/project/lib"),
+        ('sys.path.append(os.path.join(os.path.dirname(__file__), "..", "lib"))', "/home/me/project/lib"),
+        ("sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))", "/home/me/project"),
+        ("sys.path.append(osp.realpath(osp.join(osp.dirname(__file__), osp.pardir)))", "/home/me/project"),
+        ("sys.path.insert(1, str(Path(__file__).resolve().parent.parent))", "/home/me/project"),
+        ("sys.path.insert(1, str(Path(__file__).parents[1] / 'lib'))", "/home/me/project/lib"),
         ("sys.path.append(Path(__file__).parent.joinpath('lib').as_posix())", None),
-        ("sys.path.append(os.getcwd())", "/work/project/run"),
-        ("HERE = os.path.dirname(__file__)\nROOT = HERE + '/..'\nsys.path.append(ROOT)", "/work/project"),
-        ("sys.path.append(f'{os.path.dirname(__file__)}/lib')", "/work/project/run/lib"),
-        ("sys.path.extend(['lib'])", "/work/project/run/lib"),
-        ("sys.path.insert(1, os.path.join(sys.path[0], '../lib'))", "/work/project/lib"),
+        ("sys.path.append(os.getcwd())", "/home/me/project/run"),
+        ("HERE = os.path.dirname(__file__)\nROOT = HERE + '/..'\nsys.path.append(ROOT)", "/home/me/project"),
+        ("sys.path.append(f'{os.path.dirname(__file__)}/lib')", "/home/me/project/run/lib"),
+        ("sys.path.extend(['lib'])", "/home/me/project/run/lib"),
+        ("sys.path.insert(1, os.path.join(sys.path[0], '../lib'))", "/home/me/project/lib"),
         ("sys.path.insert(1, os.path.join(sys.path[1], '../lib'))", None),
         ("sys.path += ['lib']", None),
         ("sys.path.append(os.environ['MODELS'])", None),

@@ -33,8 +33,9 @@ from .output.all_output import Output
 from .placing.accelerator import TOO_LATE, Accelerators, Choice
 from .placing.asked import is_made_on_cpu
 from .placing.choice import device_choice, frames_to_training, lifted, with_number
-from .placing.devices import NOT_KEPT, Devices
+from .placing.devices import Devices
 from .placing.host_reads import plan_host_reads
+from .placing.lost import NOT_KEPT
 from .placing.made_tensors import plan_made_tensors
 from .placing.own_tensors import computes_with_own_tensors
 from .plan import CORE, Plan

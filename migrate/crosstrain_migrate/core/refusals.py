@@ -10,7 +10,7 @@ import ast
 import re
 
 from crosstrain_migrate.results import Finding, Severity
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, written
 
 from .distributed.mapping import shards_layers
 from .plan import finding_at
@@ -102,13 +102,8 @@ def _is_switched_off(script: Script, node: ast.AST) -> bool:
     calls = script.callers(frame) if is_function_frame(frame) else []
     if not is_function_frame(frame) or not calls or any(k.arg is None for c in calls for k in c.keywords):
         return False
-    arguments = frame.args
-    positional = [*arguments.posonlyargs, *arguments.args]
-    given = list(zip(reversed(positional), reversed(arguments.defaults), strict=False))
-    given += [
-        (a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None
-    ]
-    off = {a.arg for a, d in given if isinstance(d, ast.Constant) and not d.value}
+    given = defaults_by_name(frame.args).items()
+    off = {name for name, one in given if isinstance(one, ast.Constant) and not one.value}
     off -= {name for name in off if script.stores(frame, name)}
     below = node
     for one in script.around(node):

@@ -46,6 +46,14 @@ def defaults(args: ast.arguments) -> list[ast.expr]:
     return [*args.defaults, *(default for default in args.kw_defaults if default is not None)]
 
 
+def defaults_by_name(args: ast.arguments) -> dict[str, ast.expr]:
+    """The defaults of the parameters that have one."""
+    positional = [one.arg for one in (*args.posonlyargs, *args.args)]
+    found = dict(zip(reversed(positional), reversed(args.defaults), strict=False))
+    named = zip(args.kwonlyargs, args.kw_defaults, strict=True)
+    return found | {one.arg: default for one, default in named if default is not None}
+
+
 def gives_itself(node: ast.AST) -> TypeGuard[ast.Assign]:
     """`model = model.train()`: the variable names the same object as before."""
     return (

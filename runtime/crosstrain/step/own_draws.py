@@ -11,11 +11,23 @@ from typing import Any
 from torch import distributed
 
 from crosstrain.comm.protocol import Comm
+from crosstrain.comm.random_streams import COMMON
+from crosstrain.comm.startup_seeds import start_streams_alike
 from crosstrain.data.draws import Draws
 from crosstrain.run import Run
 from crosstrain.step.window import Gradients
 from crosstrain.utils.messages import say
 from crosstrain.utils.script_frames import is_users
+
+
+def share_streams(run: Run, keeps_streams: bool) -> None:
+    """Copy rank 0's random states to every rank, once for a process (collective).
+
+    keeps_streams: the script has seeded them by itself.
+    """
+    if not run.streams_alike:
+        start_draws(run, set(COMMON) if keeps_streams else start_streams_alike(run.comm))
+        run.streams_alike = True
 
 
 def start_draws(run: Run, apart: set[str]) -> None:

@@ -196,7 +196,7 @@ class Accelerators:
 
         The number alone may come later, when a process that nobody launched goes to that GPU.
         """
-        if self.choice is None or not self.choice.code:
+        if self.choice is None or not self.keeps_cpu:
             return False
         frame = self.script.frame(node)
         if isinstance(frame, ast.Module) and frame is not self.choice.frame:
@@ -256,6 +256,11 @@ class Accelerators:
     def statement(self, frame: Frame) -> ast.stmt:
         """The statement above which a frame's accelerator is made."""
         return self._made[frame]
+
+    @property
+    def keeps_cpu(self) -> bool:
+        """Whether the accelerator has the author's choice of the CPU."""
+        return self.choice is not None and bool(self.choice.code)
 
     @property
     def keeps_number(self) -> bool:

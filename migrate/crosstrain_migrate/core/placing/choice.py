@@ -83,7 +83,7 @@ def with_number(
     at: the statement above which it is made in `home` where nothing is chosen.
     """
     frame, number = gpu_number(script, home)
-    if not number or (choice is not None and choice.device):
+    if not number or (choice is not None and (choice.device or not choice.code)):
         return choice
     at = _first_device(script, at)
     if frame is None:

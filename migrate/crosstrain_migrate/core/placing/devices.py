@@ -22,19 +22,17 @@ from crosstrain_migrate.core.reading.script import (
 )
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import Function, defaults, last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
 from .asked import is_the_machines
 from .compiled import compiled_functions
-from .numbered import numbers_among
-from .options import Options
-from .sides import arms_of, asks_place, flag_of, is_about_gpu, is_read_as_text, side_of
+from .lost import Lost
+from .sides import arms_of, asks_place, is_about_gpu, is_read_as_text, side_of
 
 RULE = "CT105"
 REASON = "each process has a device of its own"
-NOT_KEPT = "the script's own choice of the CPU is not kept"
 GPU_ONLY = "CT308"
 _CUDA_ANSWERS = re.compile(r"torch\.cuda\.(get_device_|(max_)?memory_|mem_)")
 _GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
@@ -68,7 +66,7 @@ class Devices:
         self.ordinals = ordinals or set()
         self._is_mapped = ordinals is not None
         self._is_notebook = is_linked(plan.script.text)
-        self._options = Options(plan.script)
+        self._lost = Lost(plan, accelerators, is_mapped=self._is_mapped)
         self._compiled = compiled_functions(plan.script)
         self._whole: set[ast.AST] = set()  # expressions that are replaced with all that is in them
 
@@ -161,8 +159,8 @@ class Devices:
                 self._place(call)
                 chosen = call.args[0] if call.args else None
                 if isinstance(chosen, ast.IfExp) and self._sides(chosen) == {"gpu", "cpu"}:
-                    self._say_choice(chosen)
-                self._say_setting(call)
+                    self._lost.choice(chosen)
+                self._lost.setting(call)
         elif name in ("torch.accelerator.current_accelerator", "torch.cuda.current_device"):
             if not self._is_asked_of_cuda(call):
                 self._place(call)
@@ -221,7 +219,7 @@ class Devices:
         named = "device=" if self._is_storage(of) else ""
         device = f"{self.device(call)}{self._of_replica(call)}"
         self.plan.replace(call, RULE, REASON, f"{{of}}.to({named}{device}{more})", of=of, **holes)
-        self._say_number(call)
+        self._lost.number(call)
 
     def _of_replica(self, call: ast.Call) -> str:
         """The current GPU and not the process's, in a shared network: another script may run it by DataParallel."""
@@ -362,7 +360,7 @@ class Devices:
         is_made = all(self._makes_device(one) for one in (node.body, node.orelse))
         if is_made and self._sides(node) == {"gpu", "cpu"}:
             self._place(node)
-            self._say_choice(node)
+            self._lost.choice(node)
             return
         sides = {one.value for one in (node.body, node.orelse) if isinstance(one, ast.Constant)}
         gpu = {one for one in sides if isinstance(one, str) and _GPU.fullmatch(one)}
@@ -371,7 +369,7 @@ class Devices:
         )
         if not ("cpu" in sides and (gpu or is_formatted)):
             return
-        self._say_choice(node)
+        self._lost.choice(node)
         parent = self.script.parent(node)
         if isinstance(parent, ast.Call) and self.script.dotted(parent.func) == "torch.device":
             return
@@ -392,23 +390,6 @@ class Devices:
     def _sides(self, node: ast.IfExp) -> set[str]:
         return {side_of(self.script, node.body), side_of(self.script, node.orelse)}
 
-    def _say_choice(self, node: ast.IfExp) -> None:
-        """A flag that chooses the CPU elsewhere than where the accelerator is made is not kept."""
-        choice = self.accelerators.choice
-        if choice is None and flag_of(self.script, self.script.frame(node), node.test):
-            self.plan.note(RULE, node, NOT_KEPT, "use `crosstrain launch --cpu`")
-
-    def _say_setting(self, call: ast.Call) -> None:
-        """`torch.device(config.device)`, where the script also asks whether that is the CPU, and the accelerator does not."""
-        given = call.args[0] if len(call.args) == 1 else None
-        if self.accelerators.choice is not None and self.accelerators.choice.code:
-            return
-        asked = (
-            one for one in self.script.table.each(ast.Compare) if ast.unparse(one.comparators[0]) == "'cpu'"
-        )
-        if isinstance(given, ast.Attribute) and any(last_name(one.left) == given.attr for one in asked):
-            self.plan.note(RULE, call, NOT_KEPT, "use `crosstrain launch --cpu`")
-
     def _makes_device(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Call) and self.script.dotted(node.func) == "torch.device"
 
@@ -420,15 +401,8 @@ class Devices:
         function = self.script.parent(arguments)
         if not isinstance(function, FUNCTIONS):
             return
-        positional = [*arguments.posonlyargs, *arguments.args]
-        names = {d: a.arg for d, a in zip(reversed(arguments.defaults), reversed(positional), strict=False)}
-        names |= {
-            d: a.arg
-            for d, a in zip(arguments.kw_defaults, arguments.kwonlyargs, strict=True)
-            if d is not None
-        }
-        name = names.get(node)
-        if name is None or "device" not in name or node not in defaults(arguments):
+        name = next((name for name, given in defaults_by_name(arguments).items() if given is node), "")
+        if "device" not in name:
             return
         cls = self.script.class_of(function)
         names_called = {function.name} | ({cls.name} if cls is not None else set())
@@ -468,29 +442,7 @@ class Devices:
             device = f"{device}.type" if isinstance(node, ast.Constant | ast.IfExp) else f"str({device})"
         self.plan.replace(node, RULE, REASON, device)
         self._whole.add(node)
-        self._say_number(node)
-
-    def _say_number(self, node: ast.expr) -> None:
-        """What chose a GPU by its number does so no more."""
-        for one in walk(node) if not self.accelerators.keeps_number else ():
-            option = self._options.read_by(one) if isinstance(one, ast.expr) else None
-            if option is not None and option.is_number and not option.is_local_rank:
-                self._say_lost(one, f"--{option.name}")
-                return
-        if not self._is_mapped and not self.accelerators.keeps_number:
-            for number in numbers_among(self.script, walk(node)):
-                if not self._is_first(number):
-                    name = ast.unparse(number)
-                    self._say_lost(node, f"cuda:{name}" if isinstance(number, ast.Constant) else name)
-
-    def _is_first(self, number: ast.expr) -> bool:
-        """Whether a number is that of the first GPU, which a process that nobody launched takes by itself."""
-        values = self._options.entries(number.slice) if isinstance(number, ast.Subscript) else [number]
-        return bool(values) and all(isinstance(one, ast.Constant) and one.value == 0 for one in values)
-
-    def _say_lost(self, node: ast.AST, number: str) -> None:
-        reason = f"`{number}` chooses no GPU any more: each process has its own"
-        self.plan.note(RULE, node, reason, "use `crosstrain launch --gpu-ids`")
+        self._lost.number(node)
 
     def _stops_without_gpu(self, node: ast.If) -> bool:
         if (

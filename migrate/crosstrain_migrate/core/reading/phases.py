@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from crosstrain_migrate.syntax.nodes import Function, defaults, written
+from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .roles import STEPS, Roles
@@ -86,7 +86,7 @@ class Phases:
     def _value(self, name: str, call: ast.Call, function: Function) -> ast.expr | None:
         if name in self.script.parameters(function):
             argument = self.script.argument_for(call, function, name)
-            return argument if argument is not None else _default(function, name)
+            return argument if argument is not None else defaults_by_name(function.args).get(name)
         values = self.script.values(function, name)
         if (
             len(values) == 1
@@ -111,13 +111,3 @@ def is_training_call(call: ast.Call) -> bool:
     """Whether a step is no bar's and no profiler's."""
     assert isinstance(call.func, ast.Attribute)
     return not re.search(r"bar|prof", written(call.func.value))
-
-
-def _default(function: Function, name: str) -> ast.expr | None:
-    """The default of a parameter; None where it has none."""
-    positional = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
-    by_name = dict(zip(reversed(positional), reversed(function.args.defaults), strict=False))
-    by_name |= {
-        a.arg: d for a, d in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if d
-    }
-    return by_name.get(name) if defaults(function.args) else None

@@ -1,0 +1,67 @@
+"""CT105: what of the author's choice of a device does not count any more, and is said."""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.walks import walk
+
+from .accelerator import Accelerators
+from .numbered import numbers_among
+from .options import Options
+from .sides import flag_of
+
+RULE = "CT105"
+NOT_KEPT = "the script's own choice of the CPU is not kept"
+
+
+class Lost:
+    """Says it for the devices that are replaced."""
+
+    def __init__(self, plan: Plan, accelerators: Accelerators, *, is_mapped: bool) -> None:
+        self.plan = plan
+        self.script: Script = plan.script
+        self.accelerators = accelerators
+        self._is_mapped = is_mapped
+        self._options = Options(plan.script)
+
+    def choice(self, node: ast.IfExp) -> None:
+        """A flag that chooses the CPU elsewhere than where the accelerator is made is not kept."""
+        if not self.accelerators.keeps_cpu and flag_of(self.script, self.script.frame(node), node.test):
+            self.plan.note(RULE, node, NOT_KEPT, "use `crosstrain launch --cpu`")
+
+    def setting(self, call: ast.Call) -> None:
+        """`torch.device(config.device)`, where the script also asks whether that is the CPU, and the accelerator does not."""
+        given = call.args[0] if len(call.args) == 1 else None
+        if self.accelerators.keeps_cpu:
+            return
+        asked = (
+            one for one in self.script.table.each(ast.Compare) if ast.unparse(one.comparators[0]) == "'cpu'"
+        )
+        if isinstance(given, ast.Attribute) and any(last_name(one.left) == given.attr for one in asked):
+            self.plan.note(RULE, call, NOT_KEPT, "use `crosstrain launch --cpu`")
+
+    def number(self, node: ast.expr) -> None:
+        """What chose a GPU by its number does so no more."""
+        for one in walk(node) if not self.accelerators.keeps_number else ():
+            option = self._options.read_by(one) if isinstance(one, ast.expr) else None
+            if option is not None and option.is_number and not option.is_local_rank:
+                self._say(one, f"--{option.name}")
+                return
+        if not self._is_mapped and not self.accelerators.keeps_number:
+            for number in numbers_among(self.script, walk(node)):
+                if not self._is_first(number):
+                    name = ast.unparse(number)
+                    self._say(node, f"cuda:{name}" if isinstance(number, ast.Constant) else name)
+
+    def _is_first(self, number: ast.expr) -> bool:
+        """Whether a number is that of the first GPU, which a process that nobody launched takes by itself."""
+        values = self._options.entries(number.slice) if isinstance(number, ast.Subscript) else [number]
+        return bool(values) and all(isinstance(one, ast.Constant) and one.value == 0 for one in values)
+
+    def _say(self, node: ast.AST, number: str) -> None:
+        reason = f"`{number}` chooses no GPU any more: each process has its own"
+        self.plan.note(RULE, node, reason, "use `crosstrain launch --gpu-ids`")

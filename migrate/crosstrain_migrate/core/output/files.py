@@ -155,7 +155,8 @@ class Files:
         for statement in sorted(outer, key=place_of):
             suite = self.script.suite_of(statement)
             last = runs[-1][-1] if runs else None
-            if last in suite and suite.index(last) + 1 == suite.index(statement):
+            is_next = last in suite and suite.index(last) + 1 == suite.index(statement)
+            if is_next and not self.accelerators.is_made_above(statement):
                 runs[-1].append(statement)
             else:
                 runs.append([statement])

@@ -257,6 +257,10 @@ class Accelerators:
         """The statement above which a frame's accelerator is made."""
         return self._made[frame]
 
+    def is_made_above(self, statement: ast.stmt) -> bool:
+        """Whether an accelerator, which every process needs, is made right above a statement."""
+        return statement in self._made.values()
+
     @property
     def keeps_cpu(self) -> bool:
         """Whether the accelerator has the author's choice of the CPU."""

@@ -1,5 +1,6 @@
 """Where the accelerator is made, and on which device and as which process code runs.
 
 In: a script's roles. Out: edits. `accelerator` places `Accelerator()` (above what `first` names), `choice` and `options` follow
-the author's flags, `devices` and `ranks` replace what chooses a device or a rank. `conversion` calls them.
+the author's flags, `numbered` the number of a GPU; `devices` and `ranks` replace what chooses a device or a rank, and `lost` says
+what counts no more. `made_tensors` and `host_reads` are for tensors beside the batches. `conversion` calls them.
 """

@@ -1,4 +1,5 @@
-"""What trains: `prepare`, `backward` and clipping, and the schedules of loops that become shorter.
+"""What trains: `prepare`, `backward` and clipping, and what counts the steps of loops that become shorter.
 
-In: a script's roles and its accelerator. Out: edits, those of the core among them. `conversion` calls them.
+In: a script's roles and its accelerator. Out: edits, those of the core among them. `schedules`, `epochs`, `taken` and `ends` are
+for counted steps, `conditional` for what is made under an `if`. `conversion` calls them.
 """

@@ -33,7 +33,7 @@ def fill_gaps() -> None:
     to: Any = torch.nn.Module.to
 
     @wraps(to)
-    def moved(self: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
+    def moved(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         return keeping_ties(self, lambda: to(self, *args, **kwargs))
 
     module: Any = torch.nn.Module

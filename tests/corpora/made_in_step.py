@@ -74,7 +74,7 @@ class Step:
         """`torch.zeros(3)`, `mask.new_zeros(3)` of what is no batch, `torch.cuda.FloatTensor(3)`"""
         if any(keyword.arg in ("device", "out", None) for keyword in call.keywords):
             return False
-        if is_method(call, *_NEW) and not self.script.dotted(call.func).startswith("torch."):
+        if is_method(call, *_NEW) and self.script.dotted(call.func) == written(call.func):
             return not self._follows(call.func.value)
         is_cuda_type = self.script.dotted(call.func).startswith("torch.cuda.") and written(
             call.func
@@ -87,12 +87,15 @@ class Step:
         return self.code.is_tensor(of) or root in self.script.parameters(self.script.frame(of))
 
     def _meets_batch(self, call: ast.Call) -> bool:
-        if made_tensors._stays_on_host(self.script, self.code, call):
-            return False
-        return any(self._computes_with_batch(place) for place in self._places(call))
+        places = [
+            one
+            for one in self._places(call)
+            if not made_tensors._is_read_on_host(self.script, self.code, one)
+        ]
+        return any(map(self._computes_with_batch, places))
 
     def _places(self, call: ast.expr) -> list[ast.expr]:
-        """Where a tensor is used: where it is made, and where its variable is read."""
+        """Where a tensor is used: where it is made, and where its variable is read behind that."""
         places = [call]
         statement = self.script.statement(call)
         if (
@@ -100,7 +103,9 @@ class Step:
             and len(statement.targets) == 1
             and self._is_value(call, statement)
         ):
-            places += self.script.reads(self.script.frame(call), written(statement.targets[0]))
+            reads = self.script.reads(self.script.frame(call), written(statement.targets[0]))
+            end = (statement.end_lineno or 0, statement.end_col_offset or 0)
+            places += [read for read in reads if (read.lineno, read.col_offset) >= end]
         return places
 
     def _is_value(self, call: ast.expr, statement: ast.Assign) -> bool:
@@ -115,6 +120,8 @@ class Step:
         for one in self.script.around(place):
             if isinstance(one, ast.Call) and inner is not one.func and written(one.func) in self.trained:
                 return True
+            if isinstance(one, ast.Subscript) and inner is one.slice:
+                return False  # an index may be on the CPU
             if isinstance(one, _COMPUTES):
                 beside = [n for n in ast.iter_child_nodes(one) if n is not inner and isinstance(n, ast.expr)]
                 if any(self._is_on_device(n) for n in beside):
@@ -157,12 +164,24 @@ class Step:
             isinstance(one, ast.Attribute) and one.attr in methods for one in map(self.script.parent, reads)
         )
 
-    def _is_moved(self, call: ast.expr) -> bool:
-        """Whether the author brings it to the device."""
+    def _is_moved(self, call: ast.expr, depth: int = 0) -> bool:
+        """Whether the author brings it to the device, also in a function that it is given to."""
+        for place in self._places(call) if depth == 0 else [call]:
+            for one in self._expressions(place):
+                if is_method(one, *_MOVES) and place in walk(one.func.value):
+                    return True
+                if isinstance(one, ast.Call) and depth < 3 and self._moves_given(one, place, depth):
+                    return True
+        return False
+
+    def _moves_given(self, call: ast.Call, given: ast.expr, depth: int) -> bool:
+        """Whether a function of the script moves what it is given by a call."""
         return any(
-            is_method(one, *_MOVES) and place in walk(one.func.value)
-            for place in self._places(call)
-            for one in self._expressions(place)
+            self._is_moved(read, depth + 1)
+            for function in self.script.functions(self.script.last(call.func))
+            for name in self.script.parameters(function)
+            if self.script.argument_for(call, function, name) is given
+            for read in self.script.reads(function, name)
         )
 
     def _expressions(self, node: ast.expr) -> list[ast.expr]:

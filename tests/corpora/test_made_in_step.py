@@ -12,6 +12,12 @@ SCRIPT = """import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+
+
+def moved(tensor):
+    return tensor.cuda()
+
+
 {device}
 model = nn.Linear(4, 2){to}
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -28,7 +34,11 @@ for x, y in loader:
 def states(folder: Path, step: str, has_device: bool) -> list[tuple[str, str]]:
     chosen = {"device": 'device = torch.device("cuda")', "to": ".to(device)"} if has_device else {}
     path = folder / "train.py"
-    path.write_text(SCRIPT.format(**({"device": "", "to": "", "step": step} | chosen)))
+    path.write_text(
+        (SCRIPT if has_device else SCRIPT.replace(".cuda()", "")).format(
+            **({"device": "", "to": "", "step": step} | chosen)
+        )
+    )
     plan = planned(path)
     assert plan is not None
     return [(one.before, one.after) for one in Step(*plan).made()]
@@ -45,6 +55,7 @@ def states(folder: Path, step: str, has_device: bool) -> list[tuple[str, str]]:
         ("x = x.to(device) + torch.ones(4, device=device)", True, None),
         ("value = float(torch.rand(1))", True, None),
         ("x = x.to(device) + x.new_ones(4)", True, None),
+        ("mask = moved(torch.ones(4)); x = x.to(device) * mask", True, ("placed", "placed")),
     ],
 )
 def test_every_tensor_that_meets_a_batch_is_placed_noted_or_neither(

@@ -54,7 +54,8 @@ def _given_through_functions(tree: ast.Module) -> Iterator[ast.expr]:
     for function in (one for one in tree.body if isinstance(one, ast.FunctionDef)):
         names = [one.arg for one in function.args.args]
         added = [one.id for one in _given(function) if isinstance(one, ast.Name) and one.id in names]
-        adding |= {function.name: names.index(name) for name in added}
+        if added:
+            adding[function.name] = names.index(added[0])
     for call in (one for one in walk(tree) if isinstance(one, ast.Call)):
         place = adding.get(call.func.id) if isinstance(call.func, ast.Name) else None
         if place is not None and place < len(call.args):

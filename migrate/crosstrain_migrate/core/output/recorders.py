@@ -179,9 +179,13 @@ class Recorders:
     def _is_called_by_one(self, function: ast.expr) -> bool:
         """Whether the main process alone calls a function here, or can be made to."""
         call = self.script.parent(function)
-        is_alone = isinstance(call, ast.Call) and call.func is function and is_statement_call(self.script, call)
+        is_alone = (
+            isinstance(call, ast.Call) and call.func is function and is_statement_call(self.script, call)
+        )
         return self.audience.of(function) == {ONE} or (
-            is_alone and not self.audience.is_own(function) and self.files.guard(self.script.statement(function))
+            is_alone
+            and not self.audience.is_own(function)
+            and self.files.guard(self.script.statement(function))
         )
 
     def _say_event_file(self, node: ast.AST) -> None:

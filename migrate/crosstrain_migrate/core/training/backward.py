@@ -63,7 +63,7 @@ def plan_reduction(plan: Plan, roles: Roles, seen: Seen | None) -> list[str]:
         return [SUMMED]
     if (summed := _sum_and_more(plan.script, roles)) is not None:
         reason = "the loss adds a sum over rows and a term that the code does not show: it is taken for a sum"
-        plan.note(BACKWARD, call, reason, 'write `loss_reduction="mean"` where it is divided by the rows')
+        plan.note(BACKWARD, summed, reason, 'write `loss_reduction="mean"` where it is divided by the rows')
         return [SUMMED]
     if (loss := unseen_loss(plan.script, roles)) is not None:
         plan.assume("mean", BACKWARD, loss, "the loss is a mean over the rows of the batch")

@@ -26,6 +26,8 @@ FUNCTIONS = {
     "yaml.safe_dump": 1,
     "cPickle.dump": 1,
 }
+# What a second process would not find any more, or would take away from the first.
+_ONCE = frozenset({"os.rename", "os.replace", "shutil.move", "os.remove", "os.unlink"})
 # The same by the last part of their names, which say enough: functions, or methods of a figure, a table, a path.
 WRITERS = {
     **dict.fromkeys(
@@ -120,6 +122,11 @@ def _mode(call: ast.Call, position: int) -> str:
         given = call.args[position]
     text = given.value if isinstance(given, ast.Constant) else None
     return text if isinstance(text, str) and _MODE.fullmatch(text) else ""
+
+
+def happens_once(script: Script, call: ast.Call | None) -> bool:
+    """Whether a call moves or removes a file."""
+    return call is not None and script.dotted(call.func) in _ONCE
 
 
 def writes_file(script: Script, call: ast.Call) -> bool:

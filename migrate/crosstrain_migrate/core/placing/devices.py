@@ -223,7 +223,7 @@ class Devices:
         named = "device=" if self._is_storage(of) else ""
         device = f"{self.device(call)}{self._of_replica(call)}"
         self.plan.replace(call, RULE, REASON, f"{{of}}.to({named}{device}{more})", of=of, **holes)
-        self._lost.number(call)
+        self._lost.number(call, of)
 
     def _own_cuda(self, call: ast.Call, of: ast.expr) -> None:
         """`model.cuda()` of a class that moves more than its parameters: its own method moves it to a GPU."""

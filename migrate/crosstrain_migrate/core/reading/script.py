@@ -23,6 +23,7 @@ from crosstrain_migrate.syntax.program import parts as files_of
 from crosstrain_migrate.syntax.scopes import ScopeTable, suites
 from crosstrain_migrate.syntax.walks import walk
 
+from .imported import is_converted
 from .reached import Reached
 
 Frame = ast.Module | Function  # code that runs as one: a file's top level, or the body of a function
@@ -46,6 +47,11 @@ class Script:
         self._places = Places(text)
         self._callers: dict[Function, list[ast.Call]] = {}
         self.links = links_of(self.tree)
+
+    @cached_property
+    def converted(self) -> set[ast.Module]:
+        """The files that use a runtime already; the state that `--todo` asks is no conversion."""
+        return {module for module in self.modules if is_converted(module)}
 
     # -- one node ----------------------------------------------------------------------------------------------
 
@@ -361,6 +367,12 @@ class Script:
         text = written(node) if _is_plain(node) else ""
         head, dot, rest = text.partition(".")
         return self._imports[self.module(node)].get(head, head) + dot + rest if text else ""
+
+    def makes_group(self, call: ast.Call) -> bool:
+        """Whether a call is torch's `init_process_group`, and not a function of the project with such a name."""
+        if self.dotted(call.func).endswith("distributed.init_process_group"):
+            return True
+        return self.last(call.func) == "init_process_group" and not self.functions("init_process_group")
 
     def is_imported(self, node: ast.AST) -> bool:
         """Whether a dotted name begins with a name that its file imports."""

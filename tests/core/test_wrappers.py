@@ -244,12 +244,15 @@ def build():
     net.size = net.module.in_features
     return net
 
-nets = Nets()
-optimizer = torch.optim.SGD(nets.one.parameters(), lr=0.1)
-for x in DataLoader(torch.ones(8, 4), 2):
-    optimizer.zero_grad()
-    {step}
-    optimizer.step()
+def main():
+    nets = Nets()
+    optimizer = torch.optim.SGD(nets.one.parameters(), lr=0.1)
+    for x in DataLoader(torch.ones(8, 4), 2):
+        optimizer.zero_grad()
+        {step}
+        optimizer.step()
+
+main()
 """
 
 

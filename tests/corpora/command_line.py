@@ -82,6 +82,15 @@ def options(script: Path) -> list[Option] | None:
         return found
 
 
+def _needed(script: Path) -> list[str]:
+    """Arguments without which a parser stops the script, with values of their kinds."""
+    with contextlib.ExitStack() as stack:
+        for name in ("parse_args", "parse_known_args"):
+            stack.enter_context(patch.object(argparse.ArgumentParser, name, _needs_of_parser))
+        found: list[str] | None = _run(script, [])
+        return found or []
+
+
 def device(script: Path, arguments: list[str]) -> str | None:
     """The type of the device that a script uses where CUDA is there; None where it moves nothing."""
     with contextlib.ExitStack() as stack:
@@ -121,13 +130,15 @@ def answers(before: Path, after: Path, *, devices: bool = True) -> Answers:
         for option in old
         if not _same(option, there)
     ]
-    for arguments in _choices(old) if devices else ():
+    needed = _needed(before) if devices else []
+    for chosen in _choices(old) if devices else ():
+        arguments = [*needed, *chosen]
         was, became = device(before, arguments), device(after, arguments)
         if was is None or became is None:
             continue
         found.flags += 1
         if was != became:
-            found.differences.append(f"{' '.join(arguments) or 'no flag'}: {was} became {became}")
+            found.differences.append(f"{' '.join(chosen) or 'no flag'}: {was} became {became}")
     return found
 
 
@@ -137,7 +148,7 @@ def _choices(found: list[Option]) -> list[list[str]]:
     switches = [name for one, name in about if one.is_switch]
     pairs = [[a, b] for n, a in enumerate(switches) for b in switches[n + 1 :]]
     off = [[name, "0"] for one, name in about if not one.is_switch and one.default in ("1", "True")]
-    named = [[name, "cpu"] for one, name in about if not one.is_switch and name == "--device"]
+    named = [[name, "cpu"] for one, name in about if not one.is_switch and name.lstrip("-") == "device"]
     return [[], *([one] for one in switches), *pairs, *off, *named]
 
 
@@ -204,7 +215,10 @@ def _forget(folder: Path, loaded: set[str]) -> None:
 
 
 class _Anything:
-    """What a package that is not installed would have: it can be called, asked for anything, and derived from."""
+    """What a package that is not installed would have: it can be called, asked for anything, and derived from.
+
+    Where it is moved, as a data set's rows or a model of such a package are, the device is seen.
+    """
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
@@ -212,13 +226,21 @@ class _Anything:
     def __call__(self, *_: Any, **__: Any) -> _Anything:
         return _Anything()
 
-    def __getattr__(self, name: str) -> _Anything:
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _Anything()
+        if name == "cuda":
+            return _moved_to_cuda
+        return _moved(lambda *_, **__: _Anything()) if name == "to" else _Anything()
 
     def __iter__(self) -> Iterator[Any]:
         return iter(())
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, key: Any) -> Any:
+        return _Anything()
 
     def __mro_entries__(self, bases: tuple[type, ...]) -> tuple[type, ...]:
         return (_Anything,)
@@ -256,6 +278,17 @@ def _of_parser(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
     raise Asked([Option(tuple(a.option_strings), repr(a.default), a.nargs == 0) for a in actions])
 
 
+def _needs_of_parser(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
+    found = []
+    for one in parser._actions:
+        if one.required and one.nargs not in ("*", "?"):
+            value = (
+                str(next(iter(one.choices))) if one.choices else "1" if one.type in (int, float) else "data"
+            )
+            found += [*one.option_strings[-1:], value]
+    raise Asked(found)
+
+
 def _of_command(command: Any, *_: Any, **__: Any) -> NoReturn:
     found = [one for one in command.params if one.opts and one.opts[0].startswith("-")]
     raise Asked([Option((*one.opts, *one.secondary_opts), repr(one.default), one.is_flag) for one in found])
@@ -267,13 +300,13 @@ def _of_function(component: Any = None, *_: Any, **__: Any) -> NoReturn:
 
 
 def _moved(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def to(moved: Any, *given: Any, **named: Any) -> Any:
-        for one in (*given[:1], *named.values()):
+    def to(*given: Any, **named: Any) -> Any:
+        for one in (*given[:2], *named.values()):
             if isinstance(one, torch.device):
                 raise Asked(one.type)
             if isinstance(one, str) and re.match(r"(cuda|cpu|mps)\b", one):
                 raise Asked(one.partition(":")[0])
-        return plain(moved, *given, **named)
+        return plain(*given, **named)
 
     return to
 

@@ -112,24 +112,21 @@ class Files:
             return False
         for read in reads:
             self._wait_before(read)
-        if call is not None and writers.removes_file(self.script, call) and not self._waits_for_readers(call):
-            return False
+        if call is not None and writers.removes_file(self.script, call):
+            self._wait_for_readers(call)
         self._guards.append(statement)
         self.audience.guard(statement)
         return True
 
-    def _waits_for_readers(self, removal: ast.Call) -> bool:
-        """Plans that the main process removes a file when all have read it; False where they cannot wait."""
+    def _wait_for_readers(self, removal: ast.Call) -> None:
+        """Plans that the main process removes a file when all have read it, where they may wait."""
         statement = self.script.statement(removal)
         given = {text for one in removal.args for text in self._spelled(one)}
-        if not any(self.reads(c, statement, given, before=True) for c in self.script.calls if given):
-            return True
-        if not self._may_wait_at([removal]):
-            return False
-        code = f"{self.state(removal)}.wait_for_everyone()"
-        self._waited.append(statement)
-        self.plan.before(statement, FILE, "all have read what the main process removes", code, GROUP)
-        return True
+        is_read = any(self.reads(c, statement, given, before=True) for c in self.script.calls if given)
+        if is_read and self._may_wait_at([removal]):
+            code = f"{self.state(removal)}.wait_for_everyone()"
+            self._waited.append(statement)
+            self.plan.before(statement, FILE, "all have read what the main process removes", code, GROUP)
 
     def _may_wait_at(self, reads: list[ast.Call]) -> bool:
         return all(self.audience.comes_alike(read) and self.state(read) is not None for read in reads)

@@ -33,6 +33,11 @@ class Certain:
         """Whether an expression stands for a DataLoader, or for something that is made with one."""
         return any(self._makes_loader(value) for value in self._origins(frame, node, 0))
 
+    def gives_others(self, frame: Frame, node: ast.expr) -> bool:
+        """Whether all that an expression is known to stand for is made without a DataLoader, which completes its batches."""
+        origins = [one for one in self._origins(frame, node, 0) if isinstance(one, ast.Call)]
+        return bool(origins) and not any(self._makes_loader(one) for one in origins)
+
     def gives_none(self, frame: Frame, node: ast.expr, loop: ast.For | ast.AsyncFor) -> bool:
         """Whether an expression stands for numbers, names, layers, options or optimizers, by its origin or its use."""
         origins = list(self._origins(frame, node, 0))

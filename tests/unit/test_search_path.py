@@ -35,6 +35,12 @@ FILE = Path("/home/me/project/run/train.py")
         ("sys.path.append(os.environ['MODELS'])", None),
         ("where = 'a'\nwhere = 'b'\nsys.path.append(where)", None),
         ("def add(path):\n    sys.path.insert(0, path)", None),
+        (
+            "def add(path):\n    if path:\n        sys.path.insert(0, path)\nadd('lib')",
+            "/home/me/project/run/lib",
+        ),
+        ("def add(kind, path):\n    sys.path.append(path)\nadd('x', osp.join('..'))", "/home/me/project"),
+        ("def add(path):\n    print(path)\nadd('lib')", None),
         ("sys.path.append(", None),
     ],
 )
@@ -107,3 +113,14 @@ def test_a_package_that_names_its_modules_without_a_dot(importer: str, is_read: 
         (package / f"{name}.py").write_text(text)
     outcome = run(Request((tmp_path / "train.py",), Options(), Mode.WRITE, cache=False), migrate_text)
     assert ("layers.py" in {file.source.path.name for file in outcome.changed}) is is_read
+
+
+@pytest.mark.parametrize(("name", "is_read"), [("mine", True), ("yours", False)])
+def test_a_project_that_is_the_package_itself(name: str, is_read: bool, tmp_path: Path) -> None:
+    """`PYTHONPATH=.. python train.py`, where the project's folder has the name that the script imports from."""
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "train.py").write_text(TRAIN.replace("import nets", "from mine import nets"))
+    (folder / "nets.py").write_text(NETS.replace("sizes.CLASSES", "3").replace("import sizes", ""))
+    outcome = run(Request((folder / "train.py",), Options(), Mode.WRITE, cache=False), migrate_text)
+    assert ("nets.py" in {file.source.path.name for file in outcome.changed}) is is_read

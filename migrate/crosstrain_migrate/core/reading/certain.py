@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .alike import counters_of
 from .script import Frame, Script, is_function_frame, names_in, root_of
 
 _DEPTH = 6  # how many names and calls are followed
@@ -32,12 +33,17 @@ class Certain:
         """Whether an expression stands for a DataLoader, or for something that is made with one."""
         return any(self._makes_loader(value) for value in self._origins(frame, node, 0))
 
+    def gives_others(self, frame: Frame, node: ast.expr) -> bool:
+        """Whether all that an expression is known to stand for is made without a DataLoader, which completes its batches."""
+        origins = [one for one in self._origins(frame, node, 0) if isinstance(one, ast.Call)]
+        return bool(origins) and not any(self._makes_loader(one) for one in origins)
+
     def gives_none(self, frame: Frame, node: ast.expr, loop: ast.For | ast.AsyncFor) -> bool:
         """Whether an expression stands for numbers, names, layers, options or optimizers, by its origin or its use."""
         origins = list(self._origins(frame, node, 0))
         if any(self._makes_loader(value) for value in origins):
             return False
-        items = names_in(loop.target)
+        items = names_in(loop.target) - counters_of(loop)
         if any(_is_asked(inner, items) for inner in walk(loop)):
             return True
         return bool(origins) and all(self._holds_none(value) for value in origins)
@@ -67,9 +73,8 @@ class Certain:
                     if isinstance(one, ast.Return) and one.value is not None:
                         yield from self._parts(function, one.value, depth + 1)
         elif depth < _DEPTH:
-            for place, value in self.bound(frame, node):
+            for place, value in (*self.bound(frame, node), *self._held(node)):
                 yield from self._parts(place, value, depth + 1)
-            yield from self._held(node)
 
     def _parts(self, frame: Frame, value: ast.expr, depth: int) -> Iterator[ast.expr]:
         """The same of a value, or of each of some that are returned or bound together."""
@@ -110,12 +115,12 @@ class Certain:
     def _constructions(self, function: Function) -> list[ast.Call]:
         return self.script.callers(function) if function.name == "__init__" else []
 
-    def _held(self, node: ast.Name | ast.Attribute) -> list[ast.expr]:
+    def _held(self, node: ast.Name | ast.Attribute) -> list[tuple[Frame, ast.expr]]:
         """What the classes of the project bind to an attribute of another object: `self.heads` for `model.heads`."""
         if not isinstance(node, ast.Attribute) or root_of(node) == "self":
             return []
         frames = [one for one in self.script.frames if self.script.class_of(one) is not None]
-        return [value for one in frames for value in self.script.values(one, f"self.{node.attr}")]
+        return [(one, value) for one in frames for value in self.script.values(one, f"self.{node.attr}")]
 
     # -- what it holds -----------------------------------------------------------------------------------------
 
@@ -154,9 +159,12 @@ class Certain:
 
 
 def _is_asked(node: ast.AST, items: set[str]) -> bool:
-    """Whether an item is called, or asked for what a module, an optimizer or a loss can do: `head(x)`, `opt.step()`."""
+    """Whether an item is called, or asked for what a module, an optimizer or a loss can do: `head(x)`, `opt.step()`; or is
+    a number, `range(size)`."""
     if not isinstance(node, ast.Call):
         return False
+    if written(node.func) == "range":
+        return any(isinstance(one, ast.Name) and one.id in items for one in node.args)
     if isinstance(node.func, ast.Attribute) and node.func.attr in _ITEM_METHODS:
         return written(node.func.value) in items
     return isinstance(node.func, ast.Name) and node.func.id in items

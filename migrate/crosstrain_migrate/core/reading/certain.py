@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .alike import counters_of
 from .script import Frame, Script, is_function_frame, names_in, root_of
 
 _DEPTH = 6  # how many names and calls are followed
@@ -42,7 +43,7 @@ class Certain:
         origins = list(self._origins(frame, node, 0))
         if any(self._makes_loader(value) for value in origins):
             return False
-        items = names_in(loop.target)
+        items = names_in(loop.target) - counters_of(loop)
         if any(_is_asked(inner, items) for inner in walk(loop)):
             return True
         return bool(origins) and all(self._holds_none(value) for value in origins)
@@ -158,9 +159,12 @@ class Certain:
 
 
 def _is_asked(node: ast.AST, items: set[str]) -> bool:
-    """Whether an item is called, or asked for what a module, an optimizer or a loss can do: `head(x)`, `opt.step()`."""
+    """Whether an item is called, or asked for what a module, an optimizer or a loss can do: `head(x)`, `opt.step()`; or is
+    a number, `range(size)`."""
     if not isinstance(node, ast.Call):
         return False
+    if written(node.func) == "range":
+        return any(isinstance(one, ast.Name) and one.id in items for one in node.args)
     if isinstance(node.func, ast.Attribute) and node.func.attr in _ITEM_METHODS:
         return written(node.func.value) in items
     return isinstance(node.func, ast.Name) and node.func.id in items

@@ -285,12 +285,24 @@ def _by_branches(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.
         tests.append(arm.test)
         last = arm.orelse
         arm = last[0] if len(last) == 1 and isinstance(last[0], ast.If) else None
-    if not _assigns(script, frame, last, "cpu"):
+    if not _assigns(script, frame, last, "cpu") and not _is_left_to_cpu(script, last):
         return None
     flags = [flag_of(script, frame, test) for test in tests]
     if not any(flags):
         return None
     return _none_of(script, tests, flags), node
+
+
+def _is_left_to_cpu(script: Script, body: list[ast.stmt]) -> bool:
+    """Whether a suite that asks for no CUDA chooses the CPU, unless a test of the machine alone finds something else there."""
+    inner = next((one for one in body if isinstance(one, ast.If)), None)
+    if inner is None or not isinstance(inner.test, ast.Call) or not asks_availability(inner.test):
+        return False
+    values = [one.value for s in (inner.body, inner.orelse) for one in s if isinstance(one, ast.Assign)]
+    sides = [
+        one.orelse if isinstance(one, ast.IfExp) and asks_availability(one.test) else one for one in values
+    ]
+    return bool(inner.orelse) and [side_of(script, one) for one in sides] == ["cpu", "cpu"]
 
 
 def _by_default(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:

@@ -104,7 +104,13 @@ def _is_deleted(script: Script, frame: Frame, value: ast.expr) -> bool:
 
 
 def asks_availability(test: ast.expr) -> bool:
-    return any(is_method(n, "is_available", "device_count", "is_built") for n in walk(test))
+    return any(is_method(n, "is_available", "device_count", "is_built") or _asks_torch(n) for n in walk(test))
+
+
+def _asks_torch(node: ast.AST) -> bool:
+    """`hasattr(torch.backends, "mps")`: whether torch has a backend."""
+    is_asked = isinstance(node, ast.Call) and last_name(node.func) == "hasattr" and len(node.args) == 2
+    return is_asked and isinstance(node, ast.Call) and written(node.args[0]).startswith("torch")
 
 
 def is_about_gpu(script: Script, frame: Frame, test: ast.expr) -> bool:

@@ -94,6 +94,16 @@ RETURNED = [
         before='import tensorboard_logger as events\n\ndef show(log):\n    log.log_value("a", 1)\n',
     ),
     output(
+        "its functions by their own names",
+        'start("runs")\nshow(1)',
+        "if PartialState().is_main_process:",
+        'log_value("a", value)',
+        GUARD,
+        'start("runs")',
+        before="from tensorboard_logger import configure as start, log_value\n\n"
+        'def show(value):\n    log_value("a", value)\n',
+    ),
+    output(
         "an event file that a function makes",
         'writer = make("runs")\nwriter.add_scalar("a", 1)',
         "writer = SummaryWriter(folder) if PartialState().is_main_process else None",
@@ -115,6 +125,17 @@ NOTED = [
             before="import tensorboard_logger as events\n",
         ).script,
         ('events.configure("runs")',),
+        ("is_main_process",),
+        says="every process writes an event file",
+    ),
+    Trap(
+        "its function that something else uses",
+        output(
+            "",
+            'configure("runs")\nkeep([log_value])',
+            before="from tensorboard_logger import configure, log_value\n",
+        ).script,
+        ('configure("runs")',),
         ("is_main_process",),
         says="every process writes an event file",
     ),

@@ -11,7 +11,60 @@ from .projects import convert, train, write
 from .rows import check_lines
 from .support import Trap
 
+ADAPTS = """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = nn.Linear(4, 2)
+
+            def forward(self, x):
+                return self.body(x)
+
+            def learn(self, batches, optimizer):
+                for x, y in batches:
+                    optimizer.zero_grad()
+                    F.cross_entropy(self(x), y).backward()
+                    optimizer.step()
+
+            def adapt(self, x, y):
+                head = nn.Linear(2, 2)
+                {above}
+                {steps}
+                    own.zero_grad()
+                    F.cross_entropy(head(self(x)), y).backward()
+                    own.step()
+                return head(self(x))
+
+            def score(self, tasks):
+                found = []
+                count = len(tasks)
+                for x, y in tasks:
+                    found.append((self.adapt(x, y).argmax(1) == y).float().mean().item())
+                print(sum(found) / count)
+
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train_loader = DataLoader(data, 8)
+        task_loader = DataLoader(tasks, 8)
+        for epoch in range(3):
+            model.learn(train_loader, optimizer)
+            model.eval()
+            model.score(task_loader)
+"""
+OWN = "own = torch.optim.SGD(head.parameters(), lr=0.1)"
+
 LOOPS = [
+    Trap(
+        "tasks, each of which a function trains for by itself",
+        ADAPTS.format(above=OWN, steps="for turn in range(10):"),
+        ("model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)",),
+        ("task_loader = accelerator.prepare", "accelerator.prepare(task_loader", "train_loader, task_loader"),
+    ),
+    Trap(
+        "batches of which a function makes one step each",
+        ADAPTS.format(above=OWN, steps="if True:"),
+        ("model, optimizer, train_loader, task_loader = accelerator.prepare(",),
+    ),
     Trap(
         "batches that workers put into a queue, beside an evaluation that draws",
         """

@@ -94,14 +94,13 @@ RETURNED = [
         before='import tensorboard_logger as events\n\ndef show(log):\n    log.log_value("a", 1)\n',
     ),
     output(
-        "its functions by their own names",
-        'start("runs")\nshow(1)',
-        "if PartialState().is_main_process:",
-        'log_value("a", value)',
-        GUARD,
+        "functions that write one event file, where an option asks for it",
+        'if len(sys.argv) > 1:\n    start("runs")\nlog_value("a", 1)',
+        "if len(sys.argv) > 1 and accelerator.is_main_process:",
         'start("runs")',
-        before="from tensorboard_logger import configure as start, log_value\n\n"
-        'def show(value):\n    log_value("a", value)\n',
+        GUARD,
+        'log_value("a", 1)',
+        before="import sys\nfrom tensorboard_logger import configure as start, log_value\n",
     ),
     output(
         "an event file that a function makes",
@@ -155,6 +154,17 @@ METHODS = [
 
 
 NOTED = [
+    Trap(
+        "a function that writes an event file, and is handed on",
+        output(
+            "",
+            'configure("runs")\nkeep([log_value])',
+            before="from tensorboard_logger import configure, log_value\n",
+        ).script,
+        ('configure("runs")',),
+        ("is_main_process",),
+        says="every process writes an event file",
+    ),
     Trap(
         "a module's event file that something else uses",
         output(

@@ -23,6 +23,8 @@ Statement = tuple[int, str, tuple[str, ...]]  # level, dotted module, names aske
 
 # What marks the top folder of a project; absolute imports are looked up no higher.
 _TOPS = (".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yml")
+# The same where there is none of these, as in an archive of a repository.
+_SIGNS = ("LICENSE", "LICENSE.txt", "LICENSE.md", "README.md", "README.rst", "README")
 # Never taken for a part of the project, even where a checkout of it lies around the script.
 _FOREIGN = {
     *("torch", "torchvision", "torchaudio", "torchtext", "torchdata", "numpy", "scipy", "sklearn", "pandas"),
@@ -214,7 +216,12 @@ def _parses(text: str) -> bool:
 
 def _roots(folder: Path, disk: Disk) -> tuple[Path, ...]:
     folders = [folder, *folder.parents]
-    tops = (n for n, one in enumerate(folders[:6]) if any(disk.exists(_join(str(one), t)) for t in _TOPS))
+    tops = (
+        n
+        for signs in (_TOPS, _SIGNS)
+        for n, one in enumerate(folders[:6])
+        if any(disk.exists(_join(str(one), sign)) for sign in signs)
+    )
     top = next(tops, 0)
     package = 0
     while disk.is_file(_join(str(folders[package]), _PACKAGE)) and package + 1 < len(folders):

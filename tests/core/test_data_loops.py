@@ -476,3 +476,34 @@ def test_names_that_an_object_is_made_with_are_not_dealt() -> None:
 def test_the_one_function_that_goes_over_batches_by_a_flag_is_dealt() -> None:
     after = converted(PHASES)
     assert "accelerator.prepare(loader) if trains else accelerator.prepare_evaluation(loader)" in after
+
+
+SIZES = """import torch
+from torch.utils.data import DataLoader
+
+def learn(model, loader, sizes):
+    points = []
+    for size in sizes:
+        point = torch.tensor([step / size for step in range(size)], requires_grad=True)
+        point.sum().backward()
+        points.append(point)
+    optimizer = torch.optim.SGD(points, lr=0.1)
+    for x in loader:
+        optimizer.zero_grad()
+        (model(x).mean() * sum(point.sum() for point in points)).backward()
+        optimizer.step()
+
+learn(torch.nn.Linear(4, 1), DataLoader(torch.ones(8, 4), 2), [2, 3])
+"""
+
+
+def test_a_loop_over_sizes_goes_over_no_batches() -> None:
+    after = converted(SIZES)
+    assert "    for size in sizes:\n" in after and "sizes = " not in after
+    assert "accelerator.prepare(optimizer, loader)" in after
+
+
+def test_the_number_of_a_batch_does_not_make_it_a_size() -> None:
+    """`for i, x in enumerate(loader): ... range(i)`"""
+    text = SIZES.replace("for x in loader:", "for i, x in enumerate(loader):\n        list(range(i))")
+    assert "accelerator.prepare(optimizer, loader)" in converted(text)

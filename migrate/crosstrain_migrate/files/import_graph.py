@@ -113,6 +113,9 @@ class ImportGraph:
             place = _join(root, top)
             if self._disk.is_file(f"{place}.py") or self._disk.is_folder(place):
                 return root
+        own = next((root for root in roots if root.name == top), None)
+        if own is not None:  # the project is the package, and Python is told of the folder above it
+            return str(own.parent)
         # Packages of Python 2's time name their own modules without a dot.
         beside = str(target.parent)
         is_own = target.name == _PACKAGE and self._disk.is_file(f"{_join(beside, top)}.py")

@@ -126,9 +126,28 @@ def counted_lengths(
         share = script.parent(length)
         divides = isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div | ast.FloorDiv | ast.Mod)
         is_share = isinstance(share, ast.BinOp) and divides and share.right is length
-        if id(length) in in_schedules or is_share or _counts_in_loops(script, frame, share):
+        counts = _counts_in_loops(script, frame, share) or _tells_the_last(script, share)
+        if id(length) in in_schedules or is_share or counts:
             found.append(read)
     return found
+
+
+def _tells_the_last(script: Script, bound: ast.AST | None) -> bool:
+    """Whether a loop compares its own count of batches with an attribute that a length is bound to, `if i == self.steps - 1:`,
+    and no schedule of torch is made for the steps of all processes."""
+    targets = bound.targets if isinstance(bound, ast.Assign) and isinstance(bound.value, ast.Call) else []
+    if len(targets) != 1 or not written(targets[0]).startswith("self."):
+        return False
+    if any(script.dotted(call.func).startswith("torch.optim.lr_scheduler.") for call in script.calls):
+        return False
+    text, cls = written(targets[0]), script.class_of(script.frame(targets[0]))
+    reads = [read for method in (script.methods(cls) if cls else ()) for read in script.reads(method, text)]
+    return any(
+        isinstance(one, ast.Compare) and names_in(one) & counters_of(loop)
+        for read in reads
+        for one in script.around(read)
+        for loop in script.loops_around(read)
+    )
 
 
 def _counts_in_loops(script: Script, frame: Frame, bound: ast.AST | None) -> bool:
@@ -184,9 +203,12 @@ def say_counted_steps(plan: Plan, roles: Roles) -> None:
     script = plan.script
     if not any(one.loop is not None for one in roles.data):
         return
+    places = [(place, one.text) for one in roles.optimizers for place in (one.frame, script.module(one.call))]
+    made = [value for place, text in places for value in script.values(place, text)]
     for call in script.calls:
         given = next((k.value for k in call.keywords if k.arg in _STEPS_OF_A_RUN), None)
-        steps_alone = any(k.arg == "lr" for k in call.keywords) and not _is_scheduler(script, call)
+        has_rate = call in made or any(k.arg == "lr" for k in call.keywords)
+        steps_alone = has_rate and not _is_scheduler(script, call)
         if given is not None and steps_alone and _comes_from_length(script, script.frame(call), given, 0):
             reason = "this optimizer lowers its rate over the steps of all processes, and each makes its share of them"
             plan.note("CT201", call, reason, "divide the number by `accelerator.num_processes`")

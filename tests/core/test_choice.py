@@ -28,6 +28,16 @@ for x, y in DataLoader([], 8):
 """
 
 
+MPS_OR_CPU = """if {test}:
+    device = torch.device("cuda")
+else:
+    if hasattr(torch.backends, "mps"):
+        device = torch.device("mps") if torch.backends.mps.is_available() else torch.device("cpu")
+    else:
+        device = torch.device("cpu")
+    print("no CUDA")"""
+
+
 def accelerator_of(choice: str, inside: str = "pass") -> str:
     after = converted(TRAINING.format(choice=choice, inside=inside))
     return next(line.strip() for line in after.splitlines() if line.strip().startswith("accelerator = "))
@@ -102,6 +112,11 @@ def accelerator_of(choice: str, inside: str = "pass") -> str:
             'device = "cuda"\nif not torch.cuda.is_available():\n    device = "cpu"',
             "Accelerator()",
         ),
+        (
+            MPS_OR_CPU.format(test="torch.cuda.is_available() and args.use_gpu"),
+            "Accelerator(cpu=not args.use_gpu)",
+        ),
+        (MPS_OR_CPU.format(test="torch.cuda.is_available()"), "Accelerator()"),
     ],
 )
 def test_a_choice(choice: str, made: str) -> None:
@@ -469,7 +484,14 @@ main()
 """
 
 
-@pytest.mark.parametrize("choice", ["choose(args)", 'os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu'])
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "choose(args)",
+        'os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu',
+        'os.environ["CUDA_VISIBLE_DEVICES"] = str(args.cuda)',
+    ],
+)
 def test_the_accelerator_comes_behind_the_choice_of_a_gpu(choice: str) -> None:
     text = CHOSEN_INSIDE.format(first=choice, then="pass")
     assert f"    {choice}\n    accelerator = Accelerator()\n" in converted(text)

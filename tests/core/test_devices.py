@@ -433,57 +433,35 @@ def test_a_function_that_returns_the_device_at_once_returns_the_accelerators() -
     assert "    return accelerator.device\n" in converted(text.format(given=""))
 
 
-WITH_CUDA = """import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+LOOKED_UP = """import torch
+from torch.utils.data import DataLoader
 
-cuda = torch.cuda.is_available()
-model = nn.Linear(4, 2)
-if cuda:
-    model = model.cuda()
-criterion = nn.CrossEntropyLoss()
-if cuda:
-    criterion = criterion.cuda()
+def measure(model, rows, args):
+    place = {default}
+    return model(rows.to(place)).mean().item()
+
+model = torch.nn.Linear(4, 2).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-loader = DataLoader(TensorDataset(torch.randn(32, 4), torch.arange(32) % 2), batch_size=8)
-
-
-def train(cuda):
-    for x, y in loader:
-        if cuda:
-            x, y = x.cuda(), y.cuda()
-        {step}
-        loss = criterion(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-
-train(cuda)
+for x, y in DataLoader([], 8):
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model(x.cuda()), y.cuda()).backward()
+    optimizer.step()
+print(measure(model, torch.ones(2, 4), dict()))
 """
 
 
 @pytest.mark.parametrize(
-    "step",
+    ("default", "becomes"),
     [
-        "mask = masks[0]\n        if cuda:\n            mask = mask.cuda()\n        x = x * mask",
-        "mask = masks[0]\n        x = x * (mask.cuda() if cuda else mask)",
-        "mask = masks[0]\n        if x.is_cuda:\n            mask = mask.cuda()\n        x = x * mask",
+        ('args.get("device", "cuda")', 'args.get("device", accelerator.device.type)'),
+        ('getattr(args, "device", "cuda:0")', 'getattr(args, "device", accelerator.device.type)'),
+        ('args.get("library", "cuda")', 'args.get("library", "cuda")'),
+        ('args.get("device", "cpu")', 'args.get("device", "cpu")'),
     ],
 )
-def test_what_moves_only_where_cuda_is_is_named(step: str) -> None:
-    (note,) = notes(WITH_CUDA.format(step=step), "CT105")
-    assert note.reason == "this moves only where CUDA is: on another accelerator it stays on the CPU"
-    assert "mask.cuda()" in WITH_CUDA.format(step=step).splitlines()[note.line - 1]
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        "pass",
-        "mask = masks[0].cuda()\n        x = x * mask",
-        "rows = [r.cuda() for r in x] if cuda else x",
-    ],
-)
-def test_what_is_on_the_device_anyway_is_not_named(step: str) -> None:
-    assert not notes(WITH_CUDA.format(step=step), "CT105")
+def test_a_device_that_is_looked_up_is_the_accelerators_where_there_is_none(
+    default: str, becomes: str
+) -> None:
+    after = converted(LOOKED_UP.format(default=default))
+    assert f"place = {becomes}" in after, after
+    assert once_more(after) == after

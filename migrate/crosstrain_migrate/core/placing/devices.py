@@ -30,7 +30,7 @@ from .asked import is_the_machines
 from .compiled import compiled_functions
 from .lost import Lost
 from .own_moves import has_own_cuda
-from .sides import arms_of, asks_place, is_about_gpu, is_read_as_text, side_of
+from .sides import arms_of, asks_place, is_about_gpu, is_read_as_text, keeps_data, side_of
 
 RULE = "CT105"
 REASON = "each process has a device of its own"
@@ -350,6 +350,8 @@ class Devices:
                 isinstance(parent.func, ast.Attribute) and parent.func.attr in ("to", "set_default_device")
             ) or (isinstance(parent.func, ast.Attribute) and parent.func.attr == "load"):
                 self._place(node)
+            elif _is_default_of_device(parent, node):
+                self._place(node, as_text=True)
         elif isinstance(parent, ast.keyword):
             if parent.arg in ("device", "map_location"):
                 self._place(node)
@@ -370,7 +372,7 @@ class Devices:
 
     def _choice_of_text(self, node: ast.IfExp) -> None:
         """`"cuda" if ... else "cpu"`, `torch.device("cuda") if ... else torch.device("cpu")`."""
-        if self._follows_a_tensor(node):
+        if self._follows_a_tensor(node) or keeps_data(self.script, node):
             return
         is_made = all(self._makes_device(one) for one in (node.body, node.orelse))
         if is_made and self._sides(node) == {"gpu", "cpu"}:
@@ -482,3 +484,14 @@ class Devices:
 def _of_the_machine(kind: str) -> str:
     """A type of tensors on the current GPU, or on the CPU where there is none."""
     return f"torch.cuda.{kind} if torch.cuda.is_available() else torch.{kind}"
+
+
+def _is_default_of_device(call: ast.Call, node: ast.expr) -> bool:
+    """`options.get("device", "cuda")`, `getattr(args, "device", "cuda")`"""
+    if (
+        last_name(call.func) not in ("get", "pop", "getattr")
+        or len(call.args) < 2
+        or call.args[-1] is not node
+    ):
+        return False
+    return "device" in str(getattr(call.args[-2], "value", "")).lower()

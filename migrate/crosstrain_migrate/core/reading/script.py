@@ -241,8 +241,7 @@ class Script:
         return self._callers[function]
 
     def _find_callers(self, function: Function) -> list[ast.Call]:
-        names = {function.name}
-        cls = self.class_of(function)
+        names, cls = {function.name}, self.class_of(function)
         inside = set(map(id, walk(function)))
         if cls is not None and function.name == "__init__":
             names = {cls.name}
@@ -255,6 +254,7 @@ class Script:
                 return called
             names.add(cls.name)
         found = [call for name in names for call in self._mentions.get(name, ()) if id(call) not in inside]
+        found = [call for call in found if cls is not None or not _is_of_object(call, function)]
         if cls is not None and function.name == "__init__":  # `cls(...)` of a class's own factory
             own = (call for method in self.methods(cls) for call in self.calls_in(method))
             found += [call for call in own if written(call.func) == "cls"]
@@ -457,6 +457,16 @@ def root_of(node: ast.AST) -> str:
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_of_object(call: ast.Call, function: Function) -> bool:
+    """Whether a method's call gives less than a plain function of its name needs: `model.train()`, `train(model, loader)`."""
+    given, needed = [*call.args, *call.keywords], function.args
+    is_open = any(isinstance(one, ast.Starred) or getattr(one, "arg", "") is None for one in given)
+    is_less = len(given) < len(needed.posonlyargs) + len(needed.args) - len(needed.defaults)
+    return (
+        is_less and not is_open and isinstance(call.func, ast.Attribute) and call.func.attr == function.name
+    )
 
 
 def is_function_frame(frame: Frame) -> TypeGuard[Function]:

@@ -38,6 +38,7 @@ from .sides import (
     has_condition,
     is_about_gpu,
     is_gpu,
+    keeps_data,
     side_of,
 )
 
@@ -203,7 +204,7 @@ def _by_expression(script: Script, frame: Frame, node: ast.AST) -> tuple[str, as
             arm = inner.orelse
         flags = [flag_of(script, frame, test) for test in tests]
         return (_none_of(script, tests, flags), node) if any(flags) else None
-    if (gpu, cpu) == ("cpu", "gpu"):
+    if (gpu, cpu) == ("cpu", "gpu") and not keeps_data(script, node):
         flag = _when_cpu(script, frame, node.test)
         return (flag, node) if flag else None
     return None
@@ -335,7 +336,8 @@ def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST
         is_method(n, "cuda", "to") for s in node.orelse for n in walk(s)
     ):
         return None
-    if _is_decided_elsewhere(script, frame, node):
+    same = (one for one in script.table.each(ast.IfExp) if written(one.test) == written(node.test))
+    if _is_decided_elsewhere(script, frame, node) or any(keeps_data(script, one) for one in same):
         return None
     flag = flag_of(script, frame, node.test)
     return (_negated(flag), node) if flag else None

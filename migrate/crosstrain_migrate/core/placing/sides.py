@@ -128,6 +128,16 @@ def asks_place(test: ast.expr) -> bool:
     )
 
 
+def keeps_data(script: Script, choice: ast.IfExp) -> bool:
+    """Whether the CPU is where data waits under a flag by which each batch is moved to the GPU, `if args.low_memory:`, and
+    not where the script computes."""
+    flag = written(choice.test)
+    moves = (one for one in script.table.each(ast.If) if written(one.test) == flag)
+    return side_of(script, choice.body) == "cpu" and any(
+        is_method(n, "cuda") for one in moves for s in one.body for n in walk(s)
+    )
+
+
 def _is_truth(node: ast.expr, value: bool) -> bool:
     return isinstance(node, ast.Constant) and node.value is value
 

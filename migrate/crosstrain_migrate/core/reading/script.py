@@ -464,9 +464,7 @@ def _is_of_object(call: ast.Call, function: Function) -> bool:
     given, needed = [*call.args, *call.keywords], function.args
     is_open = any(isinstance(one, ast.Starred) or getattr(one, "arg", "") is None for one in given)
     is_less = len(given) < len(needed.posonlyargs) + len(needed.args) - len(needed.defaults)
-    return (
-        is_less and not is_open and isinstance(call.func, ast.Attribute) and call.func.attr == function.name
-    )
+    return is_less and not is_open and is_method(call, function.name)
 
 
 def is_function_frame(frame: Frame) -> TypeGuard[Function]:

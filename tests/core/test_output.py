@@ -62,6 +62,19 @@ TRAPS = [
         before="\ndef print(*what):\n    log(what)\n",
     ),
     output(
+        "a print that the file binds to a logger's method",
+        'print("done")',
+        'print("done")',
+        absent=("accelerator.print",),
+        before="import logging\n\nprint = logging.getLogger().info\n",
+    ),
+    output(
+        "a print that another function binds anew",
+        'print("done")',
+        'accelerator.print("done")',
+        before="\ndef silent():\n    print = ignored\n    print(1)\n",
+    ),
+    output(
         "a bar",
         "for i in tqdm(range(3)):\n    log(i)",
         "for i in tqdm(range(3), disable=not accelerator.is_main_process):",

@@ -1,7 +1,8 @@
 """The folders that a script adds to `sys.path`, as far as its text says which: nothing is run.
 
 `sys.path.append(os.path.join(os.path.dirname(__file__), ".."))`, `sys.path.insert(0, str(ROOT / "common"))`, and the
-like, of constants, of `__file__` and of variables that are set once at the file's top level to such expressions.
+like, of constants, of `__file__` and of variables that are set once at the file's top level to such expressions; also
+through a function of the file, `add_path(lib)`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def added_folders(text: str, file: Path) -> list[str]:
     except (SyntaxError, ValueError):
         return []
     paths = _Paths(tree, file)
-    found = (paths.of(given) for call in _additions(tree) for given in _given(call))
+    found = (paths.of(given) for given in _added(tree))
     known = dict.fromkeys(os.path.normpath(file.parent / path) for path in found if path is not None)
     return list(known)
 
@@ -43,6 +44,22 @@ def _additions(tree: ast.Module) -> Iterator[ast.Call]:
                 name in ADDS and written(of) == "sys.path"
             ):
                 yield node
+
+
+def _added(tree: ast.Module) -> Iterator[ast.expr]:
+    """What is added to `sys.path`; for a parameter of a function, what the function's callers give."""
+    nodes = walk(tree)
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    inside = {id(node): function for function in functions for node in walk(function)}
+    for given in (one for call in _additions(tree) for one in _given(call)):
+        function = inside.get(id(given))
+        names = [one.arg for one in function.args.args] if function is not None else []
+        if function is None or not isinstance(given, ast.Name) or given.id not in names:
+            yield given
+            continue
+        for call in (one for one in nodes if isinstance(one, ast.Call) and written(one.func) == function.name):
+            named = [one.value for one in call.keywords if one.arg == given.id]
+            yield from [*call.args[names.index(given.id) :][:1], *named]
 
 
 def _given(call: ast.Call) -> list[ast.expr]:

@@ -136,6 +136,21 @@ TRAPS = [
         before="import os\n",
     ),
     output(
+        "a folder that is made where the author does not find it",
+        'try:\n    os.stat("out")\nexcept OSError:\n    os.mkdir("out")',
+        'os.stat("out")',
+        'os.makedirs("out", exist_ok=True)',
+        before="import os\n",
+    ),
+    output(
+        "a folder that is made anew where it is there already",
+        'try:\n    os.mkdir("out")\nexcept FileExistsError:\n    shutil.rmtree("out")\n    os.mkdir("out")',
+        GUARD,
+        'os.mkdir("out")',
+        absent=("exist_ok",),
+        before="import os\nimport shutil\n",
+    ),
+    output(
         "a folder about which the author warns",
         'if not os.path.exists("out"):\n    os.makedirs("out")\nelse:\n    print("overwritten")',
         'os.makedirs("out")',

@@ -249,10 +249,17 @@ class Script:
                 return called
             names.add(cls.name)
         found = [call for name in names for call in self._mentions.get(name, ()) if id(call) not in inside]
+        if cls is None:
+            found = [call for call in found if self._means(call, function.name)]
         if cls is not None and function.name == "__init__":  # `cls(...)` of a class's own factory
             own = (call for method in self.methods(cls) for call in self.calls_in(method))
             found += [call for call in own if written(call.func) == "cls"]
         return found
+
+    def _means(self, call: ast.Call, name: str) -> bool:
+        """Whether a call calls or is given a function of a file: `prepare(self.train)` is given an attribute of this name."""
+        given = (one for one in call.args if self.last(one) == name)
+        return self.last(call.func) == name or any(isinstance(one, ast.Name) or self.is_imported(one) for one in given)
 
     def _variables_of(self, cls: ast.ClassDef) -> set[str]:
         """The names of the variables, attributes and parameters that are bound to objects of a class."""

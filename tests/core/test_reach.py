@@ -158,11 +158,17 @@ def test_an_attribute_of_the_name_of_a_function_is_not_the_function(tmp_path: Pa
     """`Pieces(self.train)` does not train: the batches are prepared behind the line that makes them."""
     convert(write(tmp_path, pieces=PIECES, entry=GIVEN.format(call="train()")), "entry")
     after = (tmp_path / "entry.py").read_text()
-    assert after.index("text = Text()") < after.index("text = accelerator.prepare(") < after.index("\ntrain()")
+    assert (
+        after.index("text = Text()") < after.index("text = accelerator.prepare(") < after.index("\ntrain()")
+    )
 
 
 def test_a_function_that_is_given_by_its_name_is_called(tmp_path: Path) -> None:
     call = "def run(what):\n    what()\n\nrun(train)"
     convert(write(tmp_path, pieces=PIECES, entry=GIVEN.format(call=call)), "entry")
     after = (tmp_path / "entry.py").read_text()
-    assert after.index("text = Text()") < after.index("text = accelerator.prepare(") < after.index("\nrun(train)")
+    assert (
+        after.index("text = Text()")
+        < after.index("text = accelerator.prepare(")
+        < after.index("\nrun(train)")
+    )

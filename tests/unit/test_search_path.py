@@ -36,8 +36,14 @@ LIB = "/home/me/project/run/lib"
         ("sys.path.append(os.environ['MODELS'])", None),
         ("where = 'a'\nwhere = 'b'\nsys.path.append(where)", None),
         ("def add(path):\n    sys.path.insert(0, path)", None),
-        ("def add(path):\n    sys.path.insert(0, path)\nHERE = osp.dirname(__file__)\nadd(HERE + '/lib')", LIB),
-        ("def add(at, path):\n    if path not in sys.path:\n        sys.path.insert(at, path)\nadd(0, path='lib')", LIB),
+        (
+            "def add(path):\n    sys.path.insert(0, path)\nHERE = osp.dirname(__file__)\nadd(HERE + '/lib')",
+            LIB,
+        ),
+        (
+            "def add(at, path):\n    if path not in sys.path:\n        sys.path.insert(at, path)\nadd(0, path='lib')",
+            LIB,
+        ),
         ("def add(path):\n    sys.path.insert(0, path)\nfor one in os.listdir('.'):\n    add(one)", None),
         ("sys.path.append(", None),
     ],

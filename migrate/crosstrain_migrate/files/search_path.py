@@ -57,7 +57,9 @@ def _added(tree: ast.Module) -> Iterator[ast.expr]:
         if function is None or not isinstance(given, ast.Name) or given.id not in names:
             yield given
             continue
-        for call in (one for one in nodes if isinstance(one, ast.Call) and written(one.func) == function.name):
+        for call in (
+            one for one in nodes if isinstance(one, ast.Call) and written(one.func) == function.name
+        ):
             named = [one.value for one in call.keywords if one.arg == given.id]
             yield from [*call.args[names.index(given.id) :][:1], *named]
 

@@ -58,7 +58,9 @@ class Output:
         for call in self.script.calls:
             if self.script.dotted(call.func) != "print" or not is_statement_call(self.script, call):
                 continue
-            if any(self.script.binds(one, "print") for one in (self.script.frame(call), self.script.module(call))):
+            if any(
+                self.script.binds(one, "print") for one in (self.script.frame(call), self.script.module(call))
+            ):
                 continue  # `print = logger.info`
             is_early = self.accelerators.is_early(call) or self.script.is_shared(call)
             if is_early or self.script.in_lambda(call) or any(k.arg == "file" for k in call.keywords):

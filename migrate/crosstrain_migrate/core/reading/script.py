@@ -259,7 +259,9 @@ class Script:
     def _means(self, call: ast.Call, name: str) -> bool:
         """Whether a call calls or is given a function of a file: `prepare(self.train)` is given an attribute of this name."""
         given = (one for one in call.args if self.last(one) == name)
-        return self.last(call.func) == name or any(isinstance(one, ast.Name) or self.is_imported(one) for one in given)
+        return self.last(call.func) == name or any(
+            isinstance(one, ast.Name) or self.is_imported(one) for one in given
+        )
 
     def _variables_of(self, cls: ast.ClassDef) -> set[str]:
         """The names of the variables, attributes and parameters that are bound to objects of a class."""

@@ -34,7 +34,9 @@ def made_under_condition(script: Script, one: Held) -> list[tuple[Frame, ast.stm
     return [(home, last)]
 
 
-def _made_by_test(script: Script, one: Held, bound: list[tuple[ast.stmt, Frame]]) -> list[tuple[Frame, ast.stmt]]:
+def _made_by_test(
+    script: Script, one: Held, bound: list[tuple[ast.stmt, Frame]]
+) -> list[tuple[Frame, ast.stmt]]:
     """The last statement of each suite that binds a variable, where one test, not around the training as a whole, guards
     all of them and all that reads it."""
     reads = [read for frame in script.frames for read in script.reads(frame, one.text)]
@@ -51,9 +53,9 @@ def _tests_around(script: Script, node: ast.AST, without: ast.AST | None = None)
     found: set[str] = set()
     below = node
     for around in script.around(node):
-        if isinstance(around, ast.If) and below in around.body and not is_main_test(around):
-            if without is None or not script.table.is_inside(without, around):
-                found.add(ast.unparse(around.test))
+        holds = isinstance(around, ast.If) and below in around.body and not is_main_test(around)
+        if holds and (without is None or not script.table.is_inside(without, around)):
+            found.add(ast.unparse(around.test))
         below = around
     return found
 

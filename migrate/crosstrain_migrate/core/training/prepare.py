@@ -420,6 +420,8 @@ class Preparing:
         read = counted_lengths(self.script, frame, text, self._own_schedules)
         suite = self.script.suite_of(anchor)
         stores = list(map(place_of, self.script.stores(frame, text)))
+        if is_function_frame(frame) and text in self.script.parameters(frame):
+            stores.append(place_of(frame))
         around = (next((s for s in self.script.around(n) if s in suite), None) for n in read)
         statements = [s for s in around if isinstance(s, ast.stmt) and any(b < place_of(s) for b in stores)]
         return min([anchor, *statements], key=place_of)

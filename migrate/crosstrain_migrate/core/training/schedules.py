@@ -19,6 +19,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .ends import ends_by_steps
 from .holders import Held
+from .taken import counts_taken
 
 _STEPS_OF_A_RUN = ("t_total", "num_training_steps", "num_train_steps", "total_steps")
 
@@ -126,7 +127,8 @@ def counted_lengths(
         share = script.parent(length)
         divides = isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div | ast.FloorDiv | ast.Mod)
         is_share = isinstance(share, ast.BinOp) and divides and share.right is length
-        if id(length) in in_schedules or is_share or _counts_in_loops(script, frame, share):
+        is_counted = is_share or _counts_in_loops(script, frame, share)
+        if id(length) in in_schedules or is_counted or counts_taken(script, frame, text, length):
             found.append(read)
     return found
 

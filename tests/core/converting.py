@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.core.conversion import Conversion, convert
-from crosstrain_migrate.core.unseen import already_migrated
+from crosstrain_migrate.core.reading.imported import is_converted
 from crosstrain_migrate.results import Finding, Severity
 
 
@@ -28,4 +28,4 @@ def notes(text: str, rule: str) -> list[Finding]:
 
 def once_more(after: str) -> str:
     """What a second run makes of a conversion: the engine leaves alone what is converted already."""
-    return after if already_migrated(ast.parse(after)) else conversion(after).text
+    return after if is_converted(ast.parse(after)) else conversion(after).text

@@ -93,6 +93,12 @@ def test_the_script_that_was_not_converted_trains_as_before(first: str, second: 
     assert zero == one and list(zero) == list(before[0])
     convert(folder, second)
     assert [train(folder, name, launched=False)[0] for name in (first, second)] == before
+    zero, one = train(folder, second, 2)
+    assert zero == one and list(zero) == list(before[1])
+    text = (folder / f"{second}.py").read_text()
+    assert "accelerator = Accelerator()" in text and ".is_main_process" in text, (
+        "its own part is converted too"
+    )
 
 
 def test_what_a_shared_helper_asks_of_a_wrapper_stays(tmp_path: Path) -> None:

@@ -62,7 +62,6 @@ from .training.prepare import Preparing
 from .training.schedules import plan_counted_rates
 from .training.taken import plan_taken_batches
 from .unseen import (
-    already_migrated,
     note_unread,
     trains_in_wrapper,
     unseen_training,
@@ -106,7 +105,7 @@ def convert(
     in_spite: convert what is known to be wrong to convert, for a person who goes on from there.
     """
     script = Script(text)
-    if already_migrated(script.tree):
+    if script.entry in script.converted:
         return Conversion(text, findings=tuple(written_for_accelerate(script.tree)))
     roles = Roles(script)
     if not roles.trains and not trains_in_wrapper(script):
@@ -204,6 +203,7 @@ def _planned_by(
     note_unread(plan)
     for late in accelerators.choices_behind():
         plan.note("CT105", late, TOO_LATE, "use `crosstrain launch --gpu-ids`")
+    plan.leave_converted()
     plan.drop_unused_imports()
     return plan, not mapped and accelerators.comes_late()
 

@@ -113,6 +113,13 @@ class Plan:
             or one.code.rpartition(" ")[2] in used[self.script.module(one.node)]
         ]
 
+    def leave_converted(self) -> None:
+        """Takes back what is planned for the modules that were converted before, with another script of the project."""
+        converted = self.script.converted
+        self.edits = [one for one in self.edits if self.script.module(one.node) not in converted]
+        for key, nodes in self._notes.items():
+            self._notes[key] = [one for one in nodes if self.script.module(one) not in converted]
+
     def state(self, node: ast.AST, group: str = CORE) -> str:
         """The state of the processes, for code that has no accelerator at hand."""
         self.imports(node, "PartialState", group)
@@ -136,6 +143,8 @@ class Plan:
     def notes(self) -> list[Finding]:
         found = []
         for (rule, reason, remedy), nodes in self._notes.items():
+            if not nodes:
+                continue
             first, *others = sorted(set(nodes), key=place_of)
             others = [one for one in others if line_of(one) != line_of(first)]
             places = list(dict.fromkeys(self._place(one, first) for one in others))[:8]

@@ -16,6 +16,7 @@ from .distributed.mapping import shards_layers
 from .plan import finding_at
 from .reading.data import Data
 from .reading.frameworks import FRAMEWORKS
+from .reading.imported import imported
 from .reading.roles import Roles
 from .reading.script import (
     FUNCTIONS,
@@ -27,7 +28,6 @@ from .reading.script import (
     names_in,
     root_of,
 )
-from .unseen import imports
 
 BUILT_ON, LINE_SEARCH = "CT901", "CT903"
 _NOT_OURS = {
@@ -54,7 +54,7 @@ def known_wrong(script: Script, roles: Roles) -> list[Finding]:
 
 def _foreign(script: Script) -> list[Finding]:
     found: dict[str, Finding] = {}
-    for path, node in imports(script.tree):
+    for path, node in imported(script.tree):
         top = path.split(".")[0]
         what = FRAMEWORKS.get(top) if top in _DISTRIBUTES else None
         severity = Severity.NOTE

@@ -7,41 +7,23 @@ from collections.abc import Iterator
 
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.syntax.nodes import last_name
-from crosstrain_migrate.syntax.walks import statements, walk
+from crosstrain_migrate.syntax.walks import walk
 
 from .distributed.mapping import distributes_itself
 from .distributed.wrappers import has_wrapper
 from .plan import Plan, finding_at
 from .reading.frameworks import FRAMEWORKS, HIDDEN, LOOPS, TRAINERS
+from .reading.imported import imported
 from .reading.script import Script, is_function_frame, is_method
 
 BUILT_ON, BACKWARD, UNREACHED = "CT901", "CT202", "CT905"
-RUNTIMES = ("accelerate", "crosstrain")
 # Calls by which code is found by its name, so that nobody can say what runs.
 _BY_NAME = frozenset({"getattr", "globals", "locals", "vars", "eval", "exec"})
 
 
-def imports(tree: ast.Module) -> list[tuple[str, ast.stmt]]:
-    """Every dotted name that an import statement mentions, with the statement."""
-    found: list[tuple[str, ast.stmt]] = []
-    for node in statements(tree):
-        if isinstance(node, ast.Import):
-            found += [(alias.name, node) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found += [(f"{node.module}.{alias.name}", node) for alias in node.names]
-    return found
-
-
-def already_migrated(tree: ast.Module) -> bool:
-    """Whether a script has been converted; the state that `--todo` asks is no conversion."""
-    return any(
-        path.split(".")[0] in RUNTIMES and not path.endswith(".PartialState") for path, _ in imports(tree)
-    )
-
-
 def written_for_accelerate(tree: ast.Module) -> list[Finding]:
     """A script that somebody has written for Accelerate, or migrated to it."""
-    found = (node for path, node in imports(tree) if path in ("accelerate", "accelerate.Accelerator"))
+    found = (node for path, node in imported(tree) if path in ("accelerate", "accelerate.Accelerator"))
     return [_built_on(node, "Accelerate", "import from crosstrain instead") for node in found][:1]
 
 

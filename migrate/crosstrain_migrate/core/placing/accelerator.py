@@ -134,7 +134,11 @@ class Accelerators:
         self.choice = choice
         self.options = options
         self.name = "accelerator"
-        while any(isinstance(n, ast.Name) and n.id == self.name for n in self.script.table.parents):
+        own = (
+            n for n in self.script.table.each(ast.Name) if self.script.module(n) not in self.script.converted
+        )
+        taken = {name.id for name in own}
+        while self.name in taken:
             self.name += "_"
         self.home = choice.frame if choice is not None else self._home()
         self._made: dict[Frame, ast.stmt] = {}

@@ -23,6 +23,7 @@ from crosstrain_migrate.syntax.program import parts as files_of
 from crosstrain_migrate.syntax.scopes import ScopeTable, suites
 from crosstrain_migrate.syntax.walks import walk
 
+from .imported import is_converted
 from .reached import Reached
 
 Frame = ast.Module | Function  # code that runs as one: a file's top level, or the body of a function
@@ -46,6 +47,11 @@ class Script:
         self._places = Places(text)
         self._callers: dict[Function, list[ast.Call]] = {}
         self.links = links_of(self.tree)
+
+    @cached_property
+    def converted(self) -> set[ast.Module]:
+        """The files that use a runtime already; the state that `--todo` asks is no conversion."""
+        return {module for module in self.modules if is_converted(module)}
 
     # -- one node ----------------------------------------------------------------------------------------------
 

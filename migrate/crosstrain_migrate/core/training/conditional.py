@@ -53,8 +53,8 @@ def _tests_around(script: Script, node: ast.AST, without: ast.AST | None = None)
     found: set[str] = set()
     below = node
     for around in script.around(node):
-        holds = isinstance(around, ast.If) and below in around.body and not is_main_test(around)
-        if holds and (without is None or not script.table.is_inside(without, around)):
+        is_shared = without is not None and script.table.is_inside(without, around)
+        if isinstance(around, ast.If) and below in around.body and not is_main_test(around) and not is_shared:
             found.add(ast.unparse(around.test))
         below = around
     return found

@@ -67,6 +67,46 @@ class Runner:
 Runner("--poses" in sys.argv).run()
 """
 
+TWO_WAYS = """import sys
+import torch
+from torch.utils.data import DataLoader
+
+with_second, is_deep = "--second" in sys.argv, "--deep" in sys.argv
+torch.manual_seed(0)
+first = torch.nn.Linear(4, 2)
+if with_second:
+    if is_deep:
+        second = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+    else:
+        second = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(list(first.parameters()) + list(second.parameters()), lr=0.1)
+else:
+    optimizer = torch.optim.SGD(first.parameters(), lr=0.1)
+for numbers in DataLoader(range(8), 2):
+    x = torch.ones(2, 4) * numbers[:, None] / 8
+    loss = first(x).square().mean()
+    if with_second:
+        loss = loss + second(x).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print("=", round(first.weight.sum().item(), 5))
+"""
+ALWAYS = """import sys
+import torch
+from torch.utils.data import DataLoader
+
+if "--deep" in sys.argv:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+else:
+    model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for numbers in DataLoader(range(8), 2):
+    optimizer.zero_grad()
+    model(torch.ones(2, 4)).square().mean().backward()
+    optimizer.step()
+"""
+
 
 def test_an_option_that_makes_nothing(tmp_path: Path) -> None:
     script = IN_FUNCTION.format(otherwise="")
@@ -144,3 +184,14 @@ def test_what_branches_make_and_is_used_in_any_case() -> None:
     around = IN_BRANCHES.format(used="").replace("if sparse:", "if sys.argv:").partition("sparse = ")
     body = "".join(f"    {line}\n" for line in "".join(around[1:]).splitlines())
     assert "prepare(second)" not in converted(f"{around[0]}if torch:\n{body}")
+
+
+def test_an_option_that_makes_one_of_two_models(tmp_path: Path) -> None:
+    after = converted(TWO_WAYS)
+    assert "        second = torch.nn.Linear(4, 2)\n    second = accelerator.prepare(second)\n" in after
+    assert plain(tmp_path, after) == plain(tmp_path, TWO_WAYS)
+    assert len(set(launched(tmp_path, after, "--second"))) == 1
+
+
+def test_a_choice_between_two_models_is_no_option() -> None:
+    assert "\nmodel, optimizer = accelerator.prepare(model, optimizer)\n" in converted(ALWAYS)

@@ -387,3 +387,79 @@ def test_a_number_of_steps_without_a_length_moves_no_loader() -> None:
     after = converted(TWO_TAKEN.format(number="4"))
     assert after.index("number = 4") < after.index(PREPARED)
     assert "min(" not in after
+
+
+HEADS = """import sys
+import torch
+from torch.utils.data import DataLoader
+
+class Heads(torch.nn.Module):
+    def __init__(self, names):
+        super().__init__()
+        self.names = names
+        self.layers = torch.nn.ModuleDict({{name: torch.nn.Linear(4, 1) for name in names}})
+
+    def forward(self, x, name):
+        return self.layers[name](x)
+
+def total(model, x, trains=False):
+    found = 0.0
+    for name in model.names:
+        loss = model(x, name).square().mean()
+        if trains:
+            loss.backward()
+        found += loss.item()
+    return found
+
+model = Heads({names})
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(torch.ones(8, 4), 2)
+for x in loader:
+    optimizer.zero_grad()
+    total(model, x, trains=True)
+    optimizer.step()
+model.eval()
+with torch.no_grad():
+    {evaluation}
+"""
+PHASES = """import torch
+from torch.utils.data import DataLoader
+
+def total(model, loader, trains=False):
+    found = 0.0
+    for x in loader:
+        loss = model(x).square().mean()
+        if trains:
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        found += loss.item()
+    return found
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+total(model, DataLoader(torch.ones(8, 4), 2), trains=True)
+print(total(model, DataLoader(torch.ones(6, 4), 2)))
+"""
+
+
+@pytest.mark.parametrize("names", ['["low", "high"]', "sys.argv[1:]"])
+def test_the_heads_that_each_batch_goes_through_are_not_dealt(names: str) -> None:
+    """Also where the function that goes over them trains by a flag, and evaluates without it."""
+    after = converted(
+        HEADS.format(names=names, evaluation="for x in loader:\n        print(total(model, x))")
+    )
+    assert "    for name in model.names:\n" in after
+    assert "accelerator.prepare(loader)" in after
+
+
+def test_names_that_an_object_is_made_with_are_not_dealt() -> None:
+    after = converted(
+        HEADS.format(names='["low", "high"]', evaluation="sum(total(model, x) for x in loader)")
+    )
+    assert "    for name in model.names:\n" in after
+
+
+def test_the_one_function_that_goes_over_batches_by_a_flag_is_dealt() -> None:
+    after = converted(PHASES)
+    assert "accelerator.prepare(loader) if trains else accelerator.prepare_evaluation(loader)" in after

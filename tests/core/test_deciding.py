@@ -481,3 +481,68 @@ def test_a_tensor_whose_name_becomes_its_number_is_reduced_once() -> None:
         "loss = torch.tensor(test_loss())\nloss = loss.item()\nif loss < best:\n    best = loss\n    train()"
     )
     assert text.count('accelerator.reduce(loss, "mean")') == 1, text
+
+
+HOOKED = """
+import argparse
+options = argparse.ArgumentParser().parse_args()
+
+def fit(given, start):
+    if start:
+        model.load_state_dict(torch.load(start))
+    for epoch in range(given.epochs):
+        value = train()
+        if given.hook:
+            given.hook(model, epoch, value)
+        if epoch % given.every == 0:
+            torch.save(model.state_dict(), "last.pt")
+        if value > given.limit:
+            break
+
+fit(options, options.start)
+"""
+
+
+def test_a_function_that_the_options_hold_leaves_them_as_they_are() -> None:
+    text = after(HOOKED)
+    assert text.count(".reduce(") == 1 and REDUCED in text, text
+
+
+@pytest.mark.parametrize("entry", ['parts["all"] = parts["a"] + 0.1 * parts["b"]', "print(parts)"])
+def test_an_entry_that_goes_backward_is_reduced_where_it_is_asked_for(entry: str) -> None:
+    text = converted(
+        f"""{HEAD}
+import math
+
+def losses():
+    x, y = next(iter(train_loader))
+    a, b = F.cross_entropy(model(x), y), model(x).pow(2).mean()
+    return dict(a=a, b=b, all=a + b)
+
+for step in range(9):
+    parts = losses()
+    {entry}
+    if math.isnan(parts["all"].item()):
+        break
+    optimizer.zero_grad()
+    parts["all"].backward()
+    optimizer.step()
+"""
+    )
+    assert 'if math.isnan(accelerator.reduce(parts["all"], "mean").item()):' in text, text
+    assert text.count(".reduce(") == 1, text
+
+
+def test_an_entry_that_is_made_behind_its_dictionary_is_reduced_where_it_is_asked_for() -> None:
+    text = after(
+        """
+for epoch in range(9):
+    parts = {"a": train(), "b": train()}
+    parts["all"] = parts["a"] + parts["b"]
+    if parts["all"] < best:
+        torch.save(model.state_dict(), "best.pt")
+    parts["c"] = train()
+"""
+    )
+    made = text.index('parts["all"] = parts')
+    assert ".reduce(" in text and text.index(".reduce(") > made, text

@@ -143,3 +143,55 @@ def test_a_folder_that_must_not_be_there_is_made_by_one_process(tmp_path: Path) 
         assert run(folder, after) == ["= True"]
         made = list((folder / "runs").iterdir())
         assert [[path.name for path in one.iterdir()] for one in made] == [["model.pt"]]
+
+
+STORE = """import os, pickle, shutil
+import torch
+from torch.utils.data import DataLoader
+
+class Store:
+    def __init__(self, path):
+        self.path, self.items = path, []
+        try:
+            self.load()
+        except FileNotFoundError:
+            pass
+
+    def load(self):
+        with open(self.path, "rb") as file:
+            self.items = pickle.load(file)
+
+    def save(self):
+        self.saved = len(self.items)
+        with open(self.path + ".new", "wb") as file:
+            pickle.dump(self.items, file)
+        {put}(self.path + ".new", self.path)
+
+store = Store("items")
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(2):
+    for x in DataLoader(torch.ones(4, 4), 2):
+        optimizer.zero_grad()
+        model(x).mean().backward()
+        optimizer.step()
+    store.items.append(epoch)
+    store.save()
+print("=", sorted(os.listdir(".")), store.items, store.saved)
+"""
+
+
+def test_a_file_is_moved_once_also_where_nobody_can_wait_for_it(tmp_path: Path) -> None:
+    """A second process would not find it any more."""
+    after = converted(STORE.format(put="os.replace")).text
+    assert (
+        '                pickle.dump(self.items, file)\n            os.replace(self.path + ".new", self.path)\n'
+        in after
+    )
+    assert launched(tmp_path, after) == ["= ['items', 'script.py'] [0, 1] 2"]
+
+
+def test_what_each_process_makes_for_itself_it_removes_itself() -> None:
+    own = "with tempfile.TemporaryDirectory() as folder:\n        path = os.path.join(folder, 'x')\n        torch.save(1, path)\n        os.remove(path)"
+    script = STORE.replace("import os,", "import tempfile, os,").replace("    store.save()", f"    {own}")
+    assert "\n        os.remove(path)\n" in converted(script.format(put="os.replace")).text

@@ -348,3 +348,20 @@ def test_a_choice_of_the_cpu_that_is_lost_beside_a_number_is_said() -> None:
     said = {one.reason for one in notes(LOST_FLAG, "CT105")}
     assert any("choice of the CPU is not kept" in one for one in said), said
     assert any("`cuda:1` chooses no GPU any more" in one for one in said), said
+
+
+def test_the_numbers_of_what_is_moved_are_no_gpus() -> None:
+    """`Linear(4, args.width).cuda()`: a width chooses nothing."""
+    text = """import argparse
+import torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--width", type=int, default=2)
+args = parser.parse_args()
+model = torch.nn.Linear(4, args.width).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in torch.utils.data.DataLoader([], 8):
+    optimizer.zero_grad()
+    model(x.cuda()).mean().backward()
+    optimizer.step()
+"""
+    assert not [one for one in notes(text, "CT105") if "chooses no GPU" in one.reason]

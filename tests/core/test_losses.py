@@ -71,6 +71,21 @@ def test_what_is_no_sum_over_rows(text: str) -> None:
     assert "accelerator = Accelerator()\n" in converted(text)
 
 
+def beside(term: str) -> str:
+    return SUMS["by a loss function"].replace("loss.backward()", f"(loss + {term}).backward()")
+
+
+def test_a_sum_beside_what_is_not_known_is_no_mean() -> None:
+    text = beside("model.weight.norm() / 8")
+    assert 'Accelerator(loss_reduction="sum")' in converted(text)
+    assert ["taken for a sum" in one.reason for one in notes(text, "CT202")] == [True]
+
+
+@pytest.mark.parametrize("mean", ["F.l1_loss(model(x), y)", "(model(x) - y).abs().mean()"])
+def test_a_sum_beside_a_mean_stays_assumed(mean: str) -> None:
+    assert "accelerator = Accelerator()\n" in converted(beside(mean))
+
+
 def test_two_processes_add_up(tmp_path: Path) -> None:
     """Two processes of four rows each make the steps of one process with eight."""
     text = SUMS["a part of a tuple"]

@@ -308,6 +308,42 @@ def test_what_the_spawned_processes_write_is_their_own() -> None:
     after = converted(worker)
     assert '        os.makedirs("run")\n    with open("run/options.txt", "w") as file:' in after
     assert '    print("starting")\n' in after
-    both = worker.replace(BEFORE, "    note(args)\n").replace("    mp.spawn(", "    note(args)\n    mp.spawn(")
+    both = worker.replace(BEFORE, "    note(args)\n").replace(
+        "    mp.spawn(", "    note(args)\n    mp.spawn("
+    )
     shared = both.replace("def work(", f"def note(args):\n{BEFORE}\ndef work(", 1)
     assert '    print("starting")\n' in converted(shared)
+
+
+NAMED_LIKE_IT = """import os
+import torch
+import torch.distributed as dist
+
+def my_init_process_group(settings):
+    dist.init_process_group("gloo")
+    return {"rank": dist.get_rank(), "size": dist.get_world_size()}
+
+settings = {"distributed": "WORLD_SIZE" in os.environ}
+if settings["distributed"]:
+    settings.update(my_init_process_group(settings))
+model = torch.nn.Linear(2, 1)
+model = torch.nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    model(torch.ones(2, 2)).mean().backward()
+    optimizer.step()
+print("=", sorted(settings.items()))
+"""
+
+
+def test_a_function_that_makes_the_group_and_is_named_so_is_still_called(tmp_path: Path) -> None:
+    after = converted(NAMED_LIKE_IT)
+    assert "settings.update(my_init_process_group(settings))" in after
+    lines = launched(tmp_path, after)
+    assert [line[-25:] for line in lines] == ["('rank', 0), ('size', 2)]", "('rank', 1), ('size', 2)]"]
+
+
+def test_the_same_name_in_the_project_calls_torchs_group() -> None:
+    after = converted(NAMED_LIKE_IT.replace("my_init_process_group", "init_process_group"))
+    assert "settings.update(init_process_group(settings))" in after
+    assert "dist.init_process_group(" not in after

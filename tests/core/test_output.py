@@ -54,6 +54,15 @@ TRAPS = [
         before="from elsewhere import copy_weights, save_checkpoint\n",
     ),
     output("a print", 'print("done")', 'accelerator.print("done")'),
+    output(
+        "a picture in memory is every process's own",
+        "page = io.BytesIO()\nplt.savefig(page, format='png')\npicture.save(page)\nplt.savefig('a.png')",
+        "plt.savefig(page, format='png')",
+        "picture.save(page)",
+        GUARD,
+        "plt.savefig('a.png')",
+        before="import io\nfrom matplotlib import pyplot as plt\nfrom elsewhere import picture\n",
+    ),
     output("a print into a file", 'print("done", file=log)', 'print("done", file=log)'),
     output(
         "the author's own print",

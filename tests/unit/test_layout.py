@@ -86,6 +86,12 @@ def test_a_line_that_the_author_broke_stays() -> None:
     assert lines(code) == code.split("\n")
 
 
+def test_a_line_that_goes_on_behind_a_backslash_gets_no_brackets_of_its_own() -> None:
+    code = f"total = criterion(model(inputs), targets) + beta * criterion({NAME}, {NAME}) + \\\n    gamma"
+    assert lines(code)[0] != "total = ("
+    assert lines(code.replace("\\\n    ", ""))[0] == "total = ("
+
+
 def test_statements_that_share_a_line_stay() -> None:
     code = f"print({NAME}); best = min(best, {NAME}, 1000)"
     assert len(code) > 100 and lines(code) == [code]

@@ -12,7 +12,6 @@ from crosstrain_migrate.files.search_path import added_folders
 from crosstrain_migrate.results import Options
 
 FILE = Path("/home/me/project/run/train.py")
-LIB = "/home/me/project/run/lib"
 
 
 @pytest.mark.parametrize(
@@ -37,14 +36,11 @@ LIB = "/home/me/project/run/lib"
         ("where = 'a'\nwhere = 'b'\nsys.path.append(where)", None),
         ("def add(path):\n    sys.path.insert(0, path)", None),
         (
-            "def add(path):\n    sys.path.insert(0, path)\nHERE = osp.dirname(__file__)\nadd(HERE + '/lib')",
-            LIB,
+            "def add(path):\n    if path:\n        sys.path.insert(0, path)\nadd('lib')",
+            "/home/me/project/run/lib",
         ),
-        (
-            "def add(at, path):\n    if path not in sys.path:\n        sys.path.insert(at, path)\nadd(0, path='lib')",
-            LIB,
-        ),
-        ("def add(path):\n    sys.path.insert(0, path)\nfor one in os.listdir('.'):\n    add(one)", None),
+        ("def add(kind, path):\n    sys.path.append(path)\nadd('x', osp.join('..'))", "/home/me/project"),
+        ("def add(path):\n    print(path)\nadd('lib')", None),
         ("sys.path.append(", None),
     ],
 )

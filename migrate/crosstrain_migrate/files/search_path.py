@@ -2,7 +2,7 @@
 
 `sys.path.append(os.path.join(os.path.dirname(__file__), ".."))`, `sys.path.insert(0, str(ROOT / "common"))`, and the
 like, of constants, of `__file__` and of variables that are set once at the file's top level to such expressions; also
-through a function of the file, `add_path(lib)`.
+through a function of the file that adds what it is given.
 """
 
 from __future__ import annotations
@@ -32,41 +32,34 @@ def added_folders(text: str, file: Path) -> list[str]:
     except (SyntaxError, ValueError):
         return []
     paths = _Paths(tree, file)
-    found = (paths.of(given) for given in _added(tree))
+    found = map(paths.of, (*_given(tree), *_given_through_functions(tree)))
     known = dict.fromkeys(os.path.normpath(file.parent / path) for path in found if path is not None)
     return list(known)
 
 
-def _additions(tree: ast.Module) -> Iterator[ast.Call]:
-    for node in walk(tree):
-        match node:
-            case ast.Call(func=ast.Attribute(attr=name, value=of)) if (
-                name in ADDS and written(of) == "sys.path"
-            ):
-                yield node
+def _given(node: ast.AST) -> list[ast.expr]:
+    """What a piece of code adds to `sys.path` itself."""
+    found: list[ast.expr] = []
+    for call in (one for one in walk(node) if isinstance(one, ast.Call)):
+        is_method = isinstance(call.func, ast.Attribute) and call.func.attr in ADDS
+        if is_method and written(call.func).startswith("sys.path."):
+            for one in call.args[-1:]:
+                found += one.elts if isinstance(one, ast.List | ast.Tuple) else [one]
+    return found
 
 
-def _added(tree: ast.Module) -> Iterator[ast.expr]:
-    """What is added to `sys.path`; for a parameter of a function, what the function's callers give."""
-    nodes = walk(tree)
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    inside = {id(node): function for function in functions for node in walk(function)}
-    for given in (one for call in _additions(tree) for one in _given(call)):
-        function = inside.get(id(given))
-        names = [one.arg for one in function.args.args] if function is not None else []
-        if function is None or not isinstance(given, ast.Name) or given.id not in names:
-            yield given
-            continue
-        for call in (
-            one for one in nodes if isinstance(one, ast.Call) and written(one.func) == function.name
-        ):
-            named = [one.value for one in call.keywords if one.arg == given.id]
-            yield from [*call.args[names.index(given.id) :][:1], *named]
-
-
-def _given(call: ast.Call) -> list[ast.expr]:
-    given = call.args[-1:]
-    return [part for one in given for part in (one.elts if isinstance(one, ast.List | ast.Tuple) else [one])]
+def _given_through_functions(tree: ast.Module) -> Iterator[ast.expr]:
+    """What the functions of the file that add an argument of theirs are given: `add_path(join(here, "lib"))`."""
+    adding: dict[str, int] = {}  # which argument
+    for function in (one for one in tree.body if isinstance(one, ast.FunctionDef)):
+        names = [one.arg for one in function.args.args]
+        added = [one.id for one in _given(function) if isinstance(one, ast.Name) and one.id in names]
+        if added:
+            adding[function.name] = names.index(added[0])
+    for call in (one for one in walk(tree) if isinstance(one, ast.Call)):
+        place = adding.get(call.func.id) if isinstance(call.func, ast.Name) else None
+        if place is not None and place < len(call.args):
+            yield call.args[place]
 
 
 class _Paths:

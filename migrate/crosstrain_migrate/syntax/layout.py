@@ -141,7 +141,8 @@ class _Line:
         if row.inside and len(list(_parts(tokens))) > 1:
             *lines, last = self._body(tokens, indent)
             return [*lines, last + behind]
-        value = None if row.inside else _value(tokens)
+        goes_on = row.inside or behind.rstrip().endswith("\\")  # in brackets, or behind a backslash
+        value = None if goes_on else _value(tokens)
         if value is not None and _operators(tokens[value:]):
             opening = f"{indent}{self._source(tokens[:value])} ("
             return [opening, *self._body(tokens[value:], indent + self.unit), f"{indent}){behind}"]

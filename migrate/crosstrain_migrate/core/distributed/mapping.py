@@ -35,7 +35,7 @@ Ordinals = set[
 
 
 def distributes_itself(script: Script) -> bool:
-    return any(script.dotted(call.func).endswith("init_process_group") for call in script.calls)
+    return any(map(script.makes_group, script.calls))
 
 
 def is_shared_out(script: Script, data: Data) -> bool:
@@ -81,7 +81,7 @@ class Mapping:
             if any(self.plan.is_replaced(one) for one in self.script.around(call)):
                 continue
             name = self.script.dotted(call.func)
-            if name.endswith("init_process_group"):
+            if self.script.makes_group(call):
                 self._group(call)
             elif is_wrapper(self.script, call):
                 plan_wrapper(self.plan, self.accelerators, call)

@@ -89,8 +89,8 @@ class Evaluations:
 
     def _evaluates(self, loop: ast.For) -> bool:
         if self.phases_of.trains(loop):
-            if not self.phases_of.test(loop):
-                return False
+            if not self.phases_of.test(loop) or not any(one.loop is loop for one in self.roles.data):
+                return False  # it trains in any case, or goes over parts of each batch, such as the heads of a model
         elif not self._without_gradient(loop, 0):
             return False
         frame = self.script.frame(loop)

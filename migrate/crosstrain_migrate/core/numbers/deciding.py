@@ -292,6 +292,8 @@ class Decisions:
         """An entry of a dictionary: above the statement that decides by it."""
         statement = self.script.statement(at)
         bound = binding(self.script, node.value)
+        if self._must_stay(node, statement):
+            return False
         if bound is not None and bound[0] in self.script.suite_of(statement) and self._all_come(bound[0]):
             self.plan.after(bound[0], RULE, REASON, self._bound_to_mean(node, at), GROUP)
             self.differing.make_alike(node)
@@ -303,6 +305,15 @@ class Decisions:
         self.plan.before(statement, RULE, REASON, self._bound_to_mean(node, at), GROUP)
         self.differing.make_alike(node)
         return True
+
+    def _must_stay(self, node: ast.Subscript, statement: ast.stmt) -> bool:
+        """Whether an entry goes backward, or is made in the block of the statement that asks: `losses["all"] = a + b`."""
+        text, frame = ast.unparse(node), self.script.frame(node)
+        losses = {ast.unparse(loss_of(one.call)) for one in self.roles.backwards if one.frame is frame}
+        return text in losses or any(
+            isinstance(one, ast.Assign) and text in map(ast.unparse, one.targets)
+            for one in self.script.suite_of(statement)
+        )
 
     def _where_given(self, frame: Frame, root: ast.expr, depth: int) -> bool:
         """A parameter: where the function is called."""

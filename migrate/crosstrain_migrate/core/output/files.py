@@ -106,7 +106,7 @@ class Files:
             self.state(statement) is None
             or self._is_needed_by_all(statement)
             or not self._may_wait_at(reads)
-            or not self._waits_before_reads(statement, paths)
+            or not self._waits_before_reads(statement, paths, writers.happens_once(self.script, call))
         ):
             return False
         for read in reads:
@@ -226,16 +226,18 @@ class Files:
         ]
         return {text for path in named for text in self._spelled(path)}
 
-    def _waits_before_reads(self, statement: ast.stmt, paths: set[str]) -> bool:
-        """Plans that all wait for the main process where they read what it wrote; False where they cannot."""
+    def _waits_before_reads(self, statement: ast.stmt, paths: set[str], happens_once: bool = False) -> bool:
+        """Plans that all wait for the main process where they read what it wrote; False where they cannot, unless it is known
+        that a second process would fail there."""
         reads = [c for c in self.script.calls if paths and self.reads(c, statement, paths)]
         if any(self.stamps.differs(path) for read in reads for path in read.args):
             return False  # each reads a file of its own
         surely = {text for text in paths if not text.startswith("in ")}
         reads = [one for one in reads if self._may_wait_at([one]) or self.reads(one, statement, surely)]
-        if not self._may_wait_at(reads):
+        waits = [one for one in reads if self._may_wait_at([one])]
+        if len(waits) < len(reads) and not happens_once:
             return False
-        for read in reads:
+        for read in waits:
             self._wait_before(read)
         return True
 

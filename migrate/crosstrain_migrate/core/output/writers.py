@@ -26,6 +26,8 @@ FUNCTIONS = {
     "yaml.safe_dump": 1,
     "cPickle.dump": 1,
 }
+# What a second process would not find any more, or would take away from the first.
+_ONCE = frozenset({"os.rename", "os.replace", "shutil.move", "os.remove", "os.unlink"})
 # The same by the last part of their names, which say enough: functions, or methods of a figure, a table, a path.
 WRITERS = {
     **dict.fromkeys(
@@ -51,6 +53,7 @@ _RECORDS = re.compile(r"add_(scalar|scalars|histogram|pr_curve|hparams|embedding
 _RECORDS_OF_WRITER = re.compile(r"add_(image|images|graph|text|figure|video|audio)$")
 _WRITER = re.compile(r"writer|board|\btb\b|summary|vis\b|viz\b|logger", re.I)
 _OPENS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"})
+_IN_MEMORY = frozenset({"BytesIO", "StringIO"})
 # Files of other kinds, which cannot be the null device.
 _CONTAINERS = frozenset({"h5py.File", "zipfile.ZipFile", "tarfile.open"})
 _COMMANDS = frozenset(
@@ -121,23 +124,35 @@ def _mode(call: ast.Call, position: int) -> str:
     return text if isinstance(text, str) and _MODE.fullmatch(text) else ""
 
 
+def happens_once(script: Script, call: ast.Call | None) -> bool:
+    """Whether a call moves or removes a file."""
+    return call is not None and script.dotted(call.func) in _ONCE
+
+
 def writes_file(script: Script, call: ast.Call) -> bool:
     """Whether a library's call writes, moves or removes a file. What a function of the project does is seen in it."""
     name, last = script.dotted(call.func), last_name(call.func)
     if name in FUNCTIONS or saves_elsewhere(script, call):
-        return True
+        return not writes_memory(script, call)
     if is_command(script, call):
         return is_statement_call(script, call) and not _HARMLESS_COMMAND.match(_command(*call.args[:1]))
     if script.functions(last) and not _LIBRARY.match(name):
         return False
     if last in WRITERS or name.startswith("mlflow.log"):
-        return True
+        return not writes_memory(script, call)
     if not isinstance(call.func, ast.Attribute):
         return False
     if last == "save":  # of a picture, an animation, a vocabulary
-        return bool(call.args) and not name.startswith("torch.")
+        return bool(call.args) and not name.startswith("torch.") and not writes_memory(script, call)
     is_recorded = _RECORDS_OF_WRITER.match(last) and _WRITER.search(written(call.func.value))
     return _RECORDS.match(last) is not None or is_recorded is not None
+
+
+def writes_memory(script: Script, call: ast.Call) -> bool:
+    """Whether a call writes into a buffer in memory, which is each process's own: `figure.savefig(buffer)`."""
+    path = path_of_write(script, call)
+    made = [path, *script.values(script.frame(call), written(path))] if path is not None else []
+    return any(isinstance(one, ast.Call) and last_name(one.func) in _IN_MEMORY for one in made)
 
 
 def saves_elsewhere(script: Script, call: ast.Call) -> bool:

@@ -219,7 +219,7 @@ class Devices:
         named = "device=" if self._is_storage(of) else ""
         device = f"{self.device(call)}{self._of_replica(call)}"
         self.plan.replace(call, RULE, REASON, f"{{of}}.to({named}{device}{more})", of=of, **holes)
-        self._lost.number(call)
+        self._lost.number(call, of)
 
     def _of_replica(self, call: ast.Call) -> str:
         """The current GPU and not the process's, in a shared network: another script may run it by DataParallel."""

@@ -44,15 +44,19 @@ class Lost:
         if isinstance(given, ast.Attribute) and any(last_name(one.left) == given.attr for one in asked):
             self.plan.note(RULE, call, NOT_KEPT, "use `crosstrain launch --cpu`")
 
-    def number(self, node: ast.expr) -> None:
-        """What chose a GPU by its number does so no more."""
-        for one in walk(node) if not self.accelerators.keeps_number else ():
+    def number(self, node: ast.expr, moved: ast.expr | None = None) -> None:
+        """What chose a GPU by its number does so no more. moved: what `.cuda(...)` is asked of, whose numbers are no GPU's."""
+        if self.accelerators.keeps_number:
+            return
+        apart = set(walk(moved)) if moved is not None else set()
+        nodes = [one for one in walk(node) if one not in apart]
+        for one in nodes:
             option = self._options.read_by(one) if isinstance(one, ast.expr) else None
             if option is not None and option.is_number and not option.is_local_rank:
                 self._say(one, f"--{option.name}")
                 return
-        if not self._is_mapped and not self.accelerators.keeps_number:
-            for number in numbers_among(self.script, walk(node)):
+        if not self._is_mapped:
+            for number in numbers_among(self.script, nodes):
                 if not self._is_first(number):
                     name = ast.unparse(number)
                     self._say(node, f"cuda:{name}" if isinstance(number, ast.Constant) else name)

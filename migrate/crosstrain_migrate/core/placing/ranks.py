@@ -39,8 +39,7 @@ class Ranks:
 
     def run(self) -> None:
         for call in self.script.calls:
-            name = self._dotted(call)
-            if name.endswith("init_process_group"):
+            if self.script.makes_group(call):
                 self._numbers_of(call)
         self._node_ranks()
         for spawn in self._spawns:
@@ -107,7 +106,7 @@ class Ranks:
     def _node_ranks(self) -> None:
         """`args.nr == 0`, where `args.nr * args.gpus + gpu` is the rank: the first process of all is meant."""
         for call in self.script.calls:
-            for keyword in call.keywords if self._dotted(call).endswith("init_process_group") else ():
+            for keyword in call.keywords if self.script.makes_group(call) else ():
                 if keyword.arg != "rank":
                     continue
                 nodes = {text for value in self._stores(keyword.value) for text in _factors(value)}

@@ -67,9 +67,8 @@ class Certain:
                     if isinstance(one, ast.Return) and one.value is not None:
                         yield from self._parts(function, one.value, depth + 1)
         elif depth < _DEPTH:
-            for place, value in self.bound(frame, node):
+            for place, value in (*self.bound(frame, node), *self._held(node)):
                 yield from self._parts(place, value, depth + 1)
-            yield from self._held(node)
 
     def _parts(self, frame: Frame, value: ast.expr, depth: int) -> Iterator[ast.expr]:
         """The same of a value, or of each of some that are returned or bound together."""
@@ -110,12 +109,12 @@ class Certain:
     def _constructions(self, function: Function) -> list[ast.Call]:
         return self.script.callers(function) if function.name == "__init__" else []
 
-    def _held(self, node: ast.Name | ast.Attribute) -> list[ast.expr]:
+    def _held(self, node: ast.Name | ast.Attribute) -> list[tuple[Frame, ast.expr]]:
         """What the classes of the project bind to an attribute of another object: `self.heads` for `model.heads`."""
         if not isinstance(node, ast.Attribute) or root_of(node) == "self":
             return []
         frames = [one for one in self.script.frames if self.script.class_of(one) is not None]
-        return [value for one in frames for value in self.script.values(one, f"self.{node.attr}")]
+        return [(one, value) for one in frames for value in self.script.values(one, f"self.{node.attr}")]
 
     # -- what it holds -----------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from .script import Frame, Loop, Script, is_function_frame, is_method, pairs
 Key = tuple[ast.AST, str]  # the scope that binds a variable, or the class of an attribute of `self`; its name
 ALIKE, GIVEN, OWN = 0, 1, 2  # GIVEN: different where the function's caller gives something different
 _SAME = ("device", "dtype", "shape", "ndim", "dataset", "training")
+_PARSES = ("parse_args", "parse_known_args")
 _SAME_CALLS = ("len", "size", "dim", "isinstance", "hasattr", "is_available", "keys", "type")
 
 
@@ -370,6 +371,8 @@ class Differing:
         if not level or QUIET_ROOTS.search(written(call.func)) or is_method(call, "backward", "step"):
             return
         of = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+        if self._roots(of) & self._options and isinstance(of, ast.Name):
+            return  # a function that the options hold: `args.hook(loss)` leaves them as they are
         seen: set[Key] = set()
         work: list[ast.expr] = [of]
         while work:
@@ -381,6 +384,19 @@ class Differing:
             seen.add(entry)
             self._raise_entry(key, entry, level)
             work += self._origins.get(key, ())
+
+    @cached_property
+    def _options(self) -> set[Key]:
+        """What holds the command line's options."""
+        found = set()
+        for _, node in self._statements:
+            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+                continue
+            if last_name(node.value.func) in _PARSES:
+                found |= {
+                    key for t in node.targets for part in _parts(t) if (key := self.key(part)) is not None
+                }
+        return found
 
     @cached_property
     def _variables(self) -> set[Key]:

@@ -16,6 +16,7 @@ from functools import cached_property
 from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .attacks import is_of_inputs
 from .data import Data, TrainingData
 from .frameworks import HIDDEN
 from .script import Frame, Script, is_function_frame, is_method
@@ -53,11 +54,12 @@ class Roles:
 
     @cached_property
     def backwards(self) -> list[Backward]:
-        """The backward passes behind which an optimizer is stepped; all of them where none is."""
+        """The backward passes behind which an optimizer is stepped, those on inputs left out; all of them where none is."""
         found = [
             Backward(call, self.script.frame(call)) for call in self.script.calls if self._goes_backward(call)
         ]
-        return [one for one in found if self._steps_near(one.frame)] or found
+        near = [one for one in found if self._steps_near(one.frame)]
+        return [one for one in near if not self._is_of_inputs(one.frame)] or near or found
 
     @cached_property
     def optimizers(self) -> list[Stepped]:
@@ -150,6 +152,10 @@ class Roles:
         if isinstance(frame, ast.Module):
             return False
         return any(self._steps_behind(call) for call in self.script.callers(frame))
+
+    def _is_of_inputs(self, frame: Frame) -> bool:
+        callers = self.script.callers(frame) if is_function_frame(frame) else []
+        return is_of_inputs(self.script, frame, any(self._steps_behind(call) for call in callers))
 
     def _steps_behind(self, call: ast.Call) -> bool:
         """Whether a call's frame steps something in the same pass: the loops around the step are around the call too."""

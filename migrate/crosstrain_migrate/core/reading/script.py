@@ -377,6 +377,12 @@ class Script:
         head, dot, rest = text.partition(".")
         return self._imports[self.module(node)].get(head, head) + dot + rest if text else ""
 
+    def makes_group(self, call: ast.Call) -> bool:
+        """Whether a call is torch's `init_process_group`, and not a function of the project with such a name."""
+        if self.dotted(call.func).endswith("distributed.init_process_group"):
+            return True
+        return self.last(call.func) == "init_process_group" and not self.functions("init_process_group")
+
     def is_imported(self, node: ast.AST) -> bool:
         """Whether a dotted name begins with a name that its file imports."""
         return root_of(node) in self._imports[self.module(node)]

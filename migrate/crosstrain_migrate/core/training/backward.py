@@ -61,6 +61,10 @@ def plan_reduction(plan: Plan, roles: Roles, seen: Seen | None) -> list[str]:
         return [SUMMED] if kind == "sum" else []
     if sums_over_rows(plan.script, roles):
         return [SUMMED]
+    if (summed := _sum_and_more(plan.script, roles)) is not None:
+        reason = "the loss adds a sum over rows and a term that the code does not show: it is taken for a sum"
+        plan.note(BACKWARD, summed, reason, 'write `loss_reduction="mean"` where it is divided by the rows')
+        return [SUMMED]
     if (loss := unseen_loss(plan.script, roles)) is not None:
         plan.assume("mean", BACKWARD, loss, "the loss is a mean over the rows of the batch")
     return []
@@ -89,6 +93,27 @@ def plan_clipping(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
 def sums_over_rows(script: Script, roles: Roles) -> bool:
     """Whether the code shows that the loss is a sum over rows: then gradients are added, not averaged."""
     return any(_terms(script, one.frame, loss_of(one.call), 0) == SUM for one in roles.backwards)
+
+
+def _sum_and_more(script: Script, roles: Roles) -> ast.AST | None:
+    """The first backward of a loss of which one term is a loss function's sum, and none a mean: a mean it cannot be."""
+    losses = ((one.call, one.frame, loss_of(one.call)) for one in roles.backwards)
+    return next(
+        (call for call, frame, loss in losses if _any_term(script, frame, loss, 0) == {SUM, OTHER}), None
+    )
+
+
+def _any_term(script: Script, frame: Frame, node: ast.AST, depth: int) -> set[int]:
+    """What the terms of a loss are that are added up, by any of its values."""
+    if depth > _DEPTH:
+        return {OTHER}
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        sides = (node.left, node.right)
+        return {kind for side in sides for kind in _any_term(script, frame, side, depth)}
+    if isinstance(node, ast.Name) and not _is_mean(script, frame, node, depth):
+        values = script.values(frame, node.id)
+        return {kind for value in values for kind in _any_term(script, frame, value, depth + 1)} or {OTHER}
+    return {MEAN if _is_mean(script, frame, node, depth) else _terms(script, frame, node, depth)}
 
 
 def unseen_loss(script: Script, roles: Roles) -> ast.AST | None:
@@ -146,7 +171,7 @@ def loss_of(call: ast.Call) -> ast.expr:
 
 # Of what the terms of a loss are: a loss function's `reduction="sum"`, a plain `.sum()`, which alone may be one over
 # anything, and all else.
-SUM, PLAIN_SUM, OTHER = 2, 1, 0
+SUM, PLAIN_SUM, OTHER, MEAN = 2, 1, 0, -1
 
 
 def _terms(script: Script, frame: Frame, node: ast.AST, depth: int) -> int:

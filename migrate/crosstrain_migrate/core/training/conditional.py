@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+from itertools import takewhile
 
-from crosstrain_migrate.core.reading.script import Frame, Script
+from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script
 from crosstrain_migrate.syntax.nodes import last_name, place_of
 from crosstrain_migrate.syntax.program import is_main_test
 
@@ -14,18 +15,18 @@ _EXITS = {"exit", "_exit", "quit", "error"}
 
 
 def made_under_condition(script: Script, one: Held) -> list[tuple[Frame, ast.stmt]]:
-    """The last statements that bind an object, and their frames, where all of them are in one suite of an `if` that does not
-    hold the use, and without which the script goes on, or where all that binds and reads it stands under the same test."""
+    """The last statement that binds an object, and its frame, where one suite of an `if` that does not hold the use binds it
+    for sure, all that binds it is in there, and the script goes on without that suite; several of them where all that binds
+    and reads it stands under the same test."""
     cls = script.class_of(one.frame) if one.text.startswith("self.") else None
     frames: list[Frame] = [one.frame] if cls is None else [*script.methods(cls)]
     if any(one.text in script.parameters(frame) for frame in frames if not isinstance(frame, ast.Module)):
         return []
     bound = [(script.statement(store), frame) for frame in frames for store in script.stores(frame, one.text)]
-    suites = {id(script.suite_of(statement)) for statement, _ in bound}
-    if len(suites) != 1:
+    last = _in_one_suite(script, [statement for statement, _ in bound])
+    if last is None:
         return _made_by_test(script, one, bound)
-    last, home = max(bound, key=lambda pair: place_of(pair[0]))
-    condition = script.parent(last)
+    condition, home = script.parent(last), bound[0][1]
     if not isinstance(condition, ast.If) or is_main_test(condition):
         return []
     other = condition.orelse if last in condition.body else condition.body
@@ -58,6 +59,27 @@ def _tests_around(script: Script, node: ast.AST, without: ast.AST | None = None)
             found.add(ast.unparse(around.test))
         below = around
     return found
+
+
+def _in_one_suite(script: Script, bound: list[ast.stmt]) -> ast.stmt | None:
+    """The last of the statements of the smallest suite that has all that binds an object, where one of them does so for sure:
+    the `if` in `if args.poses:` that makes one model or the other."""
+    paths = [[one, *takewhile(lambda n: not isinstance(n, FUNCTIONS), script.around(one))] for one in bound]
+    for step in paths[0] if paths else ():
+        suite = script.suite_of(step) if isinstance(step, ast.stmt) else []
+        held = [next((n for n in path if n in suite), None) for path in paths]
+        found = [one for one in held if isinstance(one, ast.stmt)]
+        if suite and len(found) == len(paths):
+            is_sure = any(_binds(one, bound) for one in found)
+            return max(found, key=place_of) if is_sure else None
+    return None
+
+
+def _binds(statement: ast.stmt, bound: list[ast.stmt]) -> bool:
+    """Whether a statement is one of those that bind, or a choice both sides of which have such a one."""
+    if not isinstance(statement, ast.If):
+        return statement in bound
+    return all(any(_binds(one, bound) for one in suite) for suite in (statement.body, statement.orelse))
 
 
 def _ends(suite: list[ast.stmt]) -> bool:

@@ -1,0 +1,57 @@
+"""Backward passes that train no weights: an attack on the inputs, a search for the latents of one batch.
+
+Their gradients are of one process's batch, as the batch itself is, and are averaged with nobody's.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.syntax.nodes import written
+from crosstrain_migrate.syntax.walks import walk
+
+from .script import Frame, Script, is_function_frame, is_method
+
+
+def is_of_inputs(script: Script, frame: Frame, in_step: bool) -> bool:
+    """Whether a function goes backward for the gradients of tensors that it makes itself; in_step: a training step calls it.
+
+    It reads them and steps nothing, or steps nothing but what it makes of these tensors alone.
+    """
+    if not is_function_frame(frame):
+        return False
+    own = _own_leaves(script, frame)
+    steps = [one for one in script.calls_in(frame) if is_method(one, "step") and len(one.args) < 2]
+    if steps:
+        return in_step and all(_is_made_of(script, frame, one, own) for one in steps)
+    return any(
+        isinstance(node, ast.Attribute) and node.attr == "grad" and written(node.value) in own
+        for node in script.within(frame)
+    )
+
+
+def _own_leaves(script: Script, frame: Frame) -> set[str]:
+    """The variables of a function that it makes, and makes require gradients."""
+    found: set[str] = set()
+    for node in script.within(frame):
+        is_set = isinstance(node, ast.Attribute) and node.attr in ("requires_grad", "requires_grad_")
+        if isinstance(node, ast.Attribute) and is_set and isinstance(node.value, ast.Name):
+            found.add(node.value.id)
+        if isinstance(node, ast.Assign) and any(is_method(n, "requires_grad_") for n in walk(node.value)):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return {name for name in found if script.values(frame, name)}
+
+
+def _is_made_of(script: Script, frame: Frame, step: ast.Call, own: set[str]) -> bool:
+    """Whether what is stepped was made here, of a list of these variables."""
+    assert isinstance(step.func, ast.Attribute)
+    made = script.values(frame, written(step.func.value))
+    given = [one.args[0] for one in made if isinstance(one, ast.Call) and one.args]
+    return (
+        bool(made)
+        and all(
+            isinstance(one, ast.List) and one.elts and {written(part) for part in one.elts} <= own
+            for one in given
+        )
+        and len(given) == len(made)
+    )

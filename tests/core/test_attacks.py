@@ -1,0 +1,146 @@
+"""Backward passes for the gradients of inputs: their loops are no training, and their gradients stay one process's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from .support import Trap, check
+
+PERTURBED = """
+        def perturbed(model, x, y):
+            shift = torch.zeros_like(x)
+            shift.requires_grad = True
+            for _ in range(3):
+                F.cross_entropy(model(x + shift), y).backward()
+                shift.data += 0.1 * shift.grad.sign()
+                shift.grad.zero_()
+            return shift.detach()
+"""
+HARDEST = """
+        def hardest(model, x, y):
+            code = torch.randn(len(x), 4)
+            code.requires_grad = True
+            search = torch.optim.Adam([code], lr=0.1)
+            for _ in range(3):
+                search.zero_grad()
+                worst = -F.cross_entropy(model(x + code), y)
+                worst.backward()
+                search.step()
+            return code.detach()
+"""
+STEPPED = """
+        class Walk:
+            def __init__(self, size):
+                self.size = size
+
+            def step(self, x, grad):
+                return x + self.size * grad.sign()
+
+        def walked(model, x, y):
+            walk = Walk(0.1)
+            for _ in range(3):
+                x = x.clone().detach().requires_grad_(True)
+                F.cross_entropy(model(x), y).backward()
+                x = walk.step(x, x.grad.detach())
+            return x.detach() - x.detach()
+"""
+TRAIN = """
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader, test_loader = DataLoader(data, batch_size=4), DataLoader(test, batch_size=4)
+        for epoch in range(2):
+            for x, y in loader:
+                x = x + CALL(model, x, y)
+                optimizer.zero_grad()
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+"""
+LINES = (
+    "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+    "for x, y in loader:",
+    "accelerator.backward(loss)",
+)
+TRAPS = [
+    Trap(
+        "an attack within the training step",
+        PERTURBED + TRAIN.replace("CALL", "perturbed"),
+        LINES,
+        ("accelerator.backward(F.", "prepare(range", "Accelerator()\n    shift"),
+    ),
+    Trap(
+        "latents of one batch with an optimizer of their own",
+        HARDEST + TRAIN.replace("CALL", "hardest"),
+        LINES,
+        ("prepare(search)", "accelerator.backward(worst)"),
+    ),
+    Trap(
+        "what walks by a gradient is no optimizer",
+        STEPPED + TRAIN.replace("CALL", "walked"),
+        LINES,
+        ("prepare(walk)", "accelerator.backward(F."),
+    ),
+    Trap(
+        "an evaluation under attack is dealt as evaluations are",
+        PERTURBED
+        + TRAIN.replace("x + CALL(model, x, y)", "x.float()")
+        + """
+        model.eval()
+        correct, seen = 0, 0
+        for x, y in test_loader:
+            x = x + perturbed(model, x, y)
+            correct += (model(x).argmax(1) == y).sum().item()
+            seen += len(y)
+        print(correct / seen)
+        """,
+        ("correct, seen = accelerator.merge(test_loader, correct, seen)",),
+        ("accelerator.reduce",),
+    ),
+    Trap(
+        "a picture that is trained alone",
+        """
+        def paint(target):
+            picture = torch.zeros(3, 8, 8)
+            picture.requires_grad = True
+            brush = torch.optim.Adam([picture], lr=0.1)
+            for _ in range(3):
+                loss = F.mse_loss(picture, target)
+                loss.backward()
+                brush.step()
+            return picture.detach()
+
+        paint(torch.ones(3, 8, 8))
+        """,
+        ("accelerator.backward(loss)",),
+        says="every process trains on the same data",
+    ),
+    Trap(
+        "weights that a function makes and a step outside of it trains no others beside",
+        """
+        def fit(loader):
+            weights = torch.zeros(4)
+            weights.requires_grad_()
+            optimizer = torch.optim.SGD([weights], lr=0.1)
+            for x, y in loader:
+                optimizer.zero_grad()
+                loss = F.mse_loss(x @ weights, y)
+                loss.backward()
+                optimizer.step()
+            return weights
+
+        model = nn.Linear(4, 1)
+        outer = torch.optim.SGD(model.parameters(), lr=0.1)
+        fit(DataLoader(data, batch_size=4))
+        for x, y in DataLoader(data, batch_size=4):
+            outer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            outer.step()
+        """,
+        ("accelerator.backward(loss)",),
+    ),
+]
+
+
+@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
+def test_trap(trap: Trap) -> None:
+    check(trap)

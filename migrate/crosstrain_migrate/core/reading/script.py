@@ -255,8 +255,7 @@ class Script:
                 return called
             names.add(cls.name)
         found = [call for name in names for call in self._mentions.get(name, ()) if id(call) not in inside]
-        if cls is None:
-            found = [call for call in found if self._means(call, function.name)]
+        found = [call for call in found if cls is not None or self._means(call, function.name)]
         if cls is not None and function.name == "__init__":  # `cls(...)` of a class's own factory
             own = (call for method in self.methods(cls) for call in self.calls_in(method))
             found += [call for call in own if written(call.func) == "cls"]

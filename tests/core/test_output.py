@@ -37,6 +37,20 @@ TRAPS = [
         before="from elsewhere import save_checkpoint\n",
     ),
     output(
+        "and by one that comes with all else of such a file",
+        'save_checkpoint(model.state_dict(), "out.pt")',
+        GUARD,
+        'save_checkpoint(model.state_dict(), "out.pt")',
+        before="from elsewhere import *\n",
+    ),
+    output(
+        "weights that a function saves which is given",
+        'def keep(save_checkpoint):\n    save_checkpoint(model.state_dict(), "out.pt")\nkeep(log)',
+        'save_checkpoint(model.state_dict(), "out.pt")',
+        absent=(GUARD,),
+        before="from elsewhere import *\n",
+    ),
+    output(
         "and that is waited for where it is read again",
         'save_checkpoint({"model": model.state_dict()}, "out.pt")\nlog(torch.load("out.pt"))',
         GUARD,

@@ -22,14 +22,15 @@ learning_rate = 0.2  # max learning rate
 min_lr = 0.02
 warmup_iters = 4
 grad_clip = 1.0  # clip gradients at this value, or disable if == 0.0
-accelerator = Accelerator()
-device = accelerator.device  # 'cpu', 'cuda', 'cuda:0', ...
+device = 'cuda' if torch.cuda.is_available() else 'cpu'  # 'cpu', 'cuda', 'cuda:0', ...
 # -----------------------------------------------------------------------------
 config_keys = [k for k, v in globals().items() if not k.startswith('_') and isinstance(v, (int, float, bool, str))]
 for arg in sys.argv[1:]:
     key, value = arg.split('=')
     assert key in config_keys, f"unknown setting {key}"
     exec(f"{key} = {value!r}" if isinstance(globals()[key], str) else f"{key} = {value}")
+accelerator = Accelerator(device=device)
+device = accelerator.device.type
 config = {k: globals()[k] for k in config_keys}  # will be useful for logging
 # -----------------------------------------------------------------------------
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from crosstrain_migrate.syntax.program import link
+
+from tests.corpora.command_line import device
 
 from .converting import converted, notes
 
@@ -217,8 +221,27 @@ for x, y in DataLoader([], 8):
 
 def test_a_configuration_that_is_executed_chooses_the_device() -> None:
     after = converted(CONFIGURED)
-    assert 'exec(open("settings.py").read())\naccelerator = Accelerator(device=device)\n' in after
+    made = "accelerator = Accelerator(device=device)\ndevice = accelerator.device.type\n"
+    assert f'exec(open("settings.py").read())\n{made}' in after
     assert 'backend = "nccl"\n' in after  # `--backend=gloo` asks whether there is one
+
+
+@pytest.mark.parametrize("given", [[], ["device=cpu"], ["rate=0.5"]])
+def test_settings_that_are_executed_one_by_one_mean_what_they_meant(given: list[str], tmp_path: Path) -> None:
+    loop = """keys = [name for name, value in globals().items() if isinstance(value, str | float)]
+for argument in sys.argv[1:]:
+    key, value = argument.split("=")
+    assert key in keys, key
+    exec(f"{key} = {value!r}" if isinstance(globals()[key], str) else f"{key} = {value}")
+"""
+    before = CONFIGURED.replace('exec(open("settings.py").read())\n', loop).replace(
+        'device = "cuda"', 'rate = 0.1\ndevice = "cuda" if torch.cuda.is_available() else "cpu"'
+    )
+    before = before.replace("import torch\n", "import sys\nimport torch\n", 1).replace("lr=0.1", "lr=rate")
+    (tmp_path / "before.py").write_text(before)
+    (tmp_path / "after.py").write_text(converted(before))
+    told = [device(tmp_path / f"{name}.py", given) for name in ("before", "after")]
+    assert told == ["cpu" if "device=cpu" in given else "cuda"] * 2
 
 
 def test_a_device_without_such_a_configuration_is_the_accelerators() -> None:

@@ -11,7 +11,60 @@ from .projects import convert, train, write
 from .rows import check_lines
 from .support import Trap
 
+ADAPTS = """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = nn.Linear(4, 2)
+
+            def forward(self, x):
+                return self.body(x)
+
+            def learn(self, batches, optimizer):
+                for x, y in batches:
+                    optimizer.zero_grad()
+                    F.cross_entropy(self(x), y).backward()
+                    optimizer.step()
+
+            def adapt(self, x, y):
+                head = nn.Linear(2, 2)
+                {above}
+                {steps}
+                    own.zero_grad()
+                    F.cross_entropy(head(self(x)), y).backward()
+                    own.step()
+                return head(self(x))
+
+            def score(self, tasks):
+                found = []
+                count = len(tasks)
+                for x, y in tasks:
+                    found.append((self.adapt(x, y).argmax(1) == y).float().mean().item())
+                print(sum(found) / count)
+
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train_loader = DataLoader(data, 8)
+        task_loader = DataLoader(tasks, 8)
+        for epoch in range(3):
+            model.learn(train_loader, optimizer)
+            model.eval()
+            model.score(task_loader)
+"""
+OWN = "own = torch.optim.SGD(head.parameters(), lr=0.1)"
+
 LOOPS = [
+    Trap(
+        "tasks, each of which a function trains for by itself",
+        ADAPTS.format(above=OWN, steps="for turn in range(10):"),
+        ("model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)",),
+        ("task_loader = accelerator.prepare", "accelerator.prepare(task_loader", "train_loader, task_loader"),
+    ),
+    Trap(
+        "batches of which a function makes one step each",
+        ADAPTS.format(above=OWN, steps="if True:"),
+        ("model, optimizer, train_loader, task_loader = accelerator.prepare(",),
+    ),
     Trap(
         "batches that workers put into a queue, beside an evaluation that draws",
         """
@@ -463,3 +516,34 @@ def test_names_that_an_object_is_made_with_are_not_dealt() -> None:
 def test_the_one_function_that_goes_over_batches_by_a_flag_is_dealt() -> None:
     after = converted(PHASES)
     assert "accelerator.prepare(loader) if trains else accelerator.prepare_evaluation(loader)" in after
+
+
+SIZES = """import torch
+from torch.utils.data import DataLoader
+
+def learn(model, loader, sizes):
+    points = []
+    for size in sizes:
+        point = torch.tensor([step / size for step in range(size)], requires_grad=True)
+        point.sum().backward()
+        points.append(point)
+    optimizer = torch.optim.SGD(points, lr=0.1)
+    for x in loader:
+        optimizer.zero_grad()
+        (model(x).mean() * sum(point.sum() for point in points)).backward()
+        optimizer.step()
+
+learn(torch.nn.Linear(4, 1), DataLoader(torch.ones(8, 4), 2), [2, 3])
+"""
+
+
+def test_a_loop_over_sizes_goes_over_no_batches() -> None:
+    after = converted(SIZES)
+    assert "    for size in sizes:\n" in after and "sizes = " not in after
+    assert "accelerator.prepare(optimizer, loader)" in after
+
+
+def test_the_number_of_a_batch_does_not_make_it_a_size() -> None:
+    """`for i, x in enumerate(loader): ... range(i)`"""
+    text = SIZES.replace("for x in loader:", "for i, x in enumerate(loader):\n        list(range(i))")
+    assert "accelerator.prepare(optimizer, loader)" in converted(text)

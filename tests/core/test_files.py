@@ -94,6 +94,15 @@ RETURNED = [
         before='import tensorboard_logger as events\n\ndef show(log):\n    log.log_value("a", 1)\n',
     ),
     output(
+        "functions that write one event file, where an option asks for it",
+        'if len(sys.argv) > 1:\n    start("runs")\nlog_value("a", 1)',
+        "if len(sys.argv) > 1 and accelerator.is_main_process:",
+        'start("runs")',
+        GUARD,
+        'log_value("a", 1)',
+        before="import sys\nfrom tensorboard_logger import configure as start, log_value\n",
+    ),
+    output(
         "an event file that a function makes",
         'writer = make("runs")\nwriter.add_scalar("a", 1)',
         "writer = SummaryWriter(folder) if PartialState().is_main_process else None",
@@ -107,6 +116,17 @@ RETURNED = [
 
 
 NOTED = [
+    Trap(
+        "a function that writes an event file, and is handed on",
+        output(
+            "",
+            'configure("runs")\nkeep([log_value])',
+            before="from tensorboard_logger import configure, log_value\n",
+        ).script,
+        ('configure("runs")',),
+        ("is_main_process",),
+        says="every process writes an event file",
+    ),
     Trap(
         "a module's event file that something else uses",
         output(

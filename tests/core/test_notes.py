@@ -91,6 +91,34 @@ def test_modules_that_nobody_can_read_are_said(made: str, is_said: bool) -> None
     assert bool(said) is is_said
 
 
+BY_NAME = """
+import argparse
+from importlib import import_module
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--trainer", default="trainers.plain")
+args = parser.parse_args()
+trainer = import_module({name}).Trainer(args)
+{run}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "run", "is_said"),
+    [
+        ("args.trainer", "trainer.train()", True),
+        ('"trainers.plain"', "trainer.train()", False),
+    ],
+)
+def test_a_trainer_that_is_imported_by_a_variable_is_said(name: str, run: str, is_said: bool) -> None:
+    text = BY_NAME.format(name=name, run=run)
+    done = conversion(text)
+    assert done.text == text
+    assert [(one.rule, one.line) for one in done.findings] == [("CT905", 8)] * is_said
+    assert all("`import_module(args.trainer)`" in one.reason for one in done.findings)
+    assert all("by its name" in one.remedy for one in done.findings)
+
+
 @pytest.mark.parametrize("own_loop", [False, True])
 def test_a_library_with_a_loop_of_its_own_is_named(own_loop: bool) -> None:
     engine = "from torchnet.engine import Engine\n\nEngine().train(lambda rows: 0, [], 3, None)\n"

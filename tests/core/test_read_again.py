@@ -19,6 +19,35 @@ STEPS = """for epoch in range(2):
 
 READ_AGAIN = [
     output(
+        "what all have read is removed when the last has read it",
+        'rows = np.load("rows.npy")\nprint(len(rows))\nos.remove("rows.npy")',
+        "accelerator.print(len(rows))",
+        "accelerator.wait_for_everyone()",
+        GUARD,
+        'os.remove("rows.npy")',
+        before="import os\nimport numpy as np\n",
+    ),
+    output(
+        "what nobody reads is removed at once, under the guard of its neighbours",
+        'rows = np.load("rows.npy")\nnp.save("old.npy", rows)\nos.remove("older.npy")\nos.remove("oldest.npy")',
+        GUARD,
+        'np.save("old.npy", rows)',
+        'os.remove("older.npy")',
+        'os.remove("oldest.npy")',
+        absent=("wait_for_everyone",),
+        before="import os\nimport numpy as np\n",
+    ),
+    output(
+        "the wait for the readers is under no guard",
+        'rows = np.load("rows.npy")\nnp.save("old.npy", rows)\nos.remove("rows.npy")',
+        GUARD,
+        'np.save("old.npy", rows)',
+        "accelerator.wait_for_everyone()",
+        GUARD,
+        'os.remove("rows.npy")',
+        before="import os\nimport numpy as np\n",
+    ),
+    output(
         "what one process wrote is waited for where all read it",
         'np.save("best.npy", [1])\nprint("saved")\nbest = np.load("best.npy")',
         GUARD,

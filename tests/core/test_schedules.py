@@ -345,3 +345,56 @@ def test_a_schedule_that_ends_with_a_counter_falls_as_fast_on_two_processes(tmp_
     [alone] = train(folder, "script")
     convert(folder, "script")
     assert train(folder, "script", 2) == pytest.approx([alone, alone])
+
+
+LAST = """import torch
+from torch.utils.data import DataLoader
+
+def loaders():
+    return DataLoader(torch.ones(8, 4), 2), 1
+
+class Runner:
+    def __init__(self):
+        self.loader, self.classes = loaders()
+        self.steps = len(self.loader)
+        self.model = torch.nn.Linear(4, self.classes)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.saved = 0{more}
+
+    def run(self):
+        for i, x in enumerate(self.loader):
+            self.optimizer.zero_grad()
+            self.model(x).mean().backward()
+            self.optimizer.step()
+            if {test}:
+                self.saved += 1
+
+runner = Runner()
+for epoch in range(3):
+    runner.run()
+result = runner.saved
+"""
+
+
+def test_an_attribute_that_tells_the_last_batch_counts_those_of_one_process(tmp_path: Path) -> None:
+    script = LAST.format(more="", test="i == self.steps - 1")
+    folder = write(tmp_path, script=script)
+    convert(folder, "script")
+    assert "        self.loader = accelerator.prepare(self.loader)\n" in (folder / "script.py").read_text()
+    assert train(folder, "script") == [3]
+    assert train(folder, "script", 2) == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("more", "test"),
+    [
+        ("", "self.steps > 2"),
+        (
+            "\n        self.falling = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 1, self.steps)",
+            "i == self.steps",
+        ),
+    ],
+)
+def test_an_attribute_that_is_no_count_of_one_process_keeps_all_batches(more: str, test: str) -> None:
+    after = converted(LAST.format(more=more, test=test))
+    assert "self.loader = accelerator.prepare(self.loader)" not in after

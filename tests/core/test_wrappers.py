@@ -223,3 +223,49 @@ def test_the_branch_without_a_wrapper_stays() -> None:
         "model = model\n", "if torch.cuda.device_count() > 1:\n    model = torch.nn.DataParallel(model)\n"
     )
     assert "    model = accelerator.prepare(torch.nn.DataParallel(model))\n" in text_of(text)
+
+
+MADE_IN_STEPS = """import torch
+from torch.utils.data import DataLoader
+
+class Score(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+
+    def forward(self, x):
+        return x.mean()
+
+class Nets:
+    def __init__(self):
+        self.one = build()
+
+def build():
+    net = torch.nn.DataParallel(torch.nn.Linear(4, 1))
+    net.size = net.module.in_features
+    return net
+
+def main():
+    nets = Nets()
+    optimizer = torch.optim.SGD(nets.one.parameters(), lr=0.1)
+    for x in DataLoader(torch.ones(8, 4), 2):
+        optimizer.zero_grad()
+        {step}
+        optimizer.step()
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "is_prepared"),
+    [
+        ("Score()(nets.one(x)).backward()", True),
+        ("Score()(build()(nets.one.module(x)[:, [0] * 4])).backward()", False),
+    ],
+)
+def test_what_is_made_in_every_step_runs_its_own_constructor(step: str, is_prepared: bool) -> None:
+    """And not that of another class, which wraps a model."""
+    after = text_of(MADE_IN_STEPS.format(step=step))
+    assert (
+        "    net = accelerator.prepare(torch.nn.DataParallel(torch.nn.Linear(4, 1)))\n" in after
+    ) is is_prepared

@@ -3,9 +3,9 @@
     python -m tests.corpora.command_line CHECKOUTS [--only ID ...]
 
 Asks the public scripts of `public/scripts.json` whose checkouts are there, before and after their conversion, and prints
-what differs; the exit code is the number of scripts that differ. A script is run until it reads its command line, or, to
-see the device, until it first moves a module or a tensor, with CUDA said to be there; nothing is put on a device. Packages
-that are not installed are stood in for.
+what differs and how much was compared; the exit code is the number of scripts that differ. A script is run until it reads
+its command line, or, to see the device, until it first moves a module or a tensor, with CUDA said to be there; nothing is
+put on a device. Packages that are not installed are stood in for.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -48,6 +48,19 @@ class Option:
     is_switch: bool
 
 
+@dataclass
+class Answers:
+    """What an original and its conversion were asked, and what they answer otherwise."""
+
+    options: int = 0
+    flags: int = 0
+    differences: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        asked = f"{self.options} options, {self.flags} command lines that may choose a device"
+        return f"{asked}: {'; '.join(self.differences) or 'the same'}"
+
+
 class Asked(BaseException):
     """Ends a script where it has said what was asked."""
 
@@ -67,6 +80,15 @@ def options(script: Path) -> list[Option] | None:
             stack.enter_context(patch.object(fire, "Fire", _of_function))
         found: list[Option] | None = _run(script, [])
         return found
+
+
+def _needed(script: Path) -> list[str]:
+    """Arguments without which a parser stops the script, with values of their kinds."""
+    with contextlib.ExitStack() as stack:
+        for name in ("parse_args", "parse_known_args"):
+            stack.enter_context(patch.object(argparse.ArgumentParser, name, _needs_of_parser))
+        found: list[str] | None = _run(script, [])
+        return found or []
 
 
 def device(script: Path, arguments: list[str]) -> str | None:
@@ -93,19 +115,30 @@ def device(script: Path, arguments: list[str]) -> str | None:
 
 def differences(before: Path, after: Path, *, devices: bool = True) -> list[str]:
     """What the conversion's command line says otherwise than the original's."""
+    return answers(before, after, devices=devices).differences
+
+
+def answers(before: Path, after: Path, *, devices: bool = True) -> Answers:
+    """Asks both for their options, and for the device of each command line that may choose one."""
     old, new = options(before), options(after)
     if old is None or new is None:
-        return [] if old == new else [f"options: {old} became {new}"]
+        return Answers(differences=[] if old == new else [f"options: {old} became {new}"])
     there = {option.names: option for option in new}
-    found = [
+    found = Answers(len(old))
+    found.differences += [
         f"{option.names[-1]}: {option} became {there.get(option.names)}"
         for option in old
         if not _same(option, there)
     ]
-    for arguments in _choices(old) if devices else ():
+    needed = _needed(before) if devices else []
+    for chosen in _choices(old) if devices else ():
+        arguments = [*needed, *chosen]
         was, became = device(before, arguments), device(after, arguments)
-        if was is not None and became is not None and was != became:
-            found.append(f"{' '.join(arguments) or 'no flag'}: {was} became {became}")
+        if was is None or became is None:
+            continue
+        found.flags += 1
+        if was != became:
+            found.differences.append(f"{' '.join(chosen) or 'no flag'}: {was} became {became}")
     return found
 
 
@@ -115,7 +148,7 @@ def _choices(found: list[Option]) -> list[list[str]]:
     switches = [name for one, name in about if one.is_switch]
     pairs = [[a, b] for n, a in enumerate(switches) for b in switches[n + 1 :]]
     off = [[name, "0"] for one, name in about if not one.is_switch and one.default in ("1", "True")]
-    named = [[name, "cpu"] for one, name in about if not one.is_switch and name == "--device"]
+    named = [[name, "cpu"] for one, name in about if not one.is_switch and name.lstrip("-") == "device"]
     return [[], *([one] for one in switches), *pairs, *off, *named]
 
 
@@ -182,7 +215,10 @@ def _forget(folder: Path, loaded: set[str]) -> None:
 
 
 class _Anything:
-    """What a package that is not installed would have: it can be called, asked for anything, and derived from."""
+    """What a package that is not installed would have: it can be called, asked for anything, and derived from.
+
+    Where it is moved, as a data set's rows or a model of such a package are, the device is seen.
+    """
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
@@ -190,13 +226,21 @@ class _Anything:
     def __call__(self, *_: Any, **__: Any) -> _Anything:
         return _Anything()
 
-    def __getattr__(self, name: str) -> _Anything:
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _Anything()
+        if name == "cuda":
+            return _moved_to_cuda
+        return _moved(lambda *_, **__: _Anything()) if name == "to" else _Anything()
 
     def __iter__(self) -> Iterator[Any]:
         return iter(())
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, key: Any) -> Any:
+        return _Anything()
 
     def __mro_entries__(self, bases: tuple[type, ...]) -> tuple[type, ...]:
         return (_Anything,)
@@ -234,6 +278,17 @@ def _of_parser(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
     raise Asked([Option(tuple(a.option_strings), repr(a.default), a.nargs == 0) for a in actions])
 
 
+def _needs_of_parser(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
+    found = []
+    for one in parser._actions:
+        if one.required and one.nargs not in ("*", "?"):
+            value = (
+                str(next(iter(one.choices))) if one.choices else "1" if one.type in (int, float) else "data"
+            )
+            found += [*one.option_strings[-1:], value]
+    raise Asked(found)
+
+
 def _of_command(command: Any, *_: Any, **__: Any) -> NoReturn:
     found = [one for one in command.params if one.opts and one.opts[0].startswith("-")]
     raise Asked([Option((*one.opts, *one.secondary_opts), repr(one.default), one.is_flag) for one in found])
@@ -245,13 +300,13 @@ def _of_function(component: Any = None, *_: Any, **__: Any) -> NoReturn:
 
 
 def _moved(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def to(moved: Any, *given: Any, **named: Any) -> Any:
-        for one in (*given[:1], *named.values()):
+    def to(*given: Any, **named: Any) -> Any:
+        for one in (*given[:2], *named.values()):
             if isinstance(one, torch.device):
                 raise Asked(one.type)
             if isinstance(one, str) and re.match(r"(cuda|cpu|mps)\b", one):
                 raise Asked(one.partition(":")[0])
-        return plain(moved, *given, **named)
+        return plain(*given, **named)
 
     return to
 
@@ -278,20 +333,23 @@ def main() -> int:
     parser.add_argument("--pair", nargs=2, type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.pair:
-        print(json.dumps(differences(*chosen.pair)))
+        print(json.dumps(asdict(answers(*chosen.pair))))
         return 0
-    wrong = 0
+    wrong, total = 0, Answers()
     for script in json.loads(SCRIPTS.read_text("utf-8"))["scripts"]:
         folder = chosen.checkouts / script["repo"].replace("/", "+")
         if (folder / script["script"]).exists() and (not chosen.only or script["id"] in chosen.only):
-            found = public_differences(folder, script["script"])
-            wrong += bool(found)
-            print(f"{script['id']}: {'; '.join(found) or 'the same'}", flush=True)
+            found = public_answers(folder, script["script"])
+            wrong += bool(found.differences)
+            total.options += found.options
+            total.flags += found.flags
+            print(f"{script['id']}: {found}", flush=True)
+    print(f"in all {total.options} options, {total.flags} command lines; {wrong} scripts differ")
     return wrong
 
 
-def public_differences(folder: Path, script: str) -> list[str]:
-    """What differs after the conversion of a copy of a checkout, each script in a process of its own."""
+def public_answers(folder: Path, script: str) -> Answers:
+    """The answers of a copy of a checkout and of its conversion, each script in a process of its own."""
     with tempfile.TemporaryDirectory() as place:
         before, after = Path(place) / "before", Path(place) / "after"
         for copy in (before, after):
@@ -299,14 +357,13 @@ def public_differences(folder: Path, script: str) -> list[str]:
         command = [sys.executable, "-m", "crosstrain_migrate.cli", script, "--write"]
         done = subprocess.run(command, cwd=after, capture_output=True, text=True, check=False)
         if done.returncode:
-            return [f"not converted: {done.stderr.strip().splitlines()[-1]}"]
+            return Answers(differences=[f"not converted: {done.stderr.strip().splitlines()[-1]}"])
         pair = [str(before / script), str(after / script)]
         command = [sys.executable, "-m", "tests.corpora.command_line", place, "--pair", *pair]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
-        answer: list[str] = (
-            json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else [done.stderr[-300:]]
-        )
-        return answer
+        if done.returncode:
+            return Answers(differences=[done.stderr[-300:]])
+        return Answers(**json.loads(done.stdout.splitlines()[-1]))
 
 
 if __name__ == "__main__":

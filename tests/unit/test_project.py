@@ -146,6 +146,14 @@ def test_a_large_library_does_not_hide_the_loop(
     )
 
 
+@pytest.mark.parametrize(("sign", "is_found"), [("LICENSE", True), ("setup.py", True), ("data.csv", False)])
+def test_the_top_of_a_project_is_where_its_license_lies(tmp_path: Path, sign: str, is_found: bool) -> None:
+    """An archive of a repository has no `.git`; what no sign tells apart is not looked into."""
+    write(tmp_path, {"train/first/train.py": TRAIN, "loop.py": HELPER, sign: ""})
+    found = changed(migrate(tmp_path / "train/first/train.py"), tmp_path)
+    assert found == ({"train/first/train.py", "loop.py"} if is_found else set())
+
+
 def test_a_shared_module_changes_once_for_both_scripts(tmp_path: Path) -> None:
     write(tmp_path, {"train.py": TRAIN, "finetune.py": TRAIN, "loop.py": HELPER})
     outcome = migrate(tmp_path)

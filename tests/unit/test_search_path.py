@@ -113,3 +113,14 @@ def test_a_package_that_names_its_modules_without_a_dot(importer: str, is_read: 
         (package / f"{name}.py").write_text(text)
     outcome = run(Request((tmp_path / "train.py",), Options(), Mode.WRITE, cache=False), migrate_text)
     assert ("layers.py" in {file.source.path.name for file in outcome.changed}) is is_read
+
+
+@pytest.mark.parametrize(("name", "is_read"), [("mine", True), ("yours", False)])
+def test_a_project_that_is_the_package_itself(name: str, is_read: bool, tmp_path: Path) -> None:
+    """`PYTHONPATH=.. python train.py`, where the project's folder has the name that the script imports from."""
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "train.py").write_text(TRAIN.replace("import nets", "from mine import nets"))
+    (folder / "nets.py").write_text(NETS.replace("sizes.CLASSES", "3").replace("import sizes", ""))
+    outcome = run(Request((folder / "train.py",), Options(), Mode.WRITE, cache=False), migrate_text)
+    assert ("nets.py" in {file.source.path.name for file in outcome.changed}) is is_read

@@ -24,6 +24,7 @@ from .distributed.group import late_start
 from .distributed.mpi import plan_mpi
 from .distributed.spawning import BeforeSpawn
 from .distributed.wrappers import has_wrapper, plan_data_parallel
+from .numbers.coins import Coins, note_seeds
 from .numbers.dealing import Evaluations
 from .numbers.deciding import Decisions
 from .numbers.merging import Merging
@@ -197,6 +198,7 @@ def _planned_by(
     if not mapped:
         plan_clipping(plan, roles, accelerators)
         note_carried_state(plan, roles)
+        note_seeds(plan, roles)
         plan_shown_losses(plan, roles, accelerators)
         note_running_numbers(plan, roles)
         Output(plan, accelerators, roles.frames, dealt, saved_apart).run()
@@ -226,6 +228,8 @@ def _plan_numbers(
     numbers.run(merging.loops)
     alike = merging.alike | numbers.alike
     differing = Differing(plan.script, roles, evaluations, alike, plan.models)
+    if plan.runtime == OWN:
+        Coins(plan, roles, accelerators, differing).run()
     saved_apart = Decisions(plan, roles, accelerators, differing).run()
     devices = Devices(plan, accelerators)
     devices.run()

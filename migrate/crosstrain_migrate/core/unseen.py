@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .distributed.mapping import distributes_itself
@@ -28,7 +29,13 @@ def written_for_accelerate(tree: ast.Module) -> list[Finding]:
 
 
 def unseen_training(script: Script) -> list[Finding]:
-    return [*_frameworks(script)] or [*_hidden(script)] or _own_gradients(script) or _unreached(script)
+    return (
+        [*_frameworks(script)]
+        or [*_hidden(script)]
+        or _own_gradients(script)
+        or _unreached(script)
+        or _imported_by_name(script)
+    )
 
 
 def _frameworks(script: Script) -> Iterator[Finding]:
@@ -91,16 +98,37 @@ def _unreached(script: Script) -> list[Finding]:
 
 def note_unread(plan: Plan) -> None:
     """Modules whose names are computed: nobody knows which, so that they are not converted with the script."""
-    for call in plan.script.calls:
-        imports_it = last_name(call.func) in ("import_module", "__import__")
-        if (
-            imports_it
-            and call.args
-            and not isinstance(call.args[0], ast.Constant)
-            and plan.script.is_reached(call)
+    for call in _computed_imports(plan.script):
+        reason = "modules that are imported by a computed name are not read: a `.cuda()` in them stays"
+        plan.note("CT105", call, reason, "convert them by hand, or import them by their names")
+
+
+def _imported_by_name(script: Script) -> list[Finding]:
+    """A program without a training that imports a module by a computed name, and asks it for something or calls it."""
+    for call in _computed_imports(script):
+        if isinstance(script.parent(call), ast.Attribute | ast.Assign | ast.Call) and _is_program(
+            script.entry
         ):
-            reason = "modules that are imported by a computed name are not read: a `.cuda()` in them stays"
-            plan.note("CT105", call, reason, "convert them by hand, or import them by their names")
+            text = f"`{ast.unparse(call)}` in line {call.lineno}"
+            reason = f"nothing here trains, but what {text} imports may: its name is computed"
+            remedy = "import the module that trains by its name, then migrate again"
+            return [finding_at(call, UNREACHED, reason, remedy, Severity.NOTE)]
+    return []
+
+
+def _computed_imports(script: Script) -> list[ast.Call]:
+    found = [call for call in script.calls if last_name(call.func) in ("import_module", "__import__")]
+    named = [call for call in found if call.args and not isinstance(call.args[0], ast.Constant)]
+    return [call for call in named if script.is_reached(call)]
+
+
+def _is_program(module: ast.Module) -> bool:
+    """Whether a file does something when it is run, beside definitions."""
+    return any(
+        (isinstance(one, ast.If) and is_main_test(one))
+        or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Call))
+        for one in module.body
+    )
 
 
 def _looks_up(node: ast.AST) -> bool:

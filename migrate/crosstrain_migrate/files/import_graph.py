@@ -23,6 +23,8 @@ Statement = tuple[int, str, tuple[str, ...]]  # level, dotted module, names aske
 
 # What marks the top folder of a project; absolute imports are looked up no higher.
 _TOPS = (".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yml")
+# The same where there is none of these, as in an archive of a repository.
+_SIGNS = ("LICENSE", "LICENSE.txt", "LICENSE.md", "README.md", "README.rst", "README")
 # Never taken for a part of the project, even where a checkout of it lies around the script.
 _FOREIGN = {
     *("torch", "torchvision", "torchaudio", "torchtext", "torchdata", "numpy", "scipy", "sklearn", "pandas"),
@@ -111,6 +113,9 @@ class ImportGraph:
             place = _join(root, top)
             if self._disk.is_file(f"{place}.py") or self._disk.is_folder(place):
                 return root
+        own = next((root for root in roots if root.name == top), None)
+        if own is not None:  # the project is the package, and Python is told of the folder above it
+            return str(own.parent)
         # Packages of Python 2's time name their own modules without a dot.
         beside = str(target.parent)
         is_own = target.name == _PACKAGE and self._disk.is_file(f"{_join(beside, top)}.py")
@@ -214,7 +219,12 @@ def _parses(text: str) -> bool:
 
 def _roots(folder: Path, disk: Disk) -> tuple[Path, ...]:
     folders = [folder, *folder.parents]
-    tops = (n for n, one in enumerate(folders[:6]) if any(disk.exists(_join(str(one), t)) for t in _TOPS))
+    tops = (
+        n
+        for signs in (_TOPS, _SIGNS)
+        for n, one in enumerate(folders[:6])
+        if any(disk.exists(_join(str(one), sign)) for sign in signs)
+    )
     top = next(tops, 0)
     package = 0
     while disk.is_file(_join(str(folders[package]), _PACKAGE)) and package + 1 < len(folders):

@@ -11,12 +11,17 @@ from collections.abc import Iterator
 from crosstrain_migrate.core.reading.frameworks import may_be_imported
 
 _BACKWARD = re.compile(rb"backward\b")
+_IMPORTS_BY_NAME = re.compile(rb"(import_module|__import__)\(\s*[^\s\"')]")
 _GRADIENT = re.compile(rb"\bautograd\b[^#\n]*\bgrad\b")
 
 
 def may_train(data: bytes) -> bool:
-    """Whether a script may call a backward pass, or a library that does."""
-    return (b"torch" in data and _goes_backward(data)) or may_be_imported(data)
+    """Whether a script may call a backward pass, or a library that does, or import what does by a computed name."""
+    return (b"torch" in data and _goes_backward(data)) or may_be_imported(data) or _imports_by_name(data)
+
+
+def _imports_by_name(data: bytes) -> bool:
+    return (b"import_module" in data or b"__import__" in data) and _IMPORTS_BY_NAME.search(data) is not None
 
 
 def _goes_backward(data: bytes) -> bool:

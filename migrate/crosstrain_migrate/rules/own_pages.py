@@ -318,6 +318,17 @@ And (step):
     optimizer.step(closure)
 """,
     """\
+CT904: a seed that a training step sets
+
+What:   Says where the loop over batches seeds the random numbers that it draws.
+Why:    In a step each process draws noise of its own; behind such a seed all draw the same until the pass ends.
+Leaves: (finding) the line; a seed that is set before the loop needs nothing.
+
+Noted (batch):
+    x, y = batch
+    torch.manual_seed(epoch)
+""",
+    """\
 CT905: training that no call leads to
 
 What:   A training loop in the script's own file that nothing at its top level comes to, as far as calls can be followed.

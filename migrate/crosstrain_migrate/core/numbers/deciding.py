@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import asks_rank
+from crosstrain_migrate.core.reading.certain import Certain
 from crosstrain_migrate.core.reading.differing import Differing
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import (
@@ -49,6 +50,7 @@ class Decisions:
         self.roles = roles
         self.accelerators = accelerators
         self.differing = differing
+        self._certain = Certain(self.script)
         self._drivers = self._frames_that_drive()
         steps = [loop for one in roles.backwards for loop in self.script.loops_around(one.call)[:1]]
         self._steps: set[ast.AST] = {*steps, *differing.loops}
@@ -56,12 +58,12 @@ class Decisions:
     def run(self) -> list[ast.AST]:
         """Plans them. The tests that stay each process's own, and by which it only saves."""
         saved_apart: list[ast.AST] = []
-        decisions = [one for one in self._decisions() if self.differing.level(one[1])]
+        decisions = [one for one in self._decisions() if self._is_own(*one)]
         for node, by in decisions:
             self._repair_all([(one, node) for one in self._atoms(by)], 0)
         remedy = 'decide by its mean, `accelerator.reduce(x, "mean")`'
         for node, by in decisions:
-            if self.differing.level(by) and not self._skips_batch(node) and self._compares(by):
+            if self._is_own(node, by) and not self._skips_batch(node) and self._compares(by):
                 if self._only_saves(node):
                     saved_apart.append(node)
                     continue
@@ -371,18 +373,37 @@ class Decisions:
                     return True
         return False
 
+    def _is_own(self, node: ast.AST, by: ast.expr) -> bool:
+        """Whether a test may be another one on each process; batches that are dealt whole have rows of their own number."""
+        if self.differing.level(by):
+            return True
+        loop = self._skipping_loop(node)
+        if loop is None or not any(_asks_rows(one) for one in walk(by)):
+            return False
+        data = [one for one in self.roles.data if one.loop is loop]
+        return any(self._certain.gives_others(one.frame, one.node) for one in data)
+
     def _skips_batch(self, node: ast.AST) -> bool:
-        """Says that some processes may leave out a step, where a test is of the batch."""
+        """Leaves a batch out on every process, where a test by which some would leave out a step is of the batch."""
+        if self._skipping_loop(node) is None or not isinstance(node, ast.If):
+            return False
+        if self._all_come(node):
+            code = f'{self._accelerator(node)}.reduce(int(bool({{it}})), "sum") > 0'
+            reason = "a process that left out a step alone would make the others wait"
+            self.plan.replace(node.test, RULE, reason, code, it=node.test)
+        else:
+            reason = "a process that skips a batch of its own makes the others wait"
+            self.plan.note(RULE, node, reason, "leave such batches out before the loop")
+        return True
+
+    def _skipping_loop(self, node: ast.AST) -> ast.For | None:
+        """The loop over data of which a test leaves out a turn."""
         if not isinstance(node, ast.If) or not any(
             isinstance(n, ast.Continue) for s in node.body for n in walk(s)
         ):
-            return False
+            return None
         loop = self._loop_of(node)
-        if not isinstance(loop, ast.For) or loop not in self.differing.loops:
-            return False
-        reason = "a process that skips a batch of its own makes the others wait"
-        self.plan.note(RULE, node, reason, "leave such batches out before the loop")
-        return True
+        return loop if isinstance(loop, ast.For) and loop in self.differing.loops else None
 
     def _accelerator(self, at: ast.AST) -> str:
         accelerator = self.accelerators.may_be_at(at)
@@ -460,3 +481,9 @@ def _number_in(value: ast.expr) -> list[ast.AST]:
     if isinstance(value, ast.Tuple):
         return [one for part in value.elts for one in _number_in(part)]
     return walk(value) if isinstance(value, ast.Call) and last_name(value.func) in PASSED_ON else [value]
+
+
+def _asks_rows(node: ast.AST) -> bool:
+    """Whether an expression is a number of rows, or a shape: `len(batch)`, `x.size(0)`, `x.shape[0]`."""
+    is_number = isinstance(node, ast.Call) and last_name(node.func) in ("len", "size")
+    return is_number or (isinstance(node, ast.Attribute) and node.attr == "shape")

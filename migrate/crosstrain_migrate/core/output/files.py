@@ -40,6 +40,7 @@ class Files:
         self.stamps = stamps
         self.helpers = Helpers(plan)
         self._guards: list[ast.stmt] = []
+        self._waited: list[ast.stmt] = []  # guards above which all wait
 
     def run(self) -> None:
         self._calls_of_helpers()
@@ -111,9 +112,21 @@ class Files:
             return False
         for read in reads:
             self._wait_before(read)
+        if call is not None and writers.removes_file(self.script, call):
+            self._wait_for_readers(call)
         self._guards.append(statement)
         self.audience.guard(statement)
         return True
+
+    def _wait_for_readers(self, removal: ast.Call) -> None:
+        """Plans that the main process removes a file when all have read it, where they may wait."""
+        statement = self.script.statement(removal)
+        given = {text for one in removal.args for text in self._spelled(one)}
+        is_read = any(self.reads(c, statement, given, before=True) for c in self.script.calls if given)
+        if is_read and self._may_wait_at([removal]):
+            code = f"{self.state(removal)}.wait_for_everyone()"
+            self._waited.append(statement)
+            self.plan.before(statement, FILE, "all have read what the main process removes", code, GROUP)
 
     def _may_wait_at(self, reads: list[ast.Call]) -> bool:
         return all(self.audience.comes_alike(read) and self.state(read) is not None for read in reads)
@@ -156,7 +169,7 @@ class Files:
             suite = self.script.suite_of(statement)
             last = runs[-1][-1] if runs else None
             is_next = last in suite and suite.index(last) + 1 == suite.index(statement)
-            if is_next and not self.accelerators.is_made_above(statement):
+            if is_next and not self.accelerators.is_made_above(statement) and statement not in self._waited:
                 runs[-1].append(statement)
             else:
                 runs.append([statement])
@@ -246,13 +259,14 @@ class Files:
         reason = "what the main process wrote is there before all read it"
         self.plan.before(self.script.statement(read), FILE, reason, code, GROUP)
 
-    def reads(self, call: ast.Call, statement: ast.stmt, paths: set[str]) -> bool:
-        """Whether all read behind a statement what is written there, by a call that is given one of its paths."""
+    def reads(self, call: ast.Call, statement: ast.stmt, paths: set[str], *, before: bool = False) -> bool:
+        """Whether all read behind a statement, or before it, what is written there, by a call that is given one of its
+        paths."""
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
         if not any(paths & (self._spelled(one) | self._in_folder(one)) for one in given):
             return False
         is_read = self.audience.is_all(call) and self._reads(call, 0)
-        return is_read and self.audience.comes_after(call, statement)
+        return is_read and self.audience.comes_after(*((statement, call) if before else (call, statement)))
 
     def _reads(self, call: ast.Call, depth: int) -> bool:
         """Whether a call reads a file, itself or in the function or class of the project that it calls."""

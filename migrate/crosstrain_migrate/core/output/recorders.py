@@ -76,6 +76,9 @@ class Recorders:
         for node in self.script.table.each(ast.Import):
             for name in (one.asname or one.name for one in node.names if one.name == _EVENTS):
                 self._event_module(node, name)
+        for imported in self.script.table.each(ast.ImportFrom):
+            if imported.module == _EVENTS:
+                self._event_functions(imported)
 
     def _bar(self, call: ast.Call) -> None:
         """`tqdm(...)`: one process shows it, except where the script counts with the bar, which a silent one does not."""
@@ -164,6 +167,27 @@ class Recorders:
         if not opens or not all(map(self._is_ours, writes)) or not all(map(self._is_ours, last)):
             self._say_event_file(opens[0] if opens else node)
 
+    def _event_functions(self, node: ast.ImportFrom) -> None:
+        """`from tensorboard_logger import configure, log_value`: the same of the functions by themselves."""
+        names = {one.asname or one.name for one in node.names}
+        reads = [one for one in self._reads(names) if isinstance(one, ast.Name)]
+        opens = [one for one in reads if self.script.dotted(one) == f"{_EVENTS}.configure"]
+        writes = [one for one in reads if one not in opens]
+        if not all(map(self._is_called_by_one, writes)) or not all(map(self._is_called_by_one, opens)):
+            self._say_event_file(opens[0] if opens else node)
+
+    def _is_called_by_one(self, function: ast.expr) -> bool:
+        """Whether the main process alone calls a function here, or can be made to."""
+        call = self.script.parent(function)
+        is_alone = (
+            isinstance(call, ast.Call) and call.func is function and is_statement_call(self.script, call)
+        )
+        return self.audience.of(function) == {ONE} or (
+            is_alone
+            and not self.audience.is_own(function)
+            and self.files.guard(self.script.statement(function))
+        )
+
     def _say_event_file(self, node: ast.AST) -> None:
         remedy = "make it and use it under `if PartialState().is_main_process:`"
         self.plan.note(FILE, node, "every process writes an event file", remedy)
@@ -227,5 +251,4 @@ class Recorders:
             return True
         parent = self.script.parent(read)
         call = self.script.parent(parent) if isinstance(parent, ast.Attribute) else None
-        is_alone = isinstance(call, ast.Call) and call.func is parent and is_statement_call(self.script, call)
-        return is_alone and not self.audience.is_own(read) and self.files.guard(statement)
+        return isinstance(call, ast.Call) and self._is_called_by_one(call.func)

@@ -9,6 +9,7 @@ from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
+REMOVERS = ("shutil.rmtree", "os.remove", "os.unlink", "os.rmdir", "os.removedirs")
 # Functions that write a file, with the position of the argument that names it.
 FUNCTIONS = {
     **dict.fromkeys(
@@ -21,7 +22,7 @@ FUNCTIONS = {
     ),
     **dict.fromkeys(("shutil.copy", "shutil.copy2", "shutil.copyfile", "shutil.copytree", "shutil.move"), 1),
     **dict.fromkeys(("os.rename", "os.replace", "os.link", "os.symlink", "shutil.make_archive"), 1),
-    **dict.fromkeys(("shutil.rmtree", "os.remove", "os.unlink", "os.rmdir", "os.removedirs"), 0),
+    **dict.fromkeys(REMOVERS, 0),
     "torch.onnx.export": 2,
     "yaml.safe_dump": 1,
     "cPickle.dump": 1,
@@ -122,6 +123,11 @@ def _mode(call: ast.Call, position: int) -> str:
         given = call.args[position]
     text = given.value if isinstance(given, ast.Constant) else None
     return text if isinstance(text, str) and _MODE.fullmatch(text) else ""
+
+
+def removes_file(script: Script, call: ast.Call) -> bool:
+    """Whether a call removes a file or a folder by its path."""
+    return script.dotted(call.func) in REMOVERS
 
 
 def happens_once(script: Script, call: ast.Call | None) -> bool:

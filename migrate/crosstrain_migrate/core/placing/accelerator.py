@@ -438,7 +438,7 @@ class Accelerators:
                 if not isinstance(node, ast.Call):
                     continue
                 name = self.script.last(node.func)
-                functions = [*self.script.functions(name)]
+                functions = [] if name == "__init__" else [*self.script.functions(name)]
                 for cls in self.script.classes(name):
                     functions += [m for m in self.script.methods(cls) if m.name == "__init__"]
                 for function in functions:

@@ -345,17 +345,19 @@ def _is_move_to_gpu(script: Script, frame: Frame, node: ast.AST) -> bool:
 def _by_executed(script: Script) -> Choice | None:
     """`device = "cuda"`, which a configuration that is executed may set: known behind the `exec`."""
     body = script.entry.body
-    runs = [n for n, s in enumerate(body[:-1]) if isinstance(s, ast.Expr) and _executes(s.value)]
+    runs = [n for n, s in enumerate(body[:-1]) if not isinstance(s, FUNCTIONS) and _executes(s)]
     for node in body[: runs[0]] if runs else ():
-        if isinstance(node, ast.Assign) and side_of(script, node.value) == "gpu":
+        if isinstance(node, ast.Assign) and is_gpu(script, script.entry, node.value):
             target = node.targets[0]
-            if isinstance(target, ast.Name) and isinstance(node.value, ast.Constant):
-                return Choice(f'{target.id} == "cpu"', script.entry, body[runs[0] + 1], device=target.id)
+            if isinstance(target, ast.Name) and isinstance(node.value, ast.Constant | ast.IfExp):
+                code, before = f'{target.id} == "cpu"', body[runs[-1] + 1]
+                return Choice(code, script.entry, before, device=target.id, option=target.id)
     return None
 
 
-def _executes(value: ast.expr) -> bool:
-    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "exec"
+def _executes(statement: ast.stmt) -> bool:
+    calls = [n for n in walk(statement) if isinstance(n, ast.Call)]
+    return any(isinstance(one.func, ast.Name) and one.func.id == "exec" for one in calls)
 
 
 def _negated(flag: str) -> str:

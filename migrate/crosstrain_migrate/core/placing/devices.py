@@ -29,6 +29,7 @@ from .accelerator import Accelerators
 from .asked import is_the_machines
 from .compiled import compiled_functions
 from .lost import Lost
+from .own_moves import has_own_cuda
 from .sides import arms_of, asks_place, is_about_gpu, is_read_as_text, side_of
 
 RULE = "CT105"
@@ -211,6 +212,9 @@ class Devices:
         return (None, text) in self.ordinals or (self.script.frame(node), text) in self.ordinals
 
     def _cuda(self, call: ast.Call, of: ast.expr) -> None:
+        if has_own_cuda(self.script, of):
+            self._own_cuda(call, of)
+            return
         more = "".join(
             f", {keyword.arg}={{k{n}}}" for n, keyword in enumerate(call.keywords) if keyword.arg != "device"
         )
@@ -220,6 +224,17 @@ class Devices:
         device = f"{self.device(call)}{self._of_replica(call)}"
         self.plan.replace(call, RULE, REASON, f"{{of}}.to({named}{device}{more})", of=of, **holes)
         self._lost.number(call, of)
+
+    def _own_cuda(self, call: ast.Call, of: ast.expr) -> None:
+        """`model.cuda()` of a class that moves more than its parameters: its own method moves it to a GPU."""
+        if self._follows_a_tensor(call):
+            return
+        device, text = self.device(call), written(of)
+        number = device if call.args else ""
+        code = f'{text}.cuda({number}) if {device}.type == "cuda" else {text}.to({device})'
+        is_whole = isinstance(self.script.parent(call), ast.Assign | ast.Return | ast.Expr)
+        self.plan.replace(call, RULE, REASON, code if is_whole else f"({code})")
+        self._lost.number(call)
 
     def _of_replica(self, call: ast.Call) -> str:
         """The current GPU and not the process's, in a shared network: another script may run it by DataParallel."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .alike import counters_of
 from .script import Frame, Script, is_function_frame, names_in, root_of
 
 _DEPTH = 6  # how many names and calls are followed
@@ -32,12 +33,17 @@ class Certain:
         """Whether an expression stands for a DataLoader, or for something that is made with one."""
         return any(self._makes_loader(value) for value in self._origins(frame, node, 0))
 
+    def gives_others(self, frame: Frame, node: ast.expr) -> bool:
+        """Whether all that an expression is known to stand for is made without a DataLoader, which completes its batches."""
+        origins = [one for one in self._origins(frame, node, 0) if isinstance(one, ast.Call)]
+        return bool(origins) and not any(self._makes_loader(one) for one in origins)
+
     def gives_none(self, frame: Frame, node: ast.expr, loop: ast.For | ast.AsyncFor) -> bool:
         """Whether an expression stands for numbers, names, layers, options or optimizers, by its origin or its use."""
         origins = list(self._origins(frame, node, 0))
         if any(self._makes_loader(value) for value in origins):
             return False
-        items = names_in(loop.target)
+        items = names_in(loop.target) - counters_of(loop)
         if any(_is_asked(inner, items) for inner in walk(loop)):
             return True
         return bool(origins) and all(self._holds_none(value) for value in origins)
@@ -153,9 +159,12 @@ class Certain:
 
 
 def _is_asked(node: ast.AST, items: set[str]) -> bool:
-    """Whether an item is called, or asked for what a module, an optimizer or a loss can do: `head(x)`, `opt.step()`."""
+    """Whether an item is called, or asked for what a module, an optimizer or a loss can do: `head(x)`, `opt.step()`; or is
+    a number, `range(size)`."""
     if not isinstance(node, ast.Call):
         return False
+    if written(node.func) == "range":
+        return any(isinstance(one, ast.Name) and one.id in items for one in node.args)
     if isinstance(node.func, ast.Attribute) and node.func.attr in _ITEM_METHODS:
         return written(node.func.value) in items
     return isinstance(node.func, ast.Name) and node.func.id in items

@@ -92,6 +92,8 @@ class TrainingData:
         asked.add(frame)
         if depth == 0 and self._taken_by_next(frame, self.script.calls_in(frame)):
             return True
+        if self._trains_by_itself(frame, node):
+            return False
         hit = False
         for call in self.script.callers(frame):
             if self.script.is_without_gradient(call):  # what it computes there is not trained
@@ -100,6 +102,16 @@ class TrainingData:
                 call, self.script.frame(call), asked, depth + 1
             )
         return hit
+
+    def _trains_by_itself(self, frame: Frame, node: ast.AST) -> bool:
+        """Whether a function makes an optimizer and repeats its steps: its callers' loops go over trainings, not batches."""
+        repeats = set(self.script.loops_around(node))
+        return bool(repeats) and any(
+            name.startswith("torch.optim.") and "lr_scheduler" not in name
+            for call in self.script.calls_in(frame)
+            if not repeats & set(self.script.loops_around(call))
+            for name in (self.script.dotted(call.func),)
+        )
 
     def _iterated(self, frame: Frame, loop: Loop) -> list[ast.expr]:
         """What a loop goes over that may be data."""

@@ -346,8 +346,16 @@ class Preparing:
         reads = [n for n in self.script.within(init) if isinstance(n, ast.Attribute) and written(n) in texts]
         if last is None or any(self._is_iterated(read) for read in reads):
             return those
-        self._write(init, last, list(places), behind=True)
+        together = [one for one in places if not self._is_counted(init, one, last)]
+        for one in (one for one in places if one not in together):
+            self._write(init, places[one], [one], behind=True)
+        self._write(init, last, together, behind=True)
         return [one for one in those if one not in places]
+
+    def _is_counted(self, init: Frame, one: Held, last: ast.stmt) -> bool:
+        """Whether the length of a loader counts batches above the place where the others are prepared."""
+        counted = counted_lengths(self.script, init, one.text, self._own_schedules)
+        return one.kind == "loader" and any(place_of(read) < place_of(last) for read in counted)
 
     def _is_iterated(self, node: ast.AST) -> bool:
         parent = self.script.parent(node)

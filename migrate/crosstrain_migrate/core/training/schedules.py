@@ -127,10 +127,29 @@ def counted_lengths(
         share = script.parent(length)
         divides = isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div | ast.FloorDiv | ast.Mod)
         is_share = isinstance(share, ast.BinOp) and divides and share.right is length
-        is_counted = is_share or _counts_in_loops(script, frame, share)
-        if id(length) in in_schedules or is_counted or counts_taken(script, frame, text, length):
+        counts = _counts_in_loops(script, frame, share) or _tells_the_last(script, share)
+        counts = counts or counts_taken(script, frame, text, length)
+        if id(length) in in_schedules or is_share or counts:
             found.append(read)
     return found
+
+
+def _tells_the_last(script: Script, bound: ast.AST | None) -> bool:
+    """Whether a loop compares its own count of batches with an attribute that a length is bound to, `if i == self.steps - 1:`,
+    and no schedule of torch is made for the steps of all processes."""
+    targets = bound.targets if isinstance(bound, ast.Assign) and isinstance(bound.value, ast.Call) else []
+    if len(targets) != 1 or not written(targets[0]).startswith("self."):
+        return False
+    if any(script.dotted(call.func).startswith("torch.optim.lr_scheduler.") for call in script.calls):
+        return False
+    text, cls = written(targets[0]), script.class_of(script.frame(targets[0]))
+    reads = [read for method in (script.methods(cls) if cls else ()) for read in script.reads(method, text)]
+    return any(
+        isinstance(one, ast.Compare) and names_in(one) & counters_of(loop)
+        for read in reads
+        for one in script.around(read)
+        for loop in script.loops_around(read)
+    )
 
 
 def _counts_in_loops(script: Script, frame: Frame, bound: ast.AST | None) -> bool:

@@ -1,0 +1,157 @@
+"""Batches that come from no DataLoader, by all the ways in which a loop may read them: two processes share them out."""
+
+from __future__ import annotations
+
+import pytest
+
+from .rows import check_lines, check_shares
+from .support import Trap
+
+MADE = """
+from itertools import count, islice
+from types import SimpleNamespace
+from tqdm import tqdm
+
+def batches():
+    for at in range(0, 32, 4):
+        yield rows[at : at + 4], targets[at : at + 4]
+
+def endless():
+    while True:
+        yield from batches()
+
+class Iterator:
+    def __iter__(self):
+        return batches()
+
+    @classmethod
+    def splits(cls):
+        return cls(), cls()
+
+library = SimpleNamespace(Iterator=Iterator)
+"""
+WAYS = [
+    (
+        "for (x, y), number in zip(batches(), count()):",
+        "for (x, y), number in zip(accelerator.prepare(batches()), count()):",
+    ),
+    (
+        "for number, (x, y) in enumerate(batches()):",
+        "for number, (x, y) in enumerate(accelerator.prepare(batches())):",
+    ),
+    (
+        "for x, y in tqdm(batches(), total=8):",
+        "for x, y in tqdm(accelerator.prepare(batches()), total=8, disable=not accelerator.is_main_process):",
+    ),
+    (
+        "for x, y in islice(batches(), 100):",
+        "for x, y in islice(accelerator.prepare(batches()), 100):",
+    ),
+    (
+        "for number, (x, y) in enumerate(tqdm(batches())):",
+        "tqdm(accelerator.prepare(batches()), disable=not accelerator.is_main_process)",
+    ),
+]
+TAKEN = """
+source = {made}
+step = 0
+while step < 8:
+    step += 1
+    x, y = next(source)
+    learn(model, optimizer, x, y)
+"""
+BEGUN_ANEW = """
+packs = list(batches())
+source = iter(packs)
+step = 0
+while step < 8:
+    step += 1
+    try:
+        x, y = next(source)
+    except StopIteration:
+        source = iter(packs)
+        x, y = next(source)
+    learn(model, optimizer, x, y)
+"""
+LIBRARY = """
+class Corpus:
+    def __init__(self):
+        self.train_iter, self.test_iter = library.Iterator.splits()
+
+corpus = Corpus()
+for epoch in range(2):
+    for x, y in corpus.train_iter:
+        learn(model, optimizer, x, y)
+"""
+SLICES = """
+for epoch in range(2):
+    for at in range(0, len(rows), 4):
+        x, y = rows[at : at + 4], targets[at : at + 4]
+        learn(model, optimizer, x, y)
+"""
+FOR_EVER = """
+def for_ever(loader):
+    while True:
+        for batch in loader:
+            yield batch
+
+loader = DataLoader(TensorDataset(rows, targets), batch_size=4, shuffle=True)
+source = for_ever(loader)
+step = 0
+while step < 8:
+    step += 1
+    x, y = next(source)
+    learn(model, optimizer, x, y)
+"""
+
+
+def trap(name: str, script: str, *lines: str, absent: tuple[str, ...] = ()) -> Trap:
+    return Trap(name, MADE + script, lines, absent)
+
+
+LOOPS = trap(
+    "loops over a generator: zip, enumerate, tqdm, islice",
+    "".join(f"{loop}\n    learn(model, optimizer, x, y)\n" for loop, _ in WAYS),
+    *(line for _, line in WAYS),
+)
+TRAPS = [
+    LOOPS,
+    trap(
+        "next of a generator, in a while loop",
+        TAKEN.format(made="endless()"),
+        "source = accelerator.prepare(endless())",
+    ),
+    trap(
+        "next of an iterator over a list that begins anew",
+        BEGUN_ANEW,
+        "model, optimizer, packs = accelerator.prepare(model, optimizer, packs)",
+    ),
+    trap(
+        "an attribute that holds another library's iterator",
+        LIBRARY,
+        "for x, y in accelerator.prepare(corpus.train_iter):",
+    ),
+    trap(
+        "slices of a range, and epochs",
+        SLICES,
+        "for epoch in range(2):",
+        "for at in accelerator.prepare(range(0, len(rows), 4)):",
+    ),
+    trap(
+        "a generator that goes round a loader for ever",
+        FOR_EVER,
+        "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+        "source = for_ever(loader)",
+        absent=("prepare(for_ever", "prepare(source"),
+    ),
+]
+
+
+@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
+def test_lines(trap: Trap) -> None:
+    check_lines(trap)
+
+
+@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
+def test_each_batch_is_trained_on_once(trap: Trap) -> None:
+    check_shares(trap)

@@ -1,0 +1,70 @@
+"""A module with a `cuda()` of its own moves more than its parameters, and is still asked to."""
+
+from __future__ import annotations
+
+from .converting import converted, once_more
+
+SCRIPT = """import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+class Memory(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.Linear(4, 2)
+        self.start = torch.zeros(1, 2)
+
+    def forward(self, x):
+        return self.cell(x) + self.start
+{own}
+
+class Reader(Memory):
+    pass
+
+class Whole(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.memory = Memory()
+        self.memory = self.memory.cuda()
+
+    def forward(self, x):
+        return self.memory(x)
+
+def train(rows, with_memory):
+    if with_memory:
+        model = Reader()
+    else:
+        model = Whole()
+    model = model.cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(rows, 8):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x.cuda()), y.cuda()).backward()
+        optimizer.step()
+    return model
+
+train([], True)
+"""
+OWN = """
+    def cuda(self):
+        super().cuda()
+        self.start = self.start.cuda()
+        return self
+"""
+
+
+def test_its_own_method_is_called_where_there_is_a_gpu() -> None:
+    after = converted(SCRIPT.format(own=OWN))
+    assert (
+        'model = model.cuda() if accelerator.device.type == "cuda" else model.to(accelerator.device)' in after
+    )
+    assert 'self.memory.cuda() if PartialState().device.type == "cuda" else self.memory.to(' in after
+    assert "super().to(PartialState().device)" in after, "what the method calls works anywhere"
+    assert "self.start = self.start.to(PartialState().device)" in after
+    assert "model(x.to(accelerator.device))" in after
+    assert once_more(after) == after
+
+
+def test_a_module_without_such_a_method_moves_to_the_device() -> None:
+    after = converted(SCRIPT.format(own=""))
+    assert "model = model.to(accelerator.device)" in after and ".cuda()" not in after

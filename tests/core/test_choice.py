@@ -28,6 +28,16 @@ for x, y in DataLoader([], 8):
 """
 
 
+MPS_OR_CPU = """if {test}:
+    device = torch.device("cuda")
+else:
+    if hasattr(torch.backends, "mps"):
+        device = torch.device("mps") if torch.backends.mps.is_available() else torch.device("cpu")
+    else:
+        device = torch.device("cpu")
+    print("no CUDA")"""
+
+
 def accelerator_of(choice: str, inside: str = "pass") -> str:
     after = converted(TRAINING.format(choice=choice, inside=inside))
     return next(line.strip() for line in after.splitlines() if line.strip().startswith("accelerator = "))
@@ -102,6 +112,11 @@ def accelerator_of(choice: str, inside: str = "pass") -> str:
             'device = "cuda"\nif not torch.cuda.is_available():\n    device = "cpu"',
             "Accelerator()",
         ),
+        (
+            MPS_OR_CPU.format(test="torch.cuda.is_available() and args.use_gpu"),
+            "Accelerator(cpu=not args.use_gpu)",
+        ),
+        (MPS_OR_CPU.format(test="torch.cuda.is_available()"), "Accelerator()"),
     ],
 )
 def test_a_choice(choice: str, made: str) -> None:

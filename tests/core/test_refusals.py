@@ -228,3 +228,38 @@ def test_a_script_for_accelerate_is_told_which_lines_to_change(line: str) -> Non
 
 def test_a_module_that_only_sounds_like_accelerate_is_no_reason() -> None:
     assert "accelerator.backward" in converted(script("import accelerated"))
+
+
+TESTS = """import {runner}
+import torch
+from torch.utils.data import DataLoader
+
+def test_training():
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader([], 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("runner", "end", "is_left"),
+    [
+        ("pytest", "", True),
+        ("unittest", 'if __name__ == "__main__":\n    unittest.main()', True),
+        ("pytest", "test_training()", False),
+        ("pytest", 'if __name__ == "__main__":\n    test_training()', False),
+        ("math", "", False),
+    ],
+)
+def test_a_file_of_tests_is_left_alone(runner: str, end: str, is_left: bool) -> None:
+    text = TESTS.format(runner=runner, end=end)
+    done = conversion(text)
+    assert (done.text == text) is is_left
+    said = "a file of tests" if runner == "pytest" else "nothing that this script runs"
+    assert any(said in one.reason for one in done.findings) is is_left
+    assert not any(one.severity is Severity.REFUSED for one in done.findings)

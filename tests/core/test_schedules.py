@@ -225,6 +225,7 @@ for x, y in loader:
     ("total", "made", "is_said"),
     [
         ("3 * len(loader)", "BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total)", True),
+        ("3 * len(loader)", "BertAdam(model.parameters(), 0.1, warmup=0.1, t_total=total)", True),
         ("1000", "BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total)", False),
         ("3 * len(loader)", "torch.optim.Adam(model.parameters(), lr=0.1)", False),
     ],

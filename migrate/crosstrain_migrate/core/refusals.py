@@ -11,6 +11,7 @@ import re
 
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, written
+from crosstrain_migrate.syntax.program import is_main_test
 
 from .distributed.mapping import shards_layers
 from .plan import finding_at
@@ -30,6 +31,17 @@ from .reading.script import (
 )
 
 BUILT_ON, LINE_SEARCH = "CT901", "CT903"
+# Statements of a file that run nothing, its docstring among them.
+_DEFINES = (
+    *FUNCTIONS,
+    ast.ClassDef,
+    ast.Import,
+    ast.ImportFrom,
+    ast.Assign,
+    ast.AnnAssign,
+    ast.Expr,
+    ast.Pass,
+)
 _NOT_OURS = {
     "torch.distributed.rpc": "RPC",
     "torch.distributed.fsdp": "FSDP",
@@ -43,7 +55,7 @@ _DISTRIBUTES = {"horovod", "deepspeed", "torch_xla", "colossalai", "megatron"}
 
 def known_wrong(script: Script, roles: Roles) -> list[Finding]:
     """Why a script must not be converted; empty where nothing speaks against it."""
-    found = [*_foreign(script), *_line_searches(script, roles), *_own_processes(script)]
+    found = [*_foreign(script), *_tests(script), *_line_searches(script, roles), *_own_processes(script)]
     found += [*_given_to_trainers(script, roles), *_plays(script, roles)]
     if (call := shards_layers(script)) is not None:
         reason = "a layer communicates by itself: the processes share one model (tensor parallelism)"
@@ -71,6 +83,26 @@ def _foreign(script: Script) -> list[Finding]:
         remedy = "leave it as it is, or write the loop in plain PyTorch first"
         found.setdefault(what, finding_at(node, BUILT_ON, reason, remedy, severity))
     return list(found.values())
+
+
+def _tests(script: Script) -> list[Finding]:
+    """A file of tests, which trains where a test runner calls them and not by itself."""
+    runners = {"pytest", "unittest"}
+    node = next((node for path, node in imported(script.entry) if path.split(".")[0] in runners), None)
+    functions = [n for n in ast.walk(script.entry) if isinstance(n, FUNCTIONS) and n.name.startswith("test")]
+    if node is None or not functions or not all(_runs_nothing(one, runners) for one in script.entry.body):
+        return []
+    reason = "a file of tests, which a test runner calls: by itself it trains nothing"
+    return [finding_at(node, BUILT_ON, reason, "name the script that trains", Severity.NOTE)]
+
+
+def _runs_nothing(statement: ast.stmt, runners: set[str]) -> bool:
+    """Whether a statement of a file defines something, or at most starts a test runner."""
+    if isinstance(statement, ast.If) and is_main_test(statement):
+        return all(_runs_nothing(one, runners) for one in statement.body)
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        return root_of(statement.value.func) in runners
+    return isinstance(statement, _DEFINES)
 
 
 def _is_used(script: Script, node: ast.stmt) -> bool:

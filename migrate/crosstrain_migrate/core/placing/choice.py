@@ -38,6 +38,7 @@ from .sides import (
     has_condition,
     is_about_gpu,
     is_gpu,
+    keeps_data,
     side_of,
 )
 
@@ -203,7 +204,7 @@ def _by_expression(script: Script, frame: Frame, node: ast.AST) -> tuple[str, as
             arm = inner.orelse
         flags = [flag_of(script, frame, test) for test in tests]
         return (_none_of(script, tests, flags), node) if any(flags) else None
-    if (gpu, cpu) == ("cpu", "gpu"):
+    if (gpu, cpu) == ("cpu", "gpu") and not keeps_data(script, node):
         flag = _when_cpu(script, frame, node.test)
         return (flag, node) if flag else None
     return None
@@ -284,12 +285,24 @@ def _by_branches(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.
         tests.append(arm.test)
         last = arm.orelse
         arm = last[0] if len(last) == 1 and isinstance(last[0], ast.If) else None
-    if not _assigns(script, frame, last, "cpu"):
+    if not _assigns(script, frame, last, "cpu") and not _is_left_to_cpu(script, last):
         return None
     flags = [flag_of(script, frame, test) for test in tests]
     if not any(flags):
         return None
     return _none_of(script, tests, flags), node
+
+
+def _is_left_to_cpu(script: Script, body: list[ast.stmt]) -> bool:
+    """Whether a suite that asks for no CUDA chooses the CPU, unless a test of the machine alone finds something else there."""
+    inner = next((one for one in body if isinstance(one, ast.If)), None)
+    if inner is None or not isinstance(inner.test, ast.Call) or not asks_availability(inner.test):
+        return False
+    values = [one.value for s in (inner.body, inner.orelse) for one in s if isinstance(one, ast.Assign)]
+    sides = [
+        one.orelse if isinstance(one, ast.IfExp) and asks_availability(one.test) else one for one in values
+    ]
+    return bool(inner.orelse) and [side_of(script, one) for one in sides] == ["cpu", "cpu"]
 
 
 def _by_default(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:
@@ -323,7 +336,8 @@ def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST
         is_method(n, "cuda", "to") for s in node.orelse for n in walk(s)
     ):
         return None
-    if _is_decided_elsewhere(script, frame, node):
+    same = (one for one in script.table.each(ast.IfExp) if written(one.test) == written(node.test))
+    if _is_decided_elsewhere(script, frame, node) or any(keeps_data(script, one) for one in same):
         return None
     flag = flag_of(script, frame, node.test)
     return (_negated(flag), node) if flag else None

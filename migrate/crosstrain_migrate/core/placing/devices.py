@@ -30,7 +30,7 @@ from .asked import is_the_machines
 from .compiled import compiled_functions
 from .lost import Lost
 from .own_moves import has_own_cuda
-from .sides import arms_of, asks_place, is_about_gpu, is_read_as_text, side_of
+from .sides import arms_of, asks_place, is_about_gpu, is_read_as_text, keeps_data, side_of
 
 RULE = "CT105"
 REASON = "each process has a device of its own"
@@ -370,7 +370,7 @@ class Devices:
 
     def _choice_of_text(self, node: ast.IfExp) -> None:
         """`"cuda" if ... else "cpu"`, `torch.device("cuda") if ... else torch.device("cpu")`."""
-        if self._follows_a_tensor(node):
+        if self._follows_a_tensor(node) or keeps_data(self.script, node):
             return
         is_made = all(self._makes_device(one) for one in (node.body, node.orelse))
         if is_made and self._sides(node) == {"gpu", "cpu"}:

@@ -104,7 +104,13 @@ def _is_deleted(script: Script, frame: Frame, value: ast.expr) -> bool:
 
 
 def asks_availability(test: ast.expr) -> bool:
-    return any(is_method(n, "is_available", "device_count", "is_built") for n in walk(test))
+    return any(is_method(n, "is_available", "device_count", "is_built") or _asks_torch(n) for n in walk(test))
+
+
+def _asks_torch(node: ast.AST) -> bool:
+    """`hasattr(torch.backends, "mps")`: whether torch has a backend."""
+    is_asked = isinstance(node, ast.Call) and last_name(node.func) == "hasattr" and len(node.args) == 2
+    return is_asked and isinstance(node, ast.Call) and written(node.args[0]).startswith("torch")
 
 
 def is_about_gpu(script: Script, frame: Frame, test: ast.expr) -> bool:
@@ -119,6 +125,16 @@ def asks_place(test: ast.expr) -> bool:
         is_method(n, "get_device")
         or (isinstance(n, ast.Attribute) and (n.attr == "is_cuda" or written(n).endswith(".device.type")))
         for n in walk(test)
+    )
+
+
+def keeps_data(script: Script, choice: ast.IfExp) -> bool:
+    """Whether the CPU is where data waits under a flag by which each batch is moved to the GPU, `if args.low_memory:`, and
+    not where the script computes."""
+    flag = written(choice.test)
+    moves = (one for one in script.table.each(ast.If) if written(one.test) == flag)
+    return side_of(script, choice.body) == "cpu" and any(
+        is_method(n, "cuda") for one in moves for s in one.body for n in walk(s)
     )
 
 

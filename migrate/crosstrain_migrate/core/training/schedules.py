@@ -205,9 +205,12 @@ def say_counted_steps(plan: Plan, roles: Roles) -> None:
     script = plan.script
     if not any(one.loop is not None for one in roles.data):
         return
+    places = [(place, one.text) for one in roles.optimizers for place in (one.frame, script.module(one.call))]
+    made = [value for place, text in places for value in script.values(place, text)]
     for call in script.calls:
         given = next((k.value for k in call.keywords if k.arg in _STEPS_OF_A_RUN), None)
-        steps_alone = any(k.arg == "lr" for k in call.keywords) and not _is_scheduler(script, call)
+        has_rate = call in made or any(k.arg == "lr" for k in call.keywords)
+        steps_alone = has_rate and not _is_scheduler(script, call)
         if given is not None and steps_alone and _comes_from_length(script, script.frame(call), given, 0):
             reason = "this optimizer lowers its rate over the steps of all processes, and each makes its share of them"
             plan.note("CT201", call, reason, "divide the number by `accelerator.num_processes`")

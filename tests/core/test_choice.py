@@ -484,7 +484,14 @@ main()
 """
 
 
-@pytest.mark.parametrize("choice", ["choose(args)", 'os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu'])
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "choose(args)",
+        'os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu',
+        'os.environ["CUDA_VISIBLE_DEVICES"] = str(args.cuda)',
+    ],
+)
 def test_the_accelerator_comes_behind_the_choice_of_a_gpu(choice: str) -> None:
     text = CHOSEN_INSIDE.format(first=choice, then="pass")
     assert f"    {choice}\n    accelerator = Accelerator()\n" in converted(text)

@@ -183,7 +183,11 @@ LOOPS = [
             learn(model, optimizer, rows[at : at + 4], targets[at : at + 4])
             used += 1
         """,
-        ("for at in accelerator.prepare(range(0, len(rows), 4)):", "if at < used:", "continue"),
+        (
+            "for at in accelerator.prepare(range(0, len(rows), 4)):",
+            'if accelerator.reduce(int(bool(at < used)), "sum") > 0:',
+            "continue",
+        ),
     ),
     Trap(
         "slices that are left out by a step of their own",

@@ -431,3 +431,37 @@ def test_a_function_that_returns_the_device_at_once_returns_the_accelerators() -
     body = CHOOSER[CHOOSER.index("    if torch") : CHOOSER.index("\ndevice = try_gpu")]
     text = CHOOSER.replace(body, '    return torch.device("cuda" if torch.cuda.is_available() else "cpu")\n')
     assert "    return accelerator.device\n" in converted(text.format(given=""))
+
+
+LOOKED_UP = """import torch
+from torch.utils.data import DataLoader
+
+def measure(model, rows, args):
+    place = {default}
+    return model(rows.to(place)).mean().item()
+
+model = torch.nn.Linear(4, 2).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader([], 8):
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model(x.cuda()), y.cuda()).backward()
+    optimizer.step()
+print(measure(model, torch.ones(2, 4), dict()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("default", "becomes"),
+    [
+        ('args.get("device", "cuda")', 'args.get("device", accelerator.device.type)'),
+        ('getattr(args, "device", "cuda:0")', 'getattr(args, "device", accelerator.device.type)'),
+        ('args.get("library", "cuda")', 'args.get("library", "cuda")'),
+        ('args.get("device", "cpu")', 'args.get("device", "cpu")'),
+    ],
+)
+def test_a_device_that_is_looked_up_is_the_accelerators_where_there_is_none(
+    default: str, becomes: str
+) -> None:
+    after = converted(LOOKED_UP.format(default=default))
+    assert f"place = {becomes}" in after, after
+    assert once_more(after) == after

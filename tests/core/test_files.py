@@ -115,6 +115,44 @@ RETURNED = [
 ]
 
 
+SAVED_BY_TRAIN = """
+    def train_epoch(model, optimizer, loader):
+        model.train()
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        GO
+
+    def train(model, loader, start):
+        path = "epoch_" + str(start) + ".npy"
+        if start:
+            seen = np.load(path)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for epoch in range(start, 9):
+            train_epoch(model, optimizer, loader)
+        path = "epoch_9.npy"
+        np.save(path, np.arange(9))
+
+    train(nn.Linear(4, 2), DataLoader(data, batch_size=4), 0)
+"""
+METHODS = [
+    Trap(
+        "what a function reads first: `model.train()` is no call of it",
+        SAVED_BY_TRAIN.replace("GO", "pass"),
+        (GUARD, "np.save(path, np.arange(9))"),
+        ("wait_for_everyone",),
+    ),
+    Trap(
+        "and is called again with all that it needs, as a module's function",
+        SAVED_BY_TRAIN.replace("GO", "again.train(model, loader, epoch)"),
+        ("np.save(path, np.arange(9))",),
+        ("is_main_process",),
+        says="every process writes this file",
+    ),
+]
+
+
 NOTED = [
     Trap(
         "a function that writes an event file, and is handed on",
@@ -135,6 +173,17 @@ NOTED = [
             before="import tensorboard_logger as events\n",
         ).script,
         ('events.configure("runs")',),
+        ("is_main_process",),
+        says="every process writes an event file",
+    ),
+    Trap(
+        "its function that something else uses",
+        output(
+            "",
+            'configure("runs")\nkeep([log_value])',
+            before="from tensorboard_logger import configure, log_value\n",
+        ).script,
+        ('configure("runs")',),
         ("is_main_process",),
         says="every process writes an event file",
     ),
@@ -212,7 +261,7 @@ NOTED = [
 ]
 
 
-@pytest.mark.parametrize("trap", [*OPENED, *RETURNED, *NOTED], ids=lambda trap: trap.name)
+@pytest.mark.parametrize("trap", [*OPENED, *RETURNED, *METHODS, *NOTED], ids=lambda trap: trap.name)
 def test_files(trap: Trap) -> None:
     check(trap)
 

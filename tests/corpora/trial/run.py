@@ -10,7 +10,6 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-CONFIG = '[tool.crosstrain.migrate]\ncentre = "use"\n'
 
 
 def commands(options: argparse.Namespace, more: list[str]) -> list[str]:
@@ -22,12 +21,9 @@ def commands(options: argparse.Namespace, more: list[str]) -> list[str]:
     if not options.known:
         line += ["--cases", str(HERE / "cases.toml")]
     if options.what == "tool":
-        config = options.work / "use.toml"
-        config.parent.mkdir(parents=True, exist_ok=True)
-        config.write_text(CONFIG)
         own = os.pathsep.join(str(ROOT / folder) for folder in ("migrate", "runtime", "templates"))
         line += ["--pythonpath", own, "--migrate-cmd"]
-        line += [f"{python} -m crosstrain_migrate {{file}} --write --config {config}"]
+        line += [f"{python} -m crosstrain_migrate {{file}} --write"]
     elif options.what == "yardstick":
         line += ["--pythonpath", str(trial / "mini"), "--migrate-cmd"]
         line += [f"{python} {trial / 'distributed_by_use.py'} {{file}} --write"]

@@ -11,12 +11,12 @@ import ast
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import asks_rank
-from crosstrain_migrate.core.reading.differing import Differing
+from crosstrain_migrate.core.reading.differing import OWN, Differing
 from crosstrain_migrate.core.reading.draws import RANDOM
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_function_frame, names_in
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import place_of
+from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .binding import binding
@@ -52,7 +52,7 @@ class Coins:
     def _share(self, node: ast.If) -> None:
         """Throws the coin in common, in the test or in the assignment that the test reads."""
         thrown = self._thrown_above(node)
-        if not self._draws(node.test) and not thrown:
+        if (not self._draws(node.test) and not thrown) or self._differs_besides(node.test, thrown):
             return
         accelerator = self.accelerators.may_be_at(node)
         if accelerator is None or (not thrown and self.script.table.is_whole_else(node)):
@@ -93,6 +93,17 @@ class Coins:
             if self.script.loops_around(bound[0]) == self.script.loops_around(node):
                 found.append(bound[0])
         return list(dict.fromkeys(found))
+
+    def _differs_besides(self, test: ast.expr, thrown: list[ast.Assign]) -> bool:
+        """Whether a test also asks for what each process has of its own, `loss.item() > random.random()`."""
+        work, coins = [test], {written(target) for one in thrown for target in one.targets}
+        while work:
+            node = work.pop()
+            if isinstance(node, ast.BoolOp | ast.Compare | ast.UnaryOp | ast.BinOp):
+                work += [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)]
+            elif not self._draws(node) and written(node) not in coins and self.differing.level(node) == OWN:
+                return True
+        return False
 
     def _draws(self, node: ast.AST) -> bool:
         calls = [one for one in walk(node) if isinstance(one, ast.Call)]

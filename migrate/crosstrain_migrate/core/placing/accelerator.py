@@ -85,7 +85,7 @@ def _chooses_visible(statement: ast.stmt) -> bool:
         return False
     inside = [n for n in walk(statement) if isinstance(n, ast.stmt) and n is not statement]
     return not any(isinstance(n, ast.For | ast.While | ast.With | ast.Return) for n in inside) and not any(
-        isinstance(n, ast.Attribute) and n.attr in ("cuda", "to", "DataParallel", "load")
+        isinstance(n, ast.Call) and last_name(n.func) in ("cuda", "to", "DataParallel", "load")
         for n in walk(statement)
     )
 

@@ -350,6 +350,8 @@ class Devices:
                 isinstance(parent.func, ast.Attribute) and parent.func.attr in ("to", "set_default_device")
             ) or (isinstance(parent.func, ast.Attribute) and parent.func.attr == "load"):
                 self._place(node)
+            elif _is_default_of_device(parent, node):
+                self._place(node, as_text=True)
         elif isinstance(parent, ast.keyword):
             if parent.arg in ("device", "map_location"):
                 self._place(node)
@@ -482,3 +484,14 @@ class Devices:
 def _of_the_machine(kind: str) -> str:
     """A type of tensors on the current GPU, or on the CPU where there is none."""
     return f"torch.cuda.{kind} if torch.cuda.is_available() else torch.{kind}"
+
+
+def _is_default_of_device(call: ast.Call, node: ast.expr) -> bool:
+    """`options.get("device", "cuda")`, `getattr(args, "device", "cuda")`"""
+    if (
+        last_name(call.func) not in ("get", "pop", "getattr")
+        or len(call.args) < 2
+        or call.args[-1] is not node
+    ):
+        return False
+    return "device" in str(getattr(call.args[-2], "value", "")).lower()

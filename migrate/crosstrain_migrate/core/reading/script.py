@@ -241,32 +241,21 @@ class Script:
         return self._callers[function]
 
     def _find_callers(self, function: Function) -> list[ast.Call]:
-        names = {function.name}
-        cls = self.class_of(function)
+        names, cls = {function.name}, self.class_of(function)
         inside = set(map(id, walk(function)))
         if cls is not None and function.name == "__init__":
             names = {cls.name}
         elif cls is not None and function.name in ("__call__", "forward"):
             objects = self._variables_of(cls)
-            called = [
-                call for call in self.calls if last_name(call.func) in objects and id(call) not in inside
-            ]
-            if called:
+            if called := [c for c in self.calls if last_name(c.func) in objects and id(c) not in inside]:
                 return called
             names.add(cls.name)
         found = [call for name in names for call in self._mentions.get(name, ()) if id(call) not in inside]
-        found = [call for call in found if cls is not None or self._means(call, function.name)]
+        found = [call for call in found if cls is not None or not _is_of_object(call, function)]
         if cls is not None and function.name == "__init__":  # `cls(...)` of a class's own factory
             own = (call for method in self.methods(cls) for call in self.calls_in(method))
             found += [call for call in own if written(call.func) == "cls"]
         return found
-
-    def _means(self, call: ast.Call, name: str) -> bool:
-        """Whether a call calls or is given a function of a file: `prepare(self.train)` is given an attribute of this name."""
-        given = (one for one in call.args if self.last(one) == name)
-        return self.last(call.func) == name or any(
-            isinstance(one, ast.Name) or self.is_imported(one) for one in given
-        )
 
     def _variables_of(self, cls: ast.ClassDef) -> set[str]:
         """The names of the variables, attributes and parameters that are bound to objects of a class."""
@@ -465,6 +454,17 @@ def root_of(node: ast.AST) -> str:
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_of_object(call: ast.Call, function: Function) -> bool:
+    """Whether a method's call gives less than a plain function of its name needs, `model.train()` for `train(model, loader)`,
+    or a call is given an object's attribute of that name: `batches(self.train)`."""
+    if f"self.{function.name}" in map(written, call.args):
+        return True
+    given, needed = [*call.args, *call.keywords], function.args
+    is_open = any(isinstance(one, ast.Starred) or getattr(one, "arg", "") is None for one in given)
+    is_less = len(given) < len(needed.posonlyargs) + len(needed.args) - len(needed.defaults)
+    return is_less and not is_open and is_method(call, function.name)
 
 
 def is_function_frame(frame: Frame) -> TypeGuard[Function]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.corpora.trial.staged import FOLDER, job
 from tests.gpu_check.golden import at_once, load_for, reason
 from tests.support.forked import Job, run_all
 
+ABSENT = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'\s*$")
 LIMIT = 20.0  # seconds of a processor; what has made steps until then has passed
 
 
@@ -47,7 +49,10 @@ def main() -> int:
         case, name, _ = wanted[id(one)]
         is_long = ran.was_stopped and ran.steps > 0
         failure = reason(ran) if ran.code and not is_long else ""
-        rows.append([case, name, "**failed**" if failure else f"{ran.steps} steps", failure])
+        if absent := ABSENT.search(failure):
+            rows.append([case, name, f"not run: no {absent[1]} here", ""])
+        else:
+            rows.append([case, name, "**failed**" if failure else f"{ran.steps} steps", failure])
     print(json.dumps(sorted(rows)))
     return 0
 

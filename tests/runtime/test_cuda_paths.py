@@ -9,8 +9,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from crosstrain import Accelerator
+from crosstrain.checkpoint import host_copies
+from crosstrain.checkpoint.host_copies import HostCopies
+from crosstrain.comm import devices
+from crosstrain.comm.placement import Placer
 from crosstrain.comm.torch_backend import TorchComm
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from tests.support.ranks import run_ranks
 
@@ -90,3 +95,55 @@ def overflows() -> tuple[bool, list[float]]:
 def test_a_loss_that_overflows_on_one_rank_skips_the_step_on_all() -> None:
     """Gradients are averaged before they are unscaled, so that every rank finds what one has."""
     assert run_ranks(overflows, 2) == [(True, [1.0, 1.0])] * 2
+
+
+class Calls(TorchFunctionMode):
+    """Records copies of tensors, and whether they may return before they are done."""
+
+    def __init__(self, done: list[str]) -> None:
+        super().__init__()
+        self.done = done
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.Tensor.copy_, torch.Tensor.to):
+            how = "beside" if (kwargs or {}).get("non_blocking") else "waiting"
+            self.done.append(f"{func.__name__} {how}")
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_background_save_waits_for_the_pinned_copies_that_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy to pinned memory runs on the current stream of the tensor's device; waiting for the device waits for it."""
+    done: list[str] = []
+    empty = torch.empty
+
+    def buffer(*size: Any, pin_memory: bool = False, **options: Any) -> torch.Tensor:
+        done.append("pinned" if pin_memory else "plain")
+        return empty(*size, **options)
+
+    weights = torch.randn(2, 256, 256).unbind()
+    monkeypatch.setattr(host_copies, "HOST", torch.device("meta"))  # what is on the CPU stands for a device's
+    monkeypatch.setattr(devices, "PINNING", ("cpu",))
+    monkeypatch.setattr(torch, "empty", buffer)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda *device: done.append(f"wait {device}"))
+    with Calls(done):
+        frozen = HostCopies().freeze(list(weights))
+    assert done == ["pinned", "copy_ beside"] * 2 + ["wait ()"]
+    assert all(map(torch.equal, frozen.thaw(), weights))
+
+
+def test_a_pinned_batch_is_copied_on_the_stream_that_computes_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No other stream is made, so that no other stream must be waited for."""
+    done: list[str] = []
+    for module in (torch, torch.cuda):
+        monkeypatch.setattr(module, "Stream", lambda *_, **__: done.append("a stream"))
+    placer = Placer(torch.device("meta"), non_blocking=True)
+    with Calls(done):
+        placed = placer({"x": torch.ones(2), "y": [torch.ones(3)]})
+    assert placed["x"].is_meta and placed["y"][0].is_meta
+    assert done == ["to beside"] * 2
+    with Calls(done):
+        Placer(torch.device("meta"))(torch.ones(2))
+    assert done[2:] == ["to waiting"]

@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.gpu_check import golden, sections
+from tests.golden.cases import cases
+from tests.gpu_check import golden, public, sections
 from tests.gpu_check.__main__ import NO_GPU, main
 from tests.gpu_check.commands import ROOT, Check, Done, run
+from tests.gpu_check.golden import Outcome
 from tests.gpu_check.report import Section, render
+from tests.xla.expected import DEVICE, EXPECTED, as_expected
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
@@ -103,3 +106,30 @@ def test_the_report_names_what_failed() -> None:
     text = render("H100", [Section("Golden corpus", "a table", ["vae, fp16: nan"], 3.0)])
     assert text.startswith("# GPU check: H100\n")
     assert "1 failed:\n\n- Golden corpus: vae, fp16: nan" in text
+
+
+@pytest.mark.parametrize(
+    ("case", "failure", "text", "found"),
+    [
+        ("vae", "", "", ("", "")),
+        ("vae", "exit code 1", "", ("", "exit code 1")),
+        ("wgan_gp", "exit code 1", "RuntimeError: Expected XLA tensor. Got: ...", ("mixes devices", "")),
+        ("wgan_gp", "exit code 1", "KeyError: 3", ("", "exit code 1")),
+    ],
+)
+def test_a_dry_run_knows_what_xla_lacks(case: str, failure: str, text: str, found: tuple[str, str]) -> None:
+    assert as_expected(case, failure, text) == found
+
+
+def test_a_case_that_runs_against_expectation_is_said() -> None:
+    assert "it runs" in as_expected("wgan_gp", "", "")[1]
+    assert Outcome("wgan_gp", "fp32", expected="mixes devices").cell == "mixes devices"
+
+
+def test_every_expected_case_is_golden() -> None:
+    assert {case.name for case in cases()} >= EXPECTED.keys() | DEVICE.keys()
+
+
+def test_what_a_public_script_lacks_is_no_failure_of_the_device() -> None:
+    assert public.ABSENT.search("exit code 1: ModuleNotFoundError: No module named 'torchvision'")
+    assert not public.ABSENT.search("exit code 1: RuntimeError: no device")

@@ -12,15 +12,10 @@ from tests.golden.cases import cases
 from tests.golden.trees import trees
 from tests.gpu_check.report import table
 from tests.support.forked import Job, run_all
+from tests.xla.expected import DEVICE
 from tests.xla.outcomes import Outcome, count_graphs, judged, load
 
 OUTPUT = Path("build") / "xla.json"
-# What makes a case train on a device where CUDA is not what the machine has.
-DEVICE = {
-    "char_lm": ("--cuda",),
-    "ddp_mapped": ("--device", "cuda"),
-    "main_argparse": ("--device", "cuda"),
-}
 
 
 def jobs() -> Iterator[Job]:

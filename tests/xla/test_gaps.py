@@ -87,6 +87,27 @@ def moved() -> dict[str, Any]:
     }
 
 
+def used_before() -> dict[str, Any]:
+    accelerator = Accelerator()
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    model[1].weight = model[0].weight
+    shown = model(torch.ones(1, 2))  # its graph holds the parameters
+    model = model.to(accelerator.device)
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    before = model[0].weight.detach().cpu().clone()
+    accelerator.backward(model(torch.ones(1, 2, device=accelerator.device)).sum())
+    optimizer.step()
+    return {
+        "shown": shown.device.type,
+        "tied": model[1].weight is model[0].weight,
+        "trained": not torch.equal(before, model[0].weight.detach().cpu()),
+    }
+
+
+def test_a_model_moves_that_was_used_on_the_cpu() -> None:
+    assert on_xla(used_before) == {"shown": "cpu", "tied": True, "trained": True}
+
+
 def test_an_optimizer_keeps_a_model_that_is_moved_behind_it() -> None:
     assert on_xla(moved) == {"tied": True, "trained": True}
 

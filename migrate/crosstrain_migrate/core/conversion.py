@@ -39,6 +39,7 @@ from .placing.devices import Devices
 from .placing.host_reads import plan_host_reads
 from .placing.lost import NOT_KEPT
 from .placing.made_tensors import plan_made_tensors
+from .placing.only_with_cuda import note_moves_with_cuda
 from .placing.own_tensors import computes_with_own_tensors
 from .plan import CORE, Plan
 from .reading.arrays import is_array
@@ -235,6 +236,8 @@ def _plan_numbers(
     devices.run()
     code = InStep(plan.script, evaluations.loops)
     plan_host_reads(plan, code)
+    placed = [one.loop for one in roles.data if one.loop is not None]
+    note_moves_with_cuda(plan, InStep(plan.script, [*placed, *merging.loops]))
     if roles.data and is_made_on_cpu(plan.script):
         plan_made_tensors(plan, code, devices, evaluations.trained)
     return merging.loops, saved_apart

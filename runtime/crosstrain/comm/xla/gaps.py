@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, wraps
 from types import TracebackType
 from typing import Any
 
 import torch
+
+from crosstrain.comm.xla.move import keeping_ties
 
 PRIORITY = 5  # asked before torch's own devices
 
@@ -22,11 +24,20 @@ def fill_gaps() -> None:
     `torch.load` knows no storage on XLA. What it reads stays on the CPU: `load_state_dict` copies it to where the parameters
     are.
 
-    `model.to(device)` would make new parameters, where elsewhere the old ones move. See `move`.
+    `model.to(device)` would make new parameters, where elsewhere the old ones move, and would separate those that are tied.
+    See `move`.
     """
     mode: Any = torch.inference_mode
     mode.__enter__, mode.__exit__ = _enter, _exit
     torch.__future__.set_swap_module_params_on_conversion(True)
+    to: Any = torch.nn.Module.to
+
+    @wraps(to)
+    def moved(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return keeping_ties(self, lambda: to(self, *args, **kwargs))
+
+    module: Any = torch.nn.Module
+    module.to = moved
     torch.serialization.register_package(PRIORITY, lambda storage: None, _stay)
 
 

@@ -2,21 +2,22 @@
 
 A CPU tensor's data cannot be replaced by a torch_xla tensor, so a plain ``module.to(device)`` makes new parameters: weight
 ties are lost, and an optimizer that was built before silently keeps the old parameters. Swapping keeps the objects. torch
-refuses it if something holds a weak reference to a parameter; then the ties are restored, and `Moved` tells optimizers which
+refuses it if something holds a parameter, such as the graph of an earlier output; then the ties are restored, and `Moved` tells optimizers which
 parameter replaced which.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 Place = tuple[dict[str, Any], str]
+Some = TypeVar("Some")
 
 
 class Moved:
@@ -52,19 +53,8 @@ def move(
     """
     before = len(set(map(id, model.parameters())))
     places = _places(model)
-    ties = _ties(places)
     old = [table[name] for table, name in places]
-    try:
-        with _swapping(True):
-            _convert(model, device, dtypes)
-    except RuntimeError as error:
-        if "swap" not in str(error):
-            raise
-        with _swapping(False):
-            _convert(model, device, dtypes)
-    for (first, name), *rest in ties:
-        for table, other in rest:
-            table[other] = first[name]
+    keeping_ties(model, lambda: _convert(model, device, dtypes))
     for tensor, (table, name) in zip(old, places, strict=True):
         new = table[name]
         if tensor is not None and new is not None:
@@ -75,6 +65,23 @@ def move(
             f"{type(model).__name__} had {before} distinct parameters and has {after} on {device}: its weight "
             f"ties did not survive the move. Tie them again after `prepare`."
         )
+
+
+def keeping_ties(model: nn.Module, change: Callable[[], Some]) -> Some:
+    """What ``change`` returns, which moves the model: its parameters stay the same objects, or tied to each other at least."""
+    ties = _ties(_places(model))
+    try:
+        with _swapping(True):
+            changed = change()
+    except RuntimeError as error:
+        if "swap" not in str(error):
+            raise
+        with _swapping(False):
+            changed = change()
+    for (first, name), *rest in ties:
+        for table, other in rest:
+            table[other] = first[name]
+    return changed
 
 
 def _convert(model: nn.Module, device: torch.device, dtypes: dict[torch.dtype, torch.dtype]) -> None:

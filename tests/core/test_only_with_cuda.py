@@ -1,0 +1,62 @@
+"""What is moved only where CUDA is, and nothing else places, is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from .converting import notes
+
+WITH_CUDA = """import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+cuda = torch.cuda.is_available()
+model = nn.Linear(4, 2)
+if cuda:
+    model = model.cuda()
+criterion = nn.CrossEntropyLoss()
+if cuda:
+    criterion = criterion.cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(torch.randn(32, 4), torch.arange(32) % 2), batch_size=8)
+
+
+def train(cuda):
+    for x, y in loader:
+        if cuda:
+            x, y = x.cuda(), y.cuda()
+        {step}
+        loss = criterion(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+train(cuda)
+"""
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "mask = masks[0]\n        if cuda:\n            mask = mask.cuda()\n        x = x * mask",
+        "mask = masks[0]\n        x = x * (mask.cuda() if cuda else mask)",
+        "mask = masks[0]\n        if x.is_cuda:\n            mask = mask.cuda()\n        x = x * mask",
+    ],
+)
+def test_what_moves_only_where_cuda_is_is_named(step: str) -> None:
+    (note,) = notes(WITH_CUDA.format(step=step), "CT105")
+    assert note.reason == "this moves only where CUDA is: on another accelerator it stays on the CPU"
+    assert "mask.cuda()" in WITH_CUDA.format(step=step).splitlines()[note.line - 1]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "pass",
+        "mask = masks[0].cuda()\n        x = x * mask",
+        "rows = [r.cuda() for r in x] if cuda else x",
+    ],
+)
+def test_what_is_on_the_device_anyway_is_not_named(step: str) -> None:
+    assert not notes(WITH_CUDA.format(step=step), "CT105")

@@ -1,0 +1,70 @@
+"""What the count of tensors without a device sees, in scripts of our own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .made_in_step import Step, planned
+
+SCRIPT = """import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+
+def moved(tensor):
+    return tensor.cuda()
+
+
+{device}
+model = nn.Linear(4, 2){to}
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(torch.randn(32, 4), torch.arange(32) % 2), batch_size=8)
+for x, y in loader:
+    {step}
+    loss = nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def states(folder: Path, step: str, has_device: bool) -> list[tuple[str, str]]:
+    chosen = {"device": 'device = torch.device("cuda")', "to": ".to(device)"} if has_device else {}
+    path = folder / "train.py"
+    path.write_text(
+        (SCRIPT if has_device else SCRIPT.replace(".cuda()", "")).format(
+            **({"device": "", "to": "", "step": step} | chosen)
+        )
+    )
+    plan = planned(path)
+    assert plan is not None
+    return [(one.before, one.after) for one in Step(*plan).made()]
+
+
+@pytest.mark.parametrize(
+    ("step", "has_device", "found"),
+    [
+        ("x = x + torch.ones(4)", False, ("neither", "placed")),
+        ("x = x.to(device) + torch.ones(4)", True, ("neither", "neither")),
+        ("x = x.to(device) + torch.ones(4).to(device)", True, ("placed", "placed")),
+        ("mask = torch.ones(4); x = x.to(device) * mask.to(device)", True, ("placed", "placed")),
+        ("mask = torch.ones(4).cuda(); x = x.cuda() * mask", True, ("placed", "placed")),
+        ("x = x.to(device) + torch.ones(4, device=device)", True, None),
+        ("value = float(torch.rand(1))", True, None),
+        ("x = x.to(device) + x.new_ones(4)", True, None),
+        ("x = x.to(device) * moved(torch.ones(4))", True, ("placed", "placed")),
+    ],
+)
+def test_every_tensor_that_meets_a_batch_is_placed_noted_or_neither(
+    tmp_path: Path, step: str, has_device: bool, found: tuple[str, str] | None
+) -> None:
+    assert states(tmp_path, step, has_device) == ([] if found is None else [found])
+
+
+def test_a_script_that_is_not_converted_has_no_plan(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("print(1)\n")
+    assert planned(path) is None

@@ -138,6 +138,54 @@ def test_a_condition_around_the_whole_training_is_none() -> None:
     assert "model, optimizer = accelerator.prepare(model, optimizer)" in after
 
 
+IN_BRANCHES = """import sys
+import torch
+from torch.utils.data import DataLoader
+
+sparse = "--sparse" in sys.argv
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 2)
+if "--adam" in sys.argv:
+    if sparse:
+        second = torch.optim.Adam([model.bias], lr=0.1)
+    optimizer = torch.optim.Adam([model.weight], lr=0.1)
+else:
+    if sparse:
+        second = torch.optim.SGD([model.bias], lr=0.1)
+    optimizer = torch.optim.SGD([model.weight], lr=0.1)
+loader = DataLoader(torch.arange(32.0).reshape(8, 4), 2)
+
+
+def train():
+    for x in loader:
+        model.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+        {used}second.step()
+
+
+train()
+print("=", round(model.weight.sum().item(), 6), round(model.bias.sum().item(), 6))
+"""
+
+
+def test_what_branches_make_under_the_test_of_its_use(tmp_path: Path) -> None:
+    script = IN_BRANCHES.format(used="if sparse:\n            ")
+    after = converted(script)
+    assert after.count("        second = accelerator.prepare(second)\n") == 2
+    assert "optimizer, loader = accelerator.prepare(" in after
+    assert plain(tmp_path, after) == plain(tmp_path, script)
+    assert len(set(launched(tmp_path, after, "--sparse"))) == 1
+
+
+def test_what_branches_make_and_is_used_in_any_case() -> None:
+    after = converted(IN_BRANCHES.format(used=""))
+    assert "prepare(second)" not in after
+    around = IN_BRANCHES.format(used="").replace("if sparse:", "if sys.argv:").partition("sparse = ")
+    body = "".join(f"    {line}\n" for line in "".join(around[1:]).splitlines())
+    assert "prepare(second)" not in converted(f"{around[0]}if torch:\n{body}")
+
+
 def test_an_option_that_makes_one_of_two_models(tmp_path: Path) -> None:
     after = converted(TWO_WAYS)
     assert "        second = torch.nn.Linear(4, 2)\n    second = accelerator.prepare(second)\n" in after

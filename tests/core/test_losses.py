@@ -43,10 +43,12 @@ def script(
     return SCRIPT.format(each=each, loss=loss, returned=returned, bound=bound, size=size)
 
 
+MOVED = 'nn.MSELoss(size_average=False).cuda().to("cpu")'
 SUMS = {
     "in a module": script(),
     "a part of a tuple": script(returned="each, loss", bound="each, loss"),
     "by a loss function": script("None", 'F.mse_loss(out, y, reduction="sum")'),
+    "by a loss object that is moved": script().replace('Criterion().to("cpu")', MOVED),
 }
 OTHERS = {
     "a sum and a mean": script(loss="each.sum() + each.mean()"),
@@ -54,6 +56,7 @@ OTHERS = {
     "a sum that is divided": script(loss="each.sum() / len(y)"),
     "a sum over one dimension": script(loss="each.sum(1)", returned="loss.mean()"),
     "a sum of what has no rows": script("torch.stack([F.mse_loss(out, y), F.l1_loss(out, y)])"),
+    "a mean by a loss object that is moved": script().replace('Criterion().to("cpu")', "nn.MSELoss().cuda()"),
     "another part of the tuple": script(returned="each.mean(), loss", bound="loss, added"),
 }
 

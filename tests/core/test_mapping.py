@@ -285,6 +285,36 @@ def test_without_a_wrapper_nothing_averages_what_a_library_trains() -> None:
     assert [one.rule for one in conversion(alone).findings if one.severity.value == "refused"] == ["CT202"]
 
 
+BEFORE = """    if not os.path.exists("run"):
+        os.makedirs("run")
+    with open("run/options.txt", "w") as file:
+        file.write(str(args))
+    print("starting")
+"""
+WRITES = NODE.replace("    mp.spawn(", f"{BEFORE}    mp.spawn(")
+
+
+def test_what_the_spawning_process_writes_one_process_writes() -> None:
+    after = converted(WRITES)
+    assert 'os.makedirs("run", exist_ok=True)' in after
+    assert 'is_main_process:\n        with open("run/options.txt", "w") as file:' in after
+    assert '.print("starting")' in after
+    assert "        if gpu == 0:\n            print(epoch, loss.item())\n            torch.save(" in after
+    assert once_more(after) == after
+
+
+def test_what_the_spawned_processes_write_is_their_own() -> None:
+    worker = NODE.replace("def work(gpu, args):\n", f"def work(gpu, args):\n{BEFORE}")
+    after = converted(worker)
+    assert '        os.makedirs("run")\n    with open("run/options.txt", "w") as file:' in after
+    assert '    print("starting")\n' in after
+    both = worker.replace(BEFORE, "    note(args)\n").replace(
+        "    mp.spawn(", "    note(args)\n    mp.spawn("
+    )
+    shared = both.replace("def work(", f"def note(args):\n{BEFORE}\ndef work(", 1)
+    assert '    print("starting")\n' in converted(shared)
+
+
 NAMED_LIKE_IT = """import os
 import torch
 import torch.distributed as dist

@@ -37,6 +37,20 @@ TRAPS = [
         before="from elsewhere import save_checkpoint\n",
     ),
     output(
+        "and by one that comes with all else of such a file",
+        'save_checkpoint(model.state_dict(), "out.pt")',
+        GUARD,
+        'save_checkpoint(model.state_dict(), "out.pt")',
+        before="from elsewhere import *\n",
+    ),
+    output(
+        "weights that a function saves which is given",
+        'def keep(save_checkpoint):\n    save_checkpoint(model.state_dict(), "out.pt")\nkeep(log)',
+        'save_checkpoint(model.state_dict(), "out.pt")',
+        absent=(GUARD,),
+        before="from elsewhere import *\n",
+    ),
+    output(
         "and that is waited for where it is read again",
         'save_checkpoint({"model": model.state_dict()}, "out.pt")\nlog(torch.load("out.pt"))',
         GUARD,
@@ -69,6 +83,19 @@ TRAPS = [
         'print("done")',
         'print("done")',
         before="\ndef print(*what):\n    log(what)\n",
+    ),
+    output(
+        "a print that the file binds to a logger's method",
+        'print("done")',
+        'print("done")',
+        absent=("accelerator.print",),
+        before="import logging\n\nprint = logging.getLogger().info\n",
+    ),
+    output(
+        "a print that another function binds anew",
+        'print("done")',
+        'accelerator.print("done")',
+        before="\ndef silent():\n    print = ignored\n    print(1)\n",
     ),
     output(
         "a bar",
@@ -130,6 +157,21 @@ TRAPS = [
         'os.mkdir("out")',
         absent=("exist_ok",),
         before="import os\n",
+    ),
+    output(
+        "a folder that is made where the author does not find it",
+        'try:\n    os.stat("out")\nexcept OSError:\n    os.mkdir("out")',
+        'os.stat("out")',
+        'os.makedirs("out", exist_ok=True)',
+        before="import os\n",
+    ),
+    output(
+        "a folder that is made anew where it is there already",
+        'try:\n    os.mkdir("out")\nexcept FileExistsError:\n    shutil.rmtree("out")\n    os.mkdir("out")',
+        GUARD,
+        'os.mkdir("out")',
+        absent=("exist_ok",),
+        before="import os\nimport shutil\n",
     ),
     output(
         "a folder about which the author warns",

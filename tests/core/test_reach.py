@@ -117,3 +117,58 @@ def test_a_package_that_adds_a_folder_to_the_search_path_keeps_its_name(tmp_path
     write(tmp_path, entry=ENTRY.format(imports="from package.toy import score", more="score()"))
     convert(tmp_path, "entry")
     assert "torch.ones(1).cuda()" in (tmp_path / "package/__init__.py").read_text()
+
+
+PIECES = """
+import torch
+
+class Text:
+    def __init__(self):
+        self.train = torch.arange(32.0)
+
+    def pieces(self):
+        return Pieces(self.train)
+
+class Pieces:
+    def __init__(self, text):
+        self.text = text
+
+    def __iter__(self):
+        return iter(self.text.reshape(4, 8))
+"""
+GIVEN = """
+import torch
+from pieces import Text
+
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+text = Text().pieces()
+
+def train():
+    for x in text:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+{call}
+"""
+
+
+def test_an_attribute_of_the_name_of_a_function_is_not_the_function(tmp_path: Path) -> None:
+    """`Pieces(self.train)` does not train: the batches are prepared behind the line that makes them."""
+    convert(write(tmp_path, pieces=PIECES, entry=GIVEN.format(call="train()")), "entry")
+    after = (tmp_path / "entry.py").read_text()
+    assert (
+        after.index("text = Text()") < after.index("text = accelerator.prepare(") < after.index("\ntrain()")
+    )
+
+
+def test_a_function_that_is_given_by_its_name_is_called(tmp_path: Path) -> None:
+    call = "def run(what):\n    what()\n\nrun(train)"
+    convert(write(tmp_path, pieces=PIECES, entry=GIVEN.format(call=call)), "entry")
+    after = (tmp_path / "entry.py").read_text()
+    assert (
+        after.index("text = Text()")
+        < after.index("text = accelerator.prepare(")
+        < after.index("\nrun(train)")
+    )

@@ -185,9 +185,14 @@ def test_places_after_what_is_left_out_are_found() -> None:
         "if x:\n    y = 1\n    # of the block\n  # of no block\n  # of no block\n",
         "if x:\n    y = 1\nelif z: y = 2\n  # of no block\n  # of no block\n",
         'x = """\n  # text\n  # text """\n',
+        "x = 1\n\n    \n   ",
+        "def f():\n    return 1\n   \n\n    \n\n   \n",
+        "x = 1   \n",
+        "x = 1\n\n\n",
+        "x = 1",
     ],
 )
-def test_comments_below_the_last_statement_stay(text: str) -> None:
+def test_comments_and_blank_lines_below_the_last_statement_stay(text: str) -> None:
     last = ast.parse(text).body[-1]
     assert rewrite(text, [e.InsertBefore(last, "CT303", code="first = 0")]) == "first = 0\n" + text
 

@@ -22,6 +22,7 @@ from .accelerate import OWN, not_in_accelerate
 from .distributed import mapping
 from .distributed.group import late_start
 from .distributed.mpi import plan_mpi
+from .distributed.spawning import BeforeSpawn
 from .distributed.wrappers import has_wrapper, plan_data_parallel
 from .numbers.coins import Coins, note_seeds
 from .numbers.dealing import Evaluations
@@ -192,6 +193,9 @@ def _planned_by(
     else:
         dealt, saved_apart = _plan_numbers(plan, roles, accelerators, evaluations)
     plan_mpi(plan)
+    first = BeforeSpawn(script)
+    if mapped and first.spawns:  # what the first process did alone
+        Output(plan, accelerators, [], [], [], first.holds).run()
     if not mapped:
         plan_clipping(plan, roles, accelerators)
         note_carried_state(plan, roles)

@@ -66,10 +66,11 @@ class Skeleton:
 
 
 def without_end(text: str) -> tuple[str, str]:
-    """A file's text, and the indented comments below its last statement that belong to no block: LibCST would keep
-    only the last of them."""
+    """A file's text, and what stands below its last statement: blank lines, and indented comments that belong to no block,
+    which LibCST would not keep all."""
     if not text.rstrip().rpartition("\n")[2].lstrip().startswith("#"):
-        return text, ""
+        end = text.find("\n", len(text.rstrip())) + 1 or len(text)
+        return text[:end], text[end:]
     body = tree_of(text).body
     found = _INDENTED_COMMENT.search(text, Places(text).statement(body[-1])[1] if body else 0)
     at = found.start() if found else len(text)

@@ -6,6 +6,7 @@ In an evaluation that is dealt, what the body does for a batch is done once alre
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
@@ -30,13 +31,14 @@ class Output:
         training: list[Frame],
         dealt: list[ast.For],
         saved_apart: list[ast.AST],
+        ours: Callable[[ast.AST], bool] = lambda _: True,
     ) -> None:
         """training: the code that trains. dealt: the loops of evaluations that are dealt. saved_apart: the tests by which
-        each process would save at a time of its own."""
+        each process would save at a time of its own. ours: whether code is not shared out by its author."""
         self.plan = plan
         self.script: Script = plan.script
         self.accelerators = accelerators
-        self.audience = Audience(self.script, dealt, [one.loop for one in accelerators.roles.data])
+        self.audience = Audience(self.script, dealt, [one.loop for one in accelerators.roles.data], ours)
         self._saved_apart = saved_apart
         # The files that speak of the training: the script's own, and those that train or evaluate.
         self._speaking = {self.script.entry, *map(self.script.module, (*training, *dealt))}
@@ -58,10 +60,14 @@ class Output:
         for call in self.script.calls:
             if self.script.dotted(call.func) != "print" or not is_statement_call(self.script, call):
                 continue
+            if any(
+                self.script.binds(one, "print") for one in (self.script.frame(call), self.script.module(call))
+            ):
+                continue  # `print = logger.info`
             is_early = self.accelerators.is_early(call) or self.script.is_shared(call)
             if is_early or self.script.in_lambda(call) or any(k.arg == "file" for k in call.keywords):
                 continue
-            if self._speaks(call) and not self.audience.is_guarded(call):
+            if not self.audience.is_guarded(call) and self._speaks(call):
                 knows = (
                     self.accelerators.name
                     if self.accelerators.at_hand(call)

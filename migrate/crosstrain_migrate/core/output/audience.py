@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from crosstrain_migrate.core.reading.alike import comes_alike, may_differ, what_may_differ
 from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Loop, Script
@@ -27,12 +27,19 @@ _GIVEN_TO_WORKERS = ("collate_fn", "worker_init_fn")
 class Audience:
     """Answers for code as its author wrote it, and for what has been guarded since."""
 
-    def __init__(self, script: Script, dealt: list[ast.For], passes: Iterable[Loop | None] = ()) -> None:
+    def __init__(
+        self,
+        script: Script,
+        dealt: list[ast.For],
+        passes: Iterable[Loop | None] = (),
+        ours: Callable[[ast.AST], bool] = lambda _: True,
+    ) -> None:
         """dealt: loops of evaluations of which each process does some batches. passes: the loops over what trains, in which
-        all make the same number of steps."""
+        all make the same number of steps. ours: whether code is not shared out by its author, who says who comes to it."""
         self.script = script
         self._passes = {*passes}
         self._dealt = {id(node) for loop in dealt for statement in loop.body for node in walk(statement)}
+        self._ours = ours
         self._guarded: set[int] = set()
         self._of_frames: dict[Frame, frozenset[str]] = {}
         self._for_workers = {
@@ -49,7 +56,7 @@ class Audience:
 
     def is_guarded(self, node: ast.AST) -> bool:
         """Whether a guard in its own function lets one process through to a node."""
-        if id(node) in self._guarded:
+        if id(node) in self._guarded or not self._ours(node):
             return True
         below = node
         for one in self.script.around(node):

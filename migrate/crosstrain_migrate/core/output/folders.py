@@ -84,7 +84,11 @@ class Folders:
         )
 
     def _is_caught(self, call: ast.Call) -> bool:
-        return any(isinstance(one, ast.Try) for one in self.script.around(call))
+        """Whether the error of a folder that is there already is caught, or is what a handler answers to; it is not in
+        `try: os.stat(path)`, `except OSError: os.mkdir(path)`."""
+        tries = [one for one in self.script.around(call) if isinstance(one, ast.Try)]
+        tried = [n for one in tries for s in one.body for n in walk(s) if isinstance(n, ast.Call)]
+        return any(one is call or writers.makes_folder(self.script, one) for one in tried)
 
     def _may_exist(self, call: ast.Call) -> None:
         exist = next((k for k in call.keywords if k.arg == "exist_ok"), None)

@@ -161,10 +161,19 @@ def writes_memory(script: Script, call: ast.Call) -> bool:
     return any(isinstance(one, ast.Call) and last_name(one.func) in _IN_MEMORY for one in made)
 
 
+def _by_star(script: Script, node: ast.expr) -> bool:
+    """Whether a name that nothing binds may come from a `from utils import *`."""
+    module = script.module(node)
+    stars = (one for one in script.table.each(ast.ImportFrom) if one.names[0].name == "*")
+    is_free = isinstance(node, ast.Name) and script.table.scopes[script.frame(node)].resolve(node.id) is None
+    return is_free and any(script.module(one) is module for one in stars)
+
+
 def saves_elsewhere(script: Script, call: ast.Call) -> bool:
     """Whether a function of a file that was not read saves weights: `save_checkpoint({"model": model.state_dict()}, path)`."""
     name, last = script.dotted(call.func), script.last(call.func)
-    is_unread = script.is_imported(call.func) and not script.functions(last) and not script.classes(last)
+    is_imported = script.is_imported(call.func) or _by_star(script, call.func)
+    is_unread = is_imported and not script.functions(last) and not script.classes(last)
     is_save = last.startswith("save") and not _COMMUNICATES.match(name)
     return is_unread and is_save and is_statement_call(script, call) and any(map(_has_weights, call.args))
 

@@ -247,10 +247,7 @@ class Script:
             names = {cls.name}
         elif cls is not None and function.name in ("__call__", "forward"):
             objects = self._variables_of(cls)
-            called = [
-                call for call in self.calls if last_name(call.func) in objects and id(call) not in inside
-            ]
-            if called:
+            if called := [c for c in self.calls if last_name(c.func) in objects and id(c) not in inside]:
                 return called
             names.add(cls.name)
         found = [call for name in names for call in self._mentions.get(name, ()) if id(call) not in inside]
@@ -460,7 +457,10 @@ def root_of(node: ast.AST) -> str:
 
 
 def _is_of_object(call: ast.Call, function: Function) -> bool:
-    """Whether a method's call gives less than a plain function of its name needs: `model.train()`, `train(model, loader)`."""
+    """Whether a method's call gives less than a plain function of its name needs, `model.train()` for `train(model, loader)`,
+    or a call is given an object's attribute of that name: `batches(self.train)`."""
+    if f"self.{function.name}" in map(written, call.args):
+        return True
     given, needed = [*call.args, *call.keywords], function.args
     is_open = any(isinstance(one, ast.Starred) or getattr(one, "arg", "") is None for one in given)
     is_less = len(given) < len(needed.posonlyargs) + len(needed.args) - len(needed.defaults)

@@ -145,15 +145,21 @@ def _is_mean(script: Script, frame: Frame, node: ast.AST, depth: int) -> bool:
 
 def _makes_mean(script: Script, value: ast.expr) -> bool:
     """Whether a value is one of torch's loss functions, as it is made: `nn.CrossEntropyLoss().cuda()` too."""
+    value = _unmoved(value)
+    if not isinstance(value, ast.Call) or not script.dotted(value.func).startswith("torch.nn."):
+        return False
+    return not any(keyword.arg in ("reduction", "size_average", "reduce") for keyword in value.keywords)
+
+
+def _unmoved(value: ast.expr) -> ast.expr:
+    """What is made, without the calls that put it on a device."""
     while (
-        is_method(value, "to", "cuda")
+        is_method(value, "to", "cuda", "cpu")
         and isinstance(value, ast.Call)
         and isinstance(value.func, ast.Attribute)
     ):
         value = value.func.value
-    if not isinstance(value, ast.Call) or not script.dotted(value.func).startswith("torch.nn."):
-        return False
-    return not any(keyword.arg in ("reduction", "size_average", "reduce") for keyword in value.keywords)
+    return value
 
 
 def loss_of(call: ast.Call) -> ast.expr:
@@ -226,6 +232,7 @@ def _terms_of_call(script: Script, frame: Frame, call: ast.Call, depth: int, par
         return OTHER
     text = written(call.func)
     made = _given(script, frame, text) or [v for one in script.frames for v in script.values(one, text)]
+    made = [_unmoved(value) for value in made]
     if made and all(isinstance(v, ast.Call) and _asks_for(v, "sum") for v in made):
         return SUM
     classes = [cls for value in made if (cls := script.class_made(value)) is not None]

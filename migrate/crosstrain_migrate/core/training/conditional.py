@@ -14,24 +14,51 @@ from .holders import Held
 _EXITS = {"exit", "_exit", "quit", "error"}
 
 
-def made_under_condition(script: Script, one: Held) -> tuple[Frame, ast.stmt] | None:
+def made_under_condition(script: Script, one: Held) -> list[tuple[Frame, ast.stmt]]:
     """The last statement that binds an object, and its frame, where one suite of an `if` that does not hold the use binds it
-    for sure, all that binds it is in there, and the script goes on without that suite."""
+    for sure, all that binds it is in there, and the script goes on without that suite; several of them where all that binds
+    and reads it stands under the same test."""
     cls = script.class_of(one.frame) if one.text.startswith("self.") else None
     frames: list[Frame] = [one.frame] if cls is None else [*script.methods(cls)]
     if any(one.text in script.parameters(frame) for frame in frames if not isinstance(frame, ast.Module)):
-        return None
+        return []
     bound = [(script.statement(store), frame) for frame in frames for store in script.stores(frame, one.text)]
     last = _in_one_suite(script, [statement for statement, _ in bound])
     if last is None:
-        return None
+        return _made_by_test(script, one, bound)
     condition, home = script.parent(last), bound[0][1]
     if not isinstance(condition, ast.If) or is_main_test(condition):
-        return None
+        return []
     other = condition.orelse if last in condition.body else condition.body
     if script.table.is_inside(one.use, condition) or _ends(other):
-        return None
-    return home, last
+        return []
+    return [(home, last)]
+
+
+def _made_by_test(
+    script: Script, one: Held, bound: list[tuple[ast.stmt, Frame]]
+) -> list[tuple[Frame, ast.stmt]]:
+    """The last statement of each suite that binds a variable, where one test, not around the training as a whole, guards
+    all of them and all that reads it."""
+    reads = [read for frame in script.frames for read in script.reads(frame, one.text)]
+    tests = [_tests_around(script, statement, without=one.use) for statement, _ in bound]
+    tests += [_tests_around(script, read) for read in reads]
+    if not bound or not set.intersection(*tests):
+        return []
+    ordered = sorted(bound, key=lambda pair: place_of(pair[0]))
+    return list({id(script.suite_of(made)): (home, made) for made, home in ordered}.values())
+
+
+def _tests_around(script: Script, node: ast.AST, without: ast.AST | None = None) -> set[str]:
+    """The tests that hold where a node stands; without: those that hold there too."""
+    found: set[str] = set()
+    below = node
+    for around in script.around(node):
+        is_shared = without is not None and script.table.is_inside(without, around)
+        if isinstance(around, ast.If) and below in around.body and not is_main_test(around) and not is_shared:
+            found.add(ast.unparse(around.test))
+        below = around
+    return found
 
 
 def _in_one_suite(script: Script, bound: list[ast.stmt]) -> ast.stmt | None:

@@ -317,14 +317,15 @@ class Preparing:
 
     def _where_made(self, those: list[Held]) -> list[Held]:
         """Prepares what may not be there elsewhere where it is made; the rest of `those`."""
-        found = {one: place for one in those if (place := made_under_condition(self.script, one)) is not None}
-        suites: dict[int, list[Held]] = defaultdict(list)
-        for one, (_, made) in found.items():
-            suites[id(self.script.suite_of(made))].append(one)
+        found = [(one, place) for one in those for place in made_under_condition(self.script, one)]
+        suites: dict[int, list[tuple[Held, tuple[Frame, ast.stmt]]]] = defaultdict(list)
+        for one, place in found:
+            suites[id(self.script.suite_of(place[1]))].append((one, place))
         for group in suites.values():
-            home, last = max((found[one] for one in group), key=lambda place: place_of(place[1]))
-            self._write(home, last, group, behind=True)
-        return [one for one in those if one not in found]
+            home, last = max((place for _, place in group), key=lambda place: place_of(place[1]))
+            self._write(home, last, [one for one, _ in group], behind=True)
+        done = {one for one, _ in found}
+        return [one for one in those if one not in done]
 
     def _in_init(self, frame: Frame, those: list[Held]) -> list[Held]:
         """Prepares attributes that `__init__` alone binds where it has bound them; the rest of `those`."""
@@ -427,6 +428,8 @@ class Preparing:
         read = counted_lengths(self.script, frame, text, self._own_schedules)
         suite = self.script.suite_of(anchor)
         stores = list(map(place_of, self.script.stores(frame, text)))
+        if is_function_frame(frame) and text in self.script.parameters(frame):
+            stores.append(place_of(frame))
         around = (next((s for s in self.script.around(n) if s in suite), None) for n in read)
         statements = [s for s in around if isinstance(s, ast.stmt) and any(b < place_of(s) for b in stores)]
         return min([anchor, *statements], key=place_of)

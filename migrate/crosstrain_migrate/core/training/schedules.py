@@ -19,6 +19,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .ends import ends_by_steps
 from .holders import Held
+from .taken import counts_taken
 
 _STEPS_OF_A_RUN = ("t_total", "num_training_steps", "num_train_steps", "total_steps")
 
@@ -127,6 +128,7 @@ def counted_lengths(
         divides = isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div | ast.FloorDiv | ast.Mod)
         is_share = isinstance(share, ast.BinOp) and divides and share.right is length
         counts = _counts_in_loops(script, frame, share) or _tells_the_last(script, share)
+        counts = counts or counts_taken(script, frame, text, length)
         if id(length) in in_schedules or is_share or counts:
             found.append(read)
     return found

@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import Frame, Script
-from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.core.reading.script import Frame, Script, names_in
+from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 RULE = "CT201"
@@ -28,6 +28,27 @@ def plan_taken_batches(plan: Plan) -> None:
         frame = script.frame(loop)
         if (frame, loader) in plan.prepared and not _knows(script, frame, number, loader):
             plan.replace(number, RULE, REASON, f"min({{number}}, len({loader}))", GROUP, number=number)
+
+
+def counts_taken(script: Script, frame: Frame, text: str, length: ast.expr) -> bool:
+    """Whether a loader's length is a part of the number of steps of a loop that takes its batches by `next`:
+    `for i in range(steps): x = next(batches)`, with `steps = len(first) + len(second)` and `batches = iter(first)`."""
+    statement = script.statement(length)
+    if not isinstance(statement, ast.Assign) or script.loops_around(statement):
+        return False
+    bound = {one.id for one in statement.targets if isinstance(one, ast.Name)}
+    for loop in (one for one in script.within(frame) if isinstance(one, ast.For)):
+        number = _number(loop)
+        if number is None or not bound & names_in(number):
+            continue
+        calls = [n for one in loop.body for n in walk(one) if isinstance(n, ast.Call)]
+        taken = {
+            written(one.args[0]) for one in calls if last_name(one.func) == "next" and len(one.args) == 1
+        }
+        made = [ast.unparse(value) for name in taken for value in script.values(frame, name)]
+        if f"iter({text})" in made:
+            return True
+    return False
 
 
 def _number(loop: ast.For) -> ast.expr | None:

@@ -45,6 +45,7 @@ from .plan import CORE, Plan
 from .reading.arrays import is_array
 from .reading.differing import Differing
 from .reading.draws import draws_batches
+from .reading.imported import uses_accelerate
 from .reading.in_step import InStep
 from .reading.ranges import is_range
 from .reading.roles import Roles, Stepped
@@ -108,7 +109,7 @@ def convert(
     in_spite: convert what is known to be wrong to convert, for a person who goes on from there.
     """
     script = Script(text)
-    if script.entry in script.converted:
+    if script.entry in script.converted or uses_accelerate(script.tree):
         return Conversion(text, findings=tuple(written_for_accelerate(script.tree)))
     roles = Roles(script)
     if not roles.trains and not trains_in_wrapper(script):

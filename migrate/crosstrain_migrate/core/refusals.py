@@ -102,6 +102,8 @@ def _runs_nothing(statement: ast.stmt, runners: set[str]) -> bool:
         return all(_runs_nothing(one, runners) for one in statement.body)
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         return root_of(statement.value.func) in runners
+    if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
+        return not isinstance(statement.value.func, ast.Name)  # `model = train()`
     return isinstance(statement, _DEFINES)
 
 

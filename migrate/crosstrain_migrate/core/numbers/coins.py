@@ -7,11 +7,12 @@ in the step makes the noise of all processes the same.
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import asks_rank
-from crosstrain_migrate.core.reading.differing import OWN, Differing
+from crosstrain_migrate.core.reading.differing import Differing
 from crosstrain_migrate.core.reading.draws import RANDOM
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_function_frame, names_in
@@ -52,7 +53,8 @@ class Coins:
     def _share(self, node: ast.If) -> None:
         """Throws the coin in common, in the test or in the assignment that the test reads."""
         thrown = self._thrown_above(node)
-        if (not self._draws(node.test) and not thrown) or self._differs_besides(node.test, thrown):
+        names = {written(target) for one in thrown for target in one.targets}
+        if (not self._draws(node.test) and not thrown) or not self._is_coin(node.test, names):
             return
         accelerator = self.accelerators.may_be_at(node)
         if accelerator is None or (not thrown and self.script.table.is_whole_else(node)):
@@ -88,22 +90,25 @@ class Coins:
         found = []
         for name in (one for one in walk(node.test) if isinstance(one, ast.Name)):
             bound = binding(self.script, name)
-            if bound is None or not isinstance(bound[0], ast.Assign) or not self._draws(bound[0].value):
+            if bound is None or not isinstance(bound[0], ast.Assign) or not self._is_coin(bound[0].value):
+                continue
+            if not self._draws(bound[0].value):
                 continue
             if self.script.loops_around(bound[0]) == self.script.loops_around(node):
                 found.append(bound[0])
         return list(dict.fromkeys(found))
 
-    def _differs_besides(self, test: ast.expr, thrown: list[ast.Assign]) -> bool:
-        """Whether a test also asks for what each process has of its own, `loss.item() > random.random()`."""
-        work, coins = [test], {written(target) for one in thrown for target in one.targets}
-        while work:
-            node = work.pop()
-            if isinstance(node, ast.BoolOp | ast.Compare | ast.UnaryOp | ast.BinOp):
-                work += [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)]
-            elif not self._draws(node) and written(node) not in coins and self.differing.level(node) == OWN:
-                return True
-        return False
+    def _is_coin(self, node: ast.expr, thrown: Collection[str] = ()) -> bool:
+        """Whether nothing but draws may differ: a choice among a process's own rows is no coin."""
+        if isinstance(node, ast.Compare | ast.BoolOp | ast.BinOp | ast.UnaryOp):
+            parts = (one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr))
+            return all(self._is_coin(one, thrown) for one in parts)
+        if isinstance(node, ast.Call):
+            of = [node.func.value] if isinstance(node.func, ast.Attribute) and self._draws(node.func) else []
+            given = [*of, *node.args, *(one.value for one in node.keywords)]
+            if of or RANDOM.match(self.script.dotted(node.func)):
+                return all(self._is_coin(one, thrown) for one in given)
+        return written(node) in thrown or not self.differing.level(node)
 
     def _draws(self, node: ast.AST) -> bool:
         calls = [one for one in walk(node) if isinstance(one, ast.Call)]

@@ -25,7 +25,7 @@ from crosstrain_migrate.core.reading.script import (
     is_statement_call,
 )
 from crosstrain_migrate.core.training.backward import loss_of
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
@@ -385,8 +385,16 @@ class Decisions:
 
     def _skips_batch(self, node: ast.AST) -> bool:
         """Leaves a batch out on every process, where a test by which some would leave out a step is of the batch."""
-        if self._skipping_loop(node) is None or not isinstance(node, ast.If):
+        node_loop = self._skipping_loop(node)
+        if node_loop is None or not isinstance(node, ast.If):
             return False
+        if not isinstance(node.body[0], ast.Continue):
+            return False  # what else it does is of its own batch
+        passes = [
+            one.call for one in self.roles.backwards if self.script.table.is_inside(one.call, node_loop)
+        ]
+        if passes and all(place_of(one) < place_of(node) for one in passes):
+            return False  # behind the step
         if self._all_come(node):
             code = f'{self._accelerator(node)}.reduce(int(bool({{it}})), "sum") > 0'
             reason = "a process that left out a step alone would make the others wait"

@@ -123,7 +123,10 @@ class Files:
         statement = self.script.statement(removal)
         given = {text for one in removal.args for text in self._spelled(one)}
         is_read = any(self.reads(c, statement, given, before=True) for c in self.script.calls if given)
-        if is_read and self._may_wait_at([removal]):
+        if is_read and not self._may_wait_at([removal]):
+            reason = "the main process may remove this file before another one has read it"
+            self.plan.note(FILE, removal, reason, "wait before it: `accelerator.wait_for_everyone()`")
+        elif is_read:
             code = f"{self.state(removal)}.wait_for_everyone()"
             self._waited.append(statement)
             self.plan.before(statement, FILE, "all have read what the main process removes", code, GROUP)
@@ -252,6 +255,10 @@ class Files:
             return False
         for read in waits:
             self._wait_before(read)
+        for read in reads:
+            if read not in waits:
+                reason = "the main process may not have moved this file yet when another one reads it"
+                self.plan.note(FILE, read, reason, "wait before it: `accelerator.wait_for_everyone()`")
         return True
 
     def _wait_before(self, read: ast.Call) -> None:

@@ -250,5 +250,4 @@ class Recorders:
         if self._passed_to(read):
             return True
         parent = self.script.parent(read)
-        call = self.script.parent(parent) if isinstance(parent, ast.Attribute) else None
-        return isinstance(call, ast.Call) and self._is_called_by_one(call.func)
+        return isinstance(parent, ast.Attribute) and self._is_called_by_one(parent)

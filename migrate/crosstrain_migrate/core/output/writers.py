@@ -157,8 +157,9 @@ def writes_file(script: Script, call: ast.Call) -> bool:
 def writes_memory(script: Script, call: ast.Call) -> bool:
     """Whether a call writes into a buffer in memory, which is each process's own: `figure.savefig(buffer)`."""
     path = path_of_write(script, call)
-    made = [path, *script.values(script.frame(call), written(path))] if path is not None else []
-    return any(isinstance(one, ast.Call) and last_name(one.func) in _IN_MEMORY for one in made)
+    bound = script.values(script.frame(call), written(path)) if path is not None else []
+    made = bound or ([path] if path is not None else [])
+    return bool(made) and all(isinstance(one, ast.Call) and last_name(one.func) in _IN_MEMORY for one in made)
 
 
 def _by_star(script: Script, node: ast.expr) -> bool:

@@ -44,18 +44,18 @@ def _tests(script: Script, node: ast.AST) -> list[ast.expr]:
     return found
 
 
-def _needs_cuda(script: Script, test: ast.expr, depth: int = 0) -> bool:
+def _needs_cuda(script: Script, test: ast.expr, seen: set[str] | None = None) -> bool:
     """Whether a test asks for CUDA, by itself or by variables and parameters."""
     if "cuda.is_available" in ast.unparse(test) or asks_place(test):
         return True
-    if depth > 3:
-        return False
-    return any(
-        _needs_cuda(script, value, depth + 1)
-        for node in walk(test)
-        if isinstance(node, ast.Name | ast.Attribute)
-        for value in _given(script, node)
-    )
+    seen = set() if seen is None else seen
+    for node in walk(test):
+        if not isinstance(node, ast.Name | ast.Attribute) or written(node) in seen:
+            continue
+        seen.add(written(node))
+        if any(_needs_cuda(script, value, seen) for value in _given(script, node)):
+            return True
+    return False
 
 
 def _given(script: Script, node: ast.Name | ast.Attribute) -> list[ast.expr]:

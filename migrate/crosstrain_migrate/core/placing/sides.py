@@ -133,9 +133,8 @@ def keeps_data(script: Script, choice: ast.IfExp) -> bool:
     not where the script computes."""
     flag = written(choice.test)
     moves = (one for one in script.table.each(ast.If) if written(one.test) == flag)
-    return side_of(script, choice.body) == "cpu" and any(
-        is_method(n, "cuda") for one in moves for s in one.body for n in walk(s)
-    )
+    is_device = side_of(script, choice.body) == "cpu" and side_of(script, choice.orelse) == "gpu"
+    return is_device and any(is_method(n, "cuda") for one in moves for s in one.body for n in walk(s))
 
 
 def _is_truth(node: ast.expr, value: bool) -> bool:

@@ -164,7 +164,7 @@ def _is_asked(node: ast.AST, items: set[str]) -> bool:
     if not isinstance(node, ast.Call):
         return False
     if written(node.func) == "range":
-        return any(isinstance(one, ast.Name) and one.id in items for one in node.args)
+        return len(items) == 1 and any(isinstance(one, ast.Name) and one.id in items for one in node.args)
     if isinstance(node.func, ast.Attribute) and node.func.attr in _ITEM_METHODS:
         return written(node.func.value) in items
     return isinstance(node.func, ast.Name) and node.func.id in items

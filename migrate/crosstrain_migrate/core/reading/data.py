@@ -57,6 +57,7 @@ class TrainingData:
     def __init__(self, script: Script) -> None:
         self.script = script
         self._data: dict[ast.expr, Data] = {}
+        self._asks_callers = False  # also of what trains by itself: where nothing else has data
         self._iterators = Iterators(script, self.sources)
         self._ranges = Ranges(script)
         self._certain = Certain(script)
@@ -64,8 +65,12 @@ class TrainingData:
 
     def around(self, places: Iterable[tuple[ast.AST, Frame]]) -> list[Data]:
         """What the loops around the backward passes iterate, each place once, in the order of the text."""
-        for node, frame in places:
-            self._look_around(node, frame, set(), 0)
+        places = list(places)
+        for self._asks_callers in (False, True):
+            for node, frame in places:
+                self._look_around(node, frame, set(), 0)
+            if self._data:
+                break
         read = [(inner, one) for one in self._data.values() for inner in self._generators.behind(one.node)]
         found = {inner: replace(one, node=inner) for inner, one in read}
         return sorted(found.values(), key=lambda one: place_of(one.node))
@@ -92,7 +97,7 @@ class TrainingData:
         asked.add(frame)
         if depth == 0 and self._taken_by_next(frame, self.script.calls_in(frame)):
             return True
-        if self._trains_by_itself(frame, node):
+        if not self._asks_callers and self._trains_by_itself(frame, node):
             return False
         hit = False
         for call in self.script.callers(frame):

@@ -20,6 +20,19 @@ def imported(module: ast.Module) -> list[tuple[str, ast.stmt]]:
     return found
 
 
+def is_left(module: ast.Module) -> bool:
+    """Whether a file has an Accelerator of ours, from a conversion of another script."""
+    return any(path == "crosstrain.Accelerator" for path, _ in imported(module))
+
+
+def uses_accelerate(tree: ast.Module) -> bool:
+    """Whether any file of a program imports from Accelerate."""
+    return any(
+        path.split(".")[0] == "accelerate" and not path.endswith(".PartialState")
+        for path, _ in imported(tree)
+    )
+
+
 def is_converted(module: ast.Module) -> bool:
     """Whether a file uses a runtime already; the state that `--todo` asks is no conversion."""
     paths = (path for path, _ in imported(module))

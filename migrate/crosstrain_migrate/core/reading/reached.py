@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Protocol
 
-from crosstrain_migrate.syntax.nodes import Function, last_name
+from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.program import Links, Region
 from crosstrain_migrate.syntax.scopes import ScopeTable
 from crosstrain_migrate.syntax.walks import children, walk
@@ -166,3 +166,20 @@ def _mentions_in(top: ast.AST) -> Iterator[ast.Name | ast.Attribute | str]:
         elif isinstance(node, ast.alias) and node.asname:
             yield node.name.split(".")[-1]
         work += children(node)
+
+
+def is_of_object(call: ast.Call, function: Function) -> bool:
+    """Whether a method's call gives less than a plain function of its name needs, `model.train()` for `train(model, loader)`,
+    or a call is given an object's attribute of that name: `batches(self.train)`."""
+    if f"self.{function.name}" in map(written, call.args):
+        return True
+    given, needed = [*call.args, *call.keywords], function.args
+    is_open = any(isinstance(one, ast.Starred) or getattr(one, "arg", "") is None for one in given)
+    is_less = len(given) < len(needed.posonlyargs) + len(needed.args) - len(needed.defaults)
+    return (
+        is_less
+        and not is_open
+        and not function.decorator_list
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == function.name
+    )

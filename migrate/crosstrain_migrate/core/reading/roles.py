@@ -155,7 +155,12 @@ class Roles:
 
     def _is_of_inputs(self, frame: Frame) -> bool:
         callers = self.script.callers(frame) if is_function_frame(frame) else []
-        return is_of_inputs(self.script, frame, any(self._steps_behind(call) for call in callers))
+        training = [call for call in callers if self._steps_behind(call)]
+        if not all(
+            any(map(self._goes_backward, self.script.calls_in(self.script.frame(c)))) for c in training
+        ):
+            return False  # its gradients are those that the caller steps by
+        return is_of_inputs(self.script, frame, bool(training))
 
     def _steps_behind(self, call: ast.Call) -> bool:
         """Whether a call's frame steps something in the same pass: the loops around the step are around the call too."""

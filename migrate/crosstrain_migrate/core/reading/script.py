@@ -23,8 +23,8 @@ from crosstrain_migrate.syntax.program import parts as files_of
 from crosstrain_migrate.syntax.scopes import ScopeTable, suites
 from crosstrain_migrate.syntax.walks import walk
 
-from .imported import is_converted
-from .reached import Reached
+from .imported import is_converted, is_left
+from .reached import Reached, is_of_object
 
 Frame = ast.Module | Function  # code that runs as one: a file's top level, or the body of a function
 Loop = ast.For | ast.AsyncFor | ast.While
@@ -50,8 +50,8 @@ class Script:
 
     @cached_property
     def converted(self) -> set[ast.Module]:
-        """The files that use a runtime already; the state that `--todo` asks is no conversion."""
-        return {module for module in self.modules if is_converted(module)}
+        """The script, where it uses a runtime already, and the files that were converted with another script."""
+        return {one for one in self.modules if (is_converted if one is self.entry else is_left)(one)}
 
     # -- one node ----------------------------------------------------------------------------------------------
 
@@ -251,7 +251,8 @@ class Script:
                 return called
             names.add(cls.name)
         found = [call for name in names for call in self._mentions.get(name, ()) if id(call) not in inside]
-        found = [call for call in found if cls is not None or not _is_of_object(call, function)]
+        if cls is None:
+            found = [one for one in found if self.is_imported(one.func) or not is_of_object(one, function)]
         if cls is not None and function.name == "__init__":  # `cls(...)` of a class's own factory
             own = (call for method in self.methods(cls) for call in self.calls_in(method))
             found += [call for call in own if written(call.func) == "cls"]
@@ -367,9 +368,11 @@ class Script:
 
     def makes_group(self, call: ast.Call) -> bool:
         """Whether a call is torch's `init_process_group`, and not a function of the project with such a name."""
-        if self.dotted(call.func).endswith("distributed.init_process_group"):
+        name, path = "init_process_group", self.dotted(call.func)
+        if path.startswith("torch.distributed.") and path.endswith(name):
             return True
-        return self.last(call.func) == "init_process_group" and not self.functions("init_process_group")
+        is_own = isinstance(call.func, ast.Name) or self.is_imported(call.func)
+        return self.last(call.func) == name and not (is_own and self.functions(name))
 
     def is_imported(self, node: ast.AST) -> bool:
         """Whether a dotted name begins with a name that its file imports."""
@@ -454,17 +457,6 @@ def root_of(node: ast.AST) -> str:
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
-
-
-def _is_of_object(call: ast.Call, function: Function) -> bool:
-    """Whether a method's call gives less than a plain function of its name needs, `model.train()` for `train(model, loader)`,
-    or a call is given an object's attribute of that name: `batches(self.train)`."""
-    if f"self.{function.name}" in map(written, call.args):
-        return True
-    given, needed = [*call.args, *call.keywords], function.args
-    is_open = any(isinstance(one, ast.Starred) or getattr(one, "arg", "") is None for one in given)
-    is_less = len(given) < len(needed.posonlyargs) + len(needed.args) - len(needed.defaults)
-    return is_less and not is_open and is_method(call, function.name)
 
 
 def is_function_frame(frame: Frame) -> TypeGuard[Function]:

@@ -111,9 +111,21 @@ def _any_term(script: Script, frame: Frame, node: ast.AST, depth: int) -> set[in
         sides = (node.left, node.right)
         return {kind for side in sides for kind in _any_term(script, frame, side, depth)}
     if isinstance(node, ast.Name) and not _is_mean(script, frame, node, depth):
-        values = script.values(frame, node.id)
-        return {kind for value in values for kind in _any_term(script, frame, value, depth + 1)} or {OTHER}
+        kinds = [_any_term(script, frame, value, depth + 1) for value in script.values(frame, node.id)]
+        if not kinds or _is_scaled(script, frame, node.id) or not all(SUM in one for one in kinds):
+            return {OTHER}
+        return set().union(*kinds)
     return {MEAN if _is_mean(script, frame, node, depth) else _terms(script, frame, node, depth)}
+
+
+def _is_scaled(script: Script, frame: Frame, name: str) -> bool:
+    """`loss /= len(rows)`"""
+    return any(
+        isinstance(node, ast.AugAssign)
+        and written(node.target) == name
+        and not isinstance(node.op, ast.Add | ast.Sub)
+        for node in script.within(frame)
+    )
 
 
 def unseen_loss(script: Script, roles: Roles) -> ast.AST | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from .converting import converted, notes
 from .projects import convert, train, write
 from .support import Trap, check
 from .test_output import GUARD, output
@@ -159,3 +160,38 @@ def test_a_constructor_that_prepares_is_not_run_by_one_process_first(tmp_path: P
     assert "main_process_first():\n            self.table = table(path)" in shared
     assert "main_process_first():\n    reader = Reader" in entry and "\ntrainer = Trainer(" in entry
     assert train(folder, "script", 2) == [6.0, 6.0]
+
+
+IN_A_TRY = """
+import os
+import tarfile
+import torch
+from torch.utils.data import DataLoader
+
+def rows(root):
+    path = os.path.join(root, "rows.tar")
+    try:
+        torch.hub.download_url_to_file("https://one.example/rows.tar", path)
+        archive = tarfile.open(path)
+        archive.extractall(root)
+    except OSError:
+        print("nothing there")
+    return torch.randn(8, 2)
+
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in DataLoader(rows("data"), batch_size=2):
+    optimizer.zero_grad()
+    model(x).mean().backward()
+    optimizer.step()
+"""
+
+
+def test_nobody_waits_in_a_try_that_one_process_may_leave_alone() -> None:
+    after = converted(IN_A_TRY)
+    assert "wait_for_everyone" not in after and "    archive.extractall(root)" in after
+    assert notes(IN_A_TRY, "CT404")
+    plain = IN_A_TRY.replace("    try:", "    if True:").replace(
+        '    except OSError:\n        print("nothing there")\n', ""
+    )
+    assert "wait_for_everyone" in converted(plain), "and where nothing is tried they do"

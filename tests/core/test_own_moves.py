@@ -68,3 +68,13 @@ def test_its_own_method_is_called_where_there_is_a_gpu() -> None:
 def test_a_module_without_such_a_method_moves_to_the_device() -> None:
     after = converted(SCRIPT.format(own=""))
     assert "model = model.to(accelerator.device)" in after and ".cuda()" not in after
+
+
+def test_its_own_method_is_called_where_it_is_made_and_moved_at_once() -> None:
+    text = (
+        SCRIPT.format(own=OWN)
+        .replace("model = Reader()", "model = Reader().cuda()")
+        .replace("    model = model.cuda()\n", "")
+    )
+    after = converted(text)
+    assert 'Reader().cuda() if accelerator.device.type == "cuda" else Reader().to(' in after

@@ -53,7 +53,9 @@ OWN_ROW = """
 
 @pytest.mark.parametrize("step", [TRAINS_IN_THE_TEST, READS_WHAT_IS_BAD])
 def test_a_test_whose_branch_does_more_than_leave_out_is_each_process_s_own(step: str) -> None:
-    assert '"sum") > 0' not in converted(STEP.format(step=step))
+    text = STEP.format(step=step)
+    assert '"sum") > 0' not in converted(text)
+    assert [one for one in notes(text, "CT605") if "makes the others wait" in one.reason], "and is said"
 
 
 @pytest.mark.parametrize("step", [NOISE, OWN_ROW])
@@ -129,6 +131,8 @@ def test_a_module_that_uses_accelerate_is_not_half_converted(name: str, tmp_path
     folder = write(tmp_path, engine=engine, script=script)
     outcome = run(Request((folder / "script.py",), Options(), Mode.WRITE, cache=False), migrate_text)
     assert not outcome.changed and (folder / "script.py").read_text() == script.lstrip()
+    said = [one.reason for file in outcome.files for one in file.result.findings]
+    assert ["imports from Accelerate" in one for one in said] == [True], "and not that it does not train"
 
 
 def test_the_cpu_of_a_file_s_tensors_is_not_where_data_waits() -> None:
@@ -191,3 +195,30 @@ for x in DataLoader(torch.randn(8, 2), batch_size=2):
     optimizer.step()
 """
     assert conversion(text).trains
+
+
+def test_the_cpu_is_the_flag_s_where_only_the_machine_is_asked_below() -> None:
+    """The `else` that asks for MPS alone holds nothing else, and so reads as an `elif`."""
+    text = """
+import argparse
+import torch
+from torch.utils.data import DataLoader
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--use-gpu", action="store_true")
+args = parser.parse_args()
+if torch.cuda.is_available() and args.use_gpu:
+    device = torch.device("cuda")
+else:
+    if hasattr(torch.backends, "mps"):
+        device = torch.device("mps") if torch.backends.mps.is_available() else torch.device("cpu")
+    else:
+        device = torch.device("cpu")
+model = torch.nn.Linear(2, 1).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in DataLoader(torch.randn(8, 2), batch_size=2):
+    optimizer.zero_grad()
+    model(x.to(device)).mean().backward()
+    optimizer.step()
+"""
+    assert "Accelerator(cpu=not args.use_gpu)" in converted(text)

@@ -104,6 +104,24 @@ def used_before() -> dict[str, Any]:
     }
 
 
+def used_between() -> dict[str, Any]:
+    """The optimizer is made first, the model is used on the CPU, and its graph is held while it moves."""
+    accelerator = Accelerator()
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    shown = model(torch.ones(2, 4))
+    model.to(accelerator.device)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    before = model[0].weight.detach().cpu().clone()
+    accelerator.backward(model(torch.ones(2, 4, device=accelerator.device)).mean())
+    optimizer.step()
+    return {"shown": shown.device.type, "trained": not torch.equal(before, model[0].weight.detach().cpu())}
+
+
+def test_an_optimizer_follows_a_model_that_was_used_between() -> None:
+    assert on_xla(used_between) == {"shown": "cpu", "trained": True}
+
+
 def test_a_model_moves_that_was_used_on_the_cpu() -> None:
     assert on_xla(used_before) == {"shown": "cpu", "tied": True, "trained": True}
 

@@ -24,8 +24,13 @@ _BY_NAME = frozenset({"getattr", "globals", "locals", "vars", "eval", "exec"})
 
 def written_for_accelerate(tree: ast.Module) -> list[Finding]:
     """A script that somebody has written for Accelerate, or migrated to it."""
-    found = (node for path, node in imported(tree) if path in ("accelerate", "accelerate.Accelerator"))
-    return [_built_on(node, "Accelerate", "import from crosstrain instead") for node in found][:1]
+    paths = [(path, node) for path, node in imported(tree) if path.split(".")[0] == "accelerate"]
+    for path, node in paths:
+        if path in ("accelerate", "accelerate.Accelerator"):
+            return [_built_on(node, "Accelerate", "import from crosstrain instead")]
+    reason = "a file that this script runs imports from Accelerate, and may be written for it: nothing is converted"
+    remedy = "leave it as it is, or take that import out"
+    return [finding_at(node, BUILT_ON, reason, remedy, Severity.NOTE) for _, node in paths[:1]]
 
 
 def unseen_training(script: Script) -> list[Finding]:

@@ -385,17 +385,16 @@ class Decisions:
 
     def _skips_batch(self, node: ast.AST) -> bool:
         """Leaves a batch out on every process, where a test by which some would leave out a step is of the batch."""
-        node_loop = self._skipping_loop(node)
-        if node_loop is None or not isinstance(node, ast.If):
+        loop = self._skipping_loop(node)
+        if loop is None or not isinstance(node, ast.If):
             return False
-        if not isinstance(node.body[0], ast.Continue):
-            return False  # what else it does is of its own batch
-        passes = [
-            one.call for one in self.roles.backwards if self.script.table.is_inside(one.call, node_loop)
-        ]
+        passes = [one.call for one in self.roles.backwards if self.script.table.is_inside(one.call, loop)]
         if passes and all(place_of(one) < place_of(node) for one in passes):
             return False  # behind the step
-        if self._all_come(node):
+        leaves_out_alone = isinstance(
+            node.body[0], ast.Continue
+        )  # what else a branch does is of its own batch
+        if leaves_out_alone and self._all_come(node):
             code = f'{self._accelerator(node)}.reduce(int(bool({{it}})), "sum") > 0'
             reason = "a process that left out a step alone would make the others wait"
             self.plan.replace(node.test, RULE, reason, code, it=node.test)

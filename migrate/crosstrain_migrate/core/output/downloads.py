@@ -7,6 +7,8 @@ ask is the main process's, and all wait for it.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from itertools import takewhile
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method, names_in
@@ -150,10 +152,7 @@ class Downloads:
     def _asking(self, call: ast.Call) -> ast.If | None:
         """The outermost `if` around a call, in its function, that asks for files."""
         asking = None
-        frame = self.script.frame(call)
-        for one in self.script.around(call):
-            if one is frame:
-                break
+        for one in self._inside(call):
             if isinstance(one, ast.If) and writers.asks_for_files(one.test):
                 asking = one
         return asking
@@ -210,11 +209,17 @@ class Downloads:
         behind = suite[suite.index(statement) + 1 :]
         binds = any(isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) for n in walk(statement))
         state = self.files.state(statement)
-        if not behind or state is None or (binds and not isinstance(statement, ast.With)):
+        is_tried = any(isinstance(one, ast.Try) for one in self._inside(statement))  # one may fail alone
+        if not behind or state is None or is_tried or (binds and not isinstance(statement, ast.With)):
             self._leave(call)
             return
         if self.files.guard(statement):
             self.plan.before(behind[0], RULE, REASON, f"{state}.wait_for_everyone()", GROUP)
+
+    def _inside(self, node: ast.AST) -> Iterator[ast.AST]:
+        """What stands around a node in its function."""
+        frame = self.script.frame(node)
+        return takewhile(lambda one: one is not frame, self.script.around(node))
 
     def _block(self, call: ast.Call) -> ast.stmt:
         """The outermost `with` or loop around a call in its function, or its statement."""

@@ -257,7 +257,9 @@ class Files:
             self._wait_before(read)
         for read in reads:
             if read not in waits:
-                reason = "the main process may not have moved this file yet when another one reads it"
+                reason = (
+                    "the main process may not have moved or removed this file yet when another one reads it"
+                )
                 self.plan.note(FILE, read, reason, "wait before it: `accelerator.wait_for_everyone()`")
         return True
 

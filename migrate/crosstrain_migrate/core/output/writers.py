@@ -279,7 +279,7 @@ def asks_for_files(test: ast.AST) -> bool:
 
 def reads_file(script: Script, call: ast.Call) -> bool:
     name, last = script.dotted(call.func), last_name(call.func)
-    if name in _OPENS:
+    if name in _OPENS | _CONTAINERS:
         return not opens_to_write(script, call)
     return last != "load_state_dict" and _READS.match(last) is not None
 

@@ -284,7 +284,8 @@ def _by_branches(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.
             return None
         tests.append(arm.test)
         last = arm.orelse
-        arm = last[0] if len(last) == 1 and isinstance(last[0], ast.If) else None
+        inner = last[0] if len(last) == 1 and not _is_left_to_cpu(script, last) else None
+        arm = inner if isinstance(inner, ast.If) else None
     if not _assigns(script, frame, last, "cpu") and not _is_left_to_cpu(script, last):
         return None
     flags = [flag_of(script, frame, test) for test in tests]

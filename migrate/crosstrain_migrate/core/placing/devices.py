@@ -229,7 +229,7 @@ class Devices:
         """`model.cuda()` of a class that moves more than its parameters: its own method moves it to a GPU."""
         if self._follows_a_tensor(call):
             return
-        device, text = self.device(call), written(of)
+        device, text = self.device(call), self.script.source(of)
         number = device if call.args else ""
         code = f'{text}.cuda({number}) if {device}.type == "cuda" else {text}.to({device})'
         is_whole = isinstance(self.script.parent(call), ast.Assign | ast.Return | ast.Expr)

@@ -9,7 +9,11 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 
 
 def has_own_cuda(script: Script, of: ast.expr) -> bool:
-    """Whether what a variable or an attribute may hold has a `cuda()` of its own: `.to(device)` would not call it."""
+    """Whether what is made here, or what a variable or an attribute may hold, has a `cuda()` of its own: `.to(device)` would
+    not call it."""
+    if isinstance(of, ast.Call):
+        cls = script.class_made(of)
+        return cls is not None and _defines_cuda(script, cls, 0)
     if not isinstance(of, ast.Name | ast.Attribute):
         return False
     frame = script.frame(of)

@@ -66,14 +66,17 @@ class TrainingData:
     def around(self, places: Iterable[tuple[ast.AST, Frame]]) -> list[Data]:
         """What the loops around the backward passes iterate, each place once, in the order of the text."""
         places = list(places)
-        for self._asks_callers in (False, True):
-            for node, frame in places:
-                self._look_around(node, frame, set(), 0)
-            if self._data:
-                break
+        self._look_around_all(places)
+        if not self._data:
+            self._asks_callers = True
+            self._look_around_all(places)
         read = [(inner, one) for one in self._data.values() for inner in self._generators.behind(one.node)]
         found = {inner: replace(one, node=inner) for inner, one in read}
         return sorted(found.values(), key=lambda one: place_of(one.node))
+
+    def _look_around_all(self, places: list[tuple[ast.AST, Frame]]) -> None:
+        for node, frame in places:
+            self._look_around(node, frame, set(), 0)
 
     def _look_around(self, node: ast.AST, frame: Frame, asked: set[Frame], depth: int) -> bool:
         """Finds what the loops around a node iterate: in its frame, else around the calls of its function.

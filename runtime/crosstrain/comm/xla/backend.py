@@ -24,7 +24,7 @@ from crosstrain.comm.xla.api import internals, runtime, spmd, torch_xla
 from crosstrain.comm.xla.api import model as xla_model
 from crosstrain.comm.xla.gaps import fill_gaps
 from crosstrain.comm.xla.group_of_one import start_group_of_one
-from crosstrain.comm.xla.move import Moved, move
+from crosstrain.comm.xla.move import MOVED, move
 from crosstrain.comm.xla.place import Dtypes, Spread, SpreadPlacer
 from crosstrain.comm.xla.watch import CompilationWatch
 
@@ -100,7 +100,6 @@ class XlaComm:
         local = self.replicas // self.world
         self._spread = Spread(self.device, mesh, local, shared=self.world > 1 and not apart)
         self._dtypes: Dtypes = {}
-        self._moved = Moved()
         self.watch = CompilationWatch()
         self._stepped = False
         fill_gaps()
@@ -237,14 +236,14 @@ class XlaComm:
         return SpreadPlacer(self.device, self._spread, self._dtypes, self.watch, source)
 
     def move(self, model: nn.Module) -> None:
-        move(model, self.device, self._dtypes, self._moved)
+        move(model, self.device, self._dtypes, MOVED)
 
     def shard(self, params: Iterable[nn.Parameter]) -> None:
         for param in params:
             self._spread.parameter(param)
 
     def adopt(self, optimizer: torch.optim.Optimizer) -> None:
-        self._moved.remap(optimizer)
+        MOVED.remap(optimizer)
         held = [param for group in optimizer.param_groups for param in group["params"]]
         astray = sum(param.device != self.device for param in held)
         if astray:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from crosstrain.comm.xla.move import keeping_ties
+from crosstrain.comm.xla.move import MOVED, keeping_ties
 
 PRIORITY = 5  # asked before torch's own devices
 
@@ -34,7 +34,7 @@ def fill_gaps() -> None:
 
     @wraps(to)
     def moved(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return keeping_ties(self, lambda: to(self, *args, **kwargs))
+        return keeping_ties(self, lambda: to(self, *args, **kwargs), MOVED)
 
     module: Any = torch.nn.Module
     module.to = moved

@@ -2,8 +2,8 @@
 
 A CPU tensor's data cannot be replaced by a torch_xla tensor, so a plain ``module.to(device)`` makes new parameters: weight
 ties are lost, and an optimizer that was built before silently keeps the old parameters. Swapping keeps the objects. torch
-refuses it if something holds a parameter, such as the graph of an earlier output; then the ties are restored, and `Moved` tells optimizers which
-parameter replaced which.
+refuses it if something holds a parameter, such as the graph of an earlier output; then the ties are restored, and `Moved` tells
+optimizers which parameter replaced which.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ class Moved:
                 optimizer.state[new] = optimizer.state.pop(param)
 
 
+MOVED = Moved()  # of the process
+
+
 def move(
     model: nn.Module, device: torch.device, dtypes: dict[torch.dtype, torch.dtype], moved: Moved
 ) -> None:
@@ -52,13 +55,7 @@ def move(
     RuntimeError if the number of distinct parameters changes.
     """
     before = len(set(map(id, model.parameters())))
-    places = _places(model)
-    old = [table[name] for table, name in places]
-    keeping_ties(model, lambda: _convert(model, device, dtypes))
-    for tensor, (table, name) in zip(old, places, strict=True):
-        new = table[name]
-        if tensor is not None and new is not None:
-            moved.note(tensor, new)
+    keeping_ties(model, lambda: _convert(model, device, dtypes), moved)
     after = len(set(map(id, model.parameters())))
     if after != before:
         raise RuntimeError(
@@ -67,9 +64,11 @@ def move(
         )
 
 
-def keeping_ties(model: nn.Module, change: Callable[[], Some]) -> Some:
-    """What ``change`` returns, which moves the model: its parameters stay the same objects, or tied to each other at least."""
-    ties = _ties(_places(model))
+def keeping_ties(model: nn.Module, change: Callable[[], Some], moved: Moved) -> Some:
+    """What ``change`` returns, which moves the model: its parameters stay the same objects; where torch refuses that, they stay
+    tied to each other, and ``moved`` records which replaced which."""
+    places = _places(model)
+    ties, old = _ties(places), [table[name] for table, name in places]
     try:
         with _swapping(True):
             changed = change()
@@ -81,6 +80,10 @@ def keeping_ties(model: nn.Module, change: Callable[[], Some]) -> Some:
     for (first, name), *rest in ties:
         for table, other in rest:
             table[other] = first[name]
+    for tensor, (table, name) in zip(old, places, strict=True):
+        new = table[name]
+        if tensor is not None and new is not None:
+            moved.note(tensor, new)
     return changed
 
 

@@ -1,0 +1,96 @@
+"""Loops that take a number of batches by `next`: they end with those of their process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .converting import converted
+from .projects import convert, train, write
+
+TAKEN = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+rows = torch.arange(18.0).view(18, 1)
+loader = DataLoader(TensorDataset(rows), batch_size=2{how})
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+number, result = {number}, 0
+for epoch in range(2):
+    batches = iter(loader)
+    for step in range(number):
+        {take}
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), x).backward()
+        optimizer.step()
+        result += 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "how", "take", "is_bounded"),
+    [
+        ("len(rows) // 2", ", shuffle=True", "x, = next(batches)", True),
+        ("len(loader)", ", shuffle=True", "x, = next(batches)", False),
+        ("len(rows) // 2", "", "x, = next(batches)", False),  # it may have no length
+        ("len(rows) // 2", ", shuffle=True", "x, = next(batches, [rows])", False),
+    ],
+)
+def test_a_number_of_batches_is_that_of_one_process(
+    number: str, how: str, take: str, is_bounded: bool
+) -> None:
+    after = converted(TAKEN.format(number=number, how=how, take=take))
+    assert "loader = accelerator.prepare(" in after
+    assert ("range(min(number, len(loader)))" in after) is is_bounded
+
+
+def test_a_loop_that_takes_batches_by_number_ends_with_them(tmp_path: Path) -> None:
+    folder = write(
+        tmp_path,
+        script=TAKEN.format(number="len(rows) // 2", how=", shuffle=True", take="x, = next(batches)"),
+    )
+    convert(folder, "script")
+    assert train(folder, "script") == [18]
+    assert train(folder, "script", 2) == [10, 10]
+
+
+TWO_TAKEN = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+labelled = DataLoader(TensorDataset(torch.arange(8.0).view(8, 1)), batch_size=2)
+others = DataLoader(TensorDataset(torch.arange(24.0).view(24, 1)), batch_size=2)
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+
+def train(first, second):
+    steps, every = 0, 4
+    number = {number}
+    first = iter(first)
+    second = iter(second)
+    for step in range(number):
+        x, = next(first) if step % every == 0 else next(second)
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), x).backward()
+        optimizer.step()
+        steps += 1
+    return steps
+
+result = train(labelled, others)
+"""
+PREPARED = "first, second = accelerator.prepare(first, second)"
+
+
+def test_steps_that_take_from_two_loaders_are_those_of_one_process(tmp_path: Path) -> None:
+    folder = write(tmp_path, script=TWO_TAKEN.format(number="len(first) + len(second)"))
+    convert(folder, "script")
+    assert train(folder, "script") == [16]
+    assert train(folder, "script", 2) == [8, 8]
+
+
+def test_a_number_of_steps_without_a_length_moves_no_loader() -> None:
+    after = converted(TWO_TAKEN.format(number="4"))
+    assert after.index("number = 4") < after.index(PREPARED)
+    assert "min(" not in after

@@ -1,0 +1,82 @@
+"""The GPUs that a script makes visible, before the accelerator takes one."""
+
+from __future__ import annotations
+
+import pytest
+
+from .converting import converted, notes
+
+VISIBLE = """import os
+import torch
+from torch.utils.data import DataLoader
+
+def read():
+    {first}
+    return options.load()
+
+def main(settings):
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(settings.rows):
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    names = collect()
+    settings = read()
+    main(settings)
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "made"),
+    [('os.environ["CUDA_VISIBLE_DEVICES"] = options.gpus', ["main"]), ("pass", ["main", "top"])],
+)
+def test_the_gpus_are_chosen_before_the_accelerator_takes_one(first: str, made: list[str]) -> None:
+    """The accelerator is not made above the call of a function that says which GPUs there are."""
+    main, top = converted(VISIBLE.format(first=first)).split("__main__")
+    found = [name for name, text in (("main", main), ("top", top)) if "accelerator = Accelerator()" in text]
+    assert found == made
+
+
+CHOSEN_INSIDE = """import argparse
+import os
+import torch
+from torch.utils.data import DataLoader
+
+def choose(args):
+    os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu
+    print("GPU", args.gpu)
+
+def main():
+    args = argparse.ArgumentParser().parse_args()
+    {first}
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    {then}
+    for x, y in DataLoader([], 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "choose(args)",
+        'os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu',
+        'os.environ["CUDA_VISIBLE_DEVICES"] = str(args.cuda)',
+    ],
+)
+def test_the_accelerator_comes_behind_the_choice_of_a_gpu(choice: str) -> None:
+    text = CHOSEN_INSIDE.format(first=choice, then="pass")
+    assert f"    {choice}\n    accelerator = Accelerator()\n" in converted(text)
+    assert not notes(text, "CT105")
+
+
+def test_a_choice_of_a_gpu_that_comes_behind_the_accelerator_is_said() -> None:
+    text = CHOSEN_INSIDE.format(first="pass", then="if True:\n        choose(args)")
+    assert [one.remedy for one in notes(text, "CT105")] == ["use `crosstrain launch --gpu-ids`"]

@@ -222,3 +222,30 @@ for x in DataLoader(torch.randn(8, 2), batch_size=2):
     optimizer.step()
 """
     assert "Accelerator(cpu=not args.use_gpu)" in converted(text)
+
+
+ON_A_MAC = """
+import torch
+from torch.utils.data import DataLoader
+
+if torch.cuda.is_available():
+    device = torch.device("cuda")
+elif {test}:
+    device = torch.device({there})
+else:
+    device = torch.device("cpu")
+model = torch.nn.Linear(2, 1).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in DataLoader(torch.randn(8, 2), batch_size=2):
+    optimizer.zero_grad()
+    model(x.to(device)).mean().backward()
+    optimizer.step()
+"""
+MPS = "torch.backends.mps.is_available()"
+
+
+@pytest.mark.parametrize("test", [MPS, f'hasattr(torch.backends, "mps") and {MPS}'])
+def test_an_author_who_keeps_the_cpu_where_there_is_more_is_asked(test: str) -> None:
+    after = converted(ON_A_MAC.format(test=test, there='"cpu"'))
+    assert "accelerator = Accelerator(device=device)" in after
+    assert "Accelerator()" in converted(ON_A_MAC.format(test=test, there='"mps"'))

@@ -19,7 +19,7 @@ from .accelerator import Choice
 from .elsewhere import behind
 from .options import Option, Options
 from .origins import of_class, origin
-from .sides import chosen_as_device, flag_of, is_read_as_text, side_of
+from .sides import asks_availability, chosen_as_device, flag_of, is_read_as_text, side_of
 
 _OF_DEVICES = re.compile(r"cuda|gpu|device|accelerat|(?<![a-z])(mps|xla|xpu)(?![a-z])", re.I)
 _OF_TENSORS = {"shape", "size", "to", "cuda", "dtype", "parameters", "state_dict", "train", "eval", "weight"}
@@ -144,8 +144,19 @@ def _is_bound_by_machine(script: Script, frame: Frame, name: str, depth: int = 0
 
 
 def _has_condition(script: Script, frame: Frame, node: ast.AST) -> bool:
-    tests = [one.test for one in script.around(node) if isinstance(one, ast.If) and not is_main_test(one)]
-    return any(flag_of(script, frame, test) for test in tests)
+    """Whether a flag chooses a device, or the author the CPU where there is something else: `elif mps.is_available(): "cpu"`."""
+    below, is_cpu = node, isinstance(node, ast.expr) and side_of(script, node) == "cpu"
+    for one in script.around(node):
+        if isinstance(one, ast.If) and not is_main_test(one):
+            is_there = below in one.body and asks_availability(one.test) and not _is_negated(one.test)
+            if flag_of(script, frame, one.test) or (is_cpu and is_there):
+                return True
+        below = one
+    return False
+
+
+def _is_negated(test: ast.expr) -> bool:
+    return any(isinstance(one, ast.Not) for one in walk(test))
 
 
 def _returns_the_machines(script: Script, function: Frame, depth: int) -> bool:

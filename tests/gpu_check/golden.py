@@ -113,7 +113,7 @@ def outcomes(check: Check) -> dict[str, list[Outcome]]:
 
 def at_once() -> int:
     """Runs at once: a device is large enough for several of these."""
-    return max(1, min(8, len(os.sched_getaffinity(0))))
+    return max(1, min(12, len(os.sched_getaffinity(0))))
 
 
 def _judge(case: str, name: str, done: Done | Ran, plain: Done | Ran | None, strict: bool = False) -> Outcome:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from .converting import converted
+from .projects import convert, write
 
 BUFFER = """import argparse
 import torch
@@ -155,3 +158,103 @@ def test_a_sparse_matrix_is_written_by_one_process(save: str) -> None:
     after = converted(MATRICES.format(save=save))
     assert f".is_main_process:\n            {save}(path, found)" in after
     assert "        found = sp.load_npz(path)\n    except" in after
+
+
+CHECKPOINTS = """import glob
+import torch
+
+class Agent:
+    def __init__(self):
+        self.model = torch.nn.Linear(4, 2)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def load(self, name):
+        self.model.load_state_dict(torch.load(name))
+
+    def step(self, batch, training):
+        loss = torch.nn.functional.mse_loss(self.model(batch[0]), batch[1])
+        if training:
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+        return loss.item()
+
+class Source:
+    def __init__(self):
+        self.at = 0
+
+    def next_batch(self):
+        self.at += 1
+        return None if self.at % 4 == 0 else (torch.full((8, 4), float(self.at)), torch.ones(8, 2))
+
+agent, source = Agent(), Source()
+while True:
+    batch = source.next_batch()
+    if batch is None:
+        break
+    agent.step(batch, training=True)
+names = found_by(glob.glob("*.pth"))
+for name in names:
+    {told}
+    while True:
+        batch = {fetched}
+        if batch is None:
+            break
+        print(name, agent.step(batch, training=False))
+"""
+
+
+@pytest.mark.parametrize(
+    ("told", "fetched", "dealt"),
+    [
+        ("agent.load(name)", "source.next_batch()", False),
+        ("source.begin(name)", "source.next_batch()", True),  # what it fetches is the item's
+        ("agent.load('best.pth')", "read(name)", True),
+    ],
+)
+def test_a_while_that_fetches_its_own_batches(told: str, fetched: str, dealt: bool) -> None:
+    after = converted(CHECKPOINTS.format(told=told, fetched=fetched))
+    assert (".prepare(names)" in after) is dealt
+
+
+GIVEN_DEVICE = {
+    "trainer": """
+        import torch
+
+        class Base:
+            def __init__(self, epochs, device=torch.device("cuda:0")):
+                self.epochs = epochs
+                self.device = torch.device(device)
+
+            def run(self, loader, model):
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                for x, y in loader:
+                    optimizer.zero_grad()
+                    torch.nn.functional.mse_loss(model(x.to(self.device)), y.to(self.device)).backward()
+                    optimizer.step()
+
+        class Trainer(Base):
+            pass
+        """,
+    "train": """
+        import torch
+        from torch.utils.data import DataLoader, TensorDataset
+        from trainer import Trainer
+
+        device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+        model = torch.nn.Linear(4, 2).to(device)
+        Trainer({given}).run(DataLoader(TensorDataset(torch.ones(8, 4), torch.ones(8, 2)), 2), model)
+        result = model.weight.tolist()
+        """,
+}
+
+
+@pytest.mark.parametrize(("given", "stays"), [("1, device", True), ("1, device=device", True), ("1", False)])
+def test_a_class_of_another_file_keeps_the_device_that_it_is_given(
+    given: str, stays: bool, tmp_path: Path
+) -> None:
+    """Other scripts of the project give theirs; where a call gives none, the default would be one GPU for all processes."""
+    files = GIVEN_DEVICE | {"train": GIVEN_DEVICE["train"].format(given=given)}
+    convert(write(tmp_path, **files), "train")
+    after = (tmp_path / "trainer.py").read_text()
+    assert ("self.device = torch.device(device)" in after) is stays

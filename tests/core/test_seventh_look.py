@@ -258,3 +258,51 @@ def test_a_class_of_another_file_keeps_the_device_that_it_is_given(
     convert(write(tmp_path, **files), "train")
     after = (tmp_path / "trainer.py").read_text()
     assert ("self.device = torch.device(device)" in after) is stays
+
+
+JOURNAL = {
+    "journal": """
+        from torch.utils.tensorboard import SummaryWriter
+
+        class Journal:
+            def __init__(self):
+                self.events = None
+
+            def update(self, value, step):
+                if self.events is None:
+                    self.events = SummaryWriter("events")
+                self.events.{use}("loss", value, step)
+
+            def close(self):
+                {closed}
+        """,
+    "train": """
+        import torch
+        from journal import Journal
+        from torch.utils.data import DataLoader
+
+        journal = Journal()
+        model = torch.nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step, (x, y) in enumerate(DataLoader([], 2)):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            journal.update(loss.item(), step)
+        journal.close()
+        """,
+}
+
+
+@pytest.mark.parametrize(
+    ("closed", "made"), [("self.events.close()", True), ("return self.events.log_dir", False)]
+)
+def test_an_event_file_of_a_module_that_other_scripts_import(closed: str, made: bool, tmp_path: Path) -> None:
+    """One process opens it, unless another one may ask it for something."""
+    text = JOURNAL["journal"].format(use="add_scalar", closed=closed)
+    files = JOURNAL | {"journal": text, "test": "from journal import Journal\nJournal().update(1, 2)\n"}
+    convert(write(tmp_path, **files), "train")
+    after = (tmp_path / "journal.py").read_text()
+    assert ('SummaryWriter("events") if PartialState().is_main_process else None' in after) is made
+    assert "if PartialState().is_main_process:\n            self.events.add_scalar" in after

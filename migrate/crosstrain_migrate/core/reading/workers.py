@@ -16,9 +16,8 @@ def given_to_workers(script: Script) -> set[str]:
     """The names of functions that a loader is given, also as `partial(collate, ...)`, at once or by a variable."""
     given = [keyword.value for call in script.calls for keyword in call.keywords if keyword.arg in _GIVEN]
     named = {one.id for one in given if isinstance(one, ast.Name)}
-    for one in script.table.each(ast.Assign):
-        if isinstance(one.value, ast.Call) and named & {last_name(target) for target in one.targets}:
-            given.append(one.value)
+    assigned = [one for one in script.table.each(ast.Assign) if isinstance(one.value, ast.Call)]
+    given += [one.value for one in assigned if named & {last_name(target) for target in one.targets}]
     partials = [one for one in given if isinstance(one, ast.Call) and last_name(one.func) == "partial"]
     return {last_name(one) for one in (*given, *(p.args[0] for p in partials if p.args))}
 

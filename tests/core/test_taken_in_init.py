@@ -63,6 +63,8 @@ def test_it_is_prepared_behind_what_binds_it(tmp_path: Path) -> None:
 
 
 def test_what_another_method_binds_too_is_prepared_there_as_well() -> None:
-    rebinds = "    def batch(self):\n        if self.steps == 2:\n            self.loader, _ = make_loader(4)\n"
+    rebinds = (
+        "    def batch(self):\n        if self.steps == 2:\n            self.loader, _ = make_loader(4)\n"
+    )
     after = converted(SCRIPT.replace("    def batch(self):\n", rebinds))
     assert after.count("accelerator.prepare(self.loader)") == 2

@@ -35,7 +35,9 @@ def numbered(script: Script, roles: Roles, data: Data) -> Numbered | None:
     if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Tuple) or len(loop.target.elts) != 2:
         return None
     index, batch = loop.target.elts
-    around = [n for n in script.around(data.node) if isinstance(n, ast.Call) and script.table.is_inside(n, loop)]
+    around = [
+        n for n in script.around(data.node) if isinstance(n, ast.Call) and script.table.is_inside(n, loop)
+    ]
     call = next((n for n in around if written(n.func) == "enumerate"), None)
     if not isinstance(index, ast.Name) or call is None or len(call.args) != 1 or call.keywords:
         return None
@@ -72,10 +74,8 @@ def _is_read(node: ast.Name | ast.Subscript) -> bool:
 
 def _flows_into_loss(script: Script, roles: Roles, loop: ast.For) -> set[int]:
     """The nodes of a loop whose values flow into a loss that is trained, as far as assignments are followed."""
-    parts: list[ast.AST] = []
-    for one in roles.backwards:
-        if script.table.is_inside(one.call, loop):
-            parts.append(loss_of(one.call))
+    calls = [one.call for one in roles.backwards]
+    parts: list[ast.AST] = [loss_of(call) for call in calls if script.table.is_inside(call, loop)]
     trains = {one.frame for one in roles.backwards}
     for call in (n for n in walk(loop) if isinstance(n, ast.Call)):
         if trains.intersection(script.functions(last_name(call.func))):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from .converting import converted, notes
+from .projects import convert, write
 from .running import launched, plain
 
 TRAIN = """
@@ -135,6 +136,11 @@ class Log:
         else:
             self.file = open(path, "w")
 
+class Logs:
+    def __init__(self, paths):
+        for path in paths:
+            Log(path, resume=True)
+
 def main():
     args = argparse.ArgumentParser().parse_args()
     if args.seed is None:
@@ -163,3 +169,32 @@ def test_a_log_that_another_run_reads_is_opened_by_one_process() -> None:
     text = FOLDER.format(seed="1")
     assert converted(text).count("is_main_process else os.devnull") == 2
     assert not notes(text, "CT403")
+
+
+OWN_ROWS = """
+import torch
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self):
+        self.weights = torch.ones(4).cuda()
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.ones(4), torch.ones(2)
+"""
+
+
+def test_datasets_may_be_a_module_of_the_project(tmp_path: Path) -> None:
+    text = HEAD + "from datasets import Rows\n\ndef main():\n" + TRAIN.format(rows="Rows()") + "\nmain()\n"
+    convert(write(tmp_path, script=text, datasets=OWN_ROWS), "script")
+    assert ".to(PartialState().device)" in (tmp_path / "datasets.py").read_text()
+
+
+def test_a_folder_of_that_name_that_holds_data_is_none(tmp_path: Path) -> None:
+    (tmp_path / "datasets").mkdir()
+    (tmp_path / "datasets" / "read.py").write_text("import torch\nx = torch.ones(4).cuda()\n")
+    text = HEAD + "import datasets\n\ndef main():\n" + TRAIN.format(rows="datasets.load_dataset('a')")
+    convert(write(tmp_path, script=text + "\nmain()\n"), "script")
+    assert ".cuda()" in (tmp_path / "datasets" / "read.py").read_text()

@@ -246,6 +246,7 @@ class Files:
         """Plans that all wait for the main process where they read what it wrote; False where they cannot, unless it is known
         that a second process would fail there."""
         reads = [c for c in self.script.calls if paths and self.reads(c, statement, paths)]
+        reads = [c for c in reads if not self._is_of_earlier_run(c, statement)]
         if any(self.stamps.differs(path) for read in reads for path in read.args):
             return False  # each reads a file of its own
         surely = {text for text in paths if not text.startswith("in ")}
@@ -262,6 +263,12 @@ class Files:
                 )
                 self.plan.note(FILE, read, reason, "wait before it: `accelerator.wait_for_everyone()`")
         return True
+
+    def _is_of_earlier_run(self, read: ast.Call, statement: ast.stmt) -> bool:
+        """Whether a constructor reads what an earlier run has left, above the place where it goes on writing it."""
+        frame = self.script.frame(read)
+        is_made = is_function_frame(frame) and frame.name == "__init__" and not self.script.loops_around(read)
+        return is_made and frame is self.script.frame(statement) and place_of(read) < place_of(statement)
 
     def _wait_before(self, read: ast.Call) -> None:
         code = f"{self.state(read)}.wait_for_everyone()"

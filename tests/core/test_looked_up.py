@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .converting import converted
+from .converting import converted, notes
 from .running import launched, plain
 
 SCRIPT = """
@@ -77,3 +77,12 @@ def test_two_loops_over_one_loader_deal_it_each() -> None:
     after = converted(second)
     assert "accelerator.prepare(model, optimizer)" in after
     assert "for i, batch in enumerate(accelerator.prepare(loader)):" in after
+
+
+def test_where_batches_are_counted_every_process_takes_all_and_it_is_said() -> None:
+    text = SCRIPT.replace('print("= step", i', 'print("= step", i, len(loader)')
+    after = converted(text)
+    assert "target = labels[i]" in after
+    assert "prepare(model, optimizer)" in after
+    assert [one.reason for one in notes(text, "CT902")]
+    assert not notes(SCRIPT, "CT902")

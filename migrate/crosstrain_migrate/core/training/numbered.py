@@ -68,6 +68,17 @@ def deal_with_numbers(plan: Plan, found: Numbered, accelerator: str, rule: str, 
         plan.replace(one, rule, reason, name)
 
 
+def is_counted(script: Script, node: ast.expr) -> bool:
+    """Whether the number of batches is asked for: that of batches that are dealt with their numbers is not known."""
+    counts = (c for c in script.calls if last_name(c.func) == "len" and c.args)
+    return any(written(call.args[0]) == written(node) for call in counts)
+
+
+def say_same_batches(plan: Plan, node: ast.expr) -> None:
+    reason = "every process trains on the same data: what belongs to a batch is looked up by its number"
+    plan.note("CT902", node, reason, "let the data set return it with the batch")
+
+
 def _is_read(node: ast.Name | ast.Subscript) -> bool:
     return isinstance(node.ctx, ast.Load)
 

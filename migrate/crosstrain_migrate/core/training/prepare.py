@@ -24,7 +24,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .conditional import made_under_condition
 from .holders import Held, Holders
-from .numbered import deal_with_numbers, numbered
+from .numbered import deal_with_numbers, is_counted, numbered, say_same_batches
 from .schedules import (
     asks_at_each_step,
     counted_lengths,
@@ -175,6 +175,9 @@ class Preparing:
         looked_up = {written(d.node) for d in self.roles.data if numbered(self.script, self.roles, d)}
         for data in self.roles.data:
             if data.loop in self.phases:
+                continue
+            if written(data.node) in looked_up and is_counted(self.script, data.node):
+                say_same_batches(self.plan, data.node)
                 continue
             whole = is_array(self.script, data.frame, data.node) or written(data.node) in looked_up
             held = None if whole else self._lifted_loader(data) or self._given_loader(data)

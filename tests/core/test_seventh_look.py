@@ -306,3 +306,41 @@ def test_an_event_file_of_a_module_that_other_scripts_import(closed: str, made: 
     after = (tmp_path / "journal.py").read_text()
     assert ('SummaryWriter("events") if PartialState().is_main_process else None' in after) is made
     assert "if PartialState().is_main_process:\n            self.events.add_scalar" in after
+
+
+COMMANDS = """import click
+import torch
+from torch.utils.data import DataLoader
+
+{group}
+
+{command}
+def fit(rate):
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    for x, y in DataLoader([], 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    {start}
+"""
+GROUP = "@click.group()\ndef cli():\n    pass"
+
+
+@pytest.mark.parametrize(
+    ("group", "command", "start", "trains"),
+    [
+        (GROUP, '@cli.command()\n@click.option("--rate", type=float)', "cli()", True),
+        ("app = typer.Typer()", "@app.command", "app()", True),
+        (GROUP, "@cli.command()", "print('nothing')", False),
+        (GROUP, "@cached.method()", "cli()", False),
+    ],
+)
+def test_a_command_of_a_group_is_reached_by_the_group(
+    group: str, command: str, start: str, trains: bool
+) -> None:
+    after = converted(COMMANDS.format(group=group, command=command, start=start))
+    assert ("    accelerator = Accelerator()\n    model = torch.nn.Linear(4, 2)" in after) is trains
+    assert ("accelerator.backward(" in after) is trains

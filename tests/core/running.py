@@ -22,6 +22,6 @@ def launched(folder: Path, text: str, *options: str, processes: int = 2) -> list
 
 def _lines(folder: Path, text: str, command: list[str]) -> list[str]:
     (folder / "script.py").write_text(text, encoding="utf-8")
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return [line for line in done.stdout.splitlines() if line.startswith("=")]

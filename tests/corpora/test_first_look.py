@@ -97,7 +97,7 @@ def run(*words: str | Path, tool: Path | None = None) -> subprocess.CompletedPro
     )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_the_command_measures_whatever_is_in_a_folder(tmp_path: Path) -> None:
     first = tmp_path / "first"
     write(

@@ -32,7 +32,7 @@ def _bases() -> list[Base]:
     return plain + [replace(base, project=project) for base, project in made if project is not None]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_transformation_keeps_what_a_script_computes(family: str) -> None:
     """To the bit: every printed line, and the weights after every step."""

@@ -16,7 +16,6 @@ import torch
 import torch.distributed as dist
 from crosstrain import Accelerator, PartialState
 from crosstrain.comm import hang_report, process_group
-from crosstrain.comm.frames import DistributedOperationException
 from crosstrain.comm.pending import PendingWork
 from crosstrain.comm.torch_backend import TorchComm
 from crosstrain.comm.visible_devices import device_index
@@ -259,7 +258,7 @@ def _hangs_on_the_device() -> str:
     comm = TorchComm.start(cpu=True)
     if comm.rank == 0:
         comm._pending.add("the averaging of gradients", Work())
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while comm.rank == 0 and not sys.stderr.getvalue() and time.monotonic() < deadline:  # waits
         time.sleep(0.1)
     out, sys.stderr = sys.stderr.getvalue(), said
@@ -271,31 +270,6 @@ def test_work_that_hangs_on_a_device_is_reported() -> None:
     text = run_ranks(_hangs_on_the_device, 2)[0]
     assert re.search(r"rank 0 has waited \d+ s in the averaging of gradients \(missing: rank 1\)", text)
     assert f"rank 0: waits in the averaging of gradients at {__file__}:" in text
-
-
-# -- tensors on a device that differ ------------------------------------------------------------------
-
-
-def _compares(debug: bool) -> list[str]:
-    """What is said of three gathers on a device: unequal shapes at first use, equal ones, and unequal ones later."""
-    comm = TorchComm.start(cpu=True)
-    comm.debug = debug
-    said = []
-    for rows in (2 + comm.rank, 2, 2 + comm.rank):
-        try:
-            comm.all_gather(torch.empty(rows, 3, device="meta"))
-        except DistributedOperationException as error:
-            said.append(str(error).splitlines()[0])
-        except Exception:  # no group can take the tensor there
-            said.append("")
-    return said
-
-
-@pytest.mark.parametrize("debug", [False, True])
-def test_device_tensors_are_compared_at_first_use_and_under_debug(debug: bool) -> None:
-    problem = "the ranks disagree about the next collective:"
-    for said in run_ranks(_compares, 2, debug):
-        assert said == [problem, "", problem if debug else ""]
 
 
 # -- copies and waiting -------------------------------------------------------------------------------

@@ -10,12 +10,7 @@ from crosstrain_verify.judging.default_launch import ONLY_EVEN
 
 from tests.verify.planted import BY_HAND, PLANTED, found, rules
 
-SHORT = {
-    ("loader not sharded", "ddp"),
-    ("loader not sharded", "on_runtime"),
-    ("loss scaled twice", "text/ddp"),
-    ("dropout drawn alike", "images/ddp"),
-}
+SHORT = {("loader not sharded", "ddp"), ("loader not sharded", "on_runtime")}
 PAIRS = [
     pytest.param(cause, script, marks=() if (cause, script) in SHORT else pytest.mark.slow)
     for cause, scripts in PLANTED.items()
@@ -31,13 +26,10 @@ def test_a_planted_mistake_is_named(cause: str, script: str, tmp_path: Path) -> 
     assert rules(report)[0] == planted.rule, report.runs
 
 
-@pytest.mark.parametrize(
-    "script", ["ddp", *(pytest.param(f"{task}/ddp", marks=pytest.mark.slow) for task in ("text", "images"))]
-)
-def test_a_right_conversion_is_equal(script: str, tmp_path: Path) -> None:
-    report = found(script, None, tmp_path)
+def test_a_right_conversion_is_equal(tmp_path: Path) -> None:
+    report = found("ddp", None, tmp_path)
     assert [run.verdict.value for run in report.runs] == ["identical", "equal"], report.runs
-    assert report.runs[1].launch == f"torchrun --nproc-per-node 2 {Path(script).name}.py"
+    assert report.runs[1].launch == "torchrun --nproc-per-node 2 ddp.py"
     assert not report.checks  # they belong to the bundled runtime
 
 
@@ -46,7 +38,7 @@ def test_an_evaluation_that_is_even_and_sharded_by_hand_is_equal(tmp_path: Path)
     before, after = tmp_path / "before.py", tmp_path / "after.py"
     for path, source in ((before, "plain.py"), (after, "ddp.py")):
         path.write_text((BY_HAND / "images" / source).read_text().replace("149", "150"))
-    report = verify(before, after, default_launch=True, timeout=120)
+    report = verify(before, after, default_launch=True, timeout=300)
     assert [run.verdict.value for run in report.runs] == ["identical", "equal"], report.runs
     assert ONLY_EVEN in report.runs[1].notes
 
@@ -61,15 +53,8 @@ def test_a_row_that_completes_a_share_counts_once(tmp_path: Path) -> None:
             (BY_HAND / "images" / source).read_text().replace("149", "150").replace(share, padded)
         )
     assert padded in after.read_text()
-    report = verify(before, after, default_launch=True, timeout=120)
+    report = verify(before, after, default_launch=True, timeout=300)
     assert [run.verdict.value for run in report.runs] == ["identical", "different"], report.runs
-
-
-def test_a_schedule_by_steps_is_as_fast_as_its_factor_says(tmp_path: Path) -> None:
-    """Two processes make half as many steps, so that each step of a right schedule is worth two."""
-    report = found("text/ddp", PLANTED["scheduler stepped P times"]["text/ddp"], tmp_path)
-    (cause,) = [run.cause for run in report.runs if run.cause is not None]
-    assert "the schedule runs 2 times as fast" in cause.text
 
 
 def test_a_loader_that_is_not_shared_out_fails_the_check_of_its_loop(tmp_path: Path) -> None:

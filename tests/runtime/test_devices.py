@@ -343,3 +343,38 @@ def test_a_step_of_fp16_waits_for_the_device_once(value: float, monkeypatch: pyt
     assert flag.reads == 1
     assert accelerator.optimizer_step_was_skipped == bool(value)
     assert torch.equal(before, model.weight) == bool(value)
+
+
+def _under_a_default_device() -> tuple[list[float], float, list[list[int]], list[float], int]:
+    """What a process finds that makes tensors on another device, unless it says where: as an old script's default tensor type."""
+    accelerator = Accelerator(cpu=True)
+    torch.manual_seed(0)
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rows = DataLoader(TensorDataset(torch.arange(8.0).view(4, 2)), batch_size=1)
+    held_out = DataLoader(TensorDataset(torch.arange(3)), batch_size=1)
+    with torch.device("meta"):
+        model, optimizer, loader = accelerator.prepare(model, optimizer, rows)
+        dealt, seen = accelerator.prepare_evaluation(held_out), []
+        with accelerator.common_draws():
+            pass
+    for (x,) in loader:
+        with torch.device("meta"):
+            accelerator.backward(model(x).mean())
+            optimizer.step()
+            optimizer.zero_grad()
+    for (row,) in dealt:
+        seen.append(row.tolist())
+    with torch.device("meta"):
+        total = accelerator.merge(dealt, sum(map(sum, seen)))
+        seen = accelerator.merge(dealt, seen)
+        summed = accelerator.reduce(float(accelerator.process_index), "sum")
+        accelerator.set_trigger()
+        assert accelerator.check_trigger()
+    return model.weight.flatten().tolist(), summed, seen, model.bias.tolist(), total
+
+
+def test_a_default_device_of_the_script_does_not_reach_the_runtime() -> None:
+    first, second = run_ranks(_under_a_default_device, 2)
+    assert first == second
+    assert (first[1], first[2], first[4]) == (1.0, [[0], [1], [2]], 3)

@@ -140,6 +140,7 @@ def _device(script: Path, arguments: list[str]) -> str | None:
         for owner in (torch.nn.Module, torch.Tensor):
             stack.enter_context(patch.object(owner, "to", _moved(owner.to)))
             stack.enter_context(patch.object(owner, "cuda", _moved_to_cuda))
+        stack.enter_context(patch.object(torch.nn.DataParallel, "__init__", _moved_to_cuda))
         backend = sys.modules.get("crosstrain.comm.torch_backend")
         if backend is None:
             from crosstrain.comm import torch_backend as backend

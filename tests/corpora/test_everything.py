@@ -21,7 +21,7 @@ def _sample(count: int) -> list[str]:
     return [*tricky, *random.Random(11).sample(small, count)]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_files_of_every_kind() -> None:
     verdicts = [examine((name, True)) for name in _sample(80)]
     assert {verdict.path: verdict.wrong for verdict in verdicts if verdict.wrong} == {}

@@ -12,7 +12,6 @@ import pytest
 
 from tests.corpora.first_look.checkout import Checkout
 from tests.corpora.first_look.entries import find
-from tests.corpora.first_look.look import look
 from tests.corpora.first_look.preparation import OWN_SAMPLER, PREPARED, UNPREPARED
 from tests.corpora.first_look.reach import Reach
 from tests.corpora.first_look.training import NO_LOOP, Training
@@ -98,7 +97,7 @@ def run(*words: str | Path, tool: Path | None = None) -> subprocess.CompletedPro
     )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_the_command_measures_whatever_is_in_a_folder(tmp_path: Path) -> None:
     first = tmp_path / "first"
     write(
@@ -158,15 +157,18 @@ def test_no_tool_can_stop_it(tmp_path: Path) -> None:
         f"print(json.dumps({{'files': [{file!r}], 'errors': []}}))\n"
     )
     write(tmp_path / "first" / "a+b", {f"{name}.py": PYTHON_2 for name in ("slow", "dies", "refused")})
-    entries = tmp_path / "entries.txt"
-    entries.write_text("# ours\na+b/slow.py\na+b/dies.py  # and why\na+b/refused.py\na+b/missing.py\n")
-    words = [tmp_path / "first", "--entries", entries, "--timeout", "2"]
-    done = run(*words, tool=tool).stdout
-    assert "timed out" in done and "no answer in 2 s" in done
+
+    def measured(timeout: str, *scripts: str) -> str:
+        entries = tmp_path / "entries.txt"
+        entries.write_text("".join(f"a+b/{script}  # and why\n" for script in scripts))
+        return run(tmp_path / "first", "--entries", entries, "--timeout", timeout, tool=tool).stdout
+
+    done = measured("60", "dies.py", "refused.py", "missing.py")  # also where the machine is busy
     assert "MemoryError: too much" in done and "there is no such file" in done
     assert "CT201 refused.py:7: no model" in done
-    assert "4 scripts of 1 checkouts: 2 crashed, 1 timed out, 1 refused" in done
+    assert "3 scripts of 1 checkouts: 2 crashed, 1 refused" in done
     assert "CT201  refuses 1 script, first a+b/refused.py:7" in done
+    assert "no answer in 1 s" in measured("1", "slow.py")
 
 
 def test_entries_are_scripts_that_reach_a_backward_and_a_step(tmp_path: Path) -> None:
@@ -182,38 +184,6 @@ def test_entries_are_scripts_that_reach_a_backward_and_a_step(tmp_path: Path) ->
         "cells.ipynb": notebook("!pip install x", "from engine import train", "train(1, 2, 3)"),
     }
     assert find(Checkout(write(tmp_path, files))) == ["by_name.py", "cells.ipynb", "main.py", "tools/run.py"]
-
-
-def test_edits_outside_the_script_and_in_shared_modules_are_found(tmp_path: Path) -> None:
-    """With a tool that edits every file, whoever asks for it."""
-    tool = write(
-        tmp_path / "tool", {"crosstrain_migrate/__init__.py": "", "crosstrain_migrate/cli/__init__.py": ""}
-    )
-    (tool / "crosstrain_migrate/cli/__main__.py").write_text(
-        "import json, pathlib\n"
-        "for file in pathlib.Path().rglob('*.py'):\n"
-        "    file.write_text(file.read_text().replace('.cuda()', '.to(device)'))\n"
-        "print(json.dumps({'files': [{'path': 'train.py', 'refused': False, 'changed': True, 'findings': []}],\n"
-        "                  'errors': []}))\n"
-    )
-    net = "def build():\n    return 1 .cuda()\n\ndef unused():\n    return 2 .cuda()\n\n"
-    net += "if __name__ == '__main__':\n    print(build().cuda())\n"
-    files = {
-        "train.py": "import net\nnet.build().backward()\nnet.optimizer.step()\n",
-        "student.py": "from net import build\nprint(build())\n",
-        "net.py": net,
-        "apart.py": "x = 3 .cuda()\n",
-    }
-    root = write(tmp_path / "a+b", files)
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(tool)
-    try:
-        found = look(root, "train.py", 30)
-    finally:
-        os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
-    assert found.files == ["apart.py", "net.py"] and found.changed_lines == 8
-    assert found.shared == {"net.py": ["student.py"]}
-    assert found.outside == ["apart.py:1", "net.py:5 (unused)", "net.py:8"]
 
 
 HEAD = "import torch\nfrom torch.utils.data import DataLoader\n"

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from random import Random
 
 import pytest
 
-from tests.corpora.variations import __main__ as command
-from tests.corpora.variations.bases import Base, golden, public
+from tests.corpora.variations.bases import Base, golden
 from tests.corpora.variations.catalogue import VARIATIONS
-from tests.corpora.variations.drawing import Case, drawn, shrunk, varied
+from tests.corpora.variations.drawing import drawn, varied
 from tests.corpora.variations.meaning import Record, recorded
-from tests.corpora.variations.planning import planned
 from tests.corpora.variations.script import Project
 
 EACH = 2  # scripts that every transformation is tried on
@@ -35,7 +32,7 @@ def _bases() -> list[Base]:
     return plain + [replace(base, project=project) for base, project in made if project is not None]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_transformation_keeps_what_a_script_computes(family: str) -> None:
     """To the bit: every printed line, and the weights after every step."""
@@ -73,11 +70,6 @@ def test_the_record_sees_another_learning_rate_and_another_word() -> None:
     assert isinstance(first, Record)
 
 
-def test_thirty_transformations_in_families() -> None:
-    assert len(VARIATIONS) >= 30
-    assert all(one.about and one.about[0] not in " ." for one in VARIATIONS.values())
-
-
 def test_a_seed_draws_the_same_cases() -> None:
     bases = golden()
     first = [drawn(bases, 5, number) for number in range(6)]
@@ -87,40 +79,3 @@ def test_a_seed_draws_the_same_cases() -> None:
     assert any(len(case.applied) > 1 for case in first)
     for case in first:  # what a case names is all that it takes to make it again
         assert varied(case.base, case.applied, case.seed, case.number).project == case.project
-
-
-def test_a_failing_case_is_shrunk_to_what_it_takes() -> None:
-    base = next(base for base in golden() if base.name == "mnist_functions")
-    names = ["dead-class", "loop-over-islice", "batch-unpacked-in-body", "optimizer-by-name"]
-    case = varied(base, names, 0, 0)
-    assert case.applied == tuple(names)
-
-    def fails(one: Case) -> bool:
-        return "islice" in one.project.text and "getattr(torch.optim" in one.project.text
-
-    assert shrunk(case, fails).applied == ("loop-over-islice", "optimizer-by-name")
-
-
-def test_public_scripts_are_found_by_repository(tmp_path: Path) -> None:
-    assert public(tmp_path) == []
-    folder = tmp_path / "snap-stanford+ogb" / "examples" / "graphproppred" / "mol"
-    folder.mkdir(parents=True)
-    (folder / "main_pyg.py").write_text("import helper\n")
-    (folder / "helper.py").write_text("")
-    found = public(tmp_path)
-    assert [(base.name, base.folder) for base in found] == [("ogb-mol", folder)]
-    assert planned(found[0].project, folder).outcome == "untouched"
-
-
-@pytest.mark.timeout(300)
-def test_a_sample_is_planned_and_run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The command, briefly: nothing crashes, and its table names what was applied."""
-    few = [base for base in golden() if base.name in FIRST[:5]]
-    monkeypatch.setattr(command, "golden", lambda: few)
-    assert command.main(["--seed", "3", "--count", "12", "--run", "1", "--processes", "1"]) == 0
-    said = capsys.readouterr().out
-    assert "of 12 converted" in said
-    assert "1 of 1 runs right" in said or "0 of 1 runs right" in said
-    assert "| transformation | what it does | alone | in combinations |" in said

@@ -16,7 +16,7 @@ PAGES = [page for page in PAGES if "rules" not in page.relative_to(ROOT).parts[:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_the_commands_of_a_page_show_what_it_shows(path: Path, tmp_path: Path) -> None:
     page = read(path)
     folder = tmp_path / "project"

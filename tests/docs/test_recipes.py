@@ -75,17 +75,6 @@ def test_vim_runs_the_same_command() -> None:
     assert makeprg[1].replace("\\ ", " ") == task["command"]
 
 
-@pytest.mark.timeout(300)
-def test_a_script_for_accelerate_changes_sides_by_its_import_lines(tmp_path: Path) -> None:
-    """As the page for those who come from Accelerate says."""
-    pytest.importorskip("accelerate")
-    text = (ROOT / "tests/docs/projects/accelerated.py").read_text("utf-8")
-    (tmp_path / "old.py").write_text(text)
-    (tmp_path / "new.py").write_text(text.replace("from accelerate", "from crosstrain"))
-    report = json.loads(run("crosstrain verify old.py new.py --output-format json 2> /dev/null", tmp_path))
-    assert [one["verdict"] for one in report["runs"][:2]] == ["identical", "equal"]
-
-
 def test_the_configuration_can_be_read(tmp_path: Path) -> None:
     file = tmp_path / "pyproject.toml"
     file.write_text(_block("reference/configuration.md", "toml"))

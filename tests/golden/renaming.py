@@ -164,10 +164,6 @@ class Renaming:
     def apply(self, text: str) -> str:
         return cst.parse_module(text).visit(_Renamer(self)).code
 
-    @property
-    def count(self) -> int:
-        return len(self.new)
-
 
 def _shifted(names: set[str], taken: set[str]) -> dict[str, str]:
     """Every letter moves by the same number of places in the alphabet, the first number that makes no clash."""

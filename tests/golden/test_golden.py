@@ -58,7 +58,7 @@ def test_trains_the_same(case: Case) -> None:
         args=case.args,
         processes=(1, 2),
         expect="agree" if case.two_processes == "agree" else "equal",
-        timeout=120,
+        timeout=300,
     )
     verdicts = [run.verdict.value for run in report.runs]
     assert verdicts == ["identical", case.two_processes], report

@@ -41,6 +41,6 @@ def test_second_migration_plans_nothing(tree: Tree) -> None:
 def test_trains_the_same(tree: Tree) -> None:
     script = tree.before / tree.entry
     report = verify(
-        script, script, args=tree.case.args, folder=tree.before, overlay=tree.after, timeout=120, steps=None
+        script, script, args=tree.case.args, folder=tree.before, overlay=tree.after, timeout=300, steps=None
     )
     assert [run.verdict.value for run in report.runs] == ["identical", tree.case.two_processes], report

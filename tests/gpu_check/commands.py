@@ -55,11 +55,10 @@ def run(
     variables: Mapping[str, str] | None = None,
     patience: float | None = None,
 ) -> Done:
-    """Run it with this tree's packages; a command that takes too long has failed."""
+    """Run it with this tree's packages, before those of PYTHONPATH; a command that takes too long has failed."""
     limit = patience or PATIENCE
-    env = (
-        os.environ | {"PYTHONPATH": os.pathsep.join(SOURCES), "CROSSTRAIN_QUIET": "1"} | dict(variables or {})
-    )
+    path = [*SOURCES, *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(path), "CROSSTRAIN_QUIET": "1"} | dict(variables or {})
     try:
         done = subprocess.run(
             command, cwd=cwd, env=env, capture_output=True, text=True, timeout=limit, check=False

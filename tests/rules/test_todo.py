@@ -97,7 +97,7 @@ def test_a_script_that_is_refused_becomes_one_that_trains_the_same(tmp_path: Pat
     assert not migrate_text(Path("train.py"), mended, Options()).refused
     from crosstrain_verify import verify
 
-    report = verify(tmp_path / "before.py", tmp_path / "train.py", timeout=120)
+    report = verify(tmp_path / "before.py", tmp_path / "train.py", timeout=300)
     assert [run.verdict.value for run in report.runs] == ["identical", "equal"], report
 
 
@@ -120,7 +120,7 @@ def test_it_trains_in_one_process_and_stops_in_several(tmp_path: Path, world: st
         env={**os.environ, "WORLD_SIZE": world},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert ran.returncode == code, ran.stderr

@@ -1,4 +1,4 @@
-"""CT7: advice for XLA. Nothing is changed; what the notes promise is counted in tests/xla/test_advice.py."""
+"""CT7: advice for XLA. Nothing is changed."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from tests.runtime.checkpoints import small_training
 from tests.support.ranks import run_ranks
 
-WITHIN = 60.0  # seconds
+WITHIN = 300.0  # seconds
 
 
 class Held:
@@ -260,7 +260,7 @@ def waits_for_a_dead_rank(folder: str) -> str:
 
 def test_a_process_that_fails_waits_briefly_for_one_that_is_dead(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="rank 1 died with exit code 7"):
-        run_ranks(waits_for_a_dead_rank, 2, str(tmp_path), timeout=WITHIN)
+        run_ranks(waits_for_a_dead_rank, 2, str(tmp_path))
     assert not (tmp_path / "checkpoints" / "checkpoint_0").exists()
 
 

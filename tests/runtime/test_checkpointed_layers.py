@@ -65,7 +65,7 @@ def test_ranks_may_checkpoint_differently_often(times: list[list[int]], reentran
             for param in model.parameters():
                 param -= 0.1 * (0 if param.grad is None else param.grad)
     expected = [value.flatten()[:600] for value in model.state_dict().values()]
-    for state in run_ranks(_train, 2, reentrant, times, plain, timeout=60):
+    for state in run_ranks(_train, 2, reentrant, times, plain):
         for value, right in zip(state, expected, strict=True):
             assert torch.allclose(torch.tensor(value), right, atol=1e-6)
 

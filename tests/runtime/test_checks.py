@@ -28,7 +28,7 @@ def _journal(tmp_path: Path) -> list[dict[str, Any]]:
     script, journal = tmp_path / "script.py", tmp_path / "checks.jsonl"
     script.write_text(SCRIPT)
     env = os.environ | {"CROSSTRAIN_CHECKS": str(journal), "RANK": "1"}
-    subprocess.run([sys.executable, str(script)], check=True, env=env, timeout=120)
+    subprocess.run([sys.executable, str(script)], check=True, env=env, timeout=300)
     return [json.loads(line) for line in journal.read_text().splitlines()]
 
 

@@ -78,25 +78,6 @@ def test_random_states_are_those_of_the_processs_own_device(monkeypatch: pytest.
     assert asked == [("seed", 7), ("get", SECOND), ("set", "state", SECOND)]
 
 
-def overflows() -> tuple[bool, list[float]]:
-    accelerator = Accelerator(cpu=True, mixed_precision="fp16")
-    model = nn.Linear(2, 1)
-    nn.init.ones_(model.weight)
-    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    factor = 1e38 if accelerator.process_index else 1.0
-    accelerator.backward(model(torch.ones(1, 2)).mean() * factor)
-    optimizer.step()
-    skipped = accelerator.optimizer_step_was_skipped
-    weights = model.weight.flatten().tolist()
-    accelerator.end_training()
-    return skipped, weights
-
-
-def test_a_loss_that_overflows_on_one_rank_skips_the_step_on_all() -> None:
-    """Gradients are averaged before they are unscaled, so that every rank finds what one has."""
-    assert run_ranks(overflows, 2) == [(True, [1.0, 1.0])] * 2
-
-
 class Calls(TorchFunctionMode):
     """Records copies of tensors, and whether they may return before they are done."""
 

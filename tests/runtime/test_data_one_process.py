@@ -290,13 +290,6 @@ def test_a_pickled_loader_is_the_users_own(world: int) -> None:
         assert found == [[True, *whole]] * 6 + [[True, *whole[1:]]] * 4
 
 
-def test_copies_and_pickles() -> None:
-    loader = prepare(DataLoader(range(5), batch_size=2))
-    assert [b.tolist() for b in copy.copy(loader)] == [[0, 1], [2, 3], [4]]
-    raw = pickle.loads(pickle.dumps(loader))  # a run does not travel, the user's loader does
-    assert type(raw) is DataLoader and [b.tolist() for b in raw] == [[0, 1], [2, 3], [4]]
-
-
 def test_what_is_no_loader_is_refused() -> None:
     with pytest.raises(TypeError, match="not list"):
         prepare([1, 2])  # type: ignore[arg-type]

@@ -180,23 +180,6 @@ def test_ranks_with_different_streams_share_one_order() -> None:
     assert by_rank[0]["own stream"] != by_rank[1]["own stream"]
 
 
-def _dealt_by_one(seed: int, split: bool) -> tuple[list[list[int]], float]:
-    torch.manual_seed(seed)
-    loader = prepare(DataLoader(range(10), batch_size=4, shuffle=True), split_batches=split)
-    batches = [batch.tolist() for _ in range(2) for batch in loader]
-    return batches, torch.rand(()).item()
-
-
-def test_two_processes_read_the_order_of_one_and_draw_as_much() -> None:
-    """Decision 3: with `split_batches` the global batches of two processes are the batches of one."""
-    ((one, after),) = run_ranks(_dealt_by_one, 1, 11, True)
-    two = run_ranks(_dealt_by_one, 2, 11, True)
-    for number, batch in enumerate(one):
-        merged = two[0][0][number] + two[1][0][number]
-        assert merged[: len(batch)] == batch
-    assert [stream for _, stream in two] == [after, after]
-
-
 def _unseeded_split(train_rows: tuple[int, int], sampler: bool) -> tuple[list[int], list[str]] | str:
     os.environ["CROSSTRAIN_QUIET"] = "0"
     said: list[str] = []
@@ -343,45 +326,6 @@ def _unshardable() -> str:
 
 def test_a_subclass_that_reads_behind_our_back_is_an_error() -> None:
     assert all("Old was prepared, but gave a batch" in message for message in run_ranks(_unshardable, 2))
-
-
-def _resume(save_at: int, workers: int) -> tuple[list[Any], list[Any]]:
-    comm = this_rank()
-
-    def fresh() -> Any:
-        torch.manual_seed(comm.rank)
-        # The ranks come from a fork server, and would start their workers by one: seconds for each.
-        start = "fork" if workers else None
-        options = {
-            "num_workers": workers,
-            "persistent_workers": workers > 0,
-            "multiprocessing_context": start,
-        }
-        return prepare(DataLoader(range(11), batch_size=2, shuffle=True, **options))
-
-    def rest(loader: Any) -> Iterator[Any]:
-        while loader.epoch < 2:
-            for batch in loader:
-                yield batch.tolist(), loader.real_rows(0), loader.end_of_dataloader, torch.rand(()).item()
-
-    whole = list(rest(fresh()))
-    loader = fresh()
-    walk = rest(loader)
-    first = [next(walk) for _ in range(save_at)]
-    state, stream = loader.state_dict(), torch.get_rng_state()
-    walk.close()
-    again = fresh()
-    torch.manual_seed(77 + comm.rank)
-    again.load_state_dict(state)
-    torch.set_rng_state(stream)
-    return whole, first + list(rest(again))
-
-
-@pytest.mark.parametrize(("save_at", "workers"), [(1, 0), (2, 0), (3, 0), (5, 0), (2, 1), (5, 1)])
-def test_resume_is_exact_on_two_ranks(save_at: int, workers: int) -> None:
-    """Peer bug 1: 0 of 4 settings resume exactly there."""
-    for whole, resumed in run_ranks(_resume, 2, save_at, workers, forks=workers > 0):
-        assert resumed == whole
 
 
 def _other_world(state: dict[str, Any] | None, save_at: int) -> Any:

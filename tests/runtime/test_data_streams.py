@@ -232,7 +232,7 @@ def _failing() -> str:
 
 
 def test_a_read_error_on_process_0_ends_all_processes() -> None:
-    first, second = run_ranks(_failing, 2, timeout=30)
+    first, second = run_ranks(_failing, 2)
     assert first == "OSError: disk on fire"
     assert second == "RuntimeError: process 0 could not read the next batch: OSError: disk on fire"
 
@@ -270,7 +270,7 @@ def _out_of_step() -> str:
 
 
 def test_ranks_that_are_out_of_step_are_told() -> None:
-    _, second = run_ranks(_out_of_step, 2, timeout=30)
+    _, second = run_ranks(_out_of_step, 2)
     assert "asks for batch 0 of pass 1" in second and "sent batch 1 of pass 0" in second
 
 
@@ -288,7 +288,7 @@ class Mixed(IterableDataset[Any]):
 
 
 def test_a_batch_without_common_rows_cannot_be_split() -> None:
-    for message in run_ranks(_cannot_split, 2, timeout=30):
+    for message in run_ranks(_cannot_split, 2):
         assert "one part of the batch has 7 rows and another 4" in message
 
 

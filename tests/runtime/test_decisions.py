@@ -10,7 +10,6 @@ import pytest
 import torch
 from crosstrain import Accelerator, load_checkpoint_in_model
 from crosstrain.comm.torch_backend import TorchComm
-from crosstrain.utils import set_seed
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -93,21 +92,6 @@ def test_tied_weights_are_found_in_files_that_name_them_once(kept: str, tmp_path
         assert torch.equal(model.words.weight, weight)
         assert model.head.weight is model.words.weight
         accelerator.free_memory()
-
-
-def _noise() -> list[float]:
-    accelerator = Accelerator(cpu=True)
-    set_seed(3)
-    alike = torch.rand(1).item()
-    set_seed(3, device_specific=True)
-    return [alike, torch.rand(1).item(), accelerator.num_processes]
-
-
-def test_noise_is_alike_on_all_processes_unless_seeded_by_device() -> None:
-    zero, one = run_ranks(_noise, 2)
-    assert zero[0] == one[0]
-    assert zero[1] == zero[0]
-    assert one[1] != zero[1]
 
 
 def _line() -> str:

@@ -184,7 +184,7 @@ def _legal(case: str) -> str:
     ],
 )
 def test_what_ranks_may_do_apart(case: str) -> None:
-    assert run_ranks(_legal, 2, case, timeout=60.0) == [case] * 2
+    assert run_ranks(_legal, 2, case) == [case] * 2
 
 
 def _rounding() -> list[str]:
@@ -219,8 +219,8 @@ def _uneven(join: bool) -> int:
 
 
 def test_uneven_passes_are_not_compared() -> None:
-    assert sorted(run_ranks(_uneven, 2, False, timeout=60.0)) == [4, 5]
-    assert sorted(run_ranks(_uneven, 2, True, timeout=60.0)) == [4, 5]
+    assert sorted(run_ranks(_uneven, 2, False)) == [4, 5]
+    assert sorted(run_ranks(_uneven, 2, True)) == [4, 5]
 
 
 def _dispatched(spoiled: bool) -> str:

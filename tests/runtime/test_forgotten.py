@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,11 +9,9 @@ import pytest
 import torch
 from crosstrain import Accelerator
 from crosstrain.state import AcceleratorState
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import SGD, Optimizer
 from torch.utils.data import DataLoader
-
-from tests.support.ranks import run_ranks
 
 
 @pytest.fixture(autouse=True)
@@ -74,40 +70,6 @@ def test_optimizers_that_are_none_of_ours_step_as_ever(options: dict[str, Any]) 
         own.step()
         run(accelerator, model, optimizer, [x])
     assert not torch.equal(model.weight, before)
-
-
-class Scaled(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.linear = nn.Linear(3, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.linear(x)
-        return out
-
-
-def _loader_of_its_own(apart: bool) -> list[str]:
-    accelerator = Accelerator(cpu=True)
-    model = Scaled()
-    model, optimizer = accelerator.prepare(model, SGD(model.parameters(), 0.1))
-    shift = accelerator.process_index * 0.5 if apart else 0.0
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said):
-        run(accelerator, model, optimizer, [x + shift for x in loader()])
-    return said.getvalue().splitlines()
-
-
-def test_the_same_batches_on_every_process_are_noticed() -> None:
-    said, nothing = run_ranks(_loader_of_its_own, 2, False)
-    assert [
-        line
-        for line in said
-        if "every process trains on the same data: " in line and "the same on all 2" in line
-    ]
-    assert not any("same data" in line for line in nothing)
-    for lines in run_ranks(_loader_of_its_own, 2, True):
-        assert not any("same data" in line for line in lines)
 
 
 def test_no_accumulation_steps_at_all_are_an_error() -> None:

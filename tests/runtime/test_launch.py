@@ -32,7 +32,7 @@ def launch(folder: Path, *arguments: str, **environ: str) -> subprocess.Complete
         env=environment() | environ,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
 
 
@@ -177,7 +177,7 @@ while True:
 def test_signal_ends_all_ranks_and_their_children(tmp_path: Path, number: signal.Signals, code: int) -> None:
     agent, pids = start_waiting(tmp_path)
     agent.send_signal(number)
-    assert agent.wait(timeout=60) == code
+    assert agent.wait(timeout=300) == code
     _, stderr = agent.communicate()
     assert stderr == "crosstrain launch: stopped; every rank was ended.\n"
     assert remaining(pids) == []
@@ -187,7 +187,7 @@ def test_signal_ends_all_ranks_and_their_children(tmp_path: Path, number: signal
 def test_killing_the_launcher_ends_the_ranks(tmp_path: Path) -> None:
     agent, pids = start_waiting(tmp_path)
     agent.kill()
-    agent.wait(timeout=60)
+    agent.wait(timeout=300)
     try:
         assert remaining(pids[::2]) == []
     finally:
@@ -206,7 +206,7 @@ def start_waiting(folder: Path) -> tuple[subprocess.Popen[str], list[int]]:
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while len(list(folder.glob("*.pid"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     return agent, [int(pid) for path in sorted(folder.glob("*.pid")) for pid in path.read_text().split()]
@@ -253,7 +253,7 @@ def test_two_machines_of_one_rank_each_on_this_one(tmp_path: Path) -> None:
         )
         for rank in range(2)
     ]
-    outputs = [agent.communicate(timeout=120) for agent in agents]
+    outputs = [agent.communicate(timeout=300) for agent in agents]
     assert [agent.returncode for agent in agents] == [0, 0], outputs
     assert [out for out, _ in outputs] == ["rank 0 local 0 sum 3\n", "rank 1 local 0 sum 3\n"]
 
@@ -308,7 +308,7 @@ def test_lines_of_ranks_go_out_whole_and_at_once(tmp_path: Path) -> None:
         [sys.executable, worker.__file__, "script", "train.py"], cwd=tmp_path, stdout=write
     ) as rank:
         os.close(write)
-        said = select.select([read], [], [], 60)[0]
+        said = select.select([read], [], [], 300)[0]
         assert said and os.read(read, 100) == b"hello there\n"
         rank.kill()
     os.close(read)

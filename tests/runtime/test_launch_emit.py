@@ -78,7 +78,7 @@ def test_job_starts_one_launcher_for_each_machine(script: str, ending: str, tmp_
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     said = (tmp_path / "scontrol.txt").read_text().splitlines()
     assert said[0] == "show hostnames gpu[01-02]"

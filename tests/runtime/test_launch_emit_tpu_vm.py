@@ -46,7 +46,7 @@ def run(job: Path, folder: Path, **variables: str) -> subprocess.CompletedProces
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
 

@@ -139,18 +139,6 @@ def test_threads_and_hash_seed_unless_the_caller_chose_them() -> None:
     assert random["PYTHONHASHSEED"].isdigit()
 
 
-def test_command_line_wins_over_the_environment_and_says_so() -> None:
-    given = {"CROSSTRAIN_CONFIG": json.dumps({"mixed_precision": "fp16", "timeout": 9})}
-    resolved = resolve(LaunchOptions(mixed_precision="no", num_processes=2), NO_DEVICE, given)
-    assert resolved.config == {"mixed_precision": "no", "timeout": 9}
-    shown = resolved.describe()
-    assert 'mixed_precision = "no"  (command line)' in " ".join(shown.split()).replace(" (", "  (")
-    assert "environment (CROSSTRAIN_CONFIG)" in shown
-    for broken in ("{", "[1]"):
-        with pytest.raises(UsageError, match="CROSSTRAIN_CONFIG"):
-            resolve(LaunchOptions(), NO_DEVICE, {"CROSSTRAIN_CONFIG": broken})
-
-
 class Failure:
     """As the agent reports it."""
 

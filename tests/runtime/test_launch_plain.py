@@ -87,7 +87,7 @@ def test_the_launcher_says_so_where_there_are_several(folder: Path, processes: i
     """N unrelated trainings overwrote each other's files, and all looked well."""
     command = [sys.executable, "-c", "from crosstrain.cli import main; main()", "launch", "--cpu"]
     command += ["--num-processes", str(processes), "train.py"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (0, "trained\n" * processes)
     if processes == 1:
         assert done.stderr == ""

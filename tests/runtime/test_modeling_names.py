@@ -1,10 +1,8 @@
-"""Helpers for models under Accelerate's names, compared with Accelerate's own where that is installed."""
+"""Helpers for models under Accelerate's names."""
 
 from __future__ import annotations
 
-import importlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator, utils
-from crosstrain.utils import TorchDynamoPlugin
+from crosstrain.utils import DataLoaderConfiguration, TorchDynamoPlugin
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -34,27 +32,18 @@ class Net(nn.Module):
         return self.outside(x)
 
 
-def _accelerates() -> Any:
-    return pytest.importorskip("accelerate.utils")
-
-
-@pytest.fixture(params=["crosstrain", "accelerate"])
-def library(request: pytest.FixtureRequest) -> Iterator[Any]:
-    yield utils if request.param == "crosstrain" else _accelerates()
-
-
-def test_tied_parameters_are_found_and_tied_again(library: Any) -> None:
+def test_tied_parameters_are_found_and_tied_again() -> None:
     net = Net()
-    tied = library.find_tied_parameters(net)
+    tied = utils.find_tied_parameters(net)
     assert tied == [["inside.weight", "outside.weight"]]
-    assert library.find_tied_parameters(nn.Linear(1, 1)) == []
+    assert utils.find_tied_parameters(nn.Linear(1, 1)) == []
     net.outside.weight = nn.Parameter(net.inside.weight.detach().to("meta"))
-    library.retie_parameters(net, tied)
+    utils.retie_parameters(net, tied)
     assert net.outside.weight is net.inside.weight
 
 
-def test_a_tensor_of_a_module_gets_a_value(library: Any) -> None:
-    put = library.set_module_tensor_to_device
+def test_a_tensor_of_a_module_gets_a_value() -> None:
+    put = utils.set_module_tensor_to_device
     with torch.device("meta"):
         net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     put(net, "0.weight", "cpu", value=torch.ones(2, 2, dtype=torch.float64))
@@ -90,12 +79,12 @@ def test_a_model_of_pefts_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not utils.is_peft_model(nn.Linear(1, 1))
 
 
-def test_repeated_blocks_are_compiled_one_by_one(library: Any) -> None:
+def test_repeated_blocks_are_compiled_one_by_one() -> None:
     net, x = Net(), torch.randn(2, 4)
     expected = net(x)
-    compiled = library.compile_regions(net, backend="eager")
+    compiled = utils.compile_regions(net, backend="eager")
     assert torch.equal(compiled(x), expected)
-    assert library.has_compiled_regions(compiled) or library is not utils
+    assert utils.has_compiled_regions(compiled)
     assert not utils.has_compiled_regions(Net())
 
 
@@ -160,18 +149,12 @@ def test_load_kwargs_reach_torch_load(tmp_path: Path, monkeypatch: pytest.Monkey
     assert all(one == {"weights_only": False, "mmap": True, "map_location": "cpu"} for one in states)
 
 
-@pytest.mark.parametrize("name", ["crosstrain", "accelerate"])
-def test_a_stateful_loader_goes_on_where_the_checkpoint_was_saved(name: str, tmp_path: Path) -> None:
+def test_a_stateful_loader_goes_on_where_the_checkpoint_was_saved(tmp_path: Path) -> None:
     """The loop skips nothing by hand, as Accelerate's users write it with use_stateful_dataloader."""
-    package = pytest.importorskip(name)
-    if name == "accelerate":
-        pytest.importorskip("torchdata.stateful_dataloader")
 
     def fresh() -> tuple[Any, Any]:
-        config = importlib.import_module(f"{name}.utils").DataLoaderConfiguration(
-            use_stateful_dataloader=True
-        )
-        accelerator = package.Accelerator(cpu=True, dataloader_config=config)
+        config = DataLoaderConfiguration(use_stateful_dataloader=True)
+        accelerator = Accelerator(cpu=True, dataloader_config=config)
         return accelerator, accelerator.prepare(DataLoader(range(10), batch_size=2))  # type: ignore[arg-type]
 
     accelerator, loader = fresh()

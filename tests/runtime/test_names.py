@@ -7,7 +7,6 @@ import importlib.util
 import inspect
 import os
 import pickle
-from pathlib import Path
 from typing import Any
 
 import crosstrain
@@ -15,7 +14,7 @@ import pytest
 import torch
 from crosstrain import Accelerator, DataLoaderConfiguration, DistributedType
 from crosstrain.parts import Parts
-from crosstrain.utils import compare_versions, extract_model_from_parallel, load_checkpoint_in_model
+from crosstrain.utils import compare_versions, extract_model_from_parallel
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -175,16 +174,6 @@ def test_after_a_reset_the_old_accelerator_says_so() -> None:
         accelerator.prepare(nn.Linear(1, 1))
     with pytest.raises(AttributeError, match="_reset_state"):
         _ = accelerator.mixed_precision
-
-
-def test_weights_can_be_loaded_into_a_model(tmp_path: Path) -> None:
-    accelerator = Accelerator(cpu=True)
-    model, other = nn.Linear(3, 2), nn.Linear(3, 2)
-    accelerator.save_model(model, tmp_path, max_shard_size="10KB")
-    load_checkpoint_in_model(other, tmp_path)
-    assert torch.equal(model.weight, other.weight)
-    with pytest.raises(NotImplementedError, match="install accelerate"):
-        load_checkpoint_in_model(other, tmp_path, device_map="auto")
 
 
 def test_small_helpers() -> None:

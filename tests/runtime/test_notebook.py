@@ -65,7 +65,7 @@ if __name__ == "__main__":
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     script = tmp_path_factory.mktemp("notebook") / "cells.py"
     script.write_text(CELLS)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
     assert "RESULT" in done.stdout, done.stderr
     result: dict[str, Any] = json.loads(done.stdout.partition("RESULT")[2])
     return result | {"stderr": done.stderr}

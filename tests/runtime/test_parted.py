@@ -81,7 +81,7 @@ HOWS = ["two models", "two optimizers of one model", "a skipped step", "two back
 @pytest.mark.parametrize("how", HOWS)
 def test_parted_ranks_are_an_error_on_all_of_them(how: str, chance: float) -> None:
     for world in (2, 3):
-        for message in run_ranks(_train, world, how, chance, timeout=60):
+        for message in run_ranks(_train, world, how, chance):
             assert "the ranks have parted" in message, message
             assert "with accelerator.common_draws():" in message
             assert message.count("test_parted.py:") >= world

@@ -241,7 +241,7 @@ def _run(world: int, *arguments: str) -> list[tuple[int, str, str]]:
                 text=True,
             )
         )
-    outputs = [process.communicate(timeout=120) for process in ranks]
+    outputs = [process.communicate(timeout=300) for process in ranks]
     return [(process.returncode, *output) for process, output in zip(ranks, outputs, strict=True)]
 
 

@@ -52,15 +52,3 @@ def test_tensorboard_holds_what_was_logged_once(tmp_path: Path) -> None:
     (hyper,) = (name for name in groups if not name.startswith("both"))
     data = next((tmp_path / "digits" / hyper).iterdir()).read_bytes()
     assert b"layers" in data and b"[2, 3]" in data
-
-
-def test_wandb_keeps_a_run_without_a_network(tmp_path: Path) -> None:
-    pytest.importorskip("wandb")
-    seen = run_ranks(_train, 2, "wandb", str(tmp_path), {"name": "first"})
-    assert seen[0] == (True, "Run")
-    assert not seen[1][0]
-    (run,) = (tmp_path / "wandb").glob("offline-run-*")  # one process writes
-    (file,) = run.glob("run-*.wandb")
-    data = file.read_bytes()
-    assert all(word in data for word in (b"loss", b"layers", b"first", b"digits"))
-    assert len(list(run.rglob("*.png"))) == 2

@@ -109,7 +109,7 @@ OPTION = by_hand(
 def run(place: Path, original: str, migrated: str, **options: object) -> Report:
     (place / "before.py").write_text(original)
     (place / "after.py").write_text(migrated)
-    options = {"timeout": 60.0, "default_launch": True} | options
+    options = {"timeout": 300.0, "default_launch": True} | options
     return verify(place / "before.py", place / "after.py", **options)  # type: ignore[arg-type]
 
 
@@ -256,5 +256,5 @@ if __name__ == "__main__":
     before, after = tmp_path / "before.py", tmp_path / "after.py"
     before.write_text(spawned)
     after.write_text(converted(asked))
-    report = verify(before, after, processes=(1, 2), timeout=120)
+    report = verify(before, after, processes=(1, 2), timeout=300)
     assert report.runs[0].verdict.value == "identical", report

@@ -23,7 +23,7 @@ START = "import copy, io, os, pickle, sys, threading, torch\nfrom torch.utils.da
 def run(place: Path, /, original: str, migrated: str | None = None, **options: object) -> Report:
     (place / "before.py").write_text(original)
     (place / "after.py").write_text(migrated or original)
-    options = {"timeout": 60.0, "processes": [1]} | options
+    options = {"timeout": 300.0, "processes": [1]} | options
     return verify(place / "before.py", place / "after.py", **options)  # type: ignore[arg-type]
 
 

@@ -68,7 +68,7 @@ def after(**changes: str) -> str:
 def run(place: Path, /, migrated: str, original: str = BEFORE, **options: object) -> Report:
     (place / "before.py").write_text(original)
     (place / "after.py").write_text(migrated)
-    options = {"timeout": 60.0, "processes": [2]} | options
+    options = {"timeout": 300.0, "processes": [2]} | options
     return verify(place / "before.py", place / "after.py", **options)  # type: ignore[arg-type]
 
 

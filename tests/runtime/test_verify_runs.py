@@ -84,7 +84,7 @@ def test_hang_is_ended_with_the_place_and_leaves_no_process(tmp_path: Path) -> N
         "else:\n    import time; time.sleep(600)\n"
     )
     pids = tmp_path / "pids"
-    report = run(tmp_path, DISTRIBUTED + hang, processes=[2], timeout=4.0, args=[str(pids)], confined=False)
+    report = run(tmp_path, DISTRIBUTED + hang, processes=[2], timeout=20.0, args=[str(pids)], confined=False)
     assert verdicts(report) == ["hung"]
     error = report.runs[0].error
     assert "rank 0 is at" in error and "in barrier" in error

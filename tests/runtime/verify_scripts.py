@@ -78,7 +78,7 @@ def changed(script: str, *changes: tuple[str, str]) -> str:
 def run(place: Path, /, migrated: str, original: str = PLAIN, **options: object) -> Report:
     (place / "before.py").write_text(original)
     (place / "after.py").write_text(migrated)
-    options = {"timeout": 60.0} | options
+    options = {"timeout": 300.0} | options
     return verify(place / "before.py", place / "after.py", **options)  # type: ignore[arg-type]
 
 

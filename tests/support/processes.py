@@ -16,7 +16,7 @@ def is_running(pid: int) -> bool:
     return state != "Z"
 
 
-def remaining(pids: Sequence[int], seconds: float = 20.0) -> list[int]:
+def remaining(pids: Sequence[int], seconds: float = 120.0) -> list[int]:
     """Those that are still running after as long as ending them may take."""
     deadline = time.monotonic() + seconds
     while any(map(is_running, pids)) and time.monotonic() < deadline:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from crosstrain.comm.torch_backend import TorchComm
 
+PATIENCE = 300.0  # seconds, for what hangs alone: a busy machine may take its time
 _PRELOAD = ["torch", "torch.distributed", "torch.utils.data", "tests.support.preload"]
 
 
@@ -28,7 +29,7 @@ def run_ranks(
     fn: Callable[..., Any],
     world: int,
     *args: Any,
-    timeout: float = 120.0,
+    timeout: float = PATIENCE,
     env: dict[str, str] | None = None,
     forks: bool = False,
 ) -> list[Any]:

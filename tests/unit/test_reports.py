@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import html
 import io
 import json
 import os
 import pty
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -305,24 +303,6 @@ def test_html_shows_the_code_as_it_is(outcome: Outcome) -> None:
         assert [line.replace("&#39;", "'").replace("&#34;", '"') for line in plain] == expected
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
-def test_html_in_a_browser_runs_only_its_own_script(outcome: Outcome, tmp_path: Path) -> None:
-    file = tmp_path / "report.html"
-    file.write_bytes(reports.render(outcome, "html"))
-    options = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--enable-logging=stderr",
-        f"--user-data-dir={tmp_path}/u",
-    ]
-    command = ["chromium", *options, "--virtual-time-budget=2000", "--dump-dom", file.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert "<title>Migration report: 2 files would be changed" in done.stdout
-    assert 'aria-pressed="false">' in done.stdout  # our script has shown the button: it may run
-    assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-
-
 # --- what --verify found ---
 
 
@@ -362,59 +342,6 @@ def test_html_and_markdown_show_what_was_verified(proven: Outcome) -> None:
     assert "`a\\|b`, probably because one process's number `train.py:9`" in comment
     assert f"- XLA, 4 chips: failed: `{HOSTILE}`" in comment
     assert json.loads(reports.render(proven, "json"))["verify"]["runs"][1]["cause"]["rule"] == "printed-local"
-
-
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
-def test_the_figure_is_drawn_on_light_and_on_dark_pages(proven: Outcome, tmp_path: Path) -> None:
-    """Opened with no network: both pictures are there, they differ, and nothing is blocked or amiss."""
-    file = tmp_path / "report.html"
-    file.write_bytes(reports.render(proven, "html"))
-    pictures = []
-    for scheme in (0, 1):
-        picture = tmp_path / f"{scheme}.png"
-        options = [
-            *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
-            *("--enable-logging=stderr", f"--user-data-dir={tmp_path}/u", "--window-size=900,900"),
-            *(f"--blink-settings=preferredColorScheme={scheme}", f"--screenshot={picture}"),
-        ]
-        command = ["chromium", *options, file.as_uri()]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-        assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-        pictures.append(picture.read_bytes())
-    assert pictures[0] != pictures[1]
-    assert min(map(len, pictures)) > 20_000  # an empty page is 5 kB
-
-
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
-@pytest.mark.parametrize("width", [400, 1280])
-def test_a_report_is_as_wide_as_its_window(proven: Outcome, tmp_path: Path, width: int) -> None:
-    """Only what scrolls by itself may be wider, and what needs a person comes first."""
-    measure = """
-    const wide = [...document.querySelectorAll('body *')].filter(
-      one => one.getBoundingClientRect().right > innerWidth + 1 && !one.closest('.scroll'));
-    const small = [...document.querySelectorAll('svg text')].filter(
-      one => one.getBoundingClientRect().height < 9);
-    parent.document.title = JSON.stringify([document.documentElement.scrollWidth, wide.map(String), small.length,
-      document.querySelector('section.file h2 .badge').textContent]);
-    """
-    report = re.sub(r"<meta http-equiv[^>]*>", "", reports.render(proven, "html").decode())
-    inner = html.escape(report.replace("</body>", f"<script>{measure}</script></body>"))
-    outer = tmp_path / "outer.html"  # a window is at least 500 pixels wide, a frame is not
-    outer.write_text(
-        f'<title>not run</title><iframe style="border:0" width="{width}" height="900" srcdoc="{inner}">'
-    )
-    options = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--hide-scrollbars",
-        f"--user-data-dir={tmp_path}/u",
-    ]
-    command = ["chromium", *options, "--virtual-time-budget=2000", "--window-size=1400,1000", "--dump-dom"]
-    done = subprocess.run([*command, outer.as_uri()], capture_output=True, text=True, timeout=120, check=True)
-    title = re.search("<title>(.*?)</title>", done.stdout)
-    assert title is not None
-    assert json.loads(html.unescape(title[1])) == [width, [], 0, "refused"]
 
 
 # --- the terminal ---

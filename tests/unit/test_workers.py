@@ -21,7 +21,7 @@ from crosstrain_migrate.files import workers
 
 def slow(path, text, options):
     os.write(1, b"started\\n")
-    time.sleep(60)
+    time.sleep(600)
 
 engine = types.ModuleType("engine")
 engine.__dict__.update(vars(conftest), migrate_text=slow)
@@ -39,19 +39,19 @@ def test_workers_end_with_the_run(tmp_path: Path, end: signal.Signals) -> None:
     run, children = _at_work(tmp_path)
     if end is signal.SIGINT:
         os.killpg(run.pid, end)  # as a terminal does
-        assert run.wait(30) == 130
+        assert run.wait(300) == 130
         assert run.stderr is not None and b"Traceback" not in run.stderr.read()
     else:
         run.send_signal(end)
-        assert run.wait(30) == -end
-    assert remaining(children, seconds=30) == []
+        assert run.wait(300) == -end
+    assert remaining(children, seconds=300) == []
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes the Linux way")
 def test_ctrl_c_may_come_to_a_worker_first(tmp_path: Path) -> None:
     run, children = _at_work(tmp_path)
     os.kill(children[0], signal.SIGINT)  # the pool ends the other one
-    assert run.wait(30) == 130
+    assert run.wait(300) == 130
     assert run.stderr is not None and b"was killed" not in run.stderr.read()
 
 

@@ -30,7 +30,7 @@ def expected(case: Case, run: Run) -> bool:
 
 def verified(case: Case) -> tuple[Report, float]:
     started = time.monotonic()
-    report = verify(case.before, case.after, args=case.args, timeout=120, default_launch=True)
+    report = verify(case.before, case.after, args=case.args, timeout=300, default_launch=True)
     return report, time.monotonic() - started
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,7 @@ from crosstrain_verify.judging.default_launch import ONLY_EVEN
 
 from tests.verify.planted import BY_HAND, PLANTED, found, rules
 
-SHORT = {
-    ("loader not sharded", "ddp"),
-    ("loader not sharded", "on_runtime"),
-    ("loss scaled twice", "text/ddp"),
-    ("dropout drawn alike", "images/ddp"),
-}
+SHORT = {("loader not sharded", "ddp"), ("loader not sharded", "on_runtime")}
 PAIRS = [
     pytest.param(cause, script, marks=() if (cause, script) in SHORT else pytest.mark.slow)
     for cause, scripts in PLANTED.items()
@@ -24,40 +18,18 @@ PAIRS = [
 ]
 
 
-LIBRARIES = {"accelerated": "accelerate", "fabric": "lightning_fabric"}
-
-
-def needs(script: str) -> None:
-    library = LIBRARIES.get(Path(script).name)
-    if library is not None and find_spec(library) is None:
-        pytest.skip(f"{library} is not installed")
-
-
 @pytest.mark.parametrize(("cause", "script"), PAIRS)
 def test_a_planted_mistake_is_named(cause: str, script: str, tmp_path: Path) -> None:
-    needs(script)
     planted = PLANTED[cause][script]
     report = found(script, planted, tmp_path)
     assert not report.ok
     assert rules(report)[0] == planted.rule, report.runs
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        *("ddp", "accelerated", "fabric"),
-        *(
-            pytest.param(f"{task}/{kind}", marks=pytest.mark.slow)
-            for task in ("text", "images")
-            for kind in ("ddp", "accelerated")
-        ),
-    ],
-)
-def test_a_right_conversion_is_equal(script: str, tmp_path: Path) -> None:
-    needs(script)
-    report = found(script, None, tmp_path)
+def test_a_right_conversion_is_equal(tmp_path: Path) -> None:
+    report = found("ddp", None, tmp_path)
     assert [run.verdict.value for run in report.runs] == ["identical", "equal"], report.runs
-    assert report.runs[1].launch == f"torchrun --nproc-per-node 2 {Path(script).name}.py"
+    assert report.runs[1].launch == "torchrun --nproc-per-node 2 ddp.py"
     assert not report.checks  # they belong to the bundled runtime
 
 
@@ -66,7 +38,7 @@ def test_an_evaluation_that_is_even_and_sharded_by_hand_is_equal(tmp_path: Path)
     before, after = tmp_path / "before.py", tmp_path / "after.py"
     for path, source in ((before, "plain.py"), (after, "ddp.py")):
         path.write_text((BY_HAND / "images" / source).read_text().replace("149", "150"))
-    report = verify(before, after, default_launch=True, timeout=120)
+    report = verify(before, after, default_launch=True, timeout=300)
     assert [run.verdict.value for run in report.runs] == ["identical", "equal"], report.runs
     assert ONLY_EVEN in report.runs[1].notes
 
@@ -81,27 +53,8 @@ def test_a_row_that_completes_a_share_counts_once(tmp_path: Path) -> None:
             (BY_HAND / "images" / source).read_text().replace("149", "150").replace(share, padded)
         )
     assert padded in after.read_text()
-    report = verify(before, after, default_launch=True, timeout=120)
+    report = verify(before, after, default_launch=True, timeout=300)
     assert [run.verdict.value for run in report.runs] == ["identical", "different"], report.runs
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("script", ["text/on_runtime", "images/on_runtime"])
-def test_a_right_conversion_for_the_runtime_is_equal(script: str, tmp_path: Path) -> None:
-    report = found(script, None, tmp_path)
-    assert [run.verdict.value for run in report.runs] == ["identical", "equal", "agree"], report.runs
-
-
-def test_each_cause_is_planted_in_three_scripts() -> None:
-    for scripts in PLANTED.values():
-        assert {Path(name).parent.name for name in scripts} == {"", "text", "images"}
-
-
-def test_a_schedule_by_steps_is_as_fast_as_its_factor_says(tmp_path: Path) -> None:
-    """Two processes make half as many steps, so that each step of a right schedule is worth two."""
-    report = found("text/ddp", PLANTED["scheduler stepped P times"]["text/ddp"], tmp_path)
-    (cause,) = [run.cause for run in report.runs if run.cause is not None]
-    assert "the schedule runs 2 times as fast" in cause.text
 
 
 def test_a_loader_that_is_not_shared_out_fails_the_check_of_its_loop(tmp_path: Path) -> None:

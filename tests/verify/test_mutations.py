@@ -29,7 +29,7 @@ def test_mistake_is_found_and_named(name: str, tmp_path: Path) -> None:
         processes=(1,) if mutation.run == ONE else (2,),
         default_launch=mutation.run == LAUNCH,
         devices="present" if mutation.cuda else None,
-        timeout=120,
+        timeout=300,
     )
     run = next(run for run in report.runs if run.name == mutation.run)
     assert not report.ok

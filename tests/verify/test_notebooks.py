@@ -91,7 +91,7 @@ def verified(tmp_path: Path, migrated: str, **options: object) -> Report:
     for name, text in (("before", BEFORE), ("after", migrated)):
         paths.append(tmp_path / f"{name}.ipynb")
         paths[-1].write_bytes(document_with_its_error(text))
-    return verify(*paths, timeout=60, **options)  # type: ignore[arg-type]
+    return verify(*paths, timeout=300, **options)  # type: ignore[arg-type]
 
 
 def test_two_launches_and_what_comes_back_from_them(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("observed")
     script = folder / "train.py"
     script.write_text(SCRIPT)
-    found = observe(script, folder=folder, timeout=60)
+    found = observe(script, folder=folder, timeout=300)
     assert found.facts is not None, found.error
     return json.loads(text(found.facts))  # as `migrate` reads it
 
@@ -127,7 +127,7 @@ def test_a_pass_is_cut_short_and_every_epoch_runs(facts: dict[str, Any]) -> None
 
 def test_the_facts_of_the_golden_registry_are_those_of_a_run_today() -> None:
     case = GOLDEN / "registry"
-    found = observe(case / "before" / "train.py", folder=case / "before", timeout=60)
+    found = observe(case / "before" / "train.py", folder=case / "before", timeout=300)
     kept = json.loads((case / "facts.json").read_text(encoding="utf-8"))
     assert found.facts is not None, found.error
     fresh = json.loads(text(found.facts))
@@ -154,7 +154,7 @@ def test_a_script_that_distributes_itself_is_seen_on_two_processes(tmp_path: Pat
         "if dist.get_rank() == 0:\n"
         "    print('done')\n"
     )
-    found = observe(script, folder=tmp_path, timeout=60)
+    found = observe(script, folder=tmp_path, timeout=300)
     assert found.facts is not None, found.error
     assert found.facts["run"]["processes"] == 2
     assert found.facts["ran on rank 0 alone"] == {"train.py": [[14, 14]]}
@@ -178,7 +178,7 @@ def test_a_script_that_counts_on_whole_passes_gets_them(tmp_path: Path) -> None:
         "    net(x).square().mean().backward()\n"
         "    optimizer.step()\n"
     )
-    found = observe(script, folder=tmp_path, timeout=60)
+    found = observe(script, folder=tmp_path, timeout=300)
     assert found.facts is not None, found.error
     assert found.facts["run"]["steps"] == 10
 
@@ -186,7 +186,7 @@ def test_a_script_that_counts_on_whole_passes_gets_them(tmp_path: Path) -> None:
 def test_a_script_that_fails_says_why(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import torch\nraise SystemExit('no data here')\n")
-    found = observe(script, folder=tmp_path, timeout=60)
+    found = observe(script, folder=tmp_path, timeout=300)
     assert found.facts is None and "no data here" in found.error
 
 
@@ -246,7 +246,7 @@ def test_the_cells_of_a_notebook(tmp_path: Path) -> None:
     ]
     notebook = tmp_path / "train.ipynb"
     notebook.write_text(json.dumps({"cells": told, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
-    found = observe(notebook, folder=tmp_path, timeout=60)
+    found = observe(notebook, folder=tmp_path, timeout=300)
     assert found.facts is not None, found.error
     observed = Observed(notebook.resolve(), text(found.facts))
     outcome = run(Request((notebook,), Options(observed=observed), Mode.PREVIEW, cache=False), migrate_text)

@@ -56,7 +56,7 @@ def test_two_iterators_over_one_loader(tmp_path: Path, broken_off: bool) -> None
     (tmp_path / "before.py").write_text(SCRIPT.format(broken_off=broken_off, gathered=hits, **plain))
     gathered = f"accelerator.gather_for_metrics({hits})"
     (tmp_path / "after.py").write_text(SCRIPT.format(broken_off=broken_off, gathered=gathered, **converted))
-    report = verify(tmp_path / "before.py", tmp_path / "after.py", default_launch=True, timeout=60)
+    report = verify(tmp_path / "before.py", tmp_path / "after.py", default_launch=True, timeout=300)
     assert [run.verdict.value for run in report.runs] == ["identical", "equal", "agree"], report
     held = {check.kind for check in report.checks if check.status == "held"}
     assert {"rows", "loader", "mean", "module"} <= held

@@ -41,7 +41,7 @@ def test_the_report_says_whose_random_numbers_are_drawn(options: str, tmp_path: 
     before, after = tmp_path / "before.py", tmp_path / "after.py"
     before.write_text(BEFORE)
     after.write_text(AFTER.replace("{options}", options))
-    report = verify(before, after, processes=(1, 2), default_launch=True, timeout=120)
+    report = verify(before, after, processes=(1, 2), default_launch=True, timeout=300)
     assert report.ok is not bool(options), report
     _, exact, default = report.runs
     assert exact.verdict.value == "equal"
@@ -70,7 +70,7 @@ def test_a_script_that_forgets_its_run_has_run_on_the_runtime(tmp_path: Path) ->
         AFTER.replace("{options}", "")
         + "from crosstrain.state import AcceleratorState\nAcceleratorState._reset_state(True)\n"
     )
-    report = verify(before, after, processes=(2,), default_launch=True, timeout=120)
+    report = verify(before, after, processes=(2,), default_launch=True, timeout=300)
     assert [run.verdict.value for run in report.runs] == ["equal", "agree"], report
     assert all(run.launch.startswith("crosstrain launch ") for run in report.runs)
     assert any(note.startswith(OWN) for note in report.runs[1].notes)

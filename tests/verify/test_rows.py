@@ -116,7 +116,7 @@ def test_rows_by_coincidence(tmp_path: Path, operand: str, number: str, verdicts
     }
     for name, parts in (("before.py", plain), ("after.py", converted)):
         (tmp_path / name).write_text(SCRIPT.format(operand=operand, number=number, **parts))
-    report = verify(tmp_path / "before.py", tmp_path / "after.py", default_launch=True, timeout=60)
+    report = verify(tmp_path / "before.py", tmp_path / "after.py", default_launch=True, timeout=300)
     assert [run.verdict.value for run in report.runs] == verdicts, report
     if len(verdicts) > 3:
         run = report.runs[-1]

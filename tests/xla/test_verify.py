@@ -36,7 +36,7 @@ def run(place: Path, change: str, **more: str) -> Report:
     plain = {"start": "", "prepare": "", "backward": "loss.backward()"}
     (place / "before.py").write_text(SCRIPT.format(change=change, **plain))
     (place / "after.py").write_text(SCRIPT.format(change=change, **(PREPARED | more)))
-    return verify(place / "before.py", place / "after.py", processes=[1], backend="xla", timeout=120)
+    return verify(place / "before.py", place / "after.py", processes=[1], backend="xla", timeout=300)
 
 
 def test_a_steady_training_is_equal_and_compiles_no_more(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def read_parts(folder: Path) -> dict[str, Tensor]:
     check_indexes(folder)
     index = FileSystemReader(str(folder)).read_metadata().state_dict_metadata
     model: dict[str, Tensor] = {
-        name.removeprefix("model."): torch.empty(part.size, dtype=part.properties.dtype)
+        name.removeprefix("model."): torch.empty(part.size, dtype=part.properties.dtype, device="cpu")
         for name, part in index.items()
         if name.startswith("model.") and isinstance(part, TensorStorageMetadata)
     }

@@ -78,7 +78,7 @@ def use_in_thread(device: torch.device) -> None:
 
 def host_buffer(size: int, source: str) -> Tensor:
     """uint8 of (size,) in host memory to which a device of type ``source`` copies; pinned if that makes it asynchronous."""
-    return torch.empty(size, dtype=torch.uint8, pin_memory=source in PINNING)
+    return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=source in PINNING)
 
 
 def wait_for_copies() -> None:

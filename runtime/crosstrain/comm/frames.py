@@ -153,7 +153,7 @@ def from_raw(parts: list[bytes], like: Tensor) -> Tensor:
     """A tensor of (len(parts), *like.shape) and the dtype of ``like``. parts: the memory of tensors like that, by `raw`."""
     shape = (len(parts), *like.shape)
     if like.numel() == 0:
-        return torch.empty(shape, dtype=like.dtype)
+        return torch.empty(shape, dtype=like.dtype, device="cpu")
     return torch.frombuffer(bytearray().join(parts), dtype=like.dtype).view(shape)
 
 

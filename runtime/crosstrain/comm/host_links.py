@@ -42,7 +42,7 @@ class HostLink:
     def __init__(self, connection: socket.socket, timeout: timedelta) -> None:
         connection.settimeout(timeout.total_seconds())
         self._socket = connection
-        self._memory = torch.empty(0, dtype=torch.uint8)
+        self._memory = torch.empty(0, dtype=torch.uint8, device="cpu")
 
     def send(self, message: Tensor) -> None:
         """Start sending a message; call `wait` before the next one."""

@@ -22,11 +22,11 @@ class Trigger:
 
     def raise_flag(self) -> None:
         """See `Accelerator.set_trigger`."""
-        self.flag = torch.ones(1, dtype=torch.int64)
+        self.flag = torch.ones(1, dtype=torch.int64, device="cpu")
 
     def check(self, comm: Comm) -> bool:
         """See `Accelerator.check_trigger`."""
-        mine = torch.zeros(1, dtype=torch.int64) if self.flag is None else self.flag
+        mine = torch.zeros(1, dtype=torch.int64, device="cpu") if self.flag is None else self.flag
         self.flag = None
         return bool(comm.all_reduce(mine, "max").item())
 

@@ -207,7 +207,8 @@ class Merge:
             else torch.int64
         )
         terms = (
-            v.tensor.to(wide) if isinstance(v, SentTensor) else torch.tensor(v, dtype=wide) for v in values
+            v.tensor.to(wide) if isinstance(v, SentTensor) else torch.tensor(v, dtype=wide, device="cpu")
+            for v in values
         )
         total = reduce(operator.add, terms).to(dtype)
         return self._placed(total, own, values)

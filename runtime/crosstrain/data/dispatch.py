@@ -238,7 +238,7 @@ class Channel:
         if buffers:
             alike = [_lengthen(buffer.to(host()), size) for buffer in buffers]
         else:
-            alike = [torch.empty(size, dtype=torch.uint8)] * (comm.world - 1)
+            alike = [torch.empty(size, dtype=torch.uint8, device="cpu")] * (comm.world - 1)
         for buffer in alike:
             ctypes.memmove(buffer.data_ptr(), head, self._head)
         comm.scatter([alike[0], *alike], alike[0])  # process 0 has its own part already

@@ -222,9 +222,9 @@ class Draws:
     def _seed(self, common: Tensor) -> None:
         """Seed this process's own streams from the common torch stream, which does not move."""
         assert self._comm is not None
-        copy = torch.Generator()
+        copy = torch.Generator(device="cpu")
         copy.set_state(common)
-        base = int(torch.empty((), dtype=torch.int64).random_(generator=copy))
+        base = int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=copy))
         seed = mix(mix(base, self.passes), 1 + self._comm.rank)
         self.passes += 1
         if "torch" not in self.kept:

@@ -127,7 +127,7 @@ def _take_apart(part: Any, rows: int, into: list[Tensor]) -> Any:
 
 def _join_bytes(leaves: list[Tensor], head: int) -> Tensor:
     lengths = [leaf.nbytes for leaf in leaves]
-    joined = torch.empty(head + sum(map(aligned, lengths)), dtype=torch.uint8)
+    joined = torch.empty(head + sum(map(aligned, lengths)), dtype=torch.uint8, device="cpu")
     at = head
     for leaf, length in zip(leaves, lengths, strict=True):
         if leaf.device.type == HOST.type and leaf.is_contiguous():

@@ -90,7 +90,8 @@ def checkpoint(accelerator: Accelerator) -> None:
         found = [torch.rand(2), one_step(accelerator, model, optimizer)]
         accelerator.save_model(model, Path(folder) / "model.pt")
         accelerator.wait_for_everyone()
-        stored, own = torch.load(Path(folder) / "model.pt", weights_only=True), model.state_dict()
+        stored = torch.load(Path(folder) / "model.pt", map_location="cpu", weights_only=True)
+        own = model.state_dict()
     expect(torch.equal(found[0], expected[0]), f"random numbers {expected[0]} after loading, not {found[0]}")
     expect(torch.equal(found[1], expected[1]), "the same weights one step after loading")
     expect(all(torch.equal(stored[name], own[name].cpu()) for name in own), "the weights that were saved")

@@ -156,7 +156,7 @@ class SparseBucket(Bucket):
     def __init__(self, index: int, slot: GradientSlot) -> None:
         super().__init__(index, [slot])
         self.views = []
-        self.flat = self.extra = torch.empty(0)
+        self.flat = self.extra = torch.empty(0, device="cpu")
 
     def fill(self) -> None:
         param = self.slots[0].param

@@ -108,7 +108,8 @@ def _scaling(node: Any, divides: bool) -> Scaling | None:
     if isinstance(other, Tensor):
         # A Python number that became a tensor can be recognised: it does not take part in type promotion.
         least = torch.int8 if not other.dtype.is_floating_point else torch.float16
-        marked = other.dim() == 0 and torch.result_type(other, torch.ones((), dtype=least)) != other.dtype
+        least_of_all = torch.ones((), dtype=least, device="cpu")
+        marked = other.dim() == 0 and torch.result_type(other, least_of_all) != other.dtype
         other = other.item() if marked else None
     if not isinstance(other, (int, float)) or other == 0:
         return None

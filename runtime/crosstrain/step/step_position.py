@@ -72,7 +72,7 @@ class StepPosition:
         table = self._tables.get(flags.dtype)
         if table is None:
             rows = [[number >> bit & 1 for bit in range(BITS)] for number in range(1 << BITS)]
-            table = self._tables[flags.dtype] = torch.tensor(rows, dtype=flags.dtype)
+            table = self._tables[flags.dtype] = torch.tensor(rows, dtype=flags.dtype, device="cpu")
         flags.copy_(table[self._number(sync)])
 
     def agree(self, sync: Averaging) -> None:

@@ -130,7 +130,8 @@ def _over_ranks(given: list[Any], reduction: str, comm: Comm, *, scaled: bool) -
 
 def _exactly(number: float) -> Tensor:
     """A number as an int64 or float64 tensor, which keeps all its digits; on the host, where every run can exchange it."""
-    return torch.tensor(number, dtype=torch.int64 if isinstance(number, Integral) else torch.float64)
+    exact = torch.int64 if isinstance(number, Integral) else torch.float64
+    return torch.tensor(number, dtype=exact, device="cpu")
 
 
 def _refuse_reduced(tensors: list[Tensor], comm: Comm) -> None:

@@ -55,7 +55,7 @@ class PadCollate:
 
     def _masks(self, columns: Mapping[Any, Any]) -> list[Tensor]:
         named = next(field for field in self._fields if field != MASK)
-        return [torch.ones(len(sequence), dtype=torch.int64) for sequence in columns[named]]
+        return [torch.ones(len(sequence), dtype=torch.int64, device="cpu") for sequence in columns[named]]
 
     def _collate(self, columns: Mapping[Any, Any]) -> dict[Any, Any]:
         return {

@@ -1,1 +1,0 @@
-"""kornia, for scripts that are asked for no augmentation."""

@@ -1,5 +1,0 @@
-"""Pictures."""
-
-from . import benchmarks as benchmarks
-from . import datasets as datasets
-from . import models as models

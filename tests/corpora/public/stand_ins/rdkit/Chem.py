@@ -1,1 +1,0 @@
-"""Chemistry, of which nothing is needed."""

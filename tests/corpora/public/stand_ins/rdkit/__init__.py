@@ -1,1 +1,0 @@
-"""rdkit, for packages that import it and are given graphs that are made already."""

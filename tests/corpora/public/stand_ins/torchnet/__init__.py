@@ -1,1 +1,0 @@
-"""torchnet, as far as scripts count with it."""

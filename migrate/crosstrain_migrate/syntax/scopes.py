@@ -46,7 +46,7 @@ class Scope:
             scope = scope.parent
         return scope
 
-    @property
+    @cached_property
     def file(self) -> ast.Module:
         """The script, or the file of the program, that this belongs to."""
         node = self.module.node

@@ -21,7 +21,8 @@ from tests.golden.cases import Case, cases
 from tests.gpu_check.commands import Check, Done
 from tests.support.forked import Job, Ran, run_all
 from tests.support.ranks import free_port
-from tests.xla.expected import DEVICE, as_expected
+from tests.xla.expected import DEVICE, EXPECTED, as_expected
+from tests.xla.strict import be_strict
 
 # The cases that are also run in half precision.
 HALF = (
@@ -103,7 +104,8 @@ def _converted(case: Case, check: Check, world: int, **options: object) -> Job:
     variables = {"CROSSTRAIN_CONFIG": config, "CROSSTRAIN_SHARE_DEVICES": "1", "CROSSTRAIN_QUIET": "1"}
     if case.distributed and world == 1 and check.kind != "xla":
         variables |= alone()  # as its original is started
-    return Job(case.name, case.folder, "after.py", _arguments(case, check), variables, world=world)
+    prelude = be_strict if check.kind == "xla" and case.name not in EXPECTED else None
+    return Job(case.name, case.folder, "after.py", _arguments(case, check), variables, prelude, world)
 
 
 def _arguments(case: Case, check: Check) -> tuple[str, ...]:

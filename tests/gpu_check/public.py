@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.corpora.trial.staged import FOLDER, job
 from tests.gpu_check.golden import alone, at_once, load_for, reason
 from tests.support.forked import Job, Ran, run_all
+from tests.xla.strict import be_strict
 
 ABSENT = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'\s*$")
 LIMIT = 20.0  # seconds of a processor; what has made steps until then has passed
@@ -39,7 +40,8 @@ def jobs(folder: Path, kind: str) -> Iterator[tuple[str, Job]]:
         )
         launched = alone() if "RANK" in script else {}
         yield "original", job(folder, "before", no_gpu=kind == "cpu", variables=launched, limit=LIMIT)
-    yield "1 process", job(folder, "after", variables=shared, limit=LIMIT)
+    prelude = be_strict if kind == "xla" else None
+    yield "1 process", job(folder, "after", variables=shared, prelude=prelude, limit=LIMIT)
     if kind != "xla":
         yield "2 processes", job(folder, "after", variables=shared, world=2, limit=LIMIT)
 

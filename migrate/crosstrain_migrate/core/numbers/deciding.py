@@ -30,7 +30,7 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .binding import binding
-from .means import PASSED_ON, chooses, has_no_mean, is_number, is_object
+from .means import PASSED_ON, has_no_mean, is_number, is_object
 
 RULE = "CT605"
 GROUP = "decisions"
@@ -236,7 +236,8 @@ class Decisions:
         if depth == 0 and not self._is_number_there(node):
             return self._where_bound(node, depth, reduces=False) or self._where_collected(node, depth)
         if isinstance(node, ast.Call):
-            return not chooses(node) and (self._where_collected(node, depth) or self._where_read(node, at))
+            is_one = is_number(self.script, node)
+            return is_one and (self._where_collected(node, depth) or self._where_read(node, at))
         if isinstance(node, ast.Subscript):
             return self._where_collected(node, depth) or self._entered(node, at) or self._where_read(node, at)
         if has_no_mean(self.script, node):

@@ -129,7 +129,7 @@ def _known_in(script: Script, home: Frame, code: str, asked: dict[str, str]) -> 
     for text, name in asked.items():
         attribute = text.rpartition(".")[2]
         own = f"{name}.{attribute}"
-        stores = script.stores(home, own)
+        stores = [*script.stores(home, own), *_set_by_name(script, home, name, attribute)]
         if not stores and attribute not in options.by_name and not _is_of_class(script, attribute):
             return None
         places += [*stores, *script.stores(home, name), *_calls_on(script, home, name)]
@@ -141,6 +141,12 @@ def _known_in(script: Script, home: Frame, code: str, asked: dict[str, str]) -> 
         return None
     before = behind(script, home, max(places, key=place_of))
     return Choice(code, home, before) if before is not None else None
+
+
+def _set_by_name(script: Script, home: Frame, name: str, attribute: str) -> list[ast.Call]:
+    """`setattr(args, "gpu", not args.cpu)`"""
+    calls = [c for c in script.calls_in(home) if written(c.func) == "setattr" and len(c.args) == 3]
+    return [c for c in calls if [written(one).strip("'") for one in c.args[:2]] == [name, attribute]]
 
 
 def _is_of_class(script: Script, attribute: str) -> bool:

@@ -445,6 +445,8 @@ class Decisions:
 
     def _all_come(self, node: ast.AST) -> bool:
         """Whether every process comes to a place, and to the calls of its function, when one does: each frame is asked once."""
+        if self.accelerators.is_early(node):
+            return False
         work: list[tuple[ast.AST, int]] = [(node, 0)]
         seen: set[Frame] = set()
         while work:
@@ -459,7 +461,7 @@ class Decisions:
 
     def _comes_within_frame(self, node: ast.AST) -> bool:
         """Whether every process that runs the function of a place comes to it."""
-        if self.accelerators.is_early(node) or self._is_in_evaluation(node) or self.script.in_lambda(node):
+        if self._is_in_evaluation(node) or self.script.in_lambda(node):
             return False
         below: ast.AST = node
         for one in self.script.around(node):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from crosstrain_migrate.results import Change, Finding, RoleFact, Severity
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.checks import check_result
-from crosstrain_migrate.syntax.edit_plan import EditNotApplied
+from crosstrain_migrate.syntax.edits import EditNotApplied
 from crosstrain_migrate.syntax.layout import wrapped
 from crosstrain_migrate.syntax.nodes import line_of
 from crosstrain_migrate.syntax.rewrite import rewrite
@@ -251,12 +251,12 @@ def _plan_numbers(
 def _made(text: str, edits: list[e.Edit]) -> tuple[str | None, list[str]]:
     """The new text and the groups that were left out; None and the problems where not even the core can be made."""
     groups = list(dict.fromkeys(one.transaction for one in edits if one.transaction != CORE))
-    core, problems = _attempt(text, edits, [])
-    if core is None:
-        return None, problems
     whole, problems = _attempt(text, edits, groups)
     if whole is not None:
         return whole, []
+    core, problems = _attempt(text, edits, [])
+    if core is None:
+        return None, problems
     kept: list[str] = []
     best = core
     for group in groups:

@@ -362,7 +362,7 @@ class Script:
 
     def dotted(self, node: ast.AST) -> str:
         """A dotted name with its import written out: `torch.nn.functional.relu` for `F.relu`."""
-        text = written(node) if _is_plain(node) else ""
+        text = _plain(node)
         head, dot, rest = text.partition(".")
         return self._imports[self.module(node)].get(head, head) + dot + rest if text else ""
 
@@ -440,11 +440,13 @@ def pairs(target: ast.expr, value: ast.expr) -> Iterable[tuple[ast.expr, ast.exp
         yield target, value
 
 
-def _is_plain(node: ast.AST) -> bool:
-    """Whether an expression is names and dots alone."""
+def _plain(node: ast.AST) -> str:
+    """An expression of names and dots alone; empty for any other."""
+    parts: list[str] = []
     while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
         node = node.value
-    return isinstance(node, ast.Name)
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
 def names_in(node: ast.AST) -> set[str]:

@@ -191,7 +191,7 @@ NOTED = [
             'log = events.Logger("runs")\nkeep([log])',
             before="import tensorboard_logger as events\n",
         ).script,
-        ('log = events.Logger("runs")\n',),
+        ('log = events.Logger("runs")',),
         ("is_main_process",),
         says="every process writes an event file",
     ),

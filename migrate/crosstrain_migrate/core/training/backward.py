@@ -284,9 +284,7 @@ def _given(script: Script, frame: Frame, name: str) -> list[ast.expr]:
     if not is_function_frame(frame) or name not in script.parameters(frame):
         return []
     found: list[ast.expr] = []
-    cls = script.class_of(frame) if frame.name == "__init__" else None
-    makers = [call for call in script.calls if cls is not None and script.class_made(call) is cls]
-    for call in makers or script.direct_callers(frame):
+    for call in script.runs_of(frame):
         argument = script.argument_for(call, frame, name)
         if isinstance(argument, ast.Name):
             found += script.values(script.frame(call), argument.id)

@@ -61,7 +61,7 @@ def predict(model, loader):
     with torch.no_grad():
         for inputs, targets in loader:
             preds.append(model(inputs.to(device)).cpu())
-            trues.append(targets)
+            trues.append(targets.cpu())
         preds, trues = accelerator.merge(loader, preds, trues)
     return torch.cat(preds), torch.cat(trues)
 

@@ -38,15 +38,20 @@ def convert(folder: Path, script: str) -> Outcome:
 
 def train(folder: Path, script: str, world: int = 1, *arguments: str, launched: bool = True) -> list[Any]:
     """Runs a script on each of `world` processes: the values of its variable `result`."""
-    return run_ranks(_run, world, str(folder), script, arguments, launched, timeout=240)
+    return run_ranks(_run, world, str(folder), script, arguments, launched)
 
 
 def _run(folder: str, script: str, arguments: tuple[str, ...], launched: bool) -> Any:
+    become(folder, script, arguments, launched)
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+        return runpy.run_path(f"{script}.py", run_name="__main__").get("result")
+
+
+def become(folder: str, script: str, arguments: tuple[str, ...], launched: bool) -> None:
+    """Makes this process one that runs a script of a folder."""
     if not launched:
         for name in _LAUNCHED:
             os.environ.pop(name, None)
     os.chdir(folder)
     sys.argv = [f"{script}.py", *arguments]
     sys.path.insert(0, folder)
-    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
-        return runpy.run_path(f"{script}.py", run_name="__main__").get("result")

@@ -1,27 +1,36 @@
-"""Conversions that are run: under plain python, and on two processes by the launcher."""
+"""Conversions that are run: as under plain python, and on two processes as the launcher starts them."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import contextlib
+import io
+import runpy
 from pathlib import Path
 
-_LAUNCH = "from crosstrain.cli import main; raise SystemExit(main())"
+from tests.support.ranks import run_ranks
+
+from .projects import become
 
 
 def plain(folder: Path, text: str, *options: str) -> list[str]:
     """The lines that a script prints under plain python."""
-    return _lines(folder, text, [sys.executable, "script.py", *options])
+    return _lines(folder, text, options, 1, launched=False)
 
 
 def launched(folder: Path, text: str, *options: str, processes: int = 2) -> list[str]:
     """The lines that the launcher's processes print on the CPU, sorted."""
-    launcher = [sys.executable, "-c", _LAUNCH, "launch", "--cpu", "--num-processes", str(processes)]
-    return sorted(_lines(folder, text, [*launcher, "script.py", *options]))
+    return sorted(_lines(folder, text, options, processes, launched=True))
 
 
-def _lines(folder: Path, text: str, command: list[str]) -> list[str]:
+def _lines(folder: Path, text: str, options: tuple[str, ...], processes: int, *, launched: bool) -> list[str]:
     (folder / "script.py").write_text(text, encoding="utf-8")
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [line for line in done.stdout.splitlines() if line.startswith("=")]
+    environment = {"ACCELERATE_USE_CPU": "true"} if launched else {}
+    said = run_ranks(_printed, processes, str(folder), options, launched, env=environment)
+    return [line for one in said for line in one.splitlines() if line.startswith("=")]
+
+
+def _printed(folder: str, options: tuple[str, ...], launched: bool) -> str:
+    become(folder, "script", options, launched)
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        runpy.run_path("script.py", run_name="__main__")
+    return said.getvalue()

@@ -15,11 +15,14 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tests.golden.cases import Case, cases
 from tests.gpu_check.commands import Check, Done
 from tests.support.forked import Job, Ran, run_all
-from tests.xla.expected import DEVICE, as_expected
+from tests.support.ranks import free_port
+from tests.xla.expected import DEVICE, EXPECTED, as_expected
+from tests.xla.strict import be_strict
 
 # The cases that are also run in half precision.
 HALF = (
@@ -37,6 +40,7 @@ TOLERANCE = (
     0.05  # relative, of the numbers that one process prints in fp32: devices add up in their own order
 )
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.\d+(?:e[-+]?\d+)?|\bnan\b|\binf\b", re.IGNORECASE)
+_PLACE = re.compile(r'File "(?!<)([^"]+)", line (\d+)')
 _TIMED = re.compile(r"\b(s|sec|seconds|ms|time|elapsed|it/s|samples/s)\b", re.IGNORECASE)
 
 
@@ -68,22 +72,40 @@ def chosen(check: Check) -> list[Case]:
 def jobs(case: Case, check: Check) -> Iterator[tuple[str, Job]]:
     """The runs of a case by their names: the original, the result in each precision, and two processes on one device."""
     if check.kind != "xla":
-        alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-        alone |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29531"} if case.distributed else {}
-        variables = alone if case.distributed else {}  # as torchrun would start it
-        yield "original", Job(case.name, case.folder, "before.py", _arguments(case, check), variables)
+        variables = alone() if case.distributed else {}
+        spawns = ".spawn(" in case.source.text
+        prelude = start_anew if spawns else None
+        yield (
+            "original",
+            Job(case.name, case.folder, "before.py", _arguments(case, check), variables, prelude=prelude),
+        )
     precisions = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
     for name, precision in precisions.items():
         if name == "fp32" or (case.name in HALF and not (name == "fp16" and check.kind == "xla")):
             yield name, _converted(case, check, 1, mixed_precision=precision)
     if check.kind != "xla":
-        yield "2 processes", _converted(case, check, 2, split_batches=True)
+        yield "2 processes", _converted(case, check, 2, split_batches=True, even_batches="weighted")
+
+
+def alone() -> dict[str, str]:
+    """The variables of the only process that torchrun starts."""
+    only = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    return only | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+
+
+def start_anew() -> None:
+    """In the process of a script that spawns others: be an interpreter of its own, in which they find their function."""
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
 def _converted(case: Case, check: Check, world: int, **options: object) -> Job:
     config = json.dumps({"cpu": True, **options} if check.cpu else options)
     variables = {"CROSSTRAIN_CONFIG": config, "CROSSTRAIN_SHARE_DEVICES": "1", "CROSSTRAIN_QUIET": "1"}
-    return Job(case.name, case.folder, "after.py", _arguments(case, check), variables, world=world)
+    if case.distributed and world == 1 and check.kind != "xla":
+        variables |= alone()  # as its original is started
+    prelude = be_strict if check.kind == "xla" and case.name not in EXPECTED else None
+    return Job(case.name, case.folder, "after.py", _arguments(case, check), variables, prelude, world)
 
 
 def _arguments(case: Case, check: Check) -> tuple[str, ...]:
@@ -137,7 +159,9 @@ def reason(done: Done | Ran) -> str:
     if done.was_stopped:
         return "no end in its time"
     lines = [line for line in done.err.splitlines() if line.strip()]
-    return f"exit code {done.code}: {lines[-1] if lines else ''}"
+    places = _PLACE.findall(done.err)
+    at = f" ({Path(places[-1][0]).name}:{places[-1][1]})" if places else ""
+    return f"exit code {done.code}: {lines[-1] if lines else ''}{at}"
 
 
 def numbers(output: str) -> list[float]:

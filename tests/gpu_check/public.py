@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.corpora.trial.staged import FOLDER, job
-from tests.gpu_check.golden import at_once, load_for, reason
-from tests.support.forked import Job, run_all
+from tests.gpu_check.golden import alone, at_once, load_for, reason
+from tests.support.forked import Job, Ran, run_all
+from tests.xla.strict import be_strict
 
 ABSENT = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'\s*$")
 LIMIT = 20.0  # seconds of a processor; what has made steps until then has passed
@@ -33,8 +34,14 @@ def jobs(folder: Path, kind: str) -> Iterator[tuple[str, Job]]:
         "CROSSTRAIN_CONFIG": json.dumps(config),
     }
     if kind != "xla":
-        yield "original", job(folder, "before", no_gpu=kind == "cpu", limit=LIMIT)
-    yield "1 process", job(folder, "after", variables=shared, limit=LIMIT)
+        facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
+        script = (folder / "before" / facts["where"] / facts["script"]).read_text(
+            encoding="utf-8", errors="replace"
+        )
+        launched = alone() if "RANK" in script else {}
+        yield "original", job(folder, "before", no_gpu=kind == "cpu", variables=launched, limit=LIMIT)
+    prelude = be_strict if kind == "xla" else None
+    yield "1 process", job(folder, "after", variables=shared, prelude=prelude, limit=LIMIT)
     if kind != "xla":
         yield "2 processes", job(folder, "after", variables=shared, world=2, limit=LIMIT)
 
@@ -44,17 +51,41 @@ def main() -> int:
     (kind,) = sys.argv[1:]
     load_for(kind)
     wanted = {id(one): (folder.name, name, one) for folder in staged() for name, one in jobs(folder, kind)}
-    rows = []
+    ended: dict[tuple[str, str], Ran] = {}
     for one, ran in run_all([one for _, _, one in wanted.values()], at_once()):
         case, name, _ = wanted[id(one)]
-        is_long = ran.was_stopped and ran.steps > 0
-        failure = reason(ran) if ran.code and not is_long else ""
-        if absent := ABSENT.search(failure):
-            rows.append([case, name, f"not run: no {absent[1]} here", ""])
-        else:
-            rows.append([case, name, "**failed**" if failure else f"{ran.steps} steps", failure])
-    print(json.dumps(sorted(rows)))
+        ended[case, name] = ran
+    print(
+        json.dumps(
+            [
+                row(case, name, ran, ended.get((case, "original")))
+                for (case, name), ran in sorted(ended.items())
+            ]
+        )
+    )
     return 0
+
+
+def row(case: str, name: str, ran: Ran, original: Ran | None) -> list[str]:
+    """How a run ended. What the original cannot do here, such as use a fourth GPU, its conversion need not."""
+    failure = failed(ran)
+    if absent := ABSENT.search(failure):
+        return [case, name, f"not run: no {absent[1]} here", ""]
+    if failure and original is not None and (theirs := failed(original)):
+        return [
+            case,
+            name,
+            f"as the original, which fails here: {theirs}"
+            if ran is not original
+            else f"fails here: {theirs}",
+            "",
+        ]
+    return [case, name, "**failed**" if failure else f"{ran.steps} steps", failure]
+
+
+def failed(ran: Ran) -> str:
+    """Why a run failed; nothing where it ended, or trained until it was stopped."""
+    return reason(ran) if ran.code and not (ran.was_stopped and ran.steps > 0) else ""
 
 
 if __name__ == "__main__":

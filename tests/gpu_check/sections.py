@@ -51,6 +51,18 @@ def tests(check: Check) -> Section:
     return Section("Tests marked `gpu`", code("\n".join(shown)), failures)
 
 
+def selftest(check: Check) -> Section:
+    """What `crosstrain test` says, of one process and of two that share the device."""
+    where = ["--cpu"] if check.torchs_own == "cpu" else []
+    failures, said = [], []
+    for count in ("1", "2"):
+        command = [*LAUNCH[:-1], "test", *where, "--num-processes", count]
+        done = run(command, variables={"CROSSTRAIN_SHARE_DEVICES": "1"})
+        said.append(done.out)
+        failures += [f"{count} processes: {done.reason}"] if done.code else []
+    return Section("`crosstrain test`", code("\n".join(said)), failures)
+
+
 def corpus(check: Check) -> Section:
     """The golden corpus."""
     rows = _apart("golden", check.kind, *check.cases)
@@ -175,6 +187,7 @@ def _end(output: str, lines: int = 6) -> str:
 SECTIONS: dict[str, Callable[[Check], Section]] = {
     "environment": environment,
     "tests": tests,
+    "selftest": selftest,
     "golden": corpus,
     "public": scripts,
     "nccl": nccl,

@@ -29,7 +29,7 @@ class Installed:
         environment["PATH"] = f"{self.binaries}{os.pathsep}{os.environ['PATH']}"
         place = [str(self.binaries / command[0]), *command[1:]]
         return subprocess.run(
-            place, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=570
+            place, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=1800
         )
 
     def pip_install(self, *what: str, cwd: Path) -> None:
@@ -39,7 +39,7 @@ class Installed:
 
 def _done(command: Sequence[str], **variables: str) -> None:
     environment = os.environ | variables
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, timeout=300)
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, timeout=1800)
 
 
 @pytest.fixture(scope="package")

@@ -12,6 +12,7 @@ import pytest
 nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
 nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
 pytest.importorskip("ipykernel", reason="ipykernel is not installed")
+pytestmark = pytest.mark.slow  # each of them waits for all cells
 
 CELLS = [
     """

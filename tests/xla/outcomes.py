@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.forked import Ran
+from tests.xla.strict import be_strict
 
 ONE_CHIP = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "1", "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 # Compiling takes most of the time of runs as short as these.
@@ -39,6 +40,12 @@ class Outcome:
         """As a table shows it."""
         said = f"{self.kind}: {self.why}" if self.why else self.kind
         return f"{said} ({self.where})" if self.where else said
+
+
+def watch() -> None:
+    """In a script's process: refuse to mix devices, and say at its end how much was computed on the device."""
+    be_strict()
+    count_graphs()
 
 
 def count_graphs() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.corpora.trial.staged import ROOT, Trial, job
 from tests.support.forked import run_all
-from tests.xla.outcomes import Outcome, count_graphs, judged, load
+from tests.xla.outcomes import Outcome, judged, load, watch
 from tests.xla.table import Results
 
 OUTPUT = Path("build") / "xla-public.json"
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             problem = trial.stage(case, folder)
             found = Outcome("cannot", f"not converted: {problem}")
             if not problem:
-                ((_, ran),) = run_all([job(folder, "after", prelude=count_graphs, limit=LIMIT)])
+                ((_, ran),) = run_all([job(folder, "after", prelude=watch, limit=LIMIT)])
                 found = judged(ran)
             of = json.loads((folder / "facts.json").read_text(encoding="utf-8"))["of"]
         results.add(case["id"], found, of)

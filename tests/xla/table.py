@@ -12,8 +12,8 @@ from tests.golden.cases import cases
 from tests.golden.trees import trees
 from tests.gpu_check.report import table
 from tests.support.forked import Job, run_all
-from tests.xla.expected import DEVICE
-from tests.xla.outcomes import Outcome, count_graphs, judged, load
+from tests.xla.expected import DEVICE, EXPECTED
+from tests.xla.outcomes import Outcome, count_graphs, judged, load, watch
 
 OUTPUT = Path("build") / "xla.json"
 
@@ -23,19 +23,20 @@ def jobs() -> Iterator[Job]:
     for case in cases():
         if case.expect != "refused":
             args = (*case.args, *DEVICE.get(case.name, ()))
-            yield Job(case.name, case.folder, "after.py", args, prelude=count_graphs)
+            prelude = count_graphs if case.name in EXPECTED else watch
+            yield Job(case.name, case.folder, "after.py", args, prelude=prelude)
     for tree in trees():
         entries = sorted({tree.entry, *(path.name for path in tree.after.glob("finetune.py"))}, reverse=True)
         for entry in entries:
             name = tree.name if entry == tree.entry else f"{tree.name}, {entry}"
             script = Path(entry).with_suffix(".py").name
-            prelude = count_graphs if entry == script else _cells
+            prelude = watch if entry == script else _cells
             yield Job(name, tree.after, script, tree.case.args, prelude=prelude)
 
 
 def _cells() -> None:
     """In the script's process: write the notebook's code as a script, without what only a kernel knows."""
-    count_graphs()
+    watch()
     (notebook,) = Path().glob("*.ipynb")
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]

@@ -37,6 +37,7 @@ from .placing.asked import is_made_on_cpu
 from .placing.choice import device_choice, frames_to_training, lifted, with_number
 from .placing.devices import Devices
 from .placing.host_reads import plan_host_reads, reads_unseen
+from .placing.left_on_cpu import plan_left_on_cpu
 from .placing.lost import NOT_KEPT
 from .placing.made_tensors import plan_made_tensors
 from .placing.only_with_cuda import note_moves_with_cuda
@@ -240,6 +241,7 @@ def _plan_numbers(
     code = InStep(plan.script, evaluations.loops)
     plan_host_reads(plan, code)
     placed = [one.loop for one in roles.data if one.loop is not None]
+    plan_left_on_cpu(plan, [*placed, *merging.loops])
     note_moves_with_cuda(plan, InStep(plan.script, [*placed, *merging.loops]))
     if roles.data and is_made_on_cpu(plan.script):
         plan_made_tensors(plan, code, devices, evaluations.trained)

@@ -28,8 +28,9 @@ _SIGNS = ("LICENSE", "LICENSE.txt", "LICENSE.md", "README.md", "README.rst", "RE
 # Never taken for a part of the project, even where a checkout of it lies around the script.
 _FOREIGN = {
     *("torch", "torchvision", "torchaudio", "torchtext", "torchdata", "numpy", "scipy", "sklearn", "pandas"),
-    *("accelerate", "crosstrain", "transformers", "datasets", "timm", "lightning", "ignite", "fastai"),
+    *("accelerate", "crosstrain", "transformers", "timm", "lightning", "ignite", "fastai"),
 }
+_OFTEN_OWN = {"datasets"}  # a library's name, which projects give to a module of their own as well
 _IMPORT = re.compile(
     rb"^[ \t]*(?:from[ \t]+(?P<dots>\.*)(?P<module>[\w.]*)[ \t]+import\b(?P<names>[ \t]*\([^)]*\)|[^\n#;]*)"
     rb"|import[ \t]+(?P<modules>[\w., \t]+))",
@@ -111,8 +112,13 @@ class ImportGraph:
         # A module of the standard library is shadowed by what stands beside the script, and by nothing else.
         for root in map(str, roots[:1] if top in sys.stdlib_module_names else roots):
             place = _join(root, top)
-            if self._disk.is_file(f"{place}.py") or self._disk.is_folder(place):
+            is_package = self._disk.is_folder(place)
+            if is_package and top in _OFTEN_OWN:  # the folder may hold nothing but data
+                is_package = self._disk.is_file(_join(place, _PACKAGE))
+            if self._disk.is_file(f"{place}.py") or is_package:
                 return root
+        if top in _OFTEN_OWN:
+            return None
         own = next((root for root in roots if root.name == top), None)
         if own is not None:  # the project is the package, and Python is told of the folder above it
             return str(own.parent)

@@ -20,7 +20,12 @@ LARGEST_MODULE = 2_000_000  # bytes: what is longer was not written by hand
 LARGEST_NOTEBOOK = 50_000_000  # with its pictures
 LEFT_OUT = frozenset({".git", ".hg", ".svn", "__pycache__", "node_modules", "site-packages"})
 # What decides how the tool reads a tree.
-COPIED = (".py", ".ipynb", ".toml", ".cfg", ".ini", ".txt", ".yaml", ".yml")
+COPIED = (".py", ".ipynb", ".toml", ".cfg", ".ini", ".txt", ".yaml", ".yml", "LICENSE", "LICENSE.md")
+COPIED += (
+    "README.md",
+    "README.rst",
+    "README",
+)  # by which the top of a project is known where there is no .git
 _MAGIC = re.compile(r"^\s*[%!?]|^\s*\S.*\?\s*$")
 
 

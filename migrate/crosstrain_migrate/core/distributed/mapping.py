@@ -75,6 +75,7 @@ class Mapping:
 
     def run(self) -> None:
         self._starts = plan_start(self.plan, self.accelerators)
+        self._flags()
         self._numbered_devices()
         Ranks(self.plan).run()
         for call in self.script.calls:
@@ -91,6 +92,22 @@ class Mapping:
                 self._spawn(call)
             elif name.endswith("DistributedSampler"):
                 self._sampler(call)
+
+    def _flags(self) -> None:
+        """`distributed = False`, written into the script, under which it makes no group: where several processes are
+        launched, it is true."""
+        for call in filter(self.script.makes_group, self.script.calls):
+            tests = [one.test for one in self.script.around(call) if isinstance(one, ast.If)]
+            for test in (one for one in tests if isinstance(one, ast.Name)):
+                own, module = self.script.frame(test), self.script.module(test)
+                frame = own if self.script.binds(own, test.id) else module
+                values = self.script.values(frame, test.id)
+                is_off = len(values) == 1 and isinstance(values[0], ast.Constant) and values[0].value is False
+                if not is_off or len(self.script.stores(frame, test.id)) != 1:
+                    continue
+                if not (self.accelerators.is_early(values[0]) or self.accelerators.is_too_soon(values[0])):
+                    code = f"{self._state(values[0])}.num_processes > 1"
+                    self.plan.replace(values[0], GROUP, "the launcher's processes are a group", code)
 
     def _ordinals(self) -> Ordinals:
         """What names a device by its number, in `device_ids` and in `set_device`: attributes, and the variables of a

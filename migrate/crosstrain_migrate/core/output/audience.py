@@ -133,9 +133,18 @@ class Audience:
             for other in others:
                 if self.script.frame(node) is self.script.frame(other):
                     loops = set(self.script.loops_around(node)) & set(self.script.loops_around(other))
-                    if loops or place_of(node) > place_of(other):
+                    if loops or (place_of(node) > place_of(other) and not self._is_other_arm(node, other)):
                         return True
         return False
+
+    def _is_other_arm(self, later: ast.AST, earlier: ast.AST) -> bool:
+        """Whether a node stands in the `else` of an `if` in whose body the other one stands."""
+        around = [one for one in self.script.around(earlier) if isinstance(one, ast.If)]
+        inside = self.script.table.is_inside
+        return any(
+            any(inside(later, s) for s in one.orelse) and any(inside(earlier, s) for s in one.body)
+            for one in around
+        )
 
     def _ways(self, node: ast.AST) -> list[ast.AST]:
         """A node and the calls that lead to it."""

@@ -45,7 +45,9 @@ class Downloads:
             elif writers.fetches(self.script, call) or self._answers(call):
                 self._fetch(call)
             elif self._makes(call):
-                self._kept(call)
+                self._kept(call, self.files.paths_of(call))
+            elif (helper := self.files.helpers.called(call)) is not None and self._fills([call]):
+                self._kept(call, {text for one in call.args for text in self.files.spelled(one)}, helper)
         for node in self.script.table.each(ast.If):
             is_ours = self.script.is_reached(node) and self.audience.is_all(node)
             if is_ours and (self._reads_or_makes(node) or self._fills_folder(node)):
@@ -84,11 +86,10 @@ class Downloads:
         else:
             self._alone(call)
 
-    def _kept(self, call: ast.Call) -> None:
+    def _kept(self, call: ast.Call, paths: set[str], helper: Function | None = None) -> None:
         """`if not exists(path): write(path)`, and then it is read: every process would find it half written."""
         asking = self._asking(call)
-        paths = self.files.paths_of(call)
-        if asking is None or not paths or self._trains(asking):
+        if asking is None or not paths or self._trains(asking) or (helper and self._trains(helper)):
             return
         reads = [c for c in self.script.calls if self.files.reads(c, asking, paths)]
         asked = self.files.spelled_in(asking.test)

@@ -121,7 +121,7 @@ class Files:
     def _wait_for_readers(self, removal: ast.Call) -> None:
         """Plans that the main process removes a file when all have read it, where they may wait."""
         statement = self.script.statement(removal)
-        given = {text for one in removal.args for text in self._spelled(one)}
+        given = {text for one in removal.args for text in self.spelled(one)}
         is_read = any(self.reads(c, statement, given, before=True) for c in self.script.calls if given)
         if is_read and not self._may_wait_at([removal]):
             reason = "the main process may remove this file before another one has read it"
@@ -190,9 +190,9 @@ class Files:
                 for n in walk(a)
                 if isinstance(n, ast.Name | ast.Attribute | ast.Constant)
             ]
-            return {text for one in told for text in self._spelled(one)}
+            return {text for one in told for text in self.spelled(one)}
         path = writers.path_of_write(self.script, call)
-        return self._spelled(path) | self._in_folder(path, only_unnamed=True) if path is not None else set()
+        return self.spelled(path) | self._in_folder(path, only_unnamed=True) if path is not None else set()
 
     def _in_folder(self, path: ast.expr, *, only_unnamed: bool = False) -> set[str]:
         """The folder of a path that is joined, `os.path.join(args.out, name)`: a file of any name there may be the same.
@@ -212,7 +212,7 @@ class Files:
             if (folder := last_name(one.args[0]))
         }
 
-    def _spelled(self, path: ast.expr) -> set[str]:
+    def spelled(self, path: ast.expr) -> set[str]:
         """How a path is written, and the file's own name, because one path may be put together in several ways."""
         texts = [n.value for n in walk(path) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
         names = {text.replace("\\", "/").rpartition("/")[2] for text in texts}
@@ -232,7 +232,7 @@ class Files:
         values = self.script.values(module, path.id)
         is_bound_once = len(values) == len(self.script.stores(module, path.id)) == 1
         is_text = is_bound_once and isinstance(values[0], ast.Constant)
-        return self._spelled(values[0]) if is_text else set()
+        return self.spelled(values[0]) if is_text else set()
 
     def spelled_in(self, test: ast.expr) -> set[str]:
         """How the paths are written that a test asks for."""
@@ -240,12 +240,13 @@ class Files:
         named = [
             a for c in calls for a in (*c.args, getattr(c.func, "value", None)) if isinstance(a, ast.expr)
         ]
-        return {text for path in named for text in self._spelled(path)}
+        return {text for path in named for text in self.spelled(path)}
 
     def _waits_before_reads(self, statement: ast.stmt, paths: set[str], happens_once: bool = False) -> bool:
         """Plans that all wait for the main process where they read what it wrote; False where they cannot, unless it is known
         that a second process would fail there."""
         reads = [c for c in self.script.calls if paths and self.reads(c, statement, paths)]
+        reads = [c for c in reads if not self._is_of_earlier_run(c, statement)]
         if any(self.stamps.differs(path) for read in reads for path in read.args):
             return False  # each reads a file of its own
         surely = {text for text in paths if not text.startswith("in ")}
@@ -263,6 +264,12 @@ class Files:
                 self.plan.note(FILE, read, reason, "wait before it: `accelerator.wait_for_everyone()`")
         return True
 
+    def _is_of_earlier_run(self, read: ast.Call, statement: ast.stmt) -> bool:
+        """Whether a constructor reads what an earlier run has left, above the place where it goes on writing it."""
+        frame = self.script.frame(read)
+        is_made = is_function_frame(frame) and frame.name == "__init__" and not self.script.loops_around(read)
+        return is_made and frame is self.script.frame(statement) and place_of(read) < place_of(statement)
+
     def _wait_before(self, read: ast.Call) -> None:
         code = f"{self.state(read)}.wait_for_everyone()"
         reason = "what the main process wrote is there before all read it"
@@ -272,7 +279,7 @@ class Files:
         """Whether all read behind a statement, or before it, what is written there, by a call that is given one of its
         paths."""
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
-        if not any(paths & (self._spelled(one) | self._in_folder(one)) for one in given):
+        if not any(paths & (self.spelled(one) | self._in_folder(one)) for one in given):
             return False
         is_read = self.audience.is_all(call) and self._reads(call, 0)
         return is_read and self.audience.comes_after(*((statement, call) if before else (call, statement)))
@@ -340,7 +347,7 @@ class Files:
         paths |= {
             path
             for argument in (*call.args, *(k.value for k in call.keywords))
-            for path in self._spelled(argument)
+            for path in self.spelled(argument)
         }
         weights = self.helpers.saves_weights(function)
         reads = [

@@ -25,6 +25,7 @@ _NAMES = frozenset(
     {
         *("now", "today", "utcnow", "time", "time_ns", "strftime", "ctime", "asctime", "localtime"),
         *("uuid4", "uuid1", "getpid", "glob", "iglob", "listdir"),
+        *("randint", "randrange", "getrandbits", "token_hex"),  # a seed that names a folder
     }
 )
 _MADE = frozenset(

@@ -18,7 +18,7 @@ from crosstrain_migrate.syntax.walks import walk
 RULE = "CT105"
 REASON = "batches are on the device: what is read on the CPU is brought there"
 ON_DEVICE = "reads a tensor of the batch, which is on the device"
-_GROUP = "read on the CPU"
+GROUP = "read on the CPU"
 _ARRAYS = ("numpy", "sklearn", "scipy", "pandas", "matplotlib")
 _PACKED = "torch.nn.utils.rnn.pack_padded_sequence"
 _OF_TENSORS = (
@@ -43,7 +43,7 @@ def plan_host_reads(plan: Plan, code: InStep) -> None:
     for call in script.calls:
         if is_method(call, "numpy") and not call.keywords:
             if code.is_tensor(call.func.value) and not _is_on_cpu(script, call.func.value):
-                plan.replace(call, RULE, REASON, "{of}.cpu().numpy()", _GROUP, of=call.func.value)
+                plan.replace(call, RULE, REASON, "{of}.cpu().numpy()", GROUP, of=call.func.value)
         elif script.dotted(call.func) == _PACKED and len(call.args) > 1:
             _bring(plan, code, call.args[1])
         elif _reads_arrays(script, call):
@@ -84,7 +84,7 @@ def _bring(plan: Plan, code: InStep, node: ast.expr) -> None:
                 "add `.cpu()`",
             )
     elif _is_tensor_for_sure(script, frame, node):
-        plan.replace(node, RULE, REASON, "{of}.cpu()", _GROUP, of=node)
+        plan.replace(node, RULE, REASON, "{of}.cpu()", GROUP, of=node)
 
 
 def _is_on_cpu(script: Script, node: ast.expr, depth: int = 0) -> bool:

@@ -27,7 +27,7 @@ def _is_object(cls: ast.ClassDef) -> bool:
 
 def _classes(script: Script, of: ast.expr) -> list[ast.ClassDef]:
     """The classes of the project of what is made here, or of what a variable or an attribute may hold."""
-    values = [of] if isinstance(of, ast.Call) else []
+    values: list[ast.expr] = [of] if isinstance(of, ast.Call) else []
     if isinstance(of, ast.Name | ast.Attribute):
         frame = script.frame(of)
         cls = script.class_of(frame)

@@ -15,7 +15,7 @@ from crosstrain_migrate.core.distributed.wrappers import is_wrapper
 from crosstrain_migrate.core.plan import CORE, IMPORT, Plan
 from crosstrain_migrate.core.reading.script import Frame, Script
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import written
+from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .options import Option, Options
@@ -48,12 +48,20 @@ class Ranks:
             self._default(option, "LOCAL_RANK")
         for call in self.script.calls:
             is_inside = any(self.plan.is_replaced(one) for one in self.script.around(call))
-            if self._dotted(call) == "torch.cuda.device_count" and not is_inside:
+            if self._dotted(call) != "torch.cuda.device_count" or is_inside:
+                continue
+            if not self._is_only_shown(call):
                 code = self._variable(call, "LOCAL_WORLD_SIZE", "1")
                 self.plan.replace(call, RULE, "the launcher says how many processes a machine has", code)
 
     def _dotted(self, call: ast.Call) -> str:
         return self.script.dotted(call.func)
+
+    def _is_only_shown(self, call: ast.Call) -> bool:
+        """`print("GPUs:", torch.cuda.device_count())` speaks of the machine."""
+        statement = self.script.statement(call)
+        shown = statement.value if isinstance(statement, ast.Expr) else None
+        return isinstance(shown, ast.Call) and last_name(shown.func) in ("print", "info", "debug", "warning")
 
     # -- the group's own numbers -------------------------------------------------------------------------------
 

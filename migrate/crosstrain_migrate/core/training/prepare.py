@@ -24,6 +24,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .conditional import made_under_condition
 from .holders import Held, Holders
+from .numbered import deal_with_numbers, is_counted, numbered, say_same_batches
 from .schedules import (
     asks_at_each_step,
     counted_lengths,
@@ -90,7 +91,10 @@ class Preparing:
         accelerator = self.accelerators.at(data.node)
         batches = full_batches(self.script, data.node, data.loop)
         left_out = skips(self.script, data.node, data.loop)
-        if left_out and isinstance(data.loop, ast.For):
+        looked_up = numbered(self.script, self.roles, data)
+        if looked_up:
+            deal_with_numbers(self.plan, looked_up, accelerator, RULE, REASON)
+        elif left_out and isinstance(data.loop, ast.For):
             self._prepare_what_is_left(data, data.loop, left_out, accelerator)
         elif batches:
             self.plan.replace(data.node, RULE, REASON, f"{accelerator}.prepare(range({batches}))")
@@ -168,16 +172,29 @@ class Preparing:
     def _loaders(self) -> list[Held]:
         """The loaders whose variables are bound anew; the others are prepared in place."""
         found: list[Held] = []
+        looked_up = {written(d.node) for d in self.roles.data if numbered(self.script, self.roles, d)}
         for data in self.roles.data:
             if data.loop in self.phases:
                 continue
-            rows = is_array(self.script, data.frame, data.node)
-            held = None if rows else self._lifted_loader(data) or self._given_loader(data)
+            if written(data.node) in looked_up and is_counted(self.script, data.node):
+                say_same_batches(self.plan, data.node)
+                continue
+            whole = is_array(self.script, data.frame, data.node) or written(data.node) in looked_up
+            held = None if whole else self._lifted_loader(data) or self._given_loader(data)
             if held is None:
                 self.in_place.append(data)
             else:
                 found.append(held)
-        return found
+        return [one for one in found if not self._init_has_it(one, found)]
+
+    def _init_has_it(self, one: Held, found: list[Held]) -> bool:
+        """Whether `__init__`, which alone binds an attribute, iterates it as well, and prepares it above."""
+        cls = self.script.class_of(one.frame)
+        others = [m for m in self.script.methods(cls) if m.name != "__init__"] if cls is not None else []
+        if one.frame not in others or any(self.script.stores(m, one.text) for m in others):
+            return False
+        same = [o for o in found if o.text == one.text and self.script.class_of(o.frame) is cls]
+        return any(o.frame not in others and self._anchor(o) in getattr(o.frame, "body", ()) for o in same)
 
     def _given_loader(self, data: Data) -> Held | None:
         """A loader that is a parameter is bound anew in its function."""
@@ -452,7 +469,8 @@ class Preparing:
             if not any(id(store) in inside for store in stores):
                 return loop
         statement = self.script.statement(one.use)
-        if not loops and is_function_frame(one.frame) and not self.script.stores(one.frame, root):
+        bound = [name for name in (root, one.text) if self.script.stores(one.frame, name)]
+        if not loops and is_function_frame(one.frame) and not bound:
             return self.script.first_statement(one.frame)
         return statement
 

@@ -1,0 +1,145 @@
+"""CT105: what the author leaves on the CPU is brought back where it meets what comes from there.
+
+A prepared loader gives its batches on the device, also labels of which the script moves only a copy: `loss_of(out, y.to(device))`.
+`(out.cpu() == y)` would then mix devices, and so would a list of `y` beside one of `out.cpu()`. There it becomes `y.cpu()`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.script import Frame, Script, is_method
+from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .host_reads import GROUP, REASON, RULE
+
+# Calls behind which a tensor is on another device, or no tensor any more; and those that only look at what they are given.
+_MOVES = frozenset({"to", "cuda", "cpu", "item", "tolist", "numpy", "size", "dim", "numel", "type"})
+_VIEWS = frozenset({"data", "T", "mT"})
+_LOOKS = frozenset({"print", "len", "isinstance", "str", "type", "format"})
+
+
+def plan_left_on_cpu(plan: Plan, loops: Iterable[ast.AST]) -> None:
+    """Brings back what meets the CPU. loops: those over prepared loaders."""
+    for loop in loops:
+        if isinstance(loop, ast.For):
+            _Left(plan, loop).run()
+
+
+class _Left:
+    """One loop over batches."""
+
+    def __init__(self, plan: Plan, loop: ast.For) -> None:
+        self.plan, self.script, self.loop = plan, plan.script, loop
+        self.frame: Frame = self.script.frame(loop)
+        counted = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) == "enumerate"
+        target = loop.target.elts[-1] if counted and isinstance(loop.target, ast.Tuple) else loop.target
+        self.whole = written(target) if isinstance(target, ast.Name) else ""
+        self.names = {node.id for node in walk(target) if isinstance(node, ast.Name)} - {self.whole}
+        self._unpack()
+
+    def run(self) -> None:
+        here = [node for statement in self.loop.body for node in walk(statement)]
+        beside = [c.args[0] for c in here if is_method(c, "append", "extend") and c.args]
+        lists = any(_is_from_cpu(self.script, one) for one in beside)
+        for node in here:
+            if isinstance(node, ast.expr) and self._is_left(node) and self._meets_cpu(node, lists):
+                self.plan.replace(node, RULE, REASON, "{of}.cpu()", GROUP, of=node)
+
+    def _unpack(self) -> None:
+        """Adds what the body takes out of a whole batch: `x, y = batch`."""
+        for statement in self.loop.body:
+            if isinstance(statement, ast.Assign) and self._is_part(statement.value):
+                self.names |= {
+                    n.id for t in statement.targets for n in walk(t) if isinstance(n, ast.Name)
+                } - {self.whole}
+
+    def _is_part(self, node: ast.AST) -> bool:
+        """Whether an expression is the whole batch, or an entry of it."""
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            node = node.value
+        return isinstance(node, ast.Name) and node.id == self.whole
+
+    def _is_left(self, node: ast.AST) -> bool:
+        """Whether this reads a tensor of the batch that no statement moves."""
+        if isinstance(node, ast.Subscript):
+            return self._is_part(node) and not self._values(self.whole)
+        if not isinstance(node, ast.Name) or node.id not in self.names or not isinstance(node.ctx, ast.Load):
+            return False
+        return all(self._is_part(value) for value in self._values(node.id))
+
+    def _values(self, name: str) -> list[ast.expr]:
+        return self.script.values(self.frame, name)
+
+    def _meets_cpu(self, node: ast.AST, lists: bool) -> bool:
+        """Whether it stands beside what is on the CPU. lists: what comes from there is put into lists in this loop."""
+        whole = self._with_methods(node)
+        around = self.script.parent(whole) if whole is not None else None
+        if whole is None or around is None:
+            return False
+        if is_method(around, "append", "extend") and whole in around.args:
+            return lists and not self._is_read_from_cpu(written(around.func.value))
+        return any(_is_from_cpu(self.script, other) for other in self._beside(whole, around))
+
+    def _is_read_from_cpu(self, name: str) -> bool:
+        """Whether a list's one reader brings it to the CPU already: `torch.cat(labels).cpu().numpy()`."""
+        reads = [call for call in self.script.calls_in(self.frame) if self.plan.is_replaced(call)]
+        return any(
+            written(node) == name for call in reads for node in walk(call) if isinstance(node, ast.Name)
+        )
+
+    def _with_methods(self, node: ast.AST) -> ast.AST | None:
+        """The longest expression of methods and indices on it: `y.view(-1)[mask]`; None where one moves it."""
+        while True:
+            around = self.script.parent(node)
+            if isinstance(around, ast.Subscript) and around.value is node:
+                node = around
+            elif isinstance(around, ast.Attribute):
+                call = self.script.parent(around)
+                called = isinstance(call, ast.Call) and call.func is around
+                if around.attr in _MOVES or not (called or around.attr in _VIEWS):
+                    return None
+                node = call if called and call is not None else around
+            else:
+                return node
+
+    def _beside(self, node: ast.AST, around: ast.AST) -> Iterator[ast.AST]:
+        match around:
+            case ast.BinOp(left=left, right=right):
+                yield left if right is node else right
+            case ast.Compare(left=left, comparators=others):
+                yield from (one for one in (left, *others) if one is not node)
+            case ast.Call(func=func) if last_name(func) not in _LOOKS:
+                if isinstance(func, ast.Attribute):
+                    yield func.value
+                given = (*around.args, *(keyword.value for keyword in around.keywords))
+                yield from (one for one in given if one is not node)
+            case ast.Tuple(elts=others) | ast.List(elts=others):
+                call = self.script.parent(around)
+                if isinstance(call, ast.Call) and self.script.dotted(call.func) in (
+                    "torch.cat",
+                    "torch.stack",
+                ):
+                    yield from (one for one in others if one is not node)
+
+
+def _is_from_cpu(script: Script, node: ast.AST, depth: int = 0) -> bool:
+    """Whether an expression is a tensor on the CPU for sure: `out.cpu().argmax(1)`, or a variable bound to nothing else."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=of, attr=name)):
+            if name == "cpu" or (name == "to" and [getattr(a, "value", None) for a in node.args] == ["cpu"]):
+                return True
+            if script.dotted(node.func).startswith("torch."):
+                return bool(node.args) and _is_from_cpu(script, node.args[0], depth)
+            return name not in _MOVES and _is_from_cpu(script, of, depth)
+        case ast.Subscript(value=of) | ast.UnaryOp(operand=of):
+            return _is_from_cpu(script, of, depth)
+        case ast.BinOp(left=left, right=right):
+            return _is_from_cpu(script, left, depth) or _is_from_cpu(script, right, depth)
+        case ast.Name(id=name) if depth < 3:
+            values = script.values(script.frame(node), name)
+            return bool(values) and all(_is_from_cpu(script, one, depth + 1) for one in values)
+    return False

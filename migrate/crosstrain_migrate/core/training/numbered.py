@@ -1,0 +1,113 @@
+"""CT201 by use: what a training loop looks up by the number of its batch, `labels[i]` in `for i, x in enumerate(loader)`.
+
+A process's own batches have other numbers than the original's, so that each batch is dealt together with its number.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.data import Data
+from crosstrain_migrate.core.reading.roles import Roles
+from crosstrain_migrate.core.reading.script import Script, names_in
+from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .backward import loss_of
+
+_NAMES = ("number", "batch_number", "number_of_batch")
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A loop over `enumerate`: the call, the batch's target, and the reads of the number that look up what is trained with."""
+
+    call: ast.Call
+    batch: ast.expr
+    reads: list[ast.Name]
+
+
+def numbered(script: Script, roles: Roles, data: Data) -> Numbered | None:
+    """The loop over some data, where it looks up by the number of the batch what flows into the loss."""
+    loop = data.loop
+    if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Tuple) or len(loop.target.elts) != 2:
+        return None
+    index, batch = loop.target.elts
+    around = [
+        n for n in script.around(data.node) if isinstance(n, ast.Call) and script.table.is_inside(n, loop)
+    ]
+    call = next((n for n in around if written(n.func) == "enumerate"), None)
+    if not isinstance(index, ast.Name) or call is None or len(call.args) != 1 or call.keywords:
+        return None
+    inside = [n for one in loop.body for n in walk(one)]
+    stored = {written(n.value) for n in inside if isinstance(n, ast.Subscript) and not _is_read(n)}
+    stored |= {n.id for n in inside if isinstance(n, ast.Name) and not _is_read(n)}
+    items = [n for n in inside if isinstance(n, ast.Subscript) and index.id in names_in(n.slice)]
+    if index.id in stored or any(written(one.value) in stored for one in items):
+        return None  # a memory of the process's own
+    trained = _flows_into_loss(script, roles, loop)
+    reads = [
+        n
+        for one in items
+        if id(one) in trained
+        for n in walk(one.slice)
+        if isinstance(n, ast.Name) and n.id == index.id
+    ]
+    return Numbered(call, batch, reads) if reads else None
+
+
+def deal_with_numbers(plan: Plan, found: Numbered, accelerator: str, rule: str, reason: str) -> None:
+    """Deals the batches together with their numbers, which the loop then looks up by."""
+    taken = {n.id for n in plan.script.table.each(ast.Name)}
+    name = next((one for one in _NAMES if one not in taken), f"{_NAMES[0]}_")
+    plan.replace(found.call, rule, reason, f"enumerate({accelerator}.prepare({{it}}))", it=found.call)
+    plan.replace(found.batch, rule, reason, f"({name}, {{it}})", it=found.batch)
+    for one in found.reads:
+        plan.replace(one, rule, reason, name)
+
+
+def is_counted(script: Script, node: ast.expr) -> bool:
+    """Whether the number of batches is asked for: that of batches that are dealt with their numbers is not known."""
+    counts = (c for c in script.calls if last_name(c.func) == "len" and c.args)
+    return any(written(call.args[0]) == written(node) for call in counts)
+
+
+def say_same_batches(plan: Plan, node: ast.expr) -> None:
+    reason = "every process trains on the same data: what belongs to a batch is looked up by its number"
+    plan.note("CT902", node, reason, "let the data set return it with the batch")
+
+
+def _is_read(node: ast.Name | ast.Subscript) -> bool:
+    return isinstance(node.ctx, ast.Load)
+
+
+def _flows_into_loss(script: Script, roles: Roles, loop: ast.For) -> set[int]:
+    """The nodes of a loop whose values flow into a loss that is trained, as far as assignments are followed."""
+    calls = [one.call for one in roles.backwards]
+    parts: list[ast.AST] = [loss_of(call) for call in calls if script.table.is_inside(call, loop)]
+    trains = {one.frame for one in roles.backwards}
+    for call in (n for n in walk(loop) if isinstance(n, ast.Call)):
+        if trains.intersection(script.functions(last_name(call.func))):
+            parts += [*call.args, *(k.value for k in call.keywords)]
+    assigned = [n for n in walk(loop) if isinstance(n, ast.Assign | ast.AugAssign)]
+    known: set[str] = set()
+    for _ in range(len(assigned) + 1):
+        known |= {written(n) for part in parts for n in walk(part) if isinstance(n, ast.Name | ast.Attribute)}
+        new = [n for n in assigned if known & _targets(n)]
+        assigned = [n for n in assigned if n not in new]
+        parts += [n.value for n in new]
+        if not new:
+            break
+    return {id(n) for part in parts for n in walk(part)}
+
+
+def _targets(node: ast.Assign | ast.AugAssign) -> set[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return {
+        written(n)
+        for target in targets
+        for n in walk(target)
+        if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
+    }

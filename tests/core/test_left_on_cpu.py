@@ -1,0 +1,100 @@
+"""What the author leaves on the CPU and compares or keeps there is brought back from a prepared loader's batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .converting import converted
+from .running import launched, plain
+
+SCRIPT = """import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model = nn.Linear(4, 2).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+X, Y = torch.randn(32, 4), torch.arange(32) % 2
+loader = DataLoader(TensorDataset(X, Y), batch_size=8)
+held_out = DataLoader(TensorDataset(X, Y), batch_size=8)
+for x, y in loader:
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x.to(device)), y.to(device)).backward()
+    optimizer.step()
+right, found, wanted, seen = 0, [], [], torch.tensor([], dtype=torch.long)
+with torch.no_grad():
+    for {targets} in held_out:
+        {step}
+print("=", model.weight.sum().item(), right, len(wanted))
+"""
+
+
+def script(step: str, targets: str = "x, y") -> str:
+    return SCRIPT.format(step=step, targets=targets)
+
+
+@pytest.mark.parametrize(
+    ("step", "becomes"),
+    [
+        ("right += (model(x.to(device)).argmax(1).cpu() == y).sum().item()", ".cpu() == y.cpu())"),
+        (
+            "o = model(x.to(device)).cpu(); p = o.argmax(1); right += p.eq(y.view_as(p)).sum().item()",
+            "p.eq(y.cpu().view_as(p))",
+        ),
+        ("found.append(model(x.to(device)).cpu()); wanted.append(y)", "wanted.append(y.cpu())"),
+        (
+            "p = model(x.to('cuda')).max(1)[1].to('cpu'); right += torch.sum(p == y.data).item()",
+            "p == y.cpu().data",
+        ),
+        (
+            "o = model(x.to(device)).cpu(); right += nn.functional.cross_entropy(o, y).item()",
+            "cross_entropy(o, y.cpu())",
+        ),
+        ("p = model(x.to(device)).cpu().argmax(1); wanted += [torch.cat([p, y])]", "torch.cat([p, y.cpu()])"),
+    ],
+)
+def test_what_meets_the_cpu_is_brought_there(step: str, becomes: str) -> None:
+    assert becomes in converted(script(step))
+
+
+@pytest.mark.parametrize(
+    ("step", "becomes"),
+    [
+        ("x, y = batch; right += (model(x.to(device)).cpu().argmax(1) == y).sum().item()", "== y.cpu())"),
+        (
+            "right += (model(batch[0].to(device)).cpu().argmax(1) == batch[1]).sum().item()",
+            "== batch[1].cpu())",
+        ),
+    ],
+)
+def test_a_batch_that_is_taken_apart(step: str, becomes: str) -> None:
+    assert becomes in converted(script(step, "batch"))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "x, y = x.to(device), y.to(device); found.append(model(x).cpu()); wanted.append(y)",
+        "right += (model(x.to(device)).argmax(1) == y.to(device)).sum().item()",
+        "found.append(model(x.to(device))); wanted.append(y)",
+        "right += model(x.to(device)).argmax(1).cpu().sum().item() * y.size(0)",
+        "right += int(model(x.to(device)).sum().item() > y[0].item())",
+        "print(model(x.to(device)).cpu(), y)",
+    ],
+)
+def test_what_is_moved_or_meets_the_device_stays(step: str) -> None:
+    after = converted(script(step))
+    assert "y.cpu()" not in after
+    assert "y[0].cpu()" not in after
+
+
+def test_it_trains_and_counts_as_before(tmp_path: Path) -> None:
+    text = script(
+        "p = model(x.to(device)).argmax(1).cpu(); right += (p == y).sum().item(); wanted.append(y); found.append(p)"
+    )
+    after = converted(text)
+    assert plain(tmp_path, after) == plain(tmp_path, text)
+    assert len(launched(tmp_path, after)) == 1

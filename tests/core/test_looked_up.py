@@ -1,0 +1,88 @@
+"""What a training loop looks up by the number of its batch: each process has other numbers than the original's steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .converting import converted, notes
+from .running import launched, plain
+
+SCRIPT = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+x = torch.arange(14.0).view(7, 2)
+labels = torch.arange(7.0).view(7, 1)
+loader = DataLoader(TensorDataset(x), batch_size=1)
+model = nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for epoch in range(2):
+    for i, batch in enumerate(loader):
+        target = labels[i]
+        loss = F.mse_loss(model(batch[0]), target.view(1, 1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        assert int(batch[0][0, 0]) // 2 == int(target)
+        if epoch == 0:
+            print("= step", i, int(target))
+"""
+
+
+def test_a_label_is_that_of_its_batch(tmp_path: Path) -> None:
+    after = converted(SCRIPT)
+    assert "for i, (number, batch) in enumerate(accelerator.prepare(enumerate(loader))):" in after
+    assert "target = labels[number]" in after
+    assert '"= step", i, ' in after, "the step is the process's own"
+    assert plain(tmp_path, after) == [f"= step {i} {i}" for i in range(7)]
+    assert launched(tmp_path, after) == [f"= step {i} {2 * i}" for i in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line"),
+    [
+        ("labels[i]", "labels[i * 1:(i + 1) * 1]", "target = labels[number * 1:(number + 1) * 1]"),
+        ("target.view(1, 1)", "labels[i]", "loss = F.mse_loss(model(batch[0]), labels[number])"),
+    ],
+)
+def test_other_ways_to_look_it_up(before: str, after: str, line: str) -> None:
+    done = converted(SCRIPT.replace(before, after))
+    assert "accelerator.prepare(enumerate(loader))" in done
+    assert line in done
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "target = batch[0][:, :1]",  # no number
+        "target = batch[0][:, :1]; names = labels[i]",  # looked at alone
+        "target = batch[0][:, :1]; optimizer.param_groups[0]['lr'] = labels[i]",  # a step of a schedule
+        "target = labels[i]; labels[i] = 0.9 * target",  # a memory of its own
+    ],
+)
+def test_what_is_not_trained_with_leaves_the_loader_to_its_prepare(line: str) -> None:
+    after = converted(SCRIPT.replace("target = labels[i]", line).replace("i, int(target)", "i"))
+    assert "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)" in after
+    assert "for i, batch in enumerate(loader):" in after
+
+
+def test_two_loops_over_one_loader_deal_it_each() -> None:
+    """What is prepared is not enumerated and dealt once more."""
+    second = SCRIPT + SCRIPT[SCRIPT.index("for epoch") :].replace("labels[i]", "batch[0][:, :1]")
+    after = converted(second)
+    assert "accelerator.prepare(model, optimizer)" in after
+    assert "for i, batch in enumerate(accelerator.prepare(loader)):" in after
+
+
+def test_where_batches_are_counted_every_process_takes_all_and_it_is_said() -> None:
+    text = SCRIPT.replace('print("= step", i', 'print("= step", i, len(loader)')
+    after = converted(text)
+    assert "target = labels[i]" in after
+    assert "prepare(model, optimizer)" in after
+    assert [one.reason for one in notes(text, "CT902")]
+    assert not notes(SCRIPT, "CT902")

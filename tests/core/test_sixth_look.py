@@ -1,0 +1,200 @@
+"""What a first look at public scripts has found: of one process's moment, and of what others read or see of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .converting import converted, notes
+from .projects import convert, write
+from .running import launched, plain
+
+TRAIN = """
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader({rows}):
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+HEAD = """import argparse
+import os
+import pickle
+import random
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader
+"""
+
+VISIBLE = (
+    HEAD
+    + """
+args = argparse.ArgumentParser().parse_args()
+{first}
+os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu
+{then}
+
+def main():
+"""
+    + TRAIN.format(rows="[]")
+    + "\nmain()\n"
+)
+
+
+def test_a_print_above_the_choice_of_a_gpu_does_not_start_the_processes() -> None:
+    after = converted(VISIBLE.format(first="print(args)", then="pass"))
+    assert "\nprint(args)\n" in after
+    assert "PartialState" not in after[: after.index("CUDA_VISIBLE_DEVICES")]
+
+
+def test_a_print_behind_it_is_one_process_s() -> None:
+    after = converted(VISIBLE.format(first="pass", then="print(args)"))
+    assert "accelerator.print(args)" in after
+
+
+UNPACK = (
+    HEAD
+    + """
+def unpack(path, source):
+    rows = open(source, "rb").read()
+    pickle.dump(rows, open(path, "wb"))
+
+def load(folder):
+    path = folder + "/rows.pkl"
+    if not os.path.exists(path):
+        {call}
+    return pickle.load(open(path, "rb"))
+
+def main():
+    rows = load("data")
+"""
+    + TRAIN.format(rows="rows")
+    + "\nmain()\n"
+)
+
+
+def test_what_a_helper_unpacks_is_there_before_the_others_read_it() -> None:
+    after = converted(UNPACK.format(call='unpack(path, folder + "/rows.bin")'))
+    assert "main_process_first():" in after
+    assert "if accelerator.is_main_process" not in after
+
+
+def test_a_helper_that_writes_nothing_is_every_process_s() -> None:
+    after = converted(UNPACK.format(call="print(path)"))
+    assert "main_process_first" not in after
+
+
+GROUP = (
+    HEAD
+    + """
+distributed = {flag}
+
+def main():
+    if distributed:
+        dist.init_process_group("gloo")
+        rank = int(os.environ["RANK"])
+    else:
+        rank = 0
+    print("= rank", rank, distributed, flush=True)
+    {shown}
+"""
+    + TRAIN.format(rows="torch.utils.data.TensorDataset(torch.ones(4, 4), torch.ones(4, 2))")
+    + "\nif __name__ == '__main__':\n    main()\n"
+)
+
+
+def test_a_flag_that_is_off_is_on_where_processes_are_launched(tmp_path: Path) -> None:
+    after = converted(GROUP.format(flag=False, shown="pass"))
+    assert "distributed = PartialState().num_processes > 1" in after
+    assert plain(tmp_path, after) == ["= rank 0 False"]
+    assert launched(tmp_path, after) == ["= rank 0 True", "= rank 1 True"]
+
+
+@pytest.mark.parametrize("flag", ["True", "False\nif os.path.exists('two'):\n    distributed = True"])
+def test_a_flag_that_the_author_sets_is_the_author_s(flag: str) -> None:
+    assert "num_processes > 1" not in converted(GROUP.format(flag=flag, shown="pass"))
+
+
+def test_the_number_of_gpus_that_is_shown_is_the_machine_s() -> None:
+    after = converted(GROUP.format(flag=True, shown='print("GPUs: %d" % torch.cuda.device_count())'))
+    assert "torch.cuda.device_count()" in after
+    counted = converted(GROUP.format(flag=True, shown="share = 8 // torch.cuda.device_count()"))
+    assert "torch.cuda.device_count()" not in counted
+
+
+FOLDER = (
+    HEAD
+    + """
+class Log:
+    def __init__(self, path, resume=False):
+        if resume:
+            self.file = open(path, "r")
+            self.lines = self.file.readlines()
+            self.file = open(path, "a")
+        else:
+            self.file = open(path, "w")
+
+class Logs:
+    def __init__(self, paths):
+        for path in paths:
+            Log(path, resume=True)
+
+def main():
+    args = argparse.ArgumentParser().parse_args()
+    if args.seed is None:
+        args.seed = {seed}
+    args.out = "runs/" + str(args.seed)
+    os.makedirs(args.out, exist_ok=True)
+    last = os.path.join(args.out, "last.pth")
+    if not os.path.isfile(last):
+        log = Log(os.path.join(args.out, "log.txt"))
+    else:
+        state = torch.load(last)
+        log = Log(os.path.join(args.out, "log.txt"), resume=True)
+"""
+    + TRAIN.format(rows="[]")
+    + "    torch.save(model.state_dict(), last)\n\nmain()\n"
+)
+
+
+def test_a_seed_that_is_drawn_and_names_a_folder_is_the_main_process_s() -> None:
+    after = converted(FOLDER.format(seed="random.randint(1, 10000)"))
+    assert "args.seed = broadcast_object_list([random.randint(1, 10000)])[0]" in after
+    assert "broadcast_object_list" not in converted(FOLDER.format(seed="1"))
+
+
+def test_a_log_that_another_run_reads_is_opened_by_one_process() -> None:
+    text = FOLDER.format(seed="1")
+    assert converted(text).count("is_main_process else os.devnull") == 2
+    assert not notes(text, "CT403")
+
+
+OWN_ROWS = """
+import torch
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self):
+        self.weights = torch.ones(4).cuda()
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.ones(4), torch.ones(2)
+"""
+
+
+def test_datasets_may_be_a_module_of_the_project(tmp_path: Path) -> None:
+    text = HEAD + "from datasets import Rows\n\ndef main():\n" + TRAIN.format(rows="Rows()") + "\nmain()\n"
+    convert(write(tmp_path, script=text, datasets=OWN_ROWS), "script")
+    assert ".to(PartialState().device)" in (tmp_path / "datasets.py").read_text()
+
+
+def test_a_folder_of_that_name_that_holds_data_is_none(tmp_path: Path) -> None:
+    (tmp_path / "datasets").mkdir()
+    (tmp_path / "datasets" / "read.py").write_text("import torch\nx = torch.ones(4).cuda()\n")
+    text = HEAD + "import datasets\n\ndef main():\n" + TRAIN.format(rows="datasets.load_dataset('a')")
+    convert(write(tmp_path, script=text + "\nmain()\n"), "script")
+    assert ".cuda()" in (tmp_path / "datasets" / "read.py").read_text()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from textwrap import dedent
+
 import pytest
 
+from .projects import convert, train, write
 from .support import Trap, check
 
 PERTURBED = """
@@ -155,3 +159,78 @@ TRAPS = [
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
 def test_trap(trap: Trap) -> None:
     check(trap)
+
+
+FOR_OWN_ROWS = {
+    "attack": """
+        import torch
+        import torch.nn.functional as F
+
+        def fooled(net, x, y):
+            net.eval()
+            near = x.clone().detach()
+            for turn in range(6):
+                near = near.detach().requires_grad_(True)
+                out = net(near)
+                if (out.argmax(1) != y).all() or float(x[0, 0]) < turn:
+                    break
+                F.cross_entropy(out, y).backward()
+                near = near + 0.1 * near.grad.sign()
+            net.train()
+            return near.detach()
+        """,
+    "train": """
+        import torch
+        import torch.nn.functional as F
+        from attack import fooled
+        from torch.utils.data import DataLoader, TensorDataset
+
+        def test(net, loader):
+            hits = 0
+            for x, y in loader:
+                near = fooled(net, x, y)
+                with torch.no_grad():
+                    hits += (net(near).argmax(1) == y).sum().item()
+            return hits
+
+        torch.manual_seed(0)
+        net = torch.nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        x = torch.arange(6.0)[:, None].repeat(1, 4)
+        rows = TensorDataset(x, torch.tensor([0, 1, 0, 1, 0, 1]))
+        for x, y in DataLoader(rows, 1, shuffle=False):
+            near = fooled(net, x, y)
+            optimizer.zero_grad()
+            F.cross_entropy(net(near), y).backward()
+            optimizer.step()
+        net.eval()
+        result = net.weight.tolist(), test(net, DataLoader(rows, 2))
+        """,
+}
+
+
+def test_an_attack_that_stops_by_its_own_rows_waits_for_nobody(tmp_path: Path) -> None:
+    """On two processes the passes of an attack differ in number, in the training and, of three batches, in the test."""
+    convert(write(tmp_path, **FOR_OWN_ROWS), "train")
+    after = (tmp_path / "attack.py").read_text()
+    assert "        with Accelerator().no_sync(net):\n            F.cross_entropy(out, y).backward()" in after
+    first, second = train(tmp_path, "train", 2)
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("if (out.argmax(1) != y).all() or float(x[0, 0]) < turn:\n            break", "net(near)"),
+        ("near.grad.sign()", "near.sign()"),  # its gradients are not of inputs
+    ],
+)
+def test_passes_that_all_processes_make_alike_stay(before: str, after: str, tmp_path: Path) -> None:
+    files = {name: dedent(text) for name, text in FOR_OWN_ROWS.items()}
+    assert before in files["attack"]
+    files["attack"] = files["attack"].replace(before, after)
+    files["train"] = files["train"].replace(
+        "result = net.weight.tolist(), test(net, DataLoader(rows, 2))", ""
+    )
+    convert(write(tmp_path, **files), "train")
+    assert "no_sync" not in (tmp_path / "attack.py").read_text()

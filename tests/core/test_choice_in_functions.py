@@ -275,6 +275,21 @@ def test_a_call_that_asks_for_the_cpu_has_it(made: str, is_cpu: bool) -> None:
     assert ("Accelerator(cpu=True)" in after) == is_cpu
 
 
+@pytest.mark.parametrize(
+    ("bound", "is_kept"),
+    [
+        ("self.on_gpu = args.use_gpu", True),
+        ("self.on_gpu = args.use_gpu and args.width > 2", False),
+        ("self.on_gpu = args.use_gpu\n        if args.no_cuda:\n            self.on_gpu = args.wide", False),
+    ],
+)
+def test_an_objects_own_flag_is_the_option_that_it_is_bound_to(bound: str, is_kept: bool) -> None:
+    text = IN_A_CLASS.format(test="self.on_gpu", begin=PARSED.format(computed="pass"))
+    text = text.replace("self.args = args", bound)
+    assert ("Accelerator(cpu=not args.use_gpu)" in converted(text)) == is_kept
+    assert any("own choice of the CPU" in one.reason for one in notes(text, "CT105")) != is_kept
+
+
 def test_a_choice_that_the_beginning_cannot_know_is_said() -> None:
     text = IN_A_CLASS.format(
         test="self.args.gpu.use", begin=PARSED.format(computed='args.gpu = __import__("gpus").first()')

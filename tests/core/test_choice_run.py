@@ -295,6 +295,8 @@ def _device(text: str, flags: list[str], there: bool, monkeypatch: pytest.Monkey
     return getattr(names["model"], "moved", "cpu")
 
 
+OWN_FLAG = 'self.on_gpu = args.cuda\ndevice = "cuda" if self.on_gpu else "cpu"'
+
 # What a class decides in words that the beginning cannot ask.
 SAID_IN_CLASSES = (
     "use_cuda = False",
@@ -306,7 +308,7 @@ SAID_IN_CLASSES = (
 )
 IN_CLASSES = [
     pytest.param(option, IN_CLASS.format(option=SWITCH[option][0], choice=indent(choice, " " * 8)), id=choice)
-    for option, choice in SPELLINGS
+    for option, choice in (*SPELLINGS, ("cuda", OWN_FLAG))
     if "def " not in choice
 ]
 

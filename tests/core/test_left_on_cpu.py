@@ -54,6 +54,8 @@ def script(step: str, targets: str = "x, y") -> str:
             "cross_entropy(o, y.cpu())",
         ),
         ("p = model(x.to(device)).cpu().argmax(1); wanted += [torch.cat([p, y])]", "torch.cat([p, y.cpu()])"),
+        ("right += model(x.to(device)).sum().item(); wanted.extend(y)", "wanted.extend(y.cpu())"),
+        ("right += model(x.to(device)).sum().item(); wanted += list(y)", "wanted += list(y.cpu())"),
     ],
 )
 def test_what_meets_the_cpu_is_brought_there(step: str, becomes: str) -> None:
@@ -83,6 +85,7 @@ def test_a_batch_that_is_taken_apart(step: str, becomes: str) -> None:
         "right += model(x.to(device)).argmax(1).cpu().sum().item() * y.size(0)",
         "right += int(model(x.to(device)).sum().item() > y[0].item())",
         "print(model(x.to(device)).cpu(), y)",
+        "found.extend(model(x)); wanted.extend(y)",
     ],
 )
 def test_what_is_moved_or_meets_the_device_stays(step: str) -> None:

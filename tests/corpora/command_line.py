@@ -4,14 +4,17 @@
 
 Asks the public scripts of `public/scripts.json` whose checkouts are there, before and after their conversion, and prints
 what differs and how much was compared; the exit code is the number of scripts that differ. A script is run until it reads
-its command line, or, to see the device, until it first moves a module or a tensor, with CUDA said to be there; nothing is
-put on a device. Packages that are not installed are stood in for.
+its command line; what its options make of each command line about a device, a rank or a precision is compared. To see the
+device, it is run until it first moves a module or a tensor, with CUDA said to be there; nothing is put on a device. A script
+that stops before has the last device that it made, the accelerator's, or the CPU where its optimizer had parameters there.
+Packages that are not installed are stood in for, and a group of processes has one.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import dis
 import inspect
 import io
 import json
@@ -27,7 +30,7 @@ from dataclasses import asdict, dataclass, field, replace
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, ClassVar, NoReturn
 from unittest.mock import patch
 
@@ -37,15 +40,19 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(__file__).parent / "public" / "scripts.json"
 STAND_INS = (Path(__file__).parent / "public" / "stand_ins", Path(__file__).parent / "stand_ins")
 _DEVICE = re.compile(r"cuda|cpu|gpu|mps|device|accel", re.I)
+_RUN = re.compile(r"rank|backend|world|fp16|bf16|amp|half|precision|dist|nodes?$", re.I)
+_LAUNCHED = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+_LAUNCHED |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option: its spellings, its default as text, and whether it takes no value."""
+    """One option: its spellings, its default as text, whether it takes no value, and which ones it takes."""
 
     names: tuple[str, ...]
     default: str
     is_switch: bool
+    values: str = ""
 
 
 @dataclass
@@ -53,11 +60,12 @@ class Answers:
     """What an original and its conversion were asked, and what they answer otherwise."""
 
     options: int = 0
+    parsed: int = 0
     flags: int = 0
     differences: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        asked = f"{self.options} options, {self.flags} command lines that may choose a device"
+        asked = f"{self.options} options, {self.parsed} command lines parsed, the device of {self.flags} seen"
         return f"{asked}: {'; '.join(self.differences) or 'the same'}"
 
 
@@ -91,26 +99,111 @@ def _needed(script: Path) -> list[str]:
         return found or []
 
 
-def device(script: Path, arguments: list[str]) -> str | None:
-    """The type of the device that a script uses where CUDA is there; None where it moves nothing."""
+def parsed(script: Path, lines: list[list[str]]) -> list[str]:
+    """What a script's parser makes of each command line, beside the defaults, as text."""
+
+    def parse(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
+        raise Asked([_made_of(parser, plain, line) for line in lines])
+
+    plain = argparse.ArgumentParser.parse_known_args
     with contextlib.ExitStack() as stack:
+        for name in ("parse_args", "parse_known_args"):
+            stack.enter_context(patch.object(argparse.ArgumentParser, name, parse))
+        found: list[str] | None = _run(script, [])
+        return found or []
+
+
+def _made_of(parser: argparse.ArgumentParser, plain: Callable[..., Any], line: list[str]) -> str:
+    with patch.object(argparse.ArgumentParser, "parse_known_args", plain):
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):
+                found, unknown = parser.parse_known_args(line)
+        except SystemExit:
+            return "refused"
+    chosen = {name: repr(value) for name, value in vars(found).items() if value != parser.get_default(name)}
+    return f"{dict(sorted(chosen.items()))} {unknown}"
+
+
+def device(script: Path, arguments: list[str]) -> str | None:
+    """The type of the device that a script uses where CUDA is there; None where nothing says it."""
+    found = _device(script, arguments)
+    if found is None:
+        with patch.dict(os.environ, _LAUNCHED):
+            found = _device(script, arguments)
+    return found
+
+
+def _device(script: Path, arguments: list[str]) -> str | None:
+    last: list[str] = []
+    with contextlib.ExitStack() as stack:
+        _pretend_cuda(stack)
         for owner in (torch.nn.Module, torch.Tensor):
             stack.enter_context(patch.object(owner, "to", _moved(owner.to)))
             stack.enter_context(patch.object(owner, "cuda", _moved_to_cuda))
-        for name, answer in (("is_available", True), ("device_count", 1), ("current_device", 0)):
-            stack.enter_context(patch.object(torch.cuda, name, lambda *_, given=answer: given))
-        for name in ("set_device", "manual_seed", "manual_seed_all", "empty_cache", "get_device_name"):
-            stack.enter_context(patch.object(torch.cuda, name, lambda *_: None))
-        stack.enter_context(patch.object(torch.accelerator, "is_available", lambda: True))
-        cuda = torch.device("cuda")
-        stack.enter_context(patch.object(torch.accelerator, "current_accelerator", lambda *_, **__: cuda))
+        stack.enter_context(patch.object(torch.nn.DataParallel, "__init__", _moved_to_cuda))
         backend = sys.modules.get("crosstrain.comm.torch_backend")
         if backend is None:
             from crosstrain.comm import torch_backend as backend
+        from crosstrain.accelerator import Accelerator
+
+        def chosen(accelerator: Any, *given: Any, **named: Any) -> None:
+            plain(accelerator, *given, **named)
+            last[:] = [accelerator.device.type]
+
+        def optimizes(optimizer: Any, *given: Any, **named: Any) -> None:
+            makes(optimizer, *given, **named)
+            last[:] = last or ["cpu"]
+
+        plain, makes = Accelerator.__init__, torch.optim.Optimizer.__init__
+        stack.enter_context(patch.object(Accelerator, "__init__", chosen))
+        stack.enter_context(patch.object(torch.optim.Optimizer, "__init__", optimizes))
         stack.enter_context(patch.object(backend, "_pick_device", _picked))
         stack.enter_context(patch("crosstrain.accelerator.Accelerator.prepare", _prepared))
+        stack.enter_context(patch.object(torch, "device", _recording(script.parent, last)))
         found: str | None = _run(script, arguments)
-        return found
+        return found or next(iter(last), None)
+
+
+def _pretend_cuda(stack: contextlib.ExitStack) -> None:
+    """Says that CUDA is there, and makes each group one of a single process."""
+    for name, answer in (("is_available", True), ("device_count", 1), ("current_device", 0)):
+        stack.enter_context(patch.object(torch.cuda, name, lambda *_, given=answer: given))
+    for name in ("set_device", "manual_seed", "manual_seed_all", "empty_cache", "get_device_name"):
+        stack.enter_context(patch.object(torch.cuda, name, lambda *_: None))
+    stack.enter_context(patch.object(torch.accelerator, "is_available", lambda: True))
+    cuda = torch.device("cuda")
+    stack.enter_context(patch.object(torch.accelerator, "current_accelerator", lambda *_, **__: cuda))
+    plain = torch.distributed.init_process_group
+
+    def alone(*_: Any, **__: Any) -> None:
+        if not torch.distributed.is_initialized():
+            plain("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+
+    stack.enter_context(patch.object(torch.distributed, "init_process_group", alone))
+    stack.enter_context(patch.object(torch.multiprocessing, "spawn", _in_this_process))
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+def _in_this_process(function: Callable[..., Any], args: tuple[Any, ...] = (), *_: Any, **__: Any) -> None:
+    function(0, *args)
+
+
+def _recording(folder: Path, last: list[str]) -> type:
+    """`torch.device`, which keeps what the files of a folder make."""
+
+    class OfInstances(type):
+        def __instancecheck__(cls, one: object) -> bool:
+            return isinstance(one, real)
+
+        def __call__(cls, *given: Any, **named: Any) -> torch.device:
+            made = real(*given, **named)
+            if Path(sys._getframe(1).f_code.co_filename).is_relative_to(folder):
+                last[:] = [made.type]
+            return made
+
+    real = torch.device
+    return OfInstances("device", (), {})
 
 
 def differences(before: Path, after: Path, *, devices: bool = True) -> list[str]:
@@ -130,8 +223,13 @@ def answers(before: Path, after: Path, *, devices: bool = True) -> Answers:
         for option in old
         if not _same(option, there)
     ]
-    needed = _needed(before) if devices else []
-    for chosen in _choices(old) if devices else ():
+    needed = _needed(before)
+    lines = [[*needed, *chosen] for chosen in (*_choices(old), *_other_lines(old))]
+    for line, was, became in zip(lines, parsed(before, lines), parsed(after, lines), strict=False):
+        found.parsed += 1
+        if was != became:
+            found.differences.append(f"{' '.join(line) or 'no flag'}: parsed as {became}, was {was}")
+    for chosen in _choices(old) if devices and len(_choices(old)) > 1 else ():
         arguments = [*needed, *chosen]
         was, became = device(before, arguments), device(after, arguments)
         if was is None or became is None:
@@ -150,6 +248,19 @@ def _choices(found: list[Option]) -> list[list[str]]:
     off = [[name, "0"] for one, name in about if not one.is_switch and one.default in ("1", "True")]
     named = [[name, "cpu"] for one, name in about if not one.is_switch and name.lstrip("-") == "device"]
     return [[], *([one] for one in switches), *pairs, *off, *named]
+
+
+def _other_lines(found: list[Option]) -> list[list[str]]:
+    """Command lines that choose a GPU, a rank, a backend, a number of processes or a precision."""
+    lines = []
+    for one in found:
+        name = one.names[-1]
+        if _RUN.search(name) and one.is_switch:
+            lines.append([name])
+        elif _RUN.search(name) or _DEVICE.search(name):
+            values = ("gloo",) if "backend" in name else ("1", "0", "cuda:0", "fp16")
+            lines += [[name, value] for value in values]
+    return lines
 
 
 def _same(option: Option, there: dict[tuple[str, ...], Option]) -> bool:
@@ -234,7 +345,11 @@ class _Anything:
         return _moved(lambda *_, **__: _Anything()) if name == "to" else _Anything()
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(())
+        """As many as are unpacked; a loop has none."""
+        frame = sys._getframe(1)
+        code, at = frame.f_code.co_code, frame.f_lasti
+        count = code[at + 1] if dis.opname[code[at]] == "UNPACK_SEQUENCE" else 0
+        return iter([_Anything() for _ in range(count)])
 
     def __len__(self) -> int:
         return 8
@@ -260,8 +375,8 @@ class _StandIn(ModuleType):
 class _Missing(MetaPathFinder, Loader):
     """Finds what nothing else finds."""
 
-    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec:
-        return ModuleSpec(name, self, is_package=True)
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        return None if _is_of_library() else ModuleSpec(name, self, is_package=True)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return _StandIn(spec.name)
@@ -270,12 +385,26 @@ class _Missing(MetaPathFinder, Loader):
         pass
 
 
+def _is_of_library() -> bool:
+    """Whether an installed package asks for what it can do without."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(("<frozen importlib", __file__)):
+        frame = frame.f_back
+    return frame is not None and "site-packages" in frame.f_code.co_filename
+
+
 _MISSING = _Missing()
 
 
 def _of_parser(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
     actions = [one for one in parser._actions if one.option_strings and one.dest != "help"]
-    raise Asked([Option(tuple(a.option_strings), repr(a.default), a.nargs == 0) for a in actions])
+    raise Asked([Option(tuple(a.option_strings), repr(a.default), a.nargs == 0, _values(a)) for a in actions])
+
+
+def _values(action: argparse.Action) -> str:
+    kind = getattr(action.type, "__name__", str(action.type))
+    choices = list(action.choices) if action.choices else None
+    return f"{kind}, {choices}, {action.nargs}, {type(action).__name__}"
 
 
 def _needs_of_parser(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
@@ -343,8 +472,9 @@ def main() -> int:
             wrong += bool(found.differences)
             total.options += found.options
             total.flags += found.flags
+            total.parsed += found.parsed
             print(f"{script['id']}: {found}", flush=True)
-    print(f"in all {total.options} options, {total.flags} command lines; {wrong} scripts differ")
+    print(f"in all {total}; {wrong} scripts differ")
     return wrong
 
 
@@ -360,7 +490,7 @@ def public_answers(folder: Path, script: str) -> Answers:
             return Answers(differences=[f"not converted: {done.stderr.strip().splitlines()[-1]}"])
         pair = [str(before / script), str(after / script)]
         command = [sys.executable, "-m", "tests.corpora.command_line", place, "--pair", *pair]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
         if done.returncode:
             return Answers(differences=[done.stderr[-300:]])
         return Answers(**json.loads(done.stdout.splitlines()[-1]))

@@ -3,7 +3,8 @@
     python -m tests.corpora.made_in_step CHECKOUTS [--only ID ...] [--list]
 
 CHECKOUTS is what `tests.corpora.public` reads. Each script is planned with all its files. A tensor is *placed* where its author
-moves it or the conversion does, *noted* where a note names it; *before* leaves out what was made for a second device: the rooms
+moves it or the conversion does, *noted* where a note names it. In the author's branch for the CPU it is placed if the accelerator
+has that choice, and noted if a note says that it has not. *Before* leaves out what was made for a second device: the rooms
 `made_tensors` and `only_with_cuda`, and the note about a type of CUDA's. The exit code is the number of those that are neither.
 """
 
@@ -26,10 +27,13 @@ from crosstrain_migrate import cli
 from crosstrain_migrate.core import conversion
 from crosstrain_migrate.core.numbers.dealing import Evaluations
 from crosstrain_migrate.core.placing import devices, made_tensors, only_with_cuda
+from crosstrain_migrate.core.placing.lost import NOT_KEPT
+from crosstrain_migrate.core.placing.sides import flag_of, is_about_gpu
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.in_step import InStep
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_method
+from crosstrain_migrate.syntax.edits import InsertBefore
 from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.walks import walk
 
@@ -198,8 +202,29 @@ class Step:
         edits = [one for one in self.plan.edits if one.rule == "CT105"]
         if not since:
             edits = [one for one in edits if one.transaction != made_tensors._GROUP]
-        placed = any(id(one.node) in at for one in edits)
-        return "placed" if placed or self._is_moved(call) else "neither"
+        if any(id(one.node) in at for one in edits) or self._is_moved(call):
+            return "placed"
+        flag = self._chooses_cpu(call)
+        return self._on_cpu(flag) if flag else "neither"
+
+    def _chooses_cpu(self, call: ast.Call) -> str:
+        """The flag of the author's own test for a GPU in whose `else` a tensor is made; empty where there is none."""
+        below: ast.AST = call
+        for one in self.script.around(call):
+            if isinstance(one, ast.If) and below in one.orelse:
+                frame = self.script.frame(one)
+                flag = flag_of(self.script, frame, one.test)
+                if flag and is_about_gpu(self.script, frame, one.test):
+                    return flag
+            below = one
+        return ""
+
+    def _on_cpu(self, flag: str) -> str:
+        """What becomes of what is made where a flag has chosen the CPU."""
+        made = [one.code for one in self.plan.edits if isinstance(one, InsertBefore)]
+        if any("Accelerator(cpu=" in code and flag.rpartition(".")[2] in code for code in made):
+            return "placed"
+        return "noted" if any(reason == NOT_KEPT for _, reason, _ in self.plan._notes) else "neither"
 
 
 class _Enough(BaseException):

@@ -64,6 +64,50 @@ def test_every_tensor_that_meets_a_batch_is_placed_noted_or_neither(
     assert states(tmp_path, step, has_device) == ([] if found is None else [found])
 
 
+BRANCHES = """import argparse
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--cuda", action="store_true")
+args = parser.parse_args()
+{chosen}
+model = nn.Linear(4, 2)
+if {test}:
+    model.cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(torch.randn(32, 4), torch.arange(32) % 2), batch_size=8)
+for x, y in loader:
+    if {test}:
+        x, y = x.cuda() + torch.ones(4).cuda(), y.cuda()
+    else:
+        x = x + torch.zeros(4)
+    loss = nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("chosen", "test", "found"),
+    [
+        ("", "args.cuda", "placed"),  # the accelerator is on the CPU there
+        ("use_cuda = read(args)", "use_cuda", "placed"),
+        ("", "torch.cuda.is_available()", "neither"),  # on another accelerator x is there
+    ],
+)
+def test_what_is_made_where_the_author_has_chosen_the_cpu(
+    tmp_path: Path, chosen: str, test: str, found: str
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(BRANCHES.format(chosen=chosen, test=test))
+    plan = planned(path)
+    assert plan is not None
+    assert [one.after for one in Step(*plan).made() if one.text == "torch.zeros(4)"] == [found]
+
+
 def test_a_script_that_is_not_converted_has_no_plan(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text("print(1)\n")

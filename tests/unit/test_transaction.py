@@ -276,3 +276,12 @@ def test_only_the_last_writes_are_kept(repo: Path, state: Path) -> None:
     for number in range(25):
         transaction.write([Replacement(file, file, file.read_bytes(), f"text {number}\n".encode())])
     assert len(list(state.iterdir())) == 20
+
+
+def test_another_run_that_has_just_ended_is_no_failure(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs at once: what one of them lists, the other one has deleted before it is looked at."""
+    (state / "1-gone").mkdir(parents=True)
+    listed = transaction._journals()
+    (state / "1-gone").rmdir()
+    monkeypatch.setattr(transaction, "_journals", lambda: listed)
+    assert transaction.recover() == []

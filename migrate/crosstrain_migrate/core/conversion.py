@@ -62,6 +62,7 @@ from .training.backward import (
 )
 from .training.carried import note_carried_state
 from .training.epochs import plan_counted_epochs
+from .training.local_passes import plan_local_passes
 from .training.observed import Seen
 from .training.prepare import Preparing
 from .training.schedules import plan_counted_rates
@@ -201,6 +202,7 @@ def _planned_by(
     if mapped and first.spawns:  # what the first process did alone
         Output(plan, accelerators, [], [], [], first.holds).run()
     if not mapped:
+        plan_local_passes(plan, roles, dealt)
         plan_clipping(plan, roles, accelerators)
         note_carried_state(plan, roles)
         note_seeds(plan, roles)

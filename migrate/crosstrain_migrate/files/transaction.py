@@ -86,9 +86,16 @@ def recover() -> list[Restored]:
                 if journal is not None and journal.state != "done":
                     restored.append(journal.roll_back())
                     journal.discard()
-        elif journal is None and time.time() - directory.stat().st_mtime > _ABANDONED:
+        elif journal is None and _is_abandoned(directory):
             shutil.rmtree(directory, ignore_errors=True)  # killed before it had touched anything
     return restored
+
+
+def _is_abandoned(directory: Path) -> bool:
+    try:
+        return time.time() - directory.stat().st_mtime > _ABANDONED
+    except FileNotFoundError:  # another run has just ended
+        return False
 
 
 def undo(below: Sequence[Path]) -> tuple[Path, ...]:

@@ -294,7 +294,8 @@ And (setup):
     """\
 CT902: every process trains on the same data
 
-What:   Training in which no loop over batches is found that could be dealt, and no step that draws its batch.
+What:   Training in which no loop over batches is found that could be dealt, and no step that draws its batch. And a loop
+        that looks up rows by the number of its batch, `labels[i]`, in a script that also counts its batches.
 Why:    More processes would compute the same thing again.
 Before: `loss = criterion(model(features), labels)` of all rows, in every step
 After:  (converted; the first line of the summary says so)

@@ -15,12 +15,14 @@ from crosstrain_migrate.core.reading.script import (
     Frame,
     Loop,
     Script,
+    is_function_frame,
     is_method,
     is_statement_call,
     names_in,
     root_of,
     without_gradient,
 )
+from crosstrain_migrate.core.reading.workers import given_to_workers, is_for_workers
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
@@ -94,6 +96,8 @@ class Evaluations:
         elif not self._without_gradient(loop, 0):
             return False
         frame = self.script.frame(loop)
+        if is_function_frame(frame) and is_for_workers(self.script, frame, self._for_workers):
+            return False  # it puts the rows of one batch together
         sources = self.roles.sources(frame, loop.iter)
         if not self._is_data(sources, loop) or self._is_inside_another(loop, frame):
             return False
@@ -127,6 +131,10 @@ class Evaluations:
             for statement in loop.body
             for n in walk(statement)
         )
+
+    @cached_property
+    def _for_workers(self) -> set[str]:
+        return given_to_workers(self.script)
 
     @cached_property
     def trained(self) -> set[str]:

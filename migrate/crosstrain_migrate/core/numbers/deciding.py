@@ -30,7 +30,7 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .binding import binding
-from .means import PASSED_ON, chooses, has_no_mean, is_number, is_object
+from .means import PASSED_ON, has_no_mean, is_number, is_object
 
 RULE = "CT605"
 GROUP = "decisions"
@@ -236,7 +236,8 @@ class Decisions:
         if depth == 0 and not self._is_number_there(node):
             return self._where_bound(node, depth, reduces=False) or self._where_collected(node, depth)
         if isinstance(node, ast.Call):
-            return not chooses(node) and (self._where_collected(node, depth) or self._where_read(node, at))
+            is_one = is_number(self.script, node)
+            return is_one and (self._where_collected(node, depth) or self._where_read(node, at))
         if isinstance(node, ast.Subscript):
             return self._where_collected(node, depth) or self._entered(node, at) or self._where_read(node, at)
         if has_no_mean(self.script, node):
@@ -444,6 +445,8 @@ class Decisions:
 
     def _all_come(self, node: ast.AST) -> bool:
         """Whether every process comes to a place, and to the calls of its function, when one does: each frame is asked once."""
+        if self.accelerators.is_early(node):
+            return False
         work: list[tuple[ast.AST, int]] = [(node, 0)]
         seen: set[Frame] = set()
         while work:
@@ -458,7 +461,7 @@ class Decisions:
 
     def _comes_within_frame(self, node: ast.AST) -> bool:
         """Whether every process that runs the function of a place comes to it."""
-        if self.accelerators.is_early(node) or self._is_in_evaluation(node) or self.script.in_lambda(node):
+        if self._is_in_evaluation(node) or self.script.in_lambda(node):
             return False
         below: ast.AST = node
         for one in self.script.around(node):

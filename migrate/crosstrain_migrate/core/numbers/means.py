@@ -13,16 +13,22 @@ _COLLECT = ("array", "list", "cat", "stack", "numpy")
 _OTHERS = (ast.Compare, ast.BoolOp, ast.List, ast.ListComp, ast.Dict, ast.Set, ast.JoinedStr, ast.Tuple)
 
 
-def is_number(script: Script, value: ast.expr) -> bool:
+def is_number(script: Script, value: ast.expr, depth: int = 3) -> bool:
     """Whether a value may be a number: no list, no truth, no text."""
     if isinstance(value, ast.Call):
-        functions = script.functions(script.last(value.func))
+        functions = script.functions(script.last(value.func)) if depth else []
         returned = (n.value for one in functions for n in script.within(one) if isinstance(n, ast.Return))
         is_plain = not (chooses(value) or is_object(script, value)) and last_name(value.func) not in _COLLECT
-        return is_plain and all(one is None or is_number(script, one) for one in returned)
+        return is_plain and not any(_is_none(script, one, depth - 1) for one in returned if one is not None)
     if isinstance(value, ast.Constant):
         return isinstance(value.value, int | float) and not isinstance(value.value, bool)
     return not isinstance(value, _OTHERS)
+
+
+def _is_none(script: Script, returned: ast.expr, depth: int) -> bool:
+    """Whether what a function returns is no number: `lines`, a list that it has filled."""
+    is_list = isinstance(returned, ast.Name) and has_no_mean(script, returned)
+    return is_list or not is_number(script, returned, depth)
 
 
 def is_object(script: Script, value: ast.expr | None) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from crosstrain_migrate.core.reading.alike import comes_alike, may_differ, what_may_differ
 from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Loop, Script
+from crosstrain_migrate.core.reading.workers import FOR_ROWS, given_to_workers
 from crosstrain_migrate.syntax.nodes import Function, last_name, place_of
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
@@ -20,8 +21,6 @@ _ASKS_PROCESS = re.compile(
     r"|\w*(is_main|is_master|main_process|master_process)\w*",
     re.I,
 )
-_FOR_ROWS = ("__getitem__", "__getitems__")
-_GIVEN_TO_WORKERS = ("collate_fn", "worker_init_fn")
 
 
 class Audience:
@@ -42,12 +41,7 @@ class Audience:
         self._ours = ours
         self._guarded: set[int] = set()
         self._of_frames: dict[Frame, frozenset[str]] = {}
-        self._for_workers = {
-            last_name(keyword.value)
-            for call in script.calls
-            for keyword in call.keywords
-            if keyword.arg in _GIVEN_TO_WORKERS
-        }
+        self._for_workers = {*FOR_ROWS, *given_to_workers(script)}
 
     def guard(self, *statements: ast.AST) -> None:
         """From now on one process at a time comes to these statements."""
@@ -97,7 +91,7 @@ class Audience:
         return self._of_frames[frame]
 
     def _of_function(self, function: Function) -> frozenset[str]:
-        if function.name in _FOR_ROWS or function.name in self._for_workers:
+        if function.name in self._for_workers:
             return frozenset({WORKER})
         calls = self.script.callers(function)
         if not calls:

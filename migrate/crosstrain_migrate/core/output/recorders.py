@@ -62,6 +62,9 @@ class Recorders:
                 self._log_file(call)
             elif name in _CONFIGURES and is_statement_call(self.script, call) and self.audience.is_all(call):
                 self.files.guard(self.script.statement(call))
+            is_writer = last_name(call.func) == "SummaryWriter" and not self.script.functions("SummaryWriter")
+            if is_writer or name == _EVENT_FILE:
+                self._event_file(call)
             if self.script.is_shared(call):
                 continue
             if name.startswith("tqdm.") and name.endswith(("tqdm", "trange")):
@@ -72,10 +75,6 @@ class Recorders:
                 self._give(call, FILE, "trackers", *_SILENT[name])
             elif name == "logging.basicConfig" or last_name(call.func) == "setLevel":
                 self._level(call)
-            elif name == _EVENT_FILE or (
-                last_name(call.func) == "SummaryWriter" and not self.script.functions("SummaryWriter")
-            ):
-                self._event_file(call)
         for node in self.script.table.each(ast.Import):
             for name in (one.asname or one.name for one in node.names if one.name == _EVENTS):
                 self._event_module(node, name)

@@ -15,6 +15,7 @@ FUNCTIONS = {
     **dict.fromkeys(
         ("numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.savetxt", "scipy.io.savemat"), 0
     ),
+    "scipy.sparse.save_npz": 0,
     **dict.fromkeys(("scipy.io.wavfile.write", "soundfile.write", "librosa.output.write_wav"), 0),
     **dict.fromkeys(("torchaudio.save", "torchvision.io.write_video", "write_wav", "os.mknod"), 0),
     **dict.fromkeys(
@@ -32,7 +33,7 @@ _ONCE = frozenset({"os.rename", "os.replace", "shutil.move", "os.remove", "os.un
 # The same by the last part of their names, which say enough: functions, or methods of a figure, a table, a path.
 WRITERS = {
     **dict.fromkeys(
-        ("savefig", "imwrite", "imsave", "mimsave", "mimwrite", "savetxt", "savez", "savemat"), 0
+        ("savefig", "imwrite", "imsave", "mimsave", "mimwrite", "savetxt", "savez", "save_npz", "savemat"), 0
     ),
     **dict.fromkeys(("to_csv", "to_pickle", "to_excel", "to_parquet", "tofile", "save_pretrained"), 0),
     **dict.fromkeys(("write_text", "write_bytes", "write_html", "write_image", "write_videofile"), 0),

@@ -345,8 +345,18 @@ def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST
 
 
 def _moves_to_gpu(script: Script, frame: Frame, body: list[ast.stmt]) -> bool:
-    """Whether a suite calls `.cuda()` of something, or `.to("cuda")`."""
-    return any(_is_move_to_gpu(script, frame, n) for statement in body for n in walk(statement))
+    """Whether a suite calls `.cuda()` of something, or `.to("cuda")`, that is used again."""
+    kept = [statement for statement in body if not _is_thrown_away(script, statement)]
+    return any(_is_move_to_gpu(script, frame, n) for statement in kept for n in walk(statement))
+
+
+def _is_thrown_away(script: Script, statement: ast.stmt) -> bool:
+    """`buffer = torch.empty(n).cuda()`, which nothing reads: it holds memory until it is deleted."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    names = {one.id for one in targets if isinstance(one, ast.Name)}
+    if not names or len(names) < len(targets):
+        return False
+    return not any(isinstance(n.ctx, ast.Load) and n.id in names for n in script.table.each(ast.Name))
 
 
 def _is_move_to_gpu(script: Script, frame: Frame, node: ast.AST) -> bool:

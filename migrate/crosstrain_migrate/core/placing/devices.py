@@ -28,6 +28,7 @@ from crosstrain_migrate.syntax.walks import walk
 from .accelerator import Accelerators
 from .asked import is_the_machines
 from .compiled import compiled_functions
+from .given_devices import is_given
 from .lost import Lost
 from .own_moves import has_nothing_else, has_own_cuda
 from .sides import arms_of, asks_place, is_about_gpu, is_read_as_text, keeps_data, side_of
@@ -155,7 +156,8 @@ class Devices:
         ):
             self._cuda(call, call.func.value)
         elif name == "torch.device":
-            is_other = call.args and getattr(call.args[0], "value", None) in ("cpu", "meta")
+            is_cpu = call.args and getattr(call.args[0], "value", None) in ("cpu", "meta")
+            is_other = is_cpu or is_given(self.script, call)
             if not is_other and not self._follows_a_tensor(call) and not self._is_asked_of_cuda(call):
                 self._place(call)
                 chosen = call.args[0] if call.args else None

@@ -22,6 +22,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Choice
 from .options import Options
+from .origins import of_class
 
 Finder = Callable[[Script, Frame, ast.AST], tuple[str, ast.AST] | None]
 
@@ -49,6 +50,7 @@ def chosen_elsewhere(script: Script, frames: list[Frame], finders: Sequence[Find
 
 def _as_given(script: Script, frame: Frame, code: str) -> tuple[Frame, str]:
     """A test of a function's parameter in the words of its only call: `use_cuda`, which is given `args.use_cuda`."""
+    frame, code = _as_bound(script, frame, code)
     asked = ast.parse(code, mode="eval").body
     calls = script.callers(frame) if is_function_frame(frame) else []
     if len(calls) != 1 or not is_function_frame(frame):
@@ -60,6 +62,15 @@ def _as_given(script: Script, frame: Frame, code: str) -> tuple[Frame, str]:
             return frame, code
         asked = Renamed(name, given).visit(asked)
     return script.frame(calls[0]), ast.unparse(asked)
+
+
+def _as_bound(script: Script, frame: Frame, code: str) -> tuple[Frame, str]:
+    """A test of an object's own flag in the words of what it is bound to: `self.use_cuda`, which is `args.use_cuda`."""
+    for text in {written(node) for node in walk(ast.parse(code, mode="eval").body)}:
+        bound = of_class(script, frame, text) if text.startswith("self.") else []
+        if len(bound) == 1 and isinstance(bound[0][1], ast.Attribute):
+            return bound[0][0], code.replace(text, written(bound[0][1]))
+    return frame, code
 
 
 def is_given_cpu(script: Script, frames: list[Frame], finders: Sequence[Finder]) -> bool:
@@ -129,7 +140,7 @@ def _known_in(script: Script, home: Frame, code: str, asked: dict[str, str]) -> 
     for text, name in asked.items():
         attribute = text.rpartition(".")[2]
         own = f"{name}.{attribute}"
-        stores = script.stores(home, own)
+        stores = [*script.stores(home, own), *_set_by_name(script, home, name, attribute)]
         if not stores and attribute not in options.by_name and not _is_of_class(script, attribute):
             return None
         places += [*stores, *script.stores(home, name), *_calls_on(script, home, name)]
@@ -141,6 +152,12 @@ def _known_in(script: Script, home: Frame, code: str, asked: dict[str, str]) -> 
         return None
     before = behind(script, home, max(places, key=place_of))
     return Choice(code, home, before) if before is not None else None
+
+
+def _set_by_name(script: Script, home: Frame, name: str, attribute: str) -> list[ast.Call]:
+    """`setattr(args, "gpu", not args.cpu)`"""
+    calls = [c for c in script.calls_in(home) if written(c.func) == "setattr" and len(c.args) == 3]
+    return [c for c in calls if [written(one).strip("'") for one in c.args[:2]] == [name, attribute]]
 
 
 def _is_of_class(script: Script, attribute: str) -> bool:

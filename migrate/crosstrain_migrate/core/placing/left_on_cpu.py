@@ -18,6 +18,9 @@ from .host_reads import GROUP, REASON, RULE
 
 # Calls behind which a tensor is on another device, or no tensor any more; and those that only look at what they are given.
 _MOVES = frozenset({"to", "cuda", "cpu", "item", "tolist", "numpy", "size", "dim", "numel", "type"})
+_PULLED_APART = frozenset(
+    {"list", "tuple", "set", "sorted"}
+)  # numpy and sklearn cannot read what is in them on a device
 _VIEWS = frozenset({"data", "T", "mT"})
 _LOOKS = frozenset({"print", "len", "isinstance", "str", "type", "format"})
 
@@ -45,6 +48,7 @@ class _Left:
         here = [node for statement in self.loop.body for node in walk(statement)]
         beside = [c.args[0] for c in here if is_method(c, "append", "extend") and c.args]
         lists = any(_is_from_cpu(self.script, one) for one in beside)
+        self.moves = any(is_method(node, "to", "cuda") for node in here)
         for node in here:
             if isinstance(node, ast.expr) and self._is_left(node) and self._meets_cpu(node, lists):
                 self.plan.replace(node, RULE, REASON, "{of}.cpu()", GROUP, of=node)
@@ -81,7 +85,10 @@ class _Left:
         if whole is None or around is None:
             return False
         if is_method(around, "append", "extend") and whole in around.args:
-            return lists and not self._is_read_from_cpu(written(around.func.value))
+            is_kept = lists or (self.moves and around.func.attr == "extend")
+            return is_kept and not self._is_read_from_cpu(written(around.func.value))
+        if isinstance(around, ast.Call) and written(around.func) in _PULLED_APART:
+            return self.moves
         return any(_is_from_cpu(self.script, other) for other in self._beside(whole, around))
 
     def _is_read_from_cpu(self, name: str) -> bool:

@@ -24,6 +24,12 @@ def is_of_inputs(script: Script, frame: Frame, in_step: bool) -> bool:
     steps = [one for one in script.calls_in(frame) if is_method(one, "step") and len(one.args) < 2]
     if steps:
         return in_step and all(_is_made_of(script, frame, one, own) for one in steps)
+    return reads_own_gradients(script, frame)
+
+
+def reads_own_gradients(script: Script, frame: Frame) -> bool:
+    """Whether a function reads the gradients of tensors that it makes itself."""
+    own = _own_leaves(script, frame)
     return any(
         isinstance(node, ast.Attribute) and node.attr == "grad" and written(node.value) in own
         for node in script.within(frame)

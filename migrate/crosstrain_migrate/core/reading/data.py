@@ -15,6 +15,7 @@ from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, place_of, 
 from crosstrain_migrate.syntax.walks import walk
 
 from .certain import Certain
+from .fetched import is_fetched_apart
 from .generators import Generators
 from .iterators import DEPTH, Iterators
 from .ranges import Ranges
@@ -88,6 +89,8 @@ class TrainingData:
             found = self._iterated(frame, loop)
             if any(self._certain.gives_batches(frame, one) for one in found):
                 return self._take(frame, loop, found)
+            if isinstance(loop, ast.For | ast.AsyncFor) and is_fetched_apart(self.script, node, loop):
+                continue
             if found and likely is None:
                 likely = (loop, found)
             inside = [c for c in self.script.calls_in(frame) if self.script.table.is_inside(c, loop)]

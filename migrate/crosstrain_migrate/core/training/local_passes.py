@@ -1,0 +1,81 @@
+"""CT202: backward passes for the gradients of inputs that some processes make more often than others.
+
+A pass that reaches a prepared model is averaged, whatever it is for, so each process waits in it for the others. An attack
+that stops by its own rows, or one on the batches of an evaluation, of which one process may have more, is kept local.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.attacks import reads_own_gradients
+from crosstrain_migrate.core.reading.roles import Roles
+from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_method, is_statement_call
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import Function, written
+from crosstrain_migrate.syntax.walks import walk
+
+RULE = "CT202"
+GROUP = "attacks"
+_DEPTH = 3
+REASON = "each process makes these passes for rows of its own"
+
+
+def plan_local_passes(plan: Plan, roles: Roles, dealt: Sequence[ast.For]) -> None:
+    """dealt: the evaluations of which each process does some batches."""
+    script = plan.script
+    trains = [one.call for one in roles.backwards]
+    for call in script.calls:
+        frame = script.frame(call)
+        if call in trains or not is_method(call, "backward") or not is_function_frame(frame):
+            continue
+        if not reads_own_gradients(script, frame) or not is_statement_call(script, call):
+            continue
+        if not _is_left_early(script, call) and not _is_of_dealt(script, frame, dealt, 0):
+            continue
+        models = _models(script, frame)
+        if len(models) != 1:
+            remedy = "put it under `with accelerator.no_sync(model):`"
+            plan.note(RULE, call, "this pass waits for the other processes, which may make fewer", remedy)
+            continue
+        plan.imports(call, "Accelerator", GROUP)
+        context = f"Accelerator().no_sync({models.pop()})"
+        plan.add(e.Within(script.statement(call), RULE, REASON, transaction=GROUP, context=context))
+
+
+def _is_left_early(script: Script, call: ast.Call) -> bool:
+    """Whether a loop around a pass ends where its function finds that it has enough."""
+    return any(
+        isinstance(n, ast.Break | ast.Return) for loop in script.loops_around(call) for n in walk(loop)
+    )
+
+
+def _is_of_dealt(script: Script, frame: Function, dealt: Sequence[ast.For], depth: int) -> bool:
+    """Whether a function is called for the batches of an evaluation that is dealt."""
+    for call in script.callers(frame) if depth < _DEPTH else ():
+        caller = script.frame(call)
+        if any(script.table.is_inside(call, loop) for loop in dealt):
+            return True
+        if is_function_frame(caller) and _is_of_dealt(script, caller, dealt, depth + 1):
+            return True
+    return False
+
+
+def _models(script: Script, frame: Function) -> set[str]:
+    """What a function calls that it has been given, or that its object has; of several what it puts in a mode."""
+    parameters = set(script.parameters(frame))
+    called = {written(c.func) for c in script.calls_in(frame)}
+    found = {name for name in called if name in parameters or _is_own_attribute(script, frame, name)}
+    asked = {
+        written(c.func.value)
+        for c in script.calls_in(frame)
+        if isinstance(c.func, ast.Attribute) and c.func.attr in ("eval", "train", "zero_grad")
+    }
+    return found & asked if len(found) > 1 else found
+
+
+def _is_own_attribute(script: Script, frame: Function, name: str) -> bool:
+    root, _, attribute = name.partition(".")
+    return root == "self" and attribute.isidentifier() and not script.functions(attribute)

@@ -294,6 +294,12 @@ class Script:
         """The calls of a function by its name."""
         return [call for call in self.callers(function) if self.last(call.func) == function.name]
 
+    def runs_of(self, function: Function) -> list[ast.Call]:
+        """The calls that run a function by its name, or by that of the class that it makes objects of."""
+        cls = self.class_of(function) if function.name == "__init__" else None
+        made = [call for call in self.calls if cls is not None and self.class_made(call) is cls]
+        return made or self.direct_callers(function)
+
     def calls_other(self, call: ast.Call, function: Function) -> bool:
         """Whether the function that a call names is imported from another file of the project, which defines it."""
         name, module = written(call.func), self.module(call)

@@ -9,8 +9,8 @@ from crosstrain_migrate.core.reading.imported import is_converted
 from crosstrain_migrate.results import Finding, Severity
 
 
-def conversion(text: str) -> Conversion:
-    return convert(text, "crosstrain", lambda rule, node: True)
+def conversion(text: str, runtime: str = "crosstrain") -> Conversion:
+    return convert(text, runtime, lambda rule, node: True)
 
 
 def converted(text: str) -> str:

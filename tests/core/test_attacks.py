@@ -80,6 +80,17 @@ TRAPS = [
         ("prepare(search)", "accelerator.backward(worst)"),
     ),
     Trap(
+        "latents that are made to require gradients, and whose loss is a sum",
+        HARDEST.replace(
+            "code = torch.randn(len(x), 4)", "code = Variable(torch.randn(len(x), 4), requires_grad=True)"
+        )
+        .replace("code.requires_grad = True", "code.grad = None")
+        .replace("model(x + code), y)", "model(x + code), y, reduction='sum')")
+        + TRAIN.replace("CALL", "hardest"),
+        LINES,
+        ("prepare(search)", "accelerator.backward(worst)", "loss_reduction"),
+    ),
+    Trap(
         "what walks by a gradient is no optimizer",
         STEPPED + TRAIN.replace("CALL", "walked"),
         LINES,

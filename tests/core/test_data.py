@@ -361,6 +361,22 @@ BATCHES = [
         """,
         ("model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",),
     ),
+    Trap(
+        "a sheet of samples from other iterators",
+        """
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        shown = DataLoader(TensorDataset(rows, targets), batch_size=2)
+        batches, samples, step = iter(loader), iter(shown), 0
+        while step < len(loader):
+            x, y = next(batches)
+            learn(model, optimizer, x, y)
+            for _ in range(2):
+                sample = next(samples)
+            step += 1
+        """,
+        ("model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",),
+        ("prepare(shown)", ", shown"),
+    ),
 ]
 
 

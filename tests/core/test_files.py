@@ -103,6 +103,14 @@ RETURNED = [
         before="import sys\nfrom tensorboard_logger import configure as start, log_value\n",
     ),
     output(
+        "an event file of tensorboard_logger, of which each is one by itself",
+        'log = events.Logger("runs")\nlog.log_value("a", 1)',
+        'log = events.Logger("runs") if accelerator.is_main_process else None',
+        GUARD,
+        'log.log_value("a", 1)',
+        before="import tensorboard_logger as events\n",
+    ),
+    output(
         "an event file that a function makes",
         'writer = make("runs")\nwriter.add_scalar("a", 1)',
         "writer = SummaryWriter(folder) if PartialState().is_main_process else None",
@@ -173,6 +181,17 @@ NOTED = [
             before="import tensorboard_logger as events\n",
         ).script,
         ('events.configure("runs")',),
+        ("is_main_process",),
+        says="every process writes an event file",
+    ),
+    Trap(
+        "one of its event files that something else uses",
+        output(
+            "",
+            'log = events.Logger("runs")\nkeep([log])',
+            before="import tensorboard_logger as events\n",
+        ).script,
+        ('log = events.Logger("runs")',),
         ("is_main_process",),
         says="every process writes an event file",
     ),

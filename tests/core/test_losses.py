@@ -86,6 +86,37 @@ def test_a_sum_beside_a_mean_stays_assumed(mean: str) -> None:
     assert "accelerator = Accelerator()\n" in converted(beside(mean))
 
 
+IN_A_TABLE = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+class Trainer:
+    def __init__(self, model, measure, optimizer):
+        self.model = model
+        self.measure = measure
+        self.optimizer = optimizer
+
+    def fit(self, loader):
+        for x in loader:
+            loss = self.measure(self.model(x), x[:, :1])
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+
+model = nn.Linear(4, 1)
+table = {"loss": nn.MSELoss(reduction="sum"), "shown": nn.L1Loss()}
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+Trainer(model, optimizer=optimizer, measure=table["loss"]).fit(DataLoader(torch.randn(32, 4), batch_size=4))
+"""
+
+
+def test_a_sum_that_a_table_gives_to_a_class() -> None:
+    assert 'Accelerator(loss_reduction="sum")' in converted(IN_A_TABLE)
+    for other in (IN_A_TABLE.replace('table["loss"]', 'table["shown"]'), IN_A_TABLE.replace("sum", "mean")):
+        assert "loss_reduction" not in converted(other)
+
+
 def test_two_processes_add_up(tmp_path: Path) -> None:
     """Two processes of four rows each make the steps of one process with eight."""
     text = SUMS["a part of a tuple"]

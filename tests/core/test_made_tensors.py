@@ -156,6 +156,19 @@ def test_what_is_on_the_cpu_or_is_not_known_to_be_a_tensor_stays(step: str) -> N
     assert step in converted(script(step))
 
 
+def test_a_name_that_is_a_tensor_only_further_down_is_read_as_it_is() -> None:
+    behind = "y = report(kept)\nprint(accuracy_score(kept, y))\nfor x, y in loader:\n    print(y.view(-1))"
+    assert "accuracy_score(kept, y))" in converted(script("kept = y", behind=behind))
+    assert "accuracy_score(y.cpu())" in converted(script("accuracy_score(y); y = y.view(-1)"))
+
+
+def test_a_script_for_the_cpu_stays_there_where_numpy_may_read_the_batch() -> None:
+    assert "Accelerator(cpu=True)" in converted(script("kept = accuracy_score(y, y)"))
+    moved = script("x = x.to(device); kept = accuracy_score(y, y)", before="device = torch.device('cuda')")
+    assert "cpu=" not in converted(moved)
+    assert "cpu=" not in converted(script("kept = accuracy_score(y.tolist(), y.tolist())"))
+
+
 def test_both_train_the_same_on_one_process_and_on_two(tmp_path: Path) -> None:
     step = "x = x * torch.tensor([1., 2., 1., 1.]); kept = y.numpy()"
     text = script(

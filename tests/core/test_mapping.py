@@ -278,6 +278,11 @@ def test_a_wrapped_model_that_a_library_trains_is_averaged_by_its_wrapper() -> N
     assert once_more(after) == after
 
 
+def test_accelerate_takes_no_script_that_a_library_trains() -> None:
+    refused = conversion(HIDDEN, "accelerate").findings
+    assert [one.rule for one in refused if one.severity.value == "refused"] == ["CT303"]
+
+
 def test_without_a_wrapper_nothing_averages_what_a_library_trains() -> None:
     alone = HIDDEN.replace("    model = DDP(model, device_ids=[gpu])\n", "").replace(
         "model.module.", "model."

@@ -80,3 +80,41 @@ def test_the_accelerator_comes_behind_the_choice_of_a_gpu(choice: str) -> None:
 def test_a_choice_of_a_gpu_that_comes_behind_the_accelerator_is_said() -> None:
     text = CHOSEN_INSIDE.format(first="pass", then="if True:\n        choose(args)")
     assert [one.remedy for one in notes(text, "CT105")] == ["use `crosstrain launch --gpu-ids`"]
+
+
+LOGGED = """import argparse
+import os
+import torch
+from torch.utils.data import DataLoader
+
+class Notes:
+    def __init__(self, path):
+        self.file = open(path, "w")
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--cpu", action="store_true")
+args = parser.parse_args()
+{lines}
+
+def main():
+    device = torch.device("cpu" if args.cpu else "cuda")
+    model = torch.nn.Linear(4, 2).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader([], 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+        notes.file.write("step")
+
+main()
+"""
+
+
+@pytest.mark.parametrize(("lines", "one"), [("{choice}\n{made}", True), ("{made}\n{choice}", False)])
+def test_one_process_writes_what_an_object_opens_that_is_made_behind_the_choice(
+    lines: str, one: bool
+) -> None:
+    """What is opened above it must not ask which process it is: that would take a GPU."""
+    choice, made = 'os.environ["CUDA_VISIBLE_DEVICES"] = "1"', 'notes = Notes("log")'
+    after = converted(LOGGED.format(lines=lines.format(choice=choice, made=made)))
+    assert ("open(path if " in after) is one

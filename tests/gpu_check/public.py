@@ -34,11 +34,8 @@ def jobs(folder: Path, kind: str) -> Iterator[tuple[str, Job]]:
         "CROSSTRAIN_CONFIG": json.dumps(config),
     }
     if kind != "xla":
-        facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
-        script = (folder / "before" / facts["where"] / facts["script"]).read_text(
-            encoding="utf-8", errors="replace"
-        )
-        launched = alone() if "RANK" in script else {}
+        shares = any(b"RANK" in path.read_bytes() for path in (folder / "before").rglob("*.py"))
+        launched = alone() if shares else {}
         yield "original", job(folder, "before", no_gpu=kind == "cpu", variables=launched, limit=LIMIT)
     prelude = be_strict if kind == "xla" else None
     yield "1 process", job(folder, "after", variables=shared, prelude=prelude, limit=LIMIT)

@@ -32,6 +32,11 @@ FILE = Path("/home/me/project/run/train.py")
         ("sys.path.insert(1, os.path.join(sys.path[0], '../lib'))", "/home/me/project/lib"),
         ("sys.path.insert(1, os.path.join(sys.path[1], '../lib'))", None),
         ("sys.path += ['lib']", None),
+        (
+            "if 1:\n    ROOT = os.path.dirname(os.path.abspath(__file__)) + '/../'\n    sys.path.append(ROOT)",
+            "/home/me/project",
+        ),
+        ("if x:\n    ROOT = 'a'\nelse:\n    ROOT = 'b'\nsys.path.append(ROOT)", None),
         ("sys.path.append(os.environ['MODELS'])", None),
         ("where = 'a'\nwhere = 'b'\nsys.path.append(where)", None),
         ("def add(path):\n    sys.path.insert(0, path)", None),

@@ -21,7 +21,7 @@ REMEDY = "leave --runtime accelerate out: Crosstrain's own runtime does it"
 
 def not_in_accelerate(plan: Plan, roles: Roles) -> list[Finding]:
     """Why a script must not be converted for Accelerate; empty where nothing speaks against it."""
-    first = roles.backwards[0].call
+    first = roles.backwards[0].call if roles.backwards else plan.script.entry  # a library goes backward
     if distributes_itself(plan.script):
         return [
             _refused("CT303", first, "the script distributes itself, and Accelerate cannot take its place")

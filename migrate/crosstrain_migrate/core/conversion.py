@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from crosstrain_migrate.results import Change, Finding, RoleFact, Severity
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.checks import check_result
-from crosstrain_migrate.syntax.edit_plan import EditNotApplied
+from crosstrain_migrate.syntax.edits import EditNotApplied
 from crosstrain_migrate.syntax.layout import wrapped
 from crosstrain_migrate.syntax.nodes import line_of
 from crosstrain_migrate.syntax.rewrite import rewrite
@@ -36,7 +36,7 @@ from .placing.accelerator import TOO_LATE, Accelerators, Choice
 from .placing.asked import is_made_on_cpu
 from .placing.choice import device_choice, frames_to_training, lifted, with_number
 from .placing.devices import Devices
-from .placing.host_reads import plan_host_reads
+from .placing.host_reads import plan_host_reads, reads_unseen
 from .placing.left_on_cpu import plan_left_on_cpu
 from .placing.lost import NOT_KEPT
 from .placing.made_tensors import plan_made_tensors
@@ -167,8 +167,11 @@ def _planned_by(
     moves_none = all(
         is_range(one.node) or is_array(script, one.frame, one.node) for one in roles.data
     )  # no loader moves its batches
-    if not mapped and (moves_none or computes_with_own_tensors(script, roles)) and is_made_on_cpu(script):
-        options.append("cpu=True")
+    evaluations = None if mapped else Evaluations(script, roles)
+    if evaluations is not None and is_made_on_cpu(script):
+        code = InStep(script, evaluations.loops)
+        if moves_none or computes_with_own_tensors(script, roles) or reads_unseen(code):
+            options.append("cpu=True")
     if choice is not None and not choice.code and not choice.device:
         plan.note("CT105", choice.before, NOT_KEPT, "use `crosstrain launch --cpu`")
         choice = None
@@ -178,7 +181,6 @@ def _planned_by(
     accelerators = Accelerators(plan, roles, choice, options, mapped=mapped)
     if mapped:  # their own meaning on several processes is the script's reference
         roles.data = [one for one in roles.data if mapping.is_shared_out(script, one)]
-    evaluations = None if mapped else Evaluations(script, roles)
     phases = evaluations.phases if evaluations is not None else []
     preparing = Preparing(plan, roles, accelerators, phases)
     wraps = mapped and has_wrapper(script)
@@ -251,12 +253,12 @@ def _plan_numbers(
 def _made(text: str, edits: list[e.Edit]) -> tuple[str | None, list[str]]:
     """The new text and the groups that were left out; None and the problems where not even the core can be made."""
     groups = list(dict.fromkeys(one.transaction for one in edits if one.transaction != CORE))
-    core, problems = _attempt(text, edits, [])
-    if core is None:
-        return None, problems
     whole, problems = _attempt(text, edits, groups)
     if whole is not None:
         return whole, []
+    core, problems = _attempt(text, edits, [])
+    if core is None:
+        return None, problems
     kept: list[str] = []
     best = core
     for group in groups:

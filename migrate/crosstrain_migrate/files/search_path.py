@@ -21,6 +21,7 @@ SAME = {
     *("resolve", "absolute", "Path", "PurePath"),
 }
 _DEPTH = 8
+_BLOCKS = (ast.If, ast.Try, ast.ExceptHandler, ast.With)
 
 
 def added_folders(text: str, file: Path) -> list[str]:
@@ -62,13 +63,21 @@ def _given_through_functions(tree: ast.Module) -> Iterator[ast.expr]:
             yield call.args[place]
 
 
+def _at_top(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements that run when a file is imported, also those under a condition: `if True:`, `try:`."""
+    for statement in body:
+        yield statement
+        for part in ("body", "orelse", "handlers", "finalbody") if isinstance(statement, _BLOCKS) else ():
+            yield from _at_top(getattr(statement, part, []))
+
+
 class _Paths:
     """What expressions of paths come to; None where the text does not say."""
 
     def __init__(self, tree: ast.Module, file: Path) -> None:
         self._file = str(file)
         assigned: dict[str, list[ast.expr]] = {}
-        for statement in (one for one in tree.body if isinstance(one, ast.Assign)):
+        for statement in (one for one in _at_top(tree.body) if isinstance(one, ast.Assign)):
             for target in (one for one in statement.targets if isinstance(one, ast.Name)):
                 assigned.setdefault(target.id, []).append(statement.value)
         self._set_once = {name: values[0] for name, values in assigned.items() if len(values) == 1}

@@ -289,9 +289,11 @@ class Pass:
         around = self.script.loops_around(self.loop)
         best: tuple[ast.AST, ast.expr] | None = None
         for node in self.script.within(self.frame):
+            if not isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+                continue
             if place_of(node) >= place_of(self.loop):
                 continue
-            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            if not isinstance(node, ast.AugAssign) and node.value is not None:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 for target in targets:
                     for part, value in _targets(target, node.value):
@@ -307,9 +309,11 @@ class Pass:
         """Whether `text` is read behind the loop before it is bound anew."""
         end = (self.loop.end_lineno or 0, self.loop.end_col_offset or 0)
         later: list[tuple[int, int]] = []
+        last = text.rpartition(".")[2]
         for node in self.script.within(self.frame):
             if (
                 not isinstance(node, ast.Name | ast.Attribute)
+                or last_name(node) != last
                 or place_of(node) <= end
                 or written(node) != text
                 or self._is_of_comprehension(node, text)

@@ -34,6 +34,7 @@ _SILENT = {
 _COUNTED = frozenset({"n", "last_print_n", "last_print_t", "start_t", "format_dict"})
 # Its functions write one event file: `configure` opens it, and the others stop where it is not open.
 _EVENTS = "tensorboard_logger"
+_EVENT_FILE = f"{_EVENTS}.Logger"  # one of its own
 # Functions of libraries that only say something.
 _SAYS = frozenset(
     {
@@ -61,7 +62,8 @@ class Recorders:
                 self._log_file(call)
             elif name in _CONFIGURES and is_statement_call(self.script, call) and self.audience.is_all(call):
                 self.files.guard(self.script.statement(call))
-            if last_name(call.func) == "SummaryWriter" and not self.script.functions("SummaryWriter"):
+            is_writer = last_name(call.func) == "SummaryWriter" and not self.script.functions("SummaryWriter")
+            if is_writer or name == _EVENT_FILE:
                 self._event_file(call)
             if self.script.is_shared(call):
                 continue
@@ -159,8 +161,10 @@ class Recorders:
 
     def _event_module(self, node: ast.Import, name: str) -> None:
         """`tensorboard_logger.configure(...)`: one process opens the file, where all that writes to it is its own."""
-        reads = self._reads({name})
+        reads = [one for one in self._reads({name}) if not self._names_event_file(one)]
         parents = [self.script.parent(read) for read in reads]
+        if not reads:
+            return
         opens = [one for one in parents if isinstance(one, ast.Attribute) and one.attr == "configure"]
         last = [one.value for one in opens]
         writes = [read for read in reads if read not in last]
@@ -170,11 +174,16 @@ class Recorders:
     def _event_functions(self, node: ast.ImportFrom) -> None:
         """`from tensorboard_logger import configure, log_value`: the same of the functions by themselves."""
         names = {one.asname or one.name for one in node.names}
-        reads = [one for one in self._reads(names) if isinstance(one, ast.Name)]
+        found = self._reads(names)
+        reads = [one for one in found if isinstance(one, ast.Name) and not self._names_event_file(one)]
         opens = [one for one in reads if self.script.dotted(one) == f"{_EVENTS}.configure"]
         writes = [one for one in reads if one not in opens]
         if not all(map(self._is_called_by_one, writes)) or not all(map(self._is_called_by_one, opens)):
             self._say_event_file(opens[0] if opens else node)
+
+    def _names_event_file(self, read: ast.expr) -> bool:
+        """`tensorboard_logger.Logger`, of which each is a file by itself"""
+        return _EVENT_FILE in (self.script.dotted(read), self.script.dotted(self.script.parent(read) or read))
 
     def _is_called_by_one(self, function: ast.expr) -> bool:
         """Whether the main process alone calls a function here, or can be made to."""

@@ -28,6 +28,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 RULE = "CT102"
 REASON = "one Accelerator knows the processes, the devices and the precision"
+_DEPTH = 4  # how many calls are followed
 TOO_LATE = "`CUDA_VISIBLE_DEVICES` chooses no GPU any more: each process has its own by then"
 # Calls before which nothing has to be: settings, options, seeds, questions.
 _SETTINGS = re.compile(
@@ -78,10 +79,12 @@ _QUESTIONS |= {
     "max",
 }
 
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
 
 def _chooses_visible(statement: ast.stmt) -> bool:
     """Whether a statement says which GPUs there are, and does nothing else that matters."""
-    if "CUDA_VISIBLE_DEVICES" not in ast.unparse(statement):
+    if _VISIBLE not in ast.unparse(statement):
         return False
     inside = [n for n in walk(statement) if isinstance(n, ast.stmt) and n is not statement]
     return not any(isinstance(n, ast.For | ast.While | ast.With | ast.Return) for n in inside) and not any(
@@ -222,9 +225,15 @@ class Accelerators:
         """Whether code may run before the script has said which GPUs there are."""
         frame = self.script.frame(node)
         runs_early = isinstance(frame, ast.Module) or self.is_early(node)
-        return runs_early and any(
-            self.script.frame(s) is not frame or place_of(s) > place_of(node) for s in self._choose_visible
-        )
+        return runs_early and not all(self._is_below(node, one, 0) for one in self._choose_visible)
+
+    def _is_below(self, node: ast.AST, statement: ast.stmt, depth: int) -> bool:
+        """Whether a statement is above a node, or above all calls that lead to it."""
+        frame = self.script.frame(node)
+        if self.script.frame(statement) is frame:
+            return place_of(statement) <= place_of(node)
+        runs = self.script.runs_of(frame) if is_function_frame(frame) and depth < _DEPTH else []
+        return bool(runs) and all(self._is_below(call, statement, depth + 1) for call in runs)
 
     def choices_behind(self) -> list[ast.stmt]:
         """The statements that say which GPUs there are and to which all ways lead over the accelerator."""
@@ -255,6 +264,8 @@ class Accelerators:
 
     @cached_property
     def _choose_visible(self) -> list[ast.stmt]:
+        if _VISIBLE not in self.script.text:
+            return []
         return [s for s in self.script.table.parents if isinstance(s, ast.stmt) and _chooses_visible(s)]
 
     def statement(self, frame: Frame) -> ast.stmt:

@@ -30,7 +30,7 @@ from .asked import is_the_machines
 from .compiled import compiled_functions
 from .given_devices import is_given
 from .lost import Lost
-from .own_moves import has_own_cuda
+from .own_moves import has_nothing_else, has_own_cuda
 from .sides import arms_of, asks_place, is_about_gpu, is_read_as_text, keeps_data, side_of
 
 RULE = "CT105"
@@ -215,7 +215,8 @@ class Devices:
 
     def _cuda(self, call: ast.Call, of: ast.expr) -> None:
         if has_own_cuda(self.script, of):
-            self._own_cuda(call, of)
+            if not has_nothing_else(self.script, of):  # else it is the method that knows the device
+                self._own_cuda(call, of)
             return
         more = "".join(
             f", {keyword.arg}={{k{n}}}" for n, keyword in enumerate(call.keywords) if keyword.arg != "device"

@@ -7,11 +7,12 @@ array at the end, lengths of packed sequences. `labels.numpy()` becomes `labels.
 from __future__ import annotations
 
 import ast
+import math
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.in_step import InStep
 from crosstrain_migrate.core.reading.script import Frame, Script, is_method
-from crosstrain_migrate.syntax.nodes import written
+from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 RULE = "CT105"
@@ -45,9 +46,28 @@ def plan_host_reads(plan: Plan, code: InStep) -> None:
                 plan.replace(call, RULE, REASON, "{of}.cpu().numpy()", GROUP, of=call.func.value)
         elif script.dotted(call.func) == _PACKED and len(call.args) > 1:
             _bring(plan, code, call.args[1])
-        elif script.dotted(call.func).partition(".")[0] in _ARRAYS:
+        elif _reads_arrays(script, call):
             for argument in call.args:
                 _bring(plan, code, argument)
+
+
+def reads_unseen(code: InStep) -> bool:
+    """Whether numpy or the like reads what may be a tensor of the batch, and the code does not show that it is one."""
+    script = code.script
+    given = [one for call in script.calls for one in call.args if _reads_arrays(script, call)]
+    return any(
+        isinstance(one, ast.Name)
+        and code.is_tensor(one)
+        and not _is_on_cpu(script, one)
+        and not _is_list(script, script.frame(one), one)
+        and not _is_tensor_for_sure(script, script.frame(one), one)
+        for one in given
+        if script.is_reached(one)
+    )
+
+
+def _reads_arrays(script: Script, call: ast.Call) -> bool:
+    return script.dotted(call.func).partition(".")[0] in _ARRAYS
 
 
 def _bring(plan: Plan, code: InStep, node: ast.expr) -> None:
@@ -93,9 +113,21 @@ def _kept(script: Script, frame: Frame, node: ast.expr) -> list[ast.expr]:
 def _is_tensor_for_sure(script: Script, frame: Frame, node: ast.expr) -> bool:
     """Whether the function calls a tensor's method on a variable, or binds it to what such a method gives."""
     text = written(node)
+    later = _bound_later(script, frame, node)
     calls = [c for c in script.calls_in(frame) if is_method(c, *_OF_TENSORS)]
-    if any(written(c.func.value) == text for c in calls):
+    if any(written(c.func.value) == text and place_of(c) < later for c in calls):
         return True
     return is_method(node, *_OF_TENSORS) or any(
-        is_method(v, *_OF_TENSORS) for v in script.values(frame, text)
+        is_method(v, *_OF_TENSORS) and place_of(v) < later for v in script.values(frame, text)
     )
+
+
+def _bound_later(script: Script, frame: Frame, node: ast.expr) -> tuple[float, int]:
+    """From where on a variable is not what is read here: it is bound again below, and no loop leads back."""
+    loops = script.loops_around(node)
+    stores = [
+        one
+        for one in script.stores(frame, written(node))
+        if place_of(one) > place_of(node) and not set(loops) & set(script.loops_around(one))
+    ]
+    return min((place_of(script.statement(one)) for one in stores), default=(math.inf, 0))

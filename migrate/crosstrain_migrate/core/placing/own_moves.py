@@ -11,16 +11,29 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 def has_own_cuda(script: Script, of: ast.expr) -> bool:
     """Whether what is made here, or what a variable or an attribute may hold, has a `cuda()` of its own: `.to(device)` would
     not call it."""
-    if isinstance(of, ast.Call):
-        cls = script.class_made(of)
-        return cls is not None and _defines_cuda(script, cls, 0)
-    if not isinstance(of, ast.Name | ast.Attribute):
-        return False
-    frame = script.frame(of)
-    cls = script.class_of(frame)
-    frames = [frame, script.module(of), *(script.methods(cls) if cls is not None else [])]
-    made = (script.class_made(value) for one in frames for value in script.values(one, written(of)))
-    return any(one is not None and _defines_cuda(script, one, 0) for one in made)
+    return any(_defines_cuda(script, cls, 0) for cls in _classes(script, of))
+
+
+def has_nothing_else(script: Script, of: ast.expr) -> bool:
+    """Whether its `cuda()` is all that moves it: a plain class without a `to()`."""
+    classes = _classes(script, of)
+    plain = (not (cls.bases or cls.keywords) or _is_object(cls) for cls in classes)
+    return all(plain) and not any(one.name == "to" for cls in classes for one in script.methods(cls))
+
+
+def _is_object(cls: ast.ClassDef) -> bool:
+    return [written(base) for base in cls.bases] == ["object"]
+
+
+def _classes(script: Script, of: ast.expr) -> list[ast.ClassDef]:
+    """The classes of the project of what is made here, or of what a variable or an attribute may hold."""
+    values: list[ast.expr] = [of] if isinstance(of, ast.Call) else []
+    if isinstance(of, ast.Name | ast.Attribute):
+        frame = script.frame(of)
+        cls = script.class_of(frame)
+        frames = [frame, script.module(of), *(script.methods(cls) if cls is not None else [])]
+        values = [value for one in frames for value in script.values(one, written(of))]
+    return [made for value in values if (made := script.class_made(value)) is not None]
 
 
 def _defines_cuda(script: Script, cls: ast.ClassDef, depth: int) -> bool:

@@ -43,9 +43,19 @@ def own_leaves(script: Script, frame: Frame) -> set[str]:
         is_set = isinstance(node, ast.Attribute) and node.attr in ("requires_grad", "requires_grad_")
         if isinstance(node, ast.Attribute) and is_set and isinstance(node.value, ast.Name):
             found.add(node.value.id)
-        if isinstance(node, ast.Assign) and any(is_method(n, "requires_grad_") for n in walk(node.value)):
+        if isinstance(node, ast.Assign) and any(map(_requires_grad, walk(node.value))):
             found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
     return {name for name in found if script.values(frame, name)}
+
+
+def _requires_grad(node: ast.AST) -> bool:
+    """`x.requires_grad_()`, `Variable(x.data, requires_grad=True)`"""
+    if is_method(node, "requires_grad_"):
+        return True
+    keywords = node.keywords if isinstance(node, ast.Call) else []
+    return any(
+        k.arg == "requires_grad" and isinstance(k.value, ast.Constant) and k.value.value for k in keywords
+    )
 
 
 def _is_made_of(script: Script, frame: Frame, step: ast.Call, own: set[str]) -> bool:

@@ -94,14 +94,15 @@ class TrainingData:
             if found and likely is None:
                 likely = (loop, found)
             inside = [c for c in self.script.calls_in(frame) if self.script.table.is_inside(c, loop)]
-            if likely is None and self._taken_by_next(frame, inside):
+            if likely is None and self._taken_by_next(frame, self._iterators.beside(node, inside)):
                 return True
         if likely is not None and not self._is_given_batches(frame, 0):
             return self._take(frame, *likely)
         if depth > DEPTH or isinstance(frame, ast.Module) or frame in asked:
             return False
         asked.add(frame)
-        if depth == 0 and self._taken_by_next(frame, self.script.calls_in(frame)):
+        calls = self.script.calls_in(frame)
+        if depth == 0 and self._taken_by_next(frame, self._iterators.beside(node, calls)):
             return True
         if not self._asks_callers and self._trains_by_itself(frame, node):
             return False

@@ -31,6 +31,14 @@ class Iterators:
         """What the calls of `next` among `calls`, or in the functions that they ask for a batch, take it from."""
         return [one for place, call in self._nexts(frame, calls, 2) for one in self._behind_next(place, call)]
 
+    def beside(self, node: ast.AST, calls: list[ast.Call]) -> list[ast.Call]:
+        """The calls without those of `next` in a loop of their own that a node is not in, where it has others beside it: they
+        fill a sheet of samples, not the batch."""
+        loops = set(self.script.loops_around(node))
+        apart = {one for one in calls if _is_next(one) and set(self.script.loops_around(one)) - loops}
+        near = [one for one in calls if one not in apart]
+        return near if any(map(_is_next, near)) else calls
+
     def taken_in(self, frame: Frame) -> set[str]:
         """The variables of a frame that hold what `next` has given: `batch, labels = next(batches)`."""
         assigns = [n for n in self.script.within(frame) if isinstance(n, ast.Assign)]

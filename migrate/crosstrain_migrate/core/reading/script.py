@@ -294,6 +294,12 @@ class Script:
         """The calls of a function by its name."""
         return [call for call in self.callers(function) if self.last(call.func) == function.name]
 
+    def runs_of(self, function: Function) -> list[ast.Call]:
+        """The calls that run a function by its name, or by that of the class that it makes objects of."""
+        cls = self.class_of(function) if function.name == "__init__" else None
+        made = [call for call in self.calls if cls is not None and self.class_made(call) is cls]
+        return made or self.direct_callers(function)
+
     def calls_other(self, call: ast.Call, function: Function) -> bool:
         """Whether the function that a call names is imported from another file of the project, which defines it."""
         name, module = written(call.func), self.module(call)
@@ -362,7 +368,7 @@ class Script:
 
     def dotted(self, node: ast.AST) -> str:
         """A dotted name with its import written out: `torch.nn.functional.relu` for `F.relu`."""
-        text = written(node) if _is_plain(node) else ""
+        text = _plain(node)
         head, dot, rest = text.partition(".")
         return self._imports[self.module(node)].get(head, head) + dot + rest if text else ""
 
@@ -440,11 +446,13 @@ def pairs(target: ast.expr, value: ast.expr) -> Iterable[tuple[ast.expr, ast.exp
         yield target, value
 
 
-def _is_plain(node: ast.AST) -> bool:
-    """Whether an expression is names and dots alone."""
+def _plain(node: ast.AST) -> str:
+    """An expression of names and dots alone; empty for any other."""
+    parts: list[str] = []
     while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
         node = node.value
-    return isinstance(node, ast.Name)
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
 def names_in(node: ast.AST) -> set[str]:

@@ -244,7 +244,7 @@ def _terms_of_call(script: Script, frame: Frame, call: ast.Call, depth: int, par
         return OTHER
     text = written(call.func)
     made = _given(script, frame, text) or [v for one in script.frames for v in script.values(one, text)]
-    made = [_unmoved(value) for value in made]
+    made = [_unmoved(origin) for value in made for origin in _origins(script, value)]
     if made and all(isinstance(v, ast.Call) and _asks_for(v, "sum") for v in made):
         return SUM
     classes = [cls for value in made if (cls := script.class_made(value)) is not None]
@@ -263,12 +263,28 @@ def _terms_of_call(script: Script, frame: Frame, call: ast.Call, depth: int, par
     return _joined(terms)
 
 
+def _origins(script: Script, value: ast.expr, depth: int = 0) -> list[ast.expr]:
+    """Where a value comes from that is a parameter of its function, or an entry of a dictionary: `settings["loss"]`."""
+    origins: list[ast.expr] = []
+    if isinstance(value, ast.Name):
+        origins = _given(script, script.frame(value), value.id)
+    elif isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant):
+        for one in script.table.each(ast.Dict):
+            keys = [key.value if isinstance(key, ast.Constant) else None for key in one.keys]
+            origins += [
+                entry for key, entry in zip(keys, one.values, strict=True) if key == value.slice.value
+            ]
+    if not origins or depth > _DEPTH:
+        return [value]
+    return [found for one in origins for found in _origins(script, one, depth + 1)]
+
+
 def _given(script: Script, frame: Frame, name: str) -> list[ast.expr]:
     """What the callers of a function give for a parameter, or what they have bound that to."""
     if not is_function_frame(frame) or name not in script.parameters(frame):
         return []
     found: list[ast.expr] = []
-    for call in script.direct_callers(frame):
+    for call in script.runs_of(frame):
         argument = script.argument_for(call, frame, name)
         if isinstance(argument, ast.Name):
             found += script.values(script.frame(call), argument.id)

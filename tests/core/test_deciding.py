@@ -315,6 +315,16 @@ def test_a_batch_that_one_process_would_skip_is_skipped_by_all() -> None:
     assert 'if accelerator.reduce(int(bool(y.sum() == 0)), "sum") > 0: continue' in text, text
 
 
+def test_a_batch_in_which_one_process_finds_nothing_is_skipped_by_all() -> None:
+    found = "hard = np.where((model(x) > 1).cpu().numpy()); n = np.where(y > 1, y, 1)"
+    text = converted(
+        "import numpy as np\n" + STEP.format(test=f"{found}\n    if len(hard[0]) == 0: continue")
+    )
+    assert 'if accelerator.reduce(int(bool(len(hard[0]) == 0)), "sum") > 0: continue' in text, text
+    text = converted("import numpy as np\n" + STEP.format(test=f"{found}\n    if len(n) == 0: continue"))
+    assert "if len(n) == 0: continue" in text, text
+
+
 def test_a_batch_that_one_process_may_skip_is_said() -> None:
     inner = "if loss.item() > random.random():\n        if y.sum() == 0: continue"
     done = conversion("import random\n" + STEP.format(test=inner))

@@ -115,6 +115,8 @@ def test_a_loss_that_is_printed_behind_the_loop_is_that_of_the_whole_batch(
         ("if loss.item() < best: print(loss.item())", "", True),
         ("value = loss.item(); print(value)", "", True),
         ("log.info(loss.item())", "", True),
+        ("sure = model(x).mean().item(); log.info(sure)", "", True),
+        ("sure = model(x).mean().item(); rows = len(x); log.info(i)", "", False),
         ("pass", "    if loss.item() < best: print(loss.item())", True),
         ("writer.add_scalar('loss', loss.item(), i)", "", True),
         ("writer.add_scalar('step', i, i)", "", False),

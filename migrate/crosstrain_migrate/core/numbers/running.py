@@ -40,7 +40,8 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
         loop = next(iter(plan.script.loops_around(one.call)), None)
         calls = _shows(plan.script, loop or one.frame)
         calls += prints_behind(plan.script, one.frame, loop) if isinstance(loop, ast.For) else []
-        if any(_is_own(plan, one.frame, call, _losses(plan.script, one)) for call in calls):
+        own = _losses(plan.script, one) | _read_out(loop)
+        if any(_is_own(plan, one.frame, call, own) for call in calls):
             plan.note(RULE, loop or one.call, LOCAL, REDUCE)
 
 
@@ -85,6 +86,12 @@ def _losses(script: Script, one: Backward) -> set[str]:
         written(t) for n in stores if written(without_tail(n.value)) == written(loss) for t in n.targets
     }
     return {written(loss)} | numbers
+
+
+def _read_out(loop: ast.AST | None) -> set[str]:
+    """The numbers that a training loop reads out of tensors: `confidence = out.mean().item()`."""
+    assigns = [n for n in walk(loop) if isinstance(n, ast.Assign)] if loop is not None else []
+    return {written(t) for n in assigns if is_method(n.value, "item") for t in n.targets}
 
 
 def _comes_from_steps(script: Script, data: Data) -> bool:

@@ -27,6 +27,7 @@ from .script import Frame, Loop, Script, is_function_frame, is_method, pairs
 Key = tuple[ast.AST, str]  # the scope that binds a variable, or the class of an attribute of `self`; its name
 ALIKE, GIVEN, OWN = 0, 1, 2  # GIVEN: different where the function's caller gives something different
 _SAME = ("device", "dtype", "shape", "ndim", "dataset", "training")
+_FINDS = ("where", "nonzero", "argwhere", "flatnonzero")
 _PARSES = ("parse_args", "parse_known_args")
 _SAME_CALLS = ("len", "size", "dim", "isinstance", "hasattr", "is_available", "keys", "type")
 
@@ -187,6 +188,13 @@ class Differing:
             node = inner
         return None
 
+    def _counts_found(self, call: ast.Call) -> bool:
+        """`len(hard[0])` of `hard = np.where(losses > 1)`: what is found depends on the values."""
+        of = call.args[0] if last_name(call.func) == "len" and call.args else None
+        of = of.value if isinstance(of, ast.Subscript) else of
+        made = self.script.values(self.script.frame(of), of.id) if isinstance(of, ast.Name) else []
+        return any(isinstance(m, ast.Call) and last_name(m.func) in _FINDS and len(m.args) < 2 for m in made)
+
     def _is_called(self, node: ast.expr) -> bool:
         call = self.script.parent(node)
         return isinstance(call, ast.Call) and call.func is node
@@ -194,7 +202,7 @@ class Differing:
     def _of_call(self, call: ast.Call) -> int:
         name = last_name(call.func)
         if name in _SAME_CALLS:
-            return ALIKE
+            return max(map(self.level, call.args)) if self._counts_found(call) else ALIKE
         is_asked = self.calls_trained(call) and not self._is_repeated(call)
         if is_asked or name == "next" or CLOCK.search(f"{written(call.func)}()"):
             return OWN

@@ -41,6 +41,9 @@ class Files:
         self.helpers = Helpers(plan)
         self._guards: list[ast.stmt] = []
         self._waited: list[ast.stmt] = []  # guards above which all wait
+        self._given: dict[ast.Call, set[str]] = {}  # how the paths are written that a call may be given
+        self._readers: dict[tuple[ast.Call, int], bool] = {}  # whether it reads a file, by depth
+        self._runs: dict[ast.Call, list[Function]] = {}  # the functions of the project that it may run
 
     def run(self) -> None:
         self._calls_of_helpers()
@@ -278,14 +281,21 @@ class Files:
     def reads(self, call: ast.Call, statement: ast.stmt, paths: set[str], *, before: bool = False) -> bool:
         """Whether all read behind a statement, or before it, what is written there, by a call that is given one of its
         paths."""
-        given = [*call.args, *(keyword.value for keyword in call.keywords)]
-        if not any(paths & (self.spelled(one) | self._in_folder(one)) for one in given):
+        if call not in self._given:
+            given = (*call.args, *(keyword.value for keyword in call.keywords))
+            self._given[call] = {text for one in given for text in self.spelled(one) | self._in_folder(one)}
+        if not paths & self._given[call]:
             return False
         is_read = self.audience.is_all(call) and self._reads(call, 0)
         return is_read and self.audience.comes_after(*((statement, call) if before else (call, statement)))
 
     def _reads(self, call: ast.Call, depth: int) -> bool:
         """Whether a call reads a file, itself or in the function or class of the project that it calls."""
+        if (call, depth) not in self._readers:
+            self._readers[call, depth] = self._find_read(call, depth)
+        return self._readers[call, depth]
+
+    def _find_read(self, call: ast.Call, depth: int) -> bool:
         if writers.reads_file(self.script, call):
             return True
         cls = self.script.class_made(call)
@@ -418,16 +428,20 @@ class Files:
 
     def is_collective(self, call: ast.Call) -> bool:
         """Whether a call may lead to code that communicates: to a function of the project, or one that was replaced."""
-        return self._meet_at([call, call.func]) or any(
-            self._communicates(f, set()) for f in self._run_by(call)
-        )
+        if self._meet_at([call, call.func]):
+            return True
+        run = self._run_by(call)
+        met = self.helpers.met_in() if run else set()
+        return any(self._communicates(function, set(), met) for function in run)
 
     def _run_by(self, call: ast.Call) -> list[Function]:
         """The functions of the project that a call may run: those of that name, or the constructors of the class."""
-        name = self.script.last(call.func)
-        cls = self.script.class_made(call)
-        named = [] if name == "__init__" else self.script.functions(name)
-        return named if cls is None else [*named, *self._constructors(cls, set())]
+        if call not in self._runs:
+            name = self.script.last(call.func)
+            cls = self.script.class_made(call)
+            named = [] if name == "__init__" else self.script.functions(name)
+            self._runs[call] = named if cls is None else [*named, *self._constructors(cls, set())]
+        return self._runs[call]
 
     def _constructors(self, cls: ast.ClassDef, seen: set[ast.ClassDef]) -> list[Function]:
         """The constructor of a class, and of those of the project that it derives from."""
@@ -438,16 +452,15 @@ class Files:
         bases = [base for node in cls.bases for base in self.script.classes(self.script.last(node))]
         return [*own, *(one for base in bases for one in self._constructors(base, seen))]
 
-    def _communicates(self, function: Function, seen: set[Function]) -> bool:
+    def _communicates(self, function: Function, seen: set[Function], met: set[ast.AST]) -> bool:
         """Whether something is prepared, trained or merged in a function, or in one that it calls."""
         if function in seen:
             return False
         seen.add(function)
-        inside = set(map(id, walk(function)))
-        if inside & self.helpers.met_at():
+        if function in met:
             return True
         called = (f for c in self.script.calls_in(function) for f in self._run_by(c))
-        return any(self._communicates(one, seen) for one in called)
+        return any(self._communicates(one, seen, met) for one in called)
 
     def _opened(self, call: ast.Call) -> None:
         """A file that stays open is the null device on the other processes."""

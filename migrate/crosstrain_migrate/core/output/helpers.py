@@ -77,10 +77,15 @@ class Helpers:
             self.saves_weights(one, seen | {function}) for one in called - seen - {function}
         )
 
-    def met_at(self) -> set[int]:
+    def met_in(self) -> set[ast.AST]:
+        """The nodes at which something is made that all processes do together, and those around them."""
+        met = self.met_at()
+        return met | {around for node in met for around in self.script.around(node)}
+
+    def met_at(self) -> set[ast.AST]:
         """The nodes at which an edit makes something that all processes do together."""
         return {
-            id(edit.node)
+            edit.node
             for edit in self.plan.edits
             if isinstance(edit, e.Within | e.InsertBefore)
             or is_collective(edit)
@@ -91,9 +96,7 @@ class Helpers:
         """Whether nothing but files and windows is changed by a function, so that no other process needs its call."""
         nodes = [node for statement in function.body for node in walk(statement)]
         edited = self.met_at()
-        if any(
-            id(node) in edited or isinstance(node, ast.Yield | ast.YieldFrom | ast.Await) for node in nodes
-        ):
+        if any(node in edited or isinstance(node, ast.Yield | ast.YieldFrom | ast.Await) for node in nodes):
             return False
         if any(isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Nonlocal)) for node in nodes):
             return False

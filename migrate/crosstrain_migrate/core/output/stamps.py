@@ -177,7 +177,8 @@ def _bound_to(script: Script, node: ast.Name | ast.Attribute) -> list[ast.expr]:
             one for one in script.functions(node.attr) if "property" in map(written, one.decorator_list)
         )
         returned = [n.value for one in properties for n in script.within(one) if isinstance(n, ast.Return)]
-        bound = [value for one in script.frames for value in script.values(one, written(node))]
+        text = written(node)
+        bound = [value for one in script.frames for value in script.values(one, text)]
         return [*bound, *(value for value in returned if value is not None)]
     if values := script.values(frame, node.id):
         return values

@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from .rows import check_lines, check_shares
+from .rows import check_lines, check_shares, script_of
 from .support import Trap, converted
 
 BATCHES = [
@@ -465,3 +465,27 @@ def test_rows_that_are_divided_by_the_rank_of_mpi() -> None:
     assert "mine = rows[PartialState().process_index :: PartialState().num_processes]" in after
     assert "source = accelerator.prepare(batches(" in after  # whose items differ: they pass through
     assert "if world.rank == 0 else None" in after  # each process reads, in an MPI world of its own
+
+
+def test_batches_that_are_collected_for_a_step_are_dealt() -> None:
+    trap = Trap(
+        "batches from other iterators that are trained with as well",
+        """
+        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+        more = DataLoader(TensorDataset(rows, targets), batch_size=2)
+        batches, others, step = iter(loader), iter(more), 0
+        while step < len(loader):
+            x, y = next(batches)
+            parts = []
+            for _ in range(2):
+                part, _ = next(others)
+                parts.append(part)
+            extra = torch.cat(parts)
+            x = torch.cat([x, extra])
+            learn(model, optimizer, x, torch.cat([y, y]))
+            step += 1
+        """,
+        (),
+    )
+    lines = converted(script_of(trap)).text
+    assert "model, optimizer, loader, more = accelerator.prepare(model, optimizer, loader, more)" in lines

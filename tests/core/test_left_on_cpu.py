@@ -94,6 +94,35 @@ def test_what_is_moved_or_meets_the_device_stays(step: str) -> None:
     assert "y[0].cpu()" not in after
 
 
+@pytest.mark.parametrize(
+    ("targets", "step"),
+    [
+        ("x, y, names", "model(x.to(device)); wanted.extend(names)"),
+        ("x, y, names", "found.append(model(x.to(device)).cpu()); wanted.append(names)"),
+        ("x, y, names", "model(x.to(device)); wanted += list(names)"),
+        ("x, y", "model(x.to(device)); wanted.extend(y['text'])"),
+    ],
+)
+def test_names_beside_a_batch_are_no_tensors(targets: str, step: str) -> None:
+    assert ".cpu())" not in converted(script(step, targets)).replace("model(x.to(device)).cpu())", "")
+
+
+@pytest.mark.parametrize(
+    "moves",
+    [
+        "batch = tuple(t.to(device) for t in batch)",
+        "batch.to(device)",
+        "batch['x'] = batch['x'].to(device)",
+    ],
+)
+def test_a_batch_that_is_moved_as_a_whole_stays_where_it_is(moves: str) -> None:
+    """A list of its labels would meet one of what is on the device."""
+    step = f"{moves}; x, y = batch; found.extend(model(x).argmax(1)); wanted.extend(y)"
+    assert "wanted.extend(y)" in converted(script(step, "batch"))
+    step = f"{moves}; found.append(model(batch['x']).cpu()); wanted.append(batch['y'])"
+    assert "wanted.append(batch['y'])" in converted(script(step, "batch"))
+
+
 def test_it_trains_and_counts_as_before(tmp_path: Path) -> None:
     text = script(
         "p = model(x.to(device)).argmax(1).cpu(); right += (p == y).sum().item(); wanted.append(y); found.append(p)"

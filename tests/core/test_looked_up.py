@@ -63,12 +63,34 @@ def test_other_ways_to_look_it_up(before: str, after: str, line: str) -> None:
         "target = batch[0][:, :1]; names = labels[i]",  # looked at alone
         "target = batch[0][:, :1]; optimizer.param_groups[0]['lr'] = labels[i]",  # a step of a schedule
         "target = labels[i]; labels[i] = 0.9 * target",  # a memory of its own
+        "target = batch[0][:, :1] * beta[i]",  # a weight of the step
+        "target = batch[0][:, :1] * torch.linspace(0, 1, 14)[i]",
+        "target = batch[0][:, :1] * labels[epoch * 7 + i]",  # all steps are counted, also behind the first pass
+        "target = [nn.Identity(), nn.Flatten()][i % 2](batch[0][:, :1])",  # in turn
     ],
 )
 def test_what_is_not_trained_with_leaves_the_loader_to_its_prepare(line: str) -> None:
     after = converted(SCRIPT.replace("target = labels[i]", line).replace("i, int(target)", "i"))
     assert "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)" in after
     assert "for i, batch in enumerate(loader):" in after
+
+
+def test_nothing_belongs_to_the_number_of_a_batch_that_is_drawn() -> None:
+    after = converted(SCRIPT.replace("batch_size=1)", "batch_size=1, shuffle=True)"))
+    assert "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)" in after
+    assert "target = labels[i]" in after
+
+
+def test_rows_of_weights_belong_to_a_batch() -> None:
+    after = converted(SCRIPT.replace("labels[i]", "weights[i:i + 1]").replace("labels =", "weights ="))
+    assert "target = weights[number:number + 1]" in after
+
+
+def test_a_schedule_that_is_kept_leaves_batches_to_be_counted() -> None:
+    """`len(loader)` is that of the prepared loader, and nothing is said."""
+    text = SCRIPT.replace("target = labels[i]", "target = batch[0][:, :1] * labels[epoch * len(loader) + i]")
+    assert "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)" in converted(text)
+    assert not notes(text, "CT902")
 
 
 def test_two_loops_over_one_loader_deal_it_each() -> None:

@@ -47,6 +47,28 @@ def test_memory_that_is_kept_free_chooses_no_device(end: str, made: str) -> None
     assert f"accelerator = {made}" in converted(BUFFER.format(buffer="buffer", end=end))
 
 
+def test_a_module_that_is_moved_under_another_name_chooses_the_device() -> None:
+    text = """import torch
+import argparse
+from torch.utils.data import DataLoader
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--gpu", type=int, default=0)
+args = parser.parse_args()
+net = torch.nn.Linear(4, 2)
+if args.gpu >= 0:
+    net_on_gpu = net.cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y in DataLoader([], 8):
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(net(x), y).backward()
+    optimizer.step()
+"""
+    after = converted(text)
+    assert "net_on_gpu = net.to(accelerator.device)" in after
+    assert after.index("accelerator = ") < after.index("net_on_gpu")
+
+
 COLLATE = """from functools import partial
 import torch
 from torch.utils.data import DataLoader

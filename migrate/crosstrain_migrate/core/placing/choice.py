@@ -353,6 +353,11 @@ def _moves_to_gpu(script: Script, frame: Frame, body: list[ast.stmt]) -> bool:
 def _is_thrown_away(script: Script, statement: ast.stmt) -> bool:
     """`buffer = torch.empty(n).cuda()`, which nothing reads: it holds memory until it is deleted."""
     targets = statement.targets if isinstance(statement, ast.Assign) else []
+    of: ast.AST | None = statement.value if isinstance(statement, ast.Assign) else None
+    while of is not None and is_method(of, "cuda", "to"):
+        of = of.func.value
+    if not isinstance(of, ast.Call) or not script.dotted(of.func).startswith("torch."):
+        return False  # `net_on_gpu = net.cuda()` moves the module itself
     names = {one.id for one in targets if isinstance(one, ast.Name)}
     if not names or len(names) < len(targets):
         return False

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import Frame, Script, is_method
+from crosstrain_migrate.core.reading.script import Frame, Script, is_method, is_statement_call
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
@@ -23,6 +23,25 @@ _PULLED_APART = frozenset(
 )  # numpy and sklearn cannot read what is in them on a device
 _VIEWS = frozenset({"data", "T", "mT"})
 _LOOKS = frozenset({"print", "len", "isinstance", "str", "type", "format"})
+# What only a tensor is asked for, among what stands in a batch: names, boxes, a dictionary of targets.
+_OF_TENSORS = (
+    *(
+        "to",
+        "cuda",
+        "cpu",
+        "numpy",
+        "item",
+        "tolist",
+        "size",
+        "view",
+        "numel",
+        "long",
+        "float",
+        "bool",
+        "byte",
+    ),
+    *("squeeze", "unsqueeze", "argmax", "flatten", "reshape", "detach"),
+)
 
 
 def plan_left_on_cpu(plan: Plan, loops: Iterable[ast.AST]) -> None:
@@ -55,11 +74,22 @@ class _Left:
 
     def _unpack(self) -> None:
         """Adds what the body takes out of a whole batch: `x, y = batch`."""
-        for statement in self.loop.body:
+        for statement in self.loop.body if not self._is_moved() else ():
             if isinstance(statement, ast.Assign) and self._is_part(statement.value):
                 self.names |= {
                     n.id for t in statement.targets for n in walk(t) if isinstance(n, ast.Name)
                 } - {self.whole}
+
+    def _is_moved(self) -> bool:
+        """Whether the body moves a whole batch: `batch = [t.to(device) for t in batch]`, `batch.to(device)`."""
+        if self._values(self.whole):
+            return True
+        inside = [node for statement in self.loop.body for node in walk(statement)]
+        stored = [n for n in inside if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
+        calls = [n for n in inside if is_method(n, "to", "cuda") and is_statement_call(self.script, n)]
+        return any(written(n.value) == self.whole for n in stored) or any(
+            written(call.func.value) == self.whole for call in calls
+        )
 
     def _is_part(self, node: ast.AST) -> bool:
         """Whether an expression is the whole batch, or an entry of it."""
@@ -70,7 +100,7 @@ class _Left:
     def _is_left(self, node: ast.AST) -> bool:
         """Whether this reads a tensor of the batch that no statement moves."""
         if isinstance(node, ast.Subscript):
-            return self._is_part(node) and not self._values(self.whole)
+            return self._is_part(node) and not self._is_moved()
         if not isinstance(node, ast.Name) or node.id not in self.names or not isinstance(node.ctx, ast.Load):
             return False
         return all(self._is_part(value) for value in self._values(node.id))
@@ -85,11 +115,24 @@ class _Left:
         if whole is None or around is None:
             return False
         if is_method(around, "append", "extend") and whole in around.args:
+            if not self._is_tensor(node, written(around.func.value)):
+                return False
             is_kept = lists or (self.moves and around.func.attr == "extend")
             return is_kept and not self._is_read_from_cpu(written(around.func.value))
         if isinstance(around, ast.Call) and written(around.func) in _PULLED_APART:
-            return self.moves
+            return self.moves and self._is_tensor(node, "")
         return any(_is_from_cpu(self.script, other) for other in self._beside(whole, around))
+
+    def _is_tensor(self, node: ast.AST, kept_in: str) -> bool:
+        """Whether what a batch has is a tensor for sure, and no name of a file: it is asked for what tensors have, here or in
+        another loop, or the list that it is put into is joined."""
+        text = written(node)
+        if any(
+            is_method(c, *_OF_TENSORS) and written(_base(c.func.value)) == text for c in self.script.calls
+        ):
+            return True
+        joins = (c for c in self.script.calls if self.script.dotted(c.func) in ("torch.cat", "torch.stack"))
+        return bool(kept_in) and any(written(c.args[0]) == kept_in for c in joins if c.args)
 
     def _is_read_from_cpu(self, name: str) -> bool:
         """Whether a list's one reader brings it to the CPU already: `torch.cat(labels).cpu().numpy()`."""
@@ -131,6 +174,11 @@ class _Left:
                     "torch.stack",
                 ):
                     yield from (one for one in others if one is not node)
+
+
+def _base(node: ast.AST) -> ast.AST:
+    """`y` of `y.data`"""
+    return node.value if isinstance(node, ast.Attribute) and node.attr in _VIEWS else node
 
 
 def _is_from_cpu(script: Script, node: ast.AST, depth: int = 0) -> bool:

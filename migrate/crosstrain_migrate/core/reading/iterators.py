@@ -32,12 +32,40 @@ class Iterators:
         return [one for place, call in self._nexts(frame, calls, 2) for one in self._behind_next(place, call)]
 
     def beside(self, node: ast.AST, calls: list[ast.Call]) -> list[ast.Call]:
-        """The calls without those of `next` in a loop of their own that a node is not in, where it has others beside it: they
-        fill a sheet of samples, not the batch."""
+        """The calls without those of `next` in a loop of their own that a node is not in, and whose batches do not come to it,
+        where it has others beside it: they fill a sheet of samples, not the batch."""
         loops = set(self.script.loops_around(node))
         apart = {one for one in calls if _is_next(one) and set(self.script.loops_around(one)) - loops}
+        if apart:
+            made_of = self._made_of(node)
+            apart = {one for one in apart if not self._told_by(one) & made_of}
         near = [one for one in calls if one not in apart]
         return near if any(map(_is_next, near)) else calls
+
+    def _made_of(self, node: ast.AST) -> set[str]:
+        """The variables of its function that a node is made of: of assignments, loops, and what a list is told."""
+        found, before = names_in(node), -1
+        inside = list(self.script.within(self.script.frame(node)))
+        while before < len(found):
+            before = len(found)
+            for one in inside:
+                if (
+                    isinstance(one, ast.Assign | ast.AugAssign | ast.For | ast.Call)
+                    and self._told_by(one) & found
+                ):
+                    found |= names_in(one.iter if isinstance(one, ast.For) else getattr(one, "value", one))
+        return found
+
+    def _told_by(self, node: ast.AST) -> set[str]:
+        """What a statement binds, or the object that it tells something: `rows` of `rows.append(next(batches))`."""
+        match self.script.statement(node) if isinstance(node, ast.Call) else node:
+            case ast.Assign(targets=targets):
+                return {name for target in targets for name in names_in(target)}
+            case ast.AugAssign(target=target) | ast.For(target=target):
+                return names_in(target)
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=of))):
+                return names_in(of)
+        return set()
 
     def taken_in(self, frame: Frame) -> set[str]:
         """The variables of a frame that hold what `next` has given: `batch, labels = next(batches)`."""

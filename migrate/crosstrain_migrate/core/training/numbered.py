@@ -6,6 +6,7 @@ A process's own batches have other numbers than the original's, so that each bat
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 
 from crosstrain_migrate.core.plan import Plan
@@ -17,6 +18,10 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .backward import loss_of
 
+_SCHEDULE = re.compile(
+    r"schedul|anneal|linspace|logspace|cycl|warm|ramp|decay|(^|_)(lrs?|betas?|alphas?|gammas?|lambdas?|temp\w*|weights?|coefs?)(_|$)",
+    re.I,
+)
 _NAMES = ("number", "batch_number", "number_of_batch")
 
 
@@ -41,10 +46,13 @@ def numbered(script: Script, roles: Roles, data: Data) -> Numbered | None:
     call = next((n for n in around if written(n.func) == "enumerate"), None)
     if not isinstance(index, ast.Name) or call is None or len(call.args) != 1 or call.keywords:
         return None
+    if _is_shuffled(script, data.node):
+        return None
     inside = [n for one in loop.body for n in walk(one)]
     stored = {written(n.value) for n in inside if isinstance(n, ast.Subscript) and not _is_read(n)}
     stored |= {n.id for n in inside if isinstance(n, ast.Name) and not _is_read(n)}
     items = [n for n in inside if isinstance(n, ast.Subscript) and index.id in names_in(n.slice)]
+    items = [n for n in items if not _is_of_schedule(script, loop, n)]
     if index.id in stored or any(written(one.value) in stored for one in items):
         return None  # a memory of the process's own
     trained = _flows_into_loss(script, roles, loop)
@@ -56,6 +64,36 @@ def numbered(script: Script, roles: Roles, data: Data) -> Numbered | None:
         if isinstance(n, ast.Name) and n.id == index.id
     ]
     return Numbered(call, batch, reads) if reads else None
+
+
+def _is_of_schedule(script: Script, loop: ast.For, item: ast.Subscript) -> bool:
+    """Whether an item is that of a step and not of its batch: a weight that is annealed over all steps, `beta[epoch * n + i]`,
+    or one of several networks in turn."""
+    around = [n for n in script.loops_around(loop) if isinstance(n, ast.For)]
+    outer = {name for one in around for name in names_in(one.target)}
+    parts = list(walk(item.slice))
+    if outer & names_in(item.slice) or any(isinstance(n, ast.Mod) for n in parts):
+        return True
+    parent = script.parent(item)
+    if isinstance(parent, ast.Call) and parent.func is item:
+        return True
+    if any(isinstance(n, ast.Slice) for n in parts):
+        return False
+    makers = [last_name(v.func) for v in _calls_bound(script, item.value)]
+    return any(map(_SCHEDULE.search, (last_name(item.value), *makers)))
+
+
+def _is_shuffled(script: Script, loader: ast.expr) -> bool:
+    """Whether nothing can belong to a batch by its number: the loader draws other rows in each epoch."""
+    keywords = (k for call in _calls_bound(script, loader) for k in call.keywords if k.arg == "shuffle")
+    return any(isinstance(k.value, ast.Constant) and k.value.value is True for k in keywords)
+
+
+def _calls_bound(script: Script, node: ast.expr) -> list[ast.Call]:
+    """An expression, or what a variable of its text is bound to, where that is a call."""
+    text = written(node)
+    values = [node, *(value for one in script.frames for value in script.values(one, text))]
+    return [one for one in values if isinstance(one, ast.Call)]
 
 
 def deal_with_numbers(plan: Plan, found: Numbered, accelerator: str, rule: str, reason: str) -> None:

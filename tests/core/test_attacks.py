@@ -7,6 +7,7 @@ from textwrap import dedent
 
 import pytest
 
+from .converting import conversion
 from .projects import convert, train, write
 from .support import Trap, check
 
@@ -234,3 +235,39 @@ def test_passes_that_all_processes_make_alike_stay(before: str, after: str, tmp_
     )
     convert(write(tmp_path, **files), "train")
     assert "no_sync" not in (tmp_path / "attack.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "called", "found"),
+    [
+        ("net, loss_of, x, y", "net(near)", "net"),  # the loss is given the model's answer
+        ("loss_of, x, y", "net(near)", "net"),  # a model of the file
+        ("pick, loss_of, x, y", "pick()(near)", ""),
+    ],
+)
+def test_the_model_whose_passes_stay_local(given: str, called: str, found: str) -> None:
+    text = f"""
+import torch
+from torch.utils.data import DataLoader
+
+net = torch.nn.Linear(4, 2)
+
+def fooled({given}):
+    near = x.clone().detach().requires_grad_(True)
+    while True:
+        loss = loss_of({called}, y)
+        loss.backward()
+        if near.grad.sum() > 0:
+            return near.detach()
+
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y in DataLoader([], 8):
+    near = fooled({given.replace("pick", "lambda: net").replace("loss_of", "torch.nn.functional.mse_loss")})
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(net(near), y).backward()
+    optimizer.step()
+"""
+    done = conversion(text)
+    said = [one.reason for one in done.findings if "waits for the other processes" in one.reason]
+    assert (f"with Accelerator().no_sync({found}):" in done.text) is bool(found)
+    assert bool(said) is not bool(found)

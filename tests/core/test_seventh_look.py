@@ -306,3 +306,108 @@ def test_an_event_file_of_a_module_that_other_scripts_import(closed: str, made: 
     after = (tmp_path / "journal.py").read_text()
     assert ('SummaryWriter("events") if PartialState().is_main_process else None' in after) is made
     assert "if PartialState().is_main_process:\n            self.events.add_scalar" in after
+
+
+COMMANDS = """import click
+import torch
+from torch.utils.data import DataLoader
+
+{group}
+
+{command}
+def fit(rate):
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    for x, y in DataLoader([], 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    {start}
+"""
+GROUP = "@click.group()\ndef cli():\n    pass"
+
+
+@pytest.mark.parametrize(
+    ("group", "command", "start", "trains"),
+    [
+        (GROUP, '@cli.command()\n@click.option("--rate", type=float)', "cli()", True),
+        ("app = typer.Typer()", "@app.command", "app()", True),
+        (GROUP, "@cli.command()", "print('nothing')", False),
+        (GROUP, "@cached.method()", "cli()", False),
+    ],
+)
+def test_a_command_of_a_group_is_reached_by_the_group(
+    group: str, command: str, start: str, trains: bool
+) -> None:
+    after = converted(COMMANDS.format(group=group, command=command, start=start))
+    assert ("    accelerator = Accelerator()\n    model = torch.nn.Linear(4, 2)" in after) is trains
+    assert ("accelerator.backward(" in after) is trains
+
+
+PIECES = """import random
+import torch
+from torch.utils.data import DataLoader
+
+{pieces}
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for piece in pieces:
+    rows = read(piece)
+    random.shuffle(rows)
+    for step in range(len(rows) // 4):
+        optimizer.zero_grad()
+        model(torch.tensor(rows[step * 4 : (step + 1) * 4])).mean().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("pieces", "numbered"),
+    [
+        ("pieces = list(range(5))", True),
+        ("pieces = DataLoader([], 64)", False),  # its batches are dealt, and not the parts of one
+        ("pieces = read('names')", False),
+    ],
+)
+def test_batches_of_a_numbered_piece_are_dealt(pieces: str, numbered: bool) -> None:
+    after = converted(PIECES.format(pieces=pieces))
+    assert ("for step in accelerator.prepare(range(len(rows) // 4)):" in after) is numbered
+    assert ("optimizer, pieces = accelerator.prepare(model, optimizer, pieces)" in after) is not numbered
+
+
+EVENTS = {
+    "logs": """
+        from torch.utils.tensorboard import SummaryWriter
+
+        def logs():
+            writer = SummaryWriter("events")
+            return print, writer
+        """,
+    "train": """
+        import torch
+        from logs import logs
+        from torch.utils.data import DataLoader
+
+        show, writer = logs()
+        model = torch.nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step, (x, y) in enumerate(DataLoader([], 2)):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            {use}
+        """,
+}
+
+
+@pytest.mark.parametrize(
+    ("use", "made"),
+    [('writer.add_scalar("loss", loss, step)', True), ("folder = writer.get_logdir()", False)],
+)
+def test_a_writer_that_is_returned_beside_something_else(use: str, made: bool, tmp_path: Path) -> None:
+    convert(write(tmp_path, **EVENTS | {"train": EVENTS["train"].format(use=use)}), "train")
+    after = (tmp_path / "logs.py").read_text()
+    assert (".is_main_process else None" in after) is made

@@ -222,8 +222,10 @@ class Recorders:
         parent = self.script.parent(read)
         if isinstance(parent, ast.Assign) and parent.value is read:
             return {last_name(target) for target in parent.targets}
-        if isinstance(parent, ast.Return):
-            return self._bound_by_callers(parent)
+        number = parent.elts.index(read) if isinstance(parent, ast.Tuple) else None
+        outer = self.script.parent(parent) if isinstance(parent, ast.Tuple) else parent
+        if isinstance(outer, ast.Return):
+            return self._bound_by_callers(outer, number)
         call = self.script.parent(parent) if isinstance(parent, ast.keyword) else parent
         if not isinstance(call, ast.Call) or read is call.func:
             return set()
@@ -234,14 +236,19 @@ class Recorders:
             if self.script.argument_for(call, function, name) is read
         }
 
-    def _bound_by_callers(self, node: ast.Return) -> set[str]:
-        """The names that a function's callers bind its result to; empty where one makes something else of it."""
+    def _bound_by_callers(self, node: ast.Return, number: int | None) -> set[str]:
+        """The names that a function's callers bind its result to, or the part with a number; empty where one makes something
+        else of it."""
         frame = self.script.frame(node)
         calls = self.script.callers(frame) if is_function_frame(frame) else []
         bound = [self.script.parent(call) for call in calls]
+        targets = [target for one in bound if isinstance(one, ast.Assign) for target in one.targets]
         if not all(isinstance(one, ast.Assign) for one in bound):
             return set()
-        return {last_name(target) for one in bound if isinstance(one, ast.Assign) for target in one.targets}
+        if number is not None:
+            parts = [one.elts[number : number + 1] if isinstance(one, ast.Tuple) else [] for one in targets]
+            targets = [one for part in parts for one in part] if all(parts) else []
+        return {last_name(target) for target in targets}
 
     def _functions(self, call: ast.Call) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
         cls = self.script.class_made(call)

@@ -20,7 +20,7 @@ def is_of_inputs(script: Script, frame: Frame, in_step: bool) -> bool:
     """
     if not is_function_frame(frame):
         return False
-    own = _own_leaves(script, frame)
+    own = own_leaves(script, frame)
     steps = [one for one in script.calls_in(frame) if is_method(one, "step") and len(one.args) < 2]
     if steps:
         return in_step and all(_is_made_of(script, frame, one, own) for one in steps)
@@ -29,14 +29,14 @@ def is_of_inputs(script: Script, frame: Frame, in_step: bool) -> bool:
 
 def reads_own_gradients(script: Script, frame: Frame) -> bool:
     """Whether a function reads the gradients of tensors that it makes itself."""
-    own = _own_leaves(script, frame)
+    own = own_leaves(script, frame)
     return any(
         isinstance(node, ast.Attribute) and node.attr == "grad" and written(node.value) in own
         for node in script.within(frame)
     )
 
 
-def _own_leaves(script: Script, frame: Frame) -> set[str]:
+def own_leaves(script: Script, frame: Frame) -> set[str]:
     """The variables of a function that it makes, and makes require gradients."""
     found: set[str] = set()
     for node in script.within(frame):

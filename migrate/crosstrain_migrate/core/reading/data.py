@@ -256,7 +256,7 @@ class TrainingData:
             return True
         stores = self.script.stores(frame, name)
         for outer in self.script.loops_around(node):
-            if isinstance(outer, ast.For) and outer.iter is not node and self.sources(frame, outer.iter):
+            if isinstance(outer, ast.For) and outer.iter is not node and self._may_give_batches(frame, outer):
                 inside = set(map(id, walk(outer)))
                 if any(id(store) in inside for store in stores):
                     return True
@@ -272,6 +272,10 @@ class TrainingData:
             )
             for call, argument in given
         )
+
+    def _may_give_batches(self, frame: Frame, loop: ast.For) -> bool:
+        """Whether a loop goes over something, and not for sure over numbers, names or layers."""
+        return not all(self._certain.gives_none(frame, one, loop) for one in self.sources(frame, loop.iter))
 
     def _calls_for(self, frame: Frame, name: str) -> list[ast.Call]:
         """The calls whose result, or one of whose results, a variable is bound to."""

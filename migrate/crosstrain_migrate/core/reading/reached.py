@@ -14,6 +14,7 @@ from crosstrain_migrate.syntax.scopes import ScopeTable
 from crosstrain_migrate.syntax.walks import children, walk
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_OF_GROUP = ("command", "group", "callback", "result_callback")
 
 
 class Definitions(Protocol):
@@ -125,12 +126,24 @@ class Reached:
 
     @cached_property
     def entry_points(self) -> list[Function]:
-        """The functions that are called from outside: a bare `fire.Fire()` offers them all, and so does a script without calls."""
+        """The functions that are called from outside: a bare `fire.Fire()` offers them all, and so does a script without calls;
+        `cli()` offers what is a command of `cli`, of click or typer."""
         definitions = (*_FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
         acts = [s for s in self.script.entry.body if not isinstance(s, definitions)]
         calls = [node for statement in acts for node in walk(statement) if isinstance(node, ast.Call)]
         offers = any(last_name(call.func) == "Fire" and not call.args for call in calls)
-        return [s for s in self.script.entry.body if isinstance(s, _FUNCTIONS)] if offers or not calls else []
+        called = {written(call.func) for call in calls}
+        functions = [s for s in self.script.entry.body if isinstance(s, _FUNCTIONS)]
+        return [one for one in functions if offers or not calls or _is_command(one, called)]
+
+
+def _is_command(function: Function, groups: set[str]) -> bool:
+    """Whether a function is a command of a group: `@cli.command()`, `@app.command`, `@cli.group()`."""
+    decorators = (one.func if isinstance(one, ast.Call) else one for one in function.decorator_list)
+    return any(
+        isinstance(one, ast.Attribute) and one.attr in _OF_GROUP and written(one.value) in groups
+        for one in decorators
+    )
 
 
 def _looks_up(script: Definitions, node: ast.AST) -> bool:

@@ -10,11 +10,17 @@ import ast
 from collections.abc import Sequence
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.attacks import reads_own_gradients
+from crosstrain_migrate.core.reading.attacks import own_leaves, reads_own_gradients
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_method, is_statement_call
+from crosstrain_migrate.core.reading.script import (
+    Script,
+    is_function_frame,
+    is_method,
+    is_statement_call,
+    names_in,
+)
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import Function, written
+from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 RULE = "CT202"
@@ -64,18 +70,32 @@ def _is_of_dealt(script: Script, frame: Function, dealt: Sequence[ast.For], dept
 
 
 def _models(script: Script, frame: Function) -> set[str]:
-    """What a function calls that it has been given, or that its object has; of several what it puts in a mode."""
-    parameters = set(script.parameters(frame))
-    called = {written(c.func) for c in script.calls_in(frame)}
-    found = {name for name in called if name in parameters or _is_own_attribute(script, frame, name)}
+    """What a function calls on the tensors whose gradients it reads; of several what it puts in a mode."""
+    found = {
+        written(call.func)
+        for call in script.calls_in(frame)
+        if _may_be_model(script, frame, call.func) and _is_given_leaf(script, frame, call)
+    }
     asked = {
-        written(c.func.value)
-        for c in script.calls_in(frame)
-        if isinstance(c.func, ast.Attribute) and c.func.attr in ("eval", "train", "zero_grad")
+        written(call.func.value)
+        for call in script.calls_in(frame)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("eval", "train", "zero_grad")
     }
     return found & asked if len(found) > 1 else found
 
 
-def _is_own_attribute(script: Script, frame: Function, name: str) -> bool:
-    root, _, attribute = name.partition(".")
-    return root == "self" and attribute.isidentifier() and not script.functions(attribute)
+def _is_given_leaf(script: Script, frame: Function, call: ast.Call) -> bool:
+    """Whether a call is given one of these tensors, or a plain expression of it: a loss is given a model's answer."""
+    leaves = own_leaves(script, frame)
+    return any(
+        names_in(one) & leaves and not any(isinstance(n, ast.Call) for n in walk(one)) for one in call.args
+    )
+
+
+def _may_be_model(script: Script, frame: Function, func: ast.expr) -> bool:
+    """Whether what is called is a variable or an attribute of the object, and no function of the project or of Python."""
+    if isinstance(func, ast.Name):
+        is_variable = func.id in script.parameters(frame) or script.values(script.module(frame), func.id)
+        return bool(is_variable) and not script.functions(func.id)
+    is_own = isinstance(func, ast.Attribute) and written(func.value) == "self"
+    return is_own and not script.functions(last_name(func))

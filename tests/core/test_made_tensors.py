@@ -162,11 +162,15 @@ def test_a_name_that_is_a_tensor_only_further_down_is_read_as_it_is() -> None:
     assert "accuracy_score(y.cpu())" in converted(script("accuracy_score(y); y = y.view(-1)"))
 
 
-def test_a_script_for_the_cpu_stays_there_where_numpy_may_read_the_batch() -> None:
-    assert "Accelerator(cpu=True)" in converted(script("kept = accuracy_score(y, y)"))
+def test_what_numpy_may_read_of_a_batch_is_named() -> None:
+    text = script("kept = accuracy_score(y, y)")
+    assert [one for one in notes(text, "CT105") if "`y` may be a tensor of the device" in one.reason]
+    assert "cpu=" not in converted(text)
     moved = script("x = x.to(device); kept = accuracy_score(y, y)", before="device = torch.device('cuda')")
-    assert "cpu=" not in converted(moved)
-    assert "cpu=" not in converted(script("kept = accuracy_score(y.tolist(), y.tolist())"))
+    for other in (moved, script("kept = accuracy_score(y.tolist(), y.tolist())")):
+        assert not [one for one in notes(other, "CT105") if "may be a tensor of the device" in one.reason]
+    mean = "found = (model(x).argmax(1) == y).float().mean(); kept = np.round(found, 3)"
+    assert "np.round(found.cpu(), 3)" in converted(script(mean))
 
 
 def test_both_train_the_same_on_one_process_and_on_two(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from .placing.accelerator import TOO_LATE, Accelerators, Choice
 from .placing.asked import is_made_on_cpu
 from .placing.choice import device_choice, frames_to_training, lifted, with_number
 from .placing.devices import Devices
-from .placing.host_reads import plan_host_reads, reads_unseen
+from .placing.host_reads import note_unseen_reads, plan_host_reads
 from .placing.left_on_cpu import plan_left_on_cpu
 from .placing.lost import NOT_KEPT
 from .placing.made_tensors import plan_made_tensors
@@ -167,11 +167,8 @@ def _planned_by(
     moves_none = all(
         is_range(one.node) or is_array(script, one.frame, one.node) for one in roles.data
     )  # no loader moves its batches
-    evaluations = None if mapped else Evaluations(script, roles)
-    if evaluations is not None and is_made_on_cpu(script):
-        code = InStep(script, evaluations.loops)
-        if moves_none or computes_with_own_tensors(script, roles) or reads_unseen(code):
-            options.append("cpu=True")
+    if not mapped and (moves_none or computes_with_own_tensors(script, roles)) and is_made_on_cpu(script):
+        options.append("cpu=True")
     if choice is not None and not choice.code and not choice.device:
         plan.note("CT105", choice.before, NOT_KEPT, "use `crosstrain launch --cpu`")
         choice = None
@@ -181,6 +178,7 @@ def _planned_by(
     accelerators = Accelerators(plan, roles, choice, options, mapped=mapped)
     if mapped:  # their own meaning on several processes is the script's reference
         roles.data = [one for one in roles.data if mapping.is_shared_out(script, one)]
+    evaluations = None if mapped else Evaluations(script, roles)
     phases = evaluations.phases if evaluations is not None else []
     preparing = Preparing(plan, roles, accelerators, phases)
     wraps = mapped and has_wrapper(script)
@@ -246,6 +244,7 @@ def _plan_numbers(
     plan_left_on_cpu(plan, [*placed, *merging.loops])
     note_moves_with_cuda(plan, InStep(plan.script, [*placed, *merging.loops]))
     if roles.data and is_made_on_cpu(plan.script):
+        note_unseen_reads(plan, code)
         plan_made_tensors(plan, code, devices, evaluations.trained)
     return merging.loops, saved_apart
 

@@ -21,6 +21,7 @@ ON_DEVICE = "reads a tensor of the batch, which is on the device"
 GROUP = "read on the CPU"
 _ARRAYS = ("numpy", "sklearn", "scipy", "pandas", "matplotlib")
 _PACKED = "torch.nn.utils.rnn.pack_padded_sequence"
+_READ = ("item", "tolist", "numpy", "size", "numel")
 _OF_TENSORS = (
     "to",
     "cuda",
@@ -51,19 +52,20 @@ def plan_host_reads(plan: Plan, code: InStep) -> None:
                 _bring(plan, code, argument)
 
 
-def reads_unseen(code: InStep) -> bool:
-    """Whether numpy or the like reads what may be a tensor of the batch, and the code does not show that it is one."""
+def note_unseen_reads(plan: Plan, code: InStep) -> None:
+    """Names what numpy or the like reads in a script without devices that may be a tensor of the batch, where no code shows it."""
     script = code.script
-    given = [one for call in script.calls for one in call.args if _reads_arrays(script, call)]
-    return any(
-        isinstance(one, ast.Name)
-        and code.is_tensor(one)
-        and not _is_on_cpu(script, one)
-        and not _is_list(script, script.frame(one), one)
-        and not _is_tensor_for_sure(script, script.frame(one), one)
-        for one in given
-        if script.is_reached(one)
-    )
+    for one in (argument for call in script.calls for argument in call.args if _reads_arrays(script, call)):
+        frame = script.frame(one)
+        if (
+            isinstance(one, ast.Name)
+            and code.is_tensor(one)
+            and not _is_on_cpu(script, one)
+            and not _is_list(script, frame, one)
+            and not _is_tensor_for_sure(script, frame, one)
+        ):
+            reason = f"`{one.id}` may be a tensor of the device, which numpy cannot read"
+            plan.note(RULE, one, reason, "add `.cpu()` if it is, or use `crosstrain launch --cpu`")
 
 
 def _reads_arrays(script: Script, call: ast.Call) -> bool:
@@ -118,8 +120,17 @@ def _is_tensor_for_sure(script: Script, frame: Frame, node: ast.expr) -> bool:
     if any(written(c.func.value) == text and place_of(c) < later for c in calls):
         return True
     return is_method(node, *_OF_TENSORS) or any(
-        is_method(v, *_OF_TENSORS) and place_of(v) < later for v in script.values(frame, text)
+        _is_chain(v) and place_of(v) < later for v in script.values(frame, text)
     )
+
+
+def _is_chain(node: ast.expr) -> bool:
+    """Whether methods follow each other of which one is a tensor's, and none ends in a number: `(out == y).float().mean()`."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr not in _READ:
+        if node.func.attr in _OF_TENSORS:
+            return True
+        node = node.func.value
+    return False
 
 
 def _bound_later(script: Script, frame: Frame, node: ast.expr) -> tuple[float, int]:

@@ -86,6 +86,7 @@ def test_a_batch_that_is_taken_apart(step: str, becomes: str) -> None:
         "right += int(model(x.to(device)).sum().item() > y[0].item())",
         "print(model(x.to(device)).cpu(), y)",
         "found.extend(model(x)); wanted.extend(y)",
+        "metric = Accuracy().to('cpu'); right += metric.update(model(x.to(device)), y)",
     ],
 )
 def test_what_is_moved_or_meets_the_device_stays(step: str) -> None:

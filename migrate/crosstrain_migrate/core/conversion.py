@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from crosstrain_migrate.results import Change, Finding, RoleFact, Severity
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.checks import check_result
-from crosstrain_migrate.syntax.edits import EditNotApplied
+from crosstrain_migrate.syntax.edit_plan import EditNotApplied
 from crosstrain_migrate.syntax.layout import wrapped
 from crosstrain_migrate.syntax.nodes import line_of
 from crosstrain_migrate.syntax.rewrite import rewrite

@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,16 @@ class Cache:
 def _tool() -> tuple[object, ...]:
     package = Path(__file__).parents[1]
     modules = sorted((str(file.relative_to(package)), *_made(file)) for file in package.rglob("*.py"))
-    return (__version__, sys.version_info[:3], *modules)
+    return (__version__, sys.version_info[:3], *_libcst(), *modules)
+
+
+def _libcst() -> tuple[object, ...]:
+    """LibCST's version, as the folder beside it says, and its files: to ask its metadata loads the e-mail parser."""
+    spec = find_spec("libcst")
+    assert spec is not None and spec.origin is not None
+    origin = Path(spec.origin)
+    versions = sorted(found.name for found in origin.parents[1].glob("libcst-*.dist-info"))
+    return (spec.origin, *_made(origin), *versions)
 
 
 def _made(file: Path) -> tuple[int, int]:

@@ -1,364 +1,251 @@
-"""Carries out the edits of statements: lines that come, go, or move under a guard, without losing a comment.
-
-The blank lines and comments above a statement, up to the one before it, belong to it.
-"""
+"""Statement lists of the concrete tree: inserting, removing and guarding lines without losing a comment."""
 
 from __future__ import annotations
 
-import ast
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import libcst as cst
 
 from . import edits as e
-from .comments import comments, indented, lost_comments
-from .expressions import Expressions, is_in_parentheses
-from .located import Located
-from .scopes import suites
-
-_OF_STATEMENTS = (e.InsertBefore, e.InsertAfter, e.RemoveStatement, e.Guard, e.Within)
-_SEMICOLON = re.compile(r"[ \t]*;")
-_MARGIN = re.compile(r"( *)(.*)")
-_LOOSER_THAN_AND = (ast.IfExp, ast.Lambda, ast.NamedExpr)
-
-
-@dataclass
-class _Line:
-    """A statement, or several that share a line: `above` are the lines above that belong to it."""
-
-    nodes: list[ast.stmt]
-    above: list[str]
-    start: int
-    end: int
-    margin: str = ""  # what its code lacks
-
-
-@dataclass
-class _Piece:
-    """A part of a new block: lines; or a header such as `if test`, and the pieces under it."""
-
-    above: list[str]
-    code: str = ""
-    header: str = ""
-    under: list[_Piece] = field(default_factory=list)
+from .edit_plan import EditPlan, first_of, of_kind
 
 
 class Blocks:
-    """The blocks of a file with its edits made."""
+    """Rebuilds the bodies of a tree for the statement edits of a plan."""
 
-    def __init__(self, located: Located) -> None:
-        self._located = located
-        self._text = located.text
-        self._places = located.places
-        self._expressions = Expressions(located)
-        self.unit = self._first_indentation()
-        self._edited = {
-            node
-            for node, edits in located.edits.items()
-            if any(isinstance(one, _OF_STATEMENTS) for one in edits)
-        }
-        for node in self._edited:
-            if not isinstance(node, ast.stmt) or self._places.is_elif(node):
-                raise e.EditNotApplied(located.edits[node][0])
+    def __init__(self, plan: EditPlan) -> None:
+        self.plan = plan
 
-    def module(self) -> str:
-        body = self._located.tree.body
-        if not body:
-            return self._text
-        start = self._line_start(self._places.statement(body[0])[0])
-        lines, end = self._block(body, start)
-        return self._text[:start] + "\n".join(lines) + self._text[end:]
+    def indented(self, original: cst.IndentedBlock, updated: cst.IndentedBlock) -> cst.IndentedBlock:
+        if not any(self._edits(statement) for statement in original.body):
+            return updated
+        body, rest = self.rebuild(original.body, updated.body)
+        return updated.with_changes(body=body or [_pass()], footer=[*only_comments(rest), *updated.footer])
 
-    # -- a block ---------------------------------------------------------------------------------------------
+    def one_line(
+        self, original: cst.SimpleStatementSuite, updated: cst.SimpleStatementSuite
+    ) -> cst.BaseSuite:
+        """`if x: y = 1` becomes an indented block when one of its statements is edited."""
+        edits = [self.plan.edits_of(small) for small in original.body]
+        if all(isinstance(edit, e.ReplaceStatement) for own in edits for edit in own):
+            return updated
+        body, rest = self._rebuild(_lines_of(original), _lines_of(updated), edits)
+        footer = only_comments(rest)
+        return cst.IndentedBlock(body=body or [_pass()], header=updated.trailing_whitespace, footer=footer)
 
-    def _block(self, body: list[ast.stmt], start: int) -> tuple[list[str], int]:
-        """The new lines of a block whose first line begins at `start`, and where the old ones end."""
-        pieces, rest, end = self._pieces(self._lines(body, start), self._margin(body))
-        return self._flat(pieces, self._margin(body)) + rest, end
+    def rebuild(
+        self, original: Sequence[cst.BaseStatement], updated: Sequence[cst.BaseStatement]
+    ) -> tuple[list[cst.BaseStatement], list[cst.EmptyLine]]:
+        """The new body, and comments of removed lines that found no statement after them."""
+        return self._rebuild(original, updated, [self._edits(statement) for statement in original])
 
-    def _margin(self, body: Sequence[ast.stmt]) -> str:
-        return self._places.margin(self._places.statement(body[0])[0])
+    def guards_whole(self, original: cst.BaseSuite, updated: cst.BaseSuite) -> cst.If | None:
+        """The `if` of a guard that holds all of a body, where nothing else was put into it."""
+        if not isinstance(original, cst.IndentedBlock) or len(updated.body) != 1:
+            return None
+        only = updated.body[0]
+        if not isinstance(only, cst.If) or only.orelse is not None or only.leading_lines:
+            return None
+        return only if of_kind(self._edits(original.body[0]), e.Guard) else None
 
-    def _lines(self, body: list[ast.stmt], start: int) -> list[_Line]:
-        found: list[_Line] = []
-        for node in body:
-            first, last = self._places.statement(node)
-            begin, end = self._line_start(first), self._line_end(last)
-            if found and begin < found[-1].end:
-                found[-1].nodes.append(node)
-                found[-1].end = end
-            else:
-                above = self._text[start:begin].split("\n")[:-1]
-                found.append(_Line([node], above, begin, end))
-            start = end + 1
-        return found
+    def _edits(self, statement: cst.BaseStatement) -> Sequence[e.Edit]:
+        if isinstance(statement, cst.SimpleStatementLine):
+            return [edit for small in statement.body for edit in self.plan.edits_of(small)]
+        return self.plan.edits_of(statement)
 
-    def _pieces(self, lines: list[_Line], margin: str) -> tuple[list[_Piece], list[str], int]:
-        """The pieces of a block, comments of removed lines that found no statement after them, and the end of the block."""
-        made = _Made(self, margin)
-        for line in lines:
-            made.add(line)
-        return made.body, only_comments(made.finished()), lines[-1].end
+    def _rebuild(
+        self, original: Sequence[Any], updated: Sequence[Any], edits: Sequence[Sequence[e.Edit]]
+    ) -> tuple[list[Any], list[cst.EmptyLine]]:
+        body: list[cst.BaseStatement] = []
+        pending: list[cst.EmptyLine] = []
+        removed = False
+        guard: e.Guard | None = None  # one whose last statement is still to come
+        guarded: list[cst.BaseStatement] = []
+        shared: cst.With | None = None
+        for old, new, own in zip(original, updated, edits, strict=True):
+            before, after = of_kind(own, e.InsertBefore), of_kind(own, e.InsertAfter)
+            self.plan.done.update([*before, *after])
+            outside = guard is None
+            pieces, pending = self._one(old, new, own, pending, opens=removed and not body and outside)
+            removed = removed or not pieces
+            if outside and (guard := first_of(own, e.Guard)) is not None:
+                self.plan.done.add(guard)
+                # What goes before a guarded statement is for all processes.
+                body.extend(self._with_insertions([], before, []))
+                before = []
+            if outside and pieces and (within := first_of(own, e.Within)) is not None:
+                self.plan.done.add(within)
+                above = body.pop() if body and body[-1] is shared and not before else None
+                shared = _within(within.context, pieces, above)
+                pieces = [shared]
+            replaced = not pieces and bool(before)
+            pieces = self._with_insertions(pieces, before, after)
+            shared = _as_left(shared, pieces)
+            if replaced:  # what takes the place of a removed statement gets what stood above that
+                pieces[0] = pieces[0].with_changes(leading_lines=pending)
+                pending = []
+            (body if guard is None else guarded).extend(pieces)
+            if guard is not None and (guard.last is None or self.plan.nodes.get(guard.last) in _parts(old)):
+                body.append(_guarded(guard.test, guarded))
+                guard, guarded = None, []
+        if guard is not None:
+            body.append(_guarded(guard.test, guarded))
+        return body, pending
 
-    def _flat(self, pieces: Iterable[_Piece], margin: str) -> list[str]:
-        found: list[str] = []
-        for piece in pieces:
-            found += piece.above
-            if piece.header:
-                held = "\n".join(self._flat(piece.under, margin))
-                found += [f"{margin}{piece.header}:", indented(held, margin, self.unit)]
-            else:
-                found.append(piece.code)
-        return found
-
-    # -- a statement -----------------------------------------------------------------------------------------
-
-    def edits_of(self, line: _Line) -> list[e.Edit]:
-        return [edit for node in line.nodes for edit in self._located.edits.get(node, ())]
-
-    def ends_in(self, guard: e.Guard, line: _Line) -> bool:
-        return guard.last is None or self._located.own(guard.last, guard) in line.nodes
-
-    def code(self, line: _Line) -> str:
-        """A line's code with the edits in it."""
-        gone = {node for node in line.nodes if self._located.made(node, e.RemoveStatement)}
-        if gone:
-            code = self._without(line, gone)
-        elif not self._located.is_touched(*self._numbers(line)):
-            code = self._text[line.start : line.end]
-        elif len(line.nodes) == 1 and any(True for _ in suites(line.nodes[0])):
-            code = self._compound(line)
-        else:
-            code = self._expressions.code(line.start, line.end)
-        return line.margin + code if code else ""
-
-    def _numbers(self, line: _Line) -> tuple[int, int]:
-        return self._places.place(line.start)[0], self._places.place(line.end)[0]
-
-    def _without(self, line: _Line, gone: set[ast.stmt]) -> str:
-        """`x = 1; y = 2` without some of them; empty without all."""
-        kept = [node for node in line.nodes if node not in gone]
-        if not kept:
-            return ""
-        spans = [self._places.span(node) for node in line.nodes]
-        nexts = [*(start for start, _ in spans[1:]), spans[-1][1]]
-        code = self._text[line.start : spans[0][0]]
-        for node, (start, end), stop in zip(line.nodes, spans, nexts, strict=True):
-            if node in kept:
-                code += self._expressions.code(start, end)
-                code += self._text[end:stop] if node is not kept[-1] else ""
-        return code + _SEMICOLON.sub("", self._text[spans[-1][1] : line.end])
-
-    def _compound(self, line: _Line) -> str:
-        """A statement with blocks in it."""
-        pieces: list[str] = []
-        at = line.start
-        for owner, suite in self._suites(line.nodes[0]):
-            first, last = (
-                self._places.statement(suite[0])[0],
-                self._line_end(self._places.statement(suite[-1])[1]),
-            )
-            if not self._located.is_touched(self._places.place(first)[0], self._places.place(last)[0]):
-                continue
-            if self._places.begins_line(first):
-                head = self._head(at, self._line_start(first))
-                block, at = self._under(owner, suite, at, head)
-                pieces.append(block)
-            elif any(node in self._edited for node in suite):
-                pieces.append(self._opened(suite, at, self._places.margin(line.start) + self.unit))
-                at = last
-        return "".join([*pieces, self._expressions.code(at, line.end)])
-
-    def _suites(self, node: ast.stmt) -> Iterator[tuple[ast.AST, list[ast.stmt]]]:
-        """The blocks of a statement in their order, those of an `elif` too, each with the statement whose it is."""
-        for suite in sorted(suites(node), key=lambda one: self._places.statement(one[0])[0]):
-            if len(suite) == 1 and self._places.is_elif(suite[0]):
-                yield from self._suites(suite[0])
-            else:
-                yield node, suite
-
-    def _head(self, start: int, first: int) -> int:
-        """Where the lines above a block's first statement begin, which stands behind a header that begins at `start`."""
-        while first > start:
-            above = self._line_start(first - 1)
-            line = self._text[above:first].strip()
-            if line and not line.startswith("#"):
-                break
-            first = above
-        return first
-
-    def _under(self, owner: ast.AST, suite: list[ast.stmt], at: int, head: int) -> tuple[str, int]:
-        """A header that begins at `at` and the block under it, from `head` on; and where the old block ends."""
-        margin = self._margin(suite)
-        pieces, rest, end = self._pieces(self._lines(suite, head), margin)
-        only = pieces[0] if len(pieces) == 1 else None
-        guards = only is not None and only.header.startswith("if ") and not only.above
-        if (
-            only is not None
-            and guards
-            and isinstance(owner, ast.If)
-            and suite is owner.body
-            and not owner.orelse
-        ):
-            # `if best:` all of whose body is left to one process: `if best and accelerator.is_main_process:`.
-            start, stop = self._located.with_parentheses(owner.test)
-            test = f"{_tight(self._expressions.code(start, stop))} and {only.header[len('if ') :]}"
-            header = self._expressions.code(at, start) + test + self._expressions.code(stop, head)
-            pieces = only.under
-        else:
-            header = self._expressions.code(at, head)
-        body = self._flat(pieces, margin) or [margin + "pass"]
-        return header + "\n".join(body + rest), end
-
-    def _opened(self, suite: list[ast.stmt], at: int, margin: str) -> str:
-        """`if x: y = 1` as an indented block."""
-        spans = [self._places.span(node) for node in suite]
-        lines = [_Line([node], [], *span, margin) for node, span in zip(suite, spans, strict=True)]
-        pieces, rest, end = self._pieces(lines, margin)
-        behind = _SEMICOLON.sub("", self._text[end : self._line_end(end)])
-        header = self._expressions.code(at, spans[0][0]).rstrip() + behind
-        return "\n".join([header, *(self._flat(pieces, margin) or [margin + "pass"]), *rest])
-
-    # -- the text --------------------------------------------------------------------------------------------
-
-    def old(self, line: _Line) -> str:
-        return self._text[line.start : line.end]
-
-    def _line_start(self, offset: int) -> int:
-        return self._text.rfind("\n", 0, offset) + 1
-
-    def _line_end(self, offset: int) -> int:
-        found = self._text.find("\n", offset)
-        return len(self._text) if found < 0 else found
-
-    def _first_indentation(self) -> str:
-        """The indentation of the file's first block."""
-        for node in self._located.tree.body:
-            for suite in suites(node):
-                start, _ = self._places.statement(suite[0])
-                if self._places.begins_line(start) and self._places.margin(start):
-                    return self._places.margin(start)
-        return "    "
-
-
-class _Made:
-    """A new block, made from the lines of the old one in their order."""
-
-    def __init__(self, blocks: Blocks, margin: str) -> None:
-        self.body: list[_Piece] = []
-        self._blocks = blocks
-        self._margin = margin
-        self._pending: list[str] = []  # what stood above and in lines that are gone
-        self._removed = False
-        self._guard: e.Guard | None = None  # one whose last statement is still to come
-        self._guarded: list[_Piece] = []
-        self._shared: _Piece | None = None  # the last `with` that was made
-
-    def add(self, line: _Line) -> None:
-        edits = self._blocks.edits_of(line)
-        before = [self._fresh(one.code) for one in edits if isinstance(one, e.InsertBefore)]
-        after = [self._fresh(one.code) for one in edits if isinstance(one, e.InsertAfter)]
-        outside = self._guard is None
-        pieces = self._old(line, opens=self._removed and not self.body and outside)
-        self._removed = self._removed or not pieces
-        guard = next((one for one in edits if isinstance(one, e.Guard)), None)
-        within = next((one for one in edits if isinstance(one, e.Within)), None)
-        if outside and guard is not None:
-            self._guard = guard
-            self.body += before  # what goes before a guarded statement is for all processes
-            before = []
-        if outside and pieces and within is not None:
-            pieces = [self._within(within.context, pieces, joins=not before)]
-        if before:
-            pieces = self._below(before, pieces)
-        (self.body if self._guard is None else self._guarded).extend([*pieces, *after])
-        if self._guard is not None and self._blocks.ends_in(self._guard, line):
-            self._close()
-
-    def finished(self) -> list[str]:
-        """What removed lines have left at the end."""
-        if self._guard is not None:
-            self._close()
-        return self._pending
-
-    def _close(self) -> None:
-        assert self._guard is not None
-        self.body.append(_held(f"if {self._guard.test}", self._guarded))
-        self._guard, self._guarded = None, []
-
-    def _fresh(self, code: str) -> _Piece:
-        """New lines, indented as the file is."""
-        rows = (_MARGIN.match(line) for line in code.strip("\n").split("\n"))
-        unit = self._blocks.unit
-        lines = [self._margin + unit * (len(row[1]) // 4) + row[2] if row[2] else "" for row in rows if row]
-        return _Piece([], "\n".join(lines))
-
-    def _old(self, line: _Line, opens: bool) -> list[_Piece]:
-        """A line after its edits, with what removed neighbours have left to it.
+    def _one(
+        self, old: Any, new: Any, edits: Sequence[e.Edit], pending: list[cst.EmptyLine], opens: bool
+    ) -> tuple[list[Any], list[cst.EmptyLine]]:
+        """One statement after its edits, with the comments that removed neighbours left to it.
 
         opens: it is the first of its block now because others were removed, so it keeps no blank line above.
         """
-        old, new = self._blocks.old(line), self._blocks.code(line)
-        above = line.above
-        if not new:
-            self._pending += [*above, *(self._margin + one for one in comments(old))]
-            return []
-        if new != old:
-            above = [*above, *(self._margin + one for one in lost_comments(old, new))]
-        if self._pending:
-            # Blank lines are no loss where the statement has its own.
-            blanks, _ = _split_blanks(above)
-            above = above if blanks and not only_comments(self._pending) else self._pending + above
-            self._pending = []
-        if opens:
-            _, above = _split_blanks(above)
-        return [_Piece(above, new)]
+        if removals := of_kind(edits, e.RemoveStatement):
+            self.plan.done.update(removals)
+            new = self._without(old, new, removals)
+            if new is None:
+                comments = [cst.EmptyLine(comment=comment) for comment in _comments_in(old)]
+                return [], [*pending, *leading_of(old), *comments]
+        if pending or opens:
+            new = _with_leading(new, pending, opens)
+        return [new], []
 
-    def _within(self, context: str, pieces: list[_Piece], joins: bool) -> _Piece:
-        """The pieces under `with context:`, below those that the same block above holds."""
-        header = f"with {context}"
-        above = self.body[-1] if self.body else None
-        if joins and above is not None and above is self._shared and above.header == header:
-            above.under += pieces
-            return self.body.pop()
-        self._shared = _held(header, pieces)
-        return self._shared
+    def _without(self, old: Any, new: Any, removals: list[e.RemoveStatement]) -> Any:
+        if not isinstance(old, cst.SimpleStatementLine):
+            return None
+        gone = {id(self.plan.nodes[edit.node]) for edit in removals}
+        kept = [n for o, n in zip(old.body, new.body, strict=True) if id(o) not in gone]
+        if not kept:
+            return None
+        kept[-1] = kept[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
+        return new.with_changes(body=kept)
 
-    def _below(self, fresh: list[_Piece], pieces: list[_Piece]) -> list[_Piece]:
-        """New lines, and below them what they are inserted before."""
-        if not pieces:  # they take the place of a removed statement, and what stood above it
-            fresh[0].above, self._pending = self._pending, []
-            return fresh
-        fresh[0].above, rest = _split_blanks(pieces[0].above)
-        last = re.findall(rf"^{self._margin}(\S.*)", fresh[-1].code, re.MULTILINE)[-1]
-        if last.startswith(("def ", "async def ")):
-            rest = ["", *rest]
-        pieces[0].above = rest
-        return [*fresh, *pieces]
+    def _with_insertions(
+        self, pieces: list[cst.BaseStatement], before: list[e.InsertBefore], after: list[e.InsertAfter]
+    ) -> list[cst.BaseStatement]:
+        fresh = [statement for edit in before for statement in self._parsed(edit.code)]
+        if fresh and pieces:
+            blanks, rest = _split_blanks(leading_of(pieces[0]))
+            fresh[0] = fresh[0].with_changes(leading_lines=blanks)
+            if isinstance(fresh[-1], cst.FunctionDef):
+                rest = [cst.EmptyLine(indent=False), *rest]
+            pieces = [pieces[0].with_changes(leading_lines=rest), *pieces[1:]]
+        return [*fresh, *pieces, *(statement for edit in after for statement in self._parsed(edit.code))]
+
+    def _parsed(self, code: str) -> list[cst.BaseStatement]:
+        module = self.plan.module
+        return list(cst.parse_module(code + "\n", config=module.config_for_parsing).body)
 
 
-def _held(header: str, pieces: list[_Piece]) -> _Piece:
-    """Pieces under a header; the lines above the first belong above the header."""
-    above, pieces[0].above = pieces[0].above, []
-    return _Piece(above, header=header, under=pieces)
+def _pass() -> cst.SimpleStatementLine:
+    return cst.SimpleStatementLine([cst.Pass()])
 
 
-def _split_blanks(lines: list[str]) -> tuple[list[str], list[str]]:
-    count = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
-    return lines[:count], lines[count:]
+def _lines_of(suite: cst.SimpleStatementSuite) -> list[cst.SimpleStatementLine]:
+    """`x = 1; y = 2` behind a colon as lines of their own."""
+    plain = (small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT) for small in suite.body)
+    return [cst.SimpleStatementLine([small]) for small in plain]
 
 
-def only_comments(lines: Iterable[str]) -> list[str]:
+def _parts(statement: cst.BaseStatement) -> list[cst.CSTNode]:
+    return [statement, *statement.body] if isinstance(statement, cst.SimpleStatementLine) else [statement]
+
+
+def leading_of(statement: cst.BaseStatement) -> Sequence[cst.EmptyLine]:
+    """The lines above a statement: every kind of statement may have some, which their base class does not say."""
+    assert isinstance(statement, LEADING)
+    return statement.leading_lines
+
+
+def _split_blanks(lines: Sequence[cst.EmptyLine]) -> tuple[list[cst.EmptyLine], list[cst.EmptyLine]]:
+    count = next((i for i, line in enumerate(lines) if line.comment is not None), len(lines))
+    return list(lines[:count]), list(lines[count:])
+
+
+def _comments_in(node: cst.CSTNode) -> list[cst.Comment]:
+    """Every comment inside a statement, its own leading lines excepted."""
+    leading = set(map(id, getattr(node, "leading_lines", ())))
+    found: list[cst.Comment] = []
+    work = [node]
+    while work:
+        part = work.pop()
+        if isinstance(part, cst.Comment):
+            found.append(part)
+        work.extend(child for child in reversed(part.children) if id(child) not in leading)
+    return found
+
+
+# Statements that may have comment lines above them.
+LEADING = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
+_SUITES = ("body", "orelse", "finalbody", "handlers", "cases", "leading_lines")
+
+
+def with_lost_comments(original: cst.CSTNode, updated: Any) -> Any:
+    """Comments that stood inside the statement, in brackets, with what an edit took out: they go above it."""
+    lost = Counter(comment.value for comment in _own_comments(original))
+    lost -= Counter(comment.value for comment in _own_comments(updated))
+    if not lost:
+        return updated
+    lines = []
+    for comment in _own_comments(original):
+        if lost[comment.value] > 0:
+            lost[comment.value] -= 1
+            lines.append(cst.EmptyLine(comment=comment))
+    return updated.with_changes(leading_lines=[*updated.leading_lines, *lines])
+
+
+def _own_comments(statement: cst.CSTNode) -> list[cst.Comment]:
+    """The comments in a statement, of a compound one those in its header; comment lines above are none of them."""
+    if isinstance(statement, cst.SimpleStatementLine):
+        return _comments_in(statement)
+    body = getattr(statement, "body", None)
+    skipped = _SUITES if isinstance(body, cst.IndentedBlock) else _SUITES[1:]
+    inner: set[int] = set()
+    for name in skipped:
+        value = getattr(statement, name, None)
+        inner.update(map(id, value if isinstance(value, tuple | list) else [value]))
+    found = [c for child in statement.children if id(child) not in inner for c in _comments_in(child)]
+    if isinstance(body, cst.IndentedBlock) and body.header.comment is not None:
+        found.append(body.header.comment)
+    return found
+
+
+def _with_leading(new: cst.BaseStatement, pending: list[cst.EmptyLine], first: bool) -> cst.BaseStatement:
+    """The statement below the lines left to it; the blank ones are no loss where it has its own, or is the first."""
+    own = list(leading_of(new))
+    blanks, _ = _split_blanks(own)
+    lines = own if blanks and not only_comments(pending) else [*pending, *own]
+    if first:
+        _, lines = _split_blanks(lines)
+    return new.with_changes(leading_lines=lines)
+
+
+def only_comments(lines: Sequence[cst.EmptyLine]) -> list[cst.EmptyLine]:
     """Only the comments: blank lines at the end of a block are no loss."""
-    return [line for line in lines if line.strip()]
+    return [line for line in lines if line.comment is not None]
 
 
-def _tight(test: str) -> str:
-    """A test that `and` may stand behind."""
-    if is_in_parentheses(test):
-        return test
-    node = ast.parse(f"({test})", mode="eval").body
-    loose = isinstance(node, _LOOSER_THAN_AND) or (
-        isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or)
-    )
-    return f"({test})" if loose else test
+def _within(context: str, statements: list[cst.BaseStatement], above: cst.BaseStatement | None) -> cst.With:
+    """The statements under `with context:`, below those that the same block above holds."""
+    if isinstance(above, cst.With):
+        return above.with_deep_changes(above.body, body=[*above.body.body, *statements])
+    block, leading = _indented(statements)
+    return cst.With([cst.WithItem(cst.parse_expression(context))], block, leading_lines=leading)
+
+
+def _as_left(shared: cst.With | None, pieces: list[cst.BaseStatement]) -> cst.With | None:
+    """That `with`, as what was put above it has left it."""
+    held = (p for p in pieces if isinstance(p, cst.With) and shared is not None and p.body is shared.body)
+    return next(held, shared)
+
+
+def _guarded(test: str, statements: list[cst.BaseStatement]) -> cst.If:
+    block, leading = _indented(statements)
+    return cst.If(cst.parse_expression(test), block, leading_lines=leading)
+
+
+def _indented(statements: list[cst.BaseStatement]) -> tuple[cst.IndentedBlock, Sequence[cst.EmptyLine]]:
+    """A block of these statements, and the lines above the first, which belong above the block's header."""
+    first, *others = statements
+    return cst.IndentedBlock([first.with_changes(leading_lines=[]), *others]), leading_of(first)

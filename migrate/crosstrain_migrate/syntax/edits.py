@@ -1,4 +1,4 @@
-"""The edits that a rule may ask for. They name nodes of a tree; `rewrite` makes them in the text, by position.
+"""The edits that a rule may ask for. They name nodes of the stdlib `ast` tree; `rewrite` finds them in LibCST's by position.
 
 An edit belongs to a transaction: if one member of a transaction cannot be made, none is. Edits of the core conversion
 (accelerator, prepare, backward, device, numbers) share the transaction "core"; independent ones stand alone.
@@ -31,14 +31,6 @@ class Edit:
     def line(self) -> int:
         """The line it is listed at; an edit of a whole file is listed at the first line."""
         return line_of(self.node) or 1
-
-
-class EditNotApplied(Exception):
-    """An edit's node could not be found in the text."""
-
-    def __init__(self, edit: Edit) -> None:
-        super().__init__(f"line {getattr(edit.node, 'lineno', 0)}: cannot place the edit of {edit.rule}")
-        self.edit = edit
 
 
 def nodes_of(edit: Edit) -> list[ast.AST]:

@@ -2,79 +2,36 @@
 
 from __future__ import annotations
 
-import ast
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from .places import Places
-from .program import tree_of
-from .walks import children
+import libcst as cst
 
+_Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 _RUNTIMES = frozenset({"from crosstrain", "from accelerate"})
-_NO_PART_OF_IT = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_EMPTY_MODULE = cst.Module([])  # writes nodes as code
 
 
-@dataclass
-class _Line:
-    """A statement of the file, with others that share its line; `above` is where the lines above it begin."""
-
-    nodes: list[ast.stmt]
-    above: int
-    start: int
-    end: int
-
-    @property
-    def imports(self) -> ast.Import | ast.ImportFrom | None:
-        first = self.nodes[0]
-        return first if isinstance(first, ast.Import | ast.ImportFrom) else None
-
-    @property
-    def module(self) -> str | None:
-        """The module of an import statement, "." for the package's own; None for anything else."""
-        found = self.imports
-        if isinstance(found, ast.Import):
-            return found.names[0].name
-        return None if found is None else found.module or "."
-
-
-def add_imports(text: str, codes: list[str]) -> str:
+def add_imports(module: cst.Module, codes: list[str]) -> cst.Module:
     """Adds `from package import name` lines to the imports around torch's, where a sorter would put them."""
+    body = list(module.body)
     for code in _one_per_package(codes):
-        text = _added(text, code)
-    return text
-
-
-def _added(text: str, code: str) -> str:
-    lines = _lines(text)
-    if (changed := _in_a_line(text, lines, code)) is not None:
-        return changed
-    package = code.split()[1]
-    of_library = code.startswith("import ") and package in sys.stdlib_module_names
-    body = lines[: _first_use(lines, code)]
-    position, opens_block = (
-        _place_in_library(text, body, package) if of_library else _place(text, body, package)
-    )
-    if position < len(lines):
-        at = lines[position].start if opens_block else lines[position].above
-        return f"{text[:at]}{code}\n{text[at:]}"
-    at = lines[-1].end if lines else len(text)
-    return f"{text[:at]}\n{code}{text[at:]}" if lines else f"{text}{code}\n"
-
-
-def _lines(text: str) -> list[_Line]:
-    places = Places(text)
-    found: list[_Line] = []
-    for node in tree_of(text).body:
-        first, last = places.statement(node)
-        start = text.rfind("\n", 0, first) + 1
-        stop = text.find("\n", last)
-        end = len(text) if stop < 0 else stop
-        if found and start < found[-1].end:
-            found[-1].nodes.append(node)
-            found[-1].end = end
-        else:
-            found.append(_Line([node], found[-1].end + 1 if found else start, start, end))
-    return found
+        if _has_or_gets(body, code):
+            continue
+        fresh = cst.ensure_type(
+            cst.parse_statement(code, config=module.config_for_parsing), cst.SimpleStatementLine
+        )
+        package = code.split()[1]
+        of_library = code.startswith("import ") and package in sys.stdlib_module_names
+        position, opens_block = (_place_in_library if of_library else _place)(
+            body[: _first_use(body, code)], package
+        )
+        if opens_block:
+            following = cst.ensure_type(body[position], cst.SimpleStatementLine)
+            fresh = fresh.with_changes(leading_lines=following.leading_lines)
+            body[position] = following.with_changes(leading_lines=[])
+        body.insert(position, fresh)
+    return module.with_changes(body=body)
 
 
 def _one_per_package(codes: list[str]) -> list[str]:
@@ -86,104 +43,119 @@ def _one_per_package(codes: list[str]) -> list[str]:
     return [start + ", ".join(sorted(found)) for start, found in names.items()]
 
 
-def _in_a_line(text: str, lines: list[_Line], code: str) -> str | None:
-    """The text, where the file imports `code` already, or can get it in the line that an earlier conversion has added."""
-    places = Places(text)
-    written = [
-        places.source(line.nodes[0]) if line.imports is not None and len(line.nodes) == 1 else ""
-        for line in lines
-    ]
-    if code in written or any(code in _plain_imports(line) for line in lines):
-        return text
+def _has_or_gets(body: list[_Statement], code: str) -> bool:
+    """Whether the file imports `code` already, or can get it in the line that an earlier conversion has added."""
+    lines = [_line_of(statement) for statement in body]
+    if code in lines or any(code in _plain_imports(statement) for statement in body):
+        return True
     start, keyword, names = code.partition(" import ")
-    number = next((n for n, line in enumerate(written) if line.startswith(start + keyword)), None)
-    if not keyword or number is None or start not in _RUNTIMES:
-        return None
-    there = [name.strip() for name in written[number].removeprefix(start + keyword).split(",")]
+    line = next((n for n, text in enumerate(lines) if text.startswith(start + keyword)), None)
+    if not keyword or line is None or start not in _RUNTIMES:
+        return False
+    there = [name.strip() for name in lines[line].removeprefix(start + keyword).split(",")]
     if not all(name.isidentifier() for name in there):
-        return None
+        return False
     joined = ", ".join(sorted({*there, *(name.strip() for name in names.split(","))}))
-    first, last = places.span(lines[number].nodes[0])
-    return text[:first] + start + keyword + joined + text[last:]
+    fresh = cst.ensure_type(cst.parse_statement(start + keyword + joined), cst.SimpleStatementLine)
+    body[line] = body[line].with_changes(body=fresh.body)
+    return True
 
 
-def _plain_imports(line: _Line) -> list[str]:
+def _import_in(statement: cst.CSTNode) -> cst.Import | cst.ImportFrom | None:
+    first = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    return first if isinstance(first, cst.Import | cst.ImportFrom) else None
+
+
+def _line_of(statement: _Statement) -> str:
+    """An import without the comments around it; empty for anything else."""
+    found = _import_in(statement)
+    alone = isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1
+    return _EMPTY_MODULE.code_for_node(found) if found is not None and alone else ""
+
+
+def _plain_imports(statement: _Statement) -> list[str]:
     """`import os, sys` as `import os` and `import sys`."""
-    names = line.imports.names if isinstance(line.imports, ast.Import) else ()
-    return [f"import {alias.name}" for alias in names if alias.asname is None]
+    found = _import_in(statement)
+    names = found.names if isinstance(found, cst.Import) else ()
+    return [f"import {alias.evaluated_name}" for alias in names if alias.asname is None]
 
 
-def _first_use(lines: list[_Line], code: str) -> int:
+def _imported_module(statement: cst.CSTNode) -> str | None:
+    """The module of an import statement, "." for the package's own; None for anything else."""
+    found = _import_in(statement)
+    if found is None:
+        return None
+    module = found.names[0].name if isinstance(found, cst.Import) else found.module
+    return _EMPTY_MODULE.code_for_node(module) if module is not None else "."
+
+
+def _first_use(body: Sequence[cst.BaseStatement], code: str) -> int:
     """The first statement that runs with an imported name at the top level: a notebook's cells import as they go."""
     names = {name.strip() for name in code.partition("import ")[2].split(",")}
-    for index, line in enumerate(lines):
-        own = (node for node in line.nodes if not isinstance(node, ast.ClassDef))
-        if any(_mentions(node, names) for node in own):
+    for index, statement in enumerate(body):
+        if not isinstance(statement, cst.FunctionDef | cst.ClassDef) and _mentions(statement, names):
             return index
-    return len(lines)
+    return len(body)
 
 
-def _mentions(node: ast.AST, names: set[str]) -> bool:
-    if isinstance(node, _NO_PART_OF_IT):
-        return False
-    if isinstance(node, ast.Name | ast.Attribute | ast.alias):
-        own = (
-            node.id
-            if isinstance(node, ast.Name)
-            else node.attr
-            if isinstance(node, ast.Attribute)
-            else node.name
-        )
-        if own in names:
-            return True
-    return any(_mentions(child, names) for child in children(node))
+def _mentions(node: cst.CSTNode, names: set[str]) -> bool:
+    if isinstance(node, cst.Name):
+        return node.value in names
+    return not isinstance(node, cst.FunctionDef | cst.Lambda) and any(
+        _mentions(child, names) for child in node.children
+    )
 
 
-def _place_in_library(text: str, body: list[_Line], package: str) -> tuple[int, bool]:
+def _place_in_library(body: Sequence[cst.BaseStatement], package: str) -> tuple[int, bool]:
     """Where `import package` of the standard library goes: among its like, by name, or above all other imports."""
     plain = [
         (index, name)
-        for index, line in enumerate(body)
-        if isinstance(line.imports, ast.Import)
-        if (name := (line.module or "").split(".")[0]) in sys.stdlib_module_names
+        for index, statement in enumerate(body)
+        if isinstance(_import_in(statement), cst.Import)
+        if (name := _imported_module(statement) or "").split(".")[0] in sys.stdlib_module_names
     ]
     later = next((index for index, name in plain if name > package), None)
     if later is not None:
         return later, True
     if plain:
         return plain[-1][0] + 1, False
-    imports = (index for index, line in enumerate(body) if line.module not in (None, "__future__"))
+    imports = (i for i, s in enumerate(body) if _imported_module(s) not in (None, "__future__"))
     return next(imports, _behind_docstring(body)), True
 
 
-def _place(text: str, body: list[_Line], package: str) -> tuple[int, bool]:
+def _place(body: Sequence[cst.BaseStatement], package: str) -> tuple[int, bool]:
     """(index, whether the statement there opens its block and must pass its leading lines on)."""
-    imports = [index for index, line in enumerate(body) if line.module is not None]
+    modules = [_imported_module(statement) for statement in body]
+    imports = [index for index, name in enumerate(modules) if name is not None]
     if not imports:
         return _behind_docstring(body), False
-    modules = [line.module or "" for line in body]
-    torch_at = next((index for index in imports if modules[index].split(".")[0] == "torch"), imports[-1])
+    torch_at = next((i for i in imports if (modules[i] or "").split(".")[0] == "torch"), imports[-1])
     start = end = torch_at
-    while start - 1 in imports and not _opens_block(text, body[start]):
+    while start - 1 in imports and not _opens_block(body[start]):
         start -= 1
-    while end + 1 in imports and not _opens_block(text, body[end + 1]):
+    while end + 1 in imports and not _opens_block(body[end + 1]):
         end += 1
     for index in range(start, end + 1):
-        line, name = body[index], modules[index]
-        if isinstance(line.imports, ast.ImportFrom) and name > package and name != "__future__":
-            return index, index == start and line.above < line.start
+        name = modules[index] or ""
+        if isinstance(_import_in(body[index]), cst.ImportFrom) and name > package and name != "__future__":
+            leading = cst.ensure_type(body[index], cst.SimpleStatementLine).leading_lines
+            return index, index == start and bool(leading)
     return end + 1, False
 
 
-def _behind_docstring(body: list[_Line]) -> int:
-    first = body[0].nodes[0] if body else None
-    return int(
-        isinstance(first, ast.Expr)
-        and isinstance(first.value, ast.Constant | ast.JoinedStr)
-        and isinstance(getattr(first.value, "value", ""), str)
+def _behind_docstring(body: Sequence[cst.BaseStatement]) -> int:
+    return 1 if body and is_docstring(body[0]) else 0
+
+
+def is_docstring(statement: cst.CSTNode) -> bool:
+    return (
+        isinstance(statement, cst.SimpleStatementLine)
+        and isinstance(statement.body[0], cst.Expr)
+        and isinstance(statement.body[0].value, cst.SimpleString | cst.ConcatenatedString)
     )
 
 
-def _opens_block(text: str, line: _Line) -> bool:
+def _opens_block(statement: cst.BaseStatement) -> bool:
     """Whether a blank line stands above it."""
-    return any(not one.strip() for one in text[line.above : line.start].split("\n")[:-1])
+    lines = cst.ensure_type(statement, cst.SimpleStatementLine).leading_lines
+    return any(line.comment is None for line in lines)

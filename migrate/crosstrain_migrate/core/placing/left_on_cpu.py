@@ -21,6 +21,9 @@ _MOVES = frozenset({"to", "cuda", "cpu", "item", "tolist", "numpy", "size", "dim
 _PULLED_APART = frozenset(
     {"list", "tuple", "set", "sorted"}
 )  # numpy and sklearn cannot read what is in them on a device
+_OF_TWO = frozenset(
+    {"eq", "ne", "lt", "le", "gt", "ge", "equal", "add", "sub", "mul", "div", "mm", "matmul", "dot", "gather"}
+)
 _VIEWS = frozenset({"data", "T", "mT"})
 _LOOKS = frozenset({"print", "len", "isinstance", "str", "type", "format"})
 # What only a tensor is asked for, among what stands in a batch: names, boxes, a dictionary of targets.
@@ -163,7 +166,7 @@ class _Left:
             case ast.Compare(left=left, comparators=others):
                 yield from (one for one in (left, *others) if one is not node)
             case ast.Call(func=func) if last_name(func) not in _LOOKS:
-                if isinstance(func, ast.Attribute):
+                if isinstance(func, ast.Attribute) and func.attr in _OF_TWO:
                     yield func.value
                 given = (*around.args, *(keyword.value for keyword in around.keywords))
                 yield from (one for one in given if one is not node)

@@ -1,0 +1,203 @@
+"""LibCST is shown only what an edit concerns; the result is the one it gives for the whole text."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.results import Options
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.places import Places
+from crosstrain_migrate.syntax.rewrite import rewrite
+from crosstrain_migrate.syntax.skeleton import Skeleton, skeleton
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+AWKWARD = '''\
+#!/usr/bin/env python
+"""A script in every style."""
+from __future__ import annotations
+import os, sys  # two
+import torch
+
+ÄRGER = "größer als gedacht"; FIRST = "one of several on a line";   SECOND = (1,
+    2)  # a tuple
+
+@decorated
+@ decorated.twice(with_arguments="many of them",
+                  more="of them")
+async def function(argument, *others, key="a long default value", **rest):
+    """Docstring of several
+    lines."""
+    # before
+    if argument: return argument; raise ValueError("one line")
+    elif others:
+        result = [value for value in others if value]  # why
+        # at the end of the elif
+
+        # after a blank line
+    else:
+        result = """
+text that is not indented
+"""
+        with open("ä ö ü", encoding="utf-8") as file, other(file) as second:
+           pass; second.read("at an indentation of its own")
+
+    # below the if
+    try:
+        await function(argument, "with a long argument", key=None)
+    except (ValueError, TypeError) as error:  # those two
+        print(f"{error!r:>{len(others)}} is what was raised"); del error
+    finally:
+        # all that is left to do
+        print("finally, and for a long time")
+
+    return result   # the end
+
+
+class Empty(
+    object,
+):
+  """Two spaces."""
+
+  attribute: dict[str, int] = {}  # annotated, and long enough
+
+  @property
+  def value(self):
+    return {
+      "ä": 1,
+      # inside brackets
+      "b": 2,
+    }
+
+  # at the end of the class
+if __name__ == "__main__": function("without a block, but rather long")
+while True:
+    for index in range(10_000_000): print(index, "in one line")
+    else:
+        break
+    match index:
+        case 1 | 2:
+            print("one or two, or something like it")
+        case _:
+            # nothing to do here
+            raise SystemExit("no such case has been foreseen")
+    lambda: 0
+# at the end of the file'''
+
+
+def statements(tree: ast.Module) -> list[ast.stmt]:
+    lines = Places(AWKWARD)
+    return [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and not lines.is_elif(node)]
+
+
+def edits_at(node: ast.stmt) -> list[list[e.Edit]]:
+    found: list[list[e.Edit]] = [
+        [e.RemoveStatement(node, "CT303")],
+        [e.InsertBefore(node, "CT303", code="inserted = 1")],
+        [e.InsertAfter(node, "CT303", code="inserted = 1")],
+        [e.Guard(node, "CT303", test="accelerator.is_main_process")],
+    ]
+    if isinstance(node, ast.Expr | ast.Return) and node.value is not None:
+        found.append([e.Replace(node.value, "CT303", template="new({old})", holes={"old": node.value})])
+    return found
+
+
+def of_the_whole(text: str, edits: list[e.Edit], monkeypatch: pytest.MonkeyPatch) -> str:
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "crosstrain_migrate.syntax.rewrite.skeleton", lambda text, _, first: Skeleton(Places(text, first))
+        )
+        return rewrite(text, edits)
+
+
+TREE = ast.parse(AWKWARD)
+
+
+@pytest.mark.parametrize(
+    "node", statements(TREE), ids=lambda node: f"line {node.lineno} {type(node).__name__}"
+)
+def test_an_edit_does_the_same_to_the_skeleton(node: ast.stmt, monkeypatch: pytest.MonkeyPatch) -> None:
+    for edits in edits_at(node):
+        expected = of_the_whole(AWKWARD, edits, monkeypatch)
+        assert rewrite(AWKWARD, edits) == expected
+        assert expected != AWKWARD
+
+
+@pytest.mark.parametrize("case", ["ddp_tutorial", "main_argparse", "apex_amp"])
+def test_scripts_are_converted_as_if_they_were_shown_whole(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = GOLDEN / case / "before.py"
+    text = path.read_text(encoding="utf-8")
+    sparing = migrate_text(path, text, Options())
+    monkeypatch.setattr(
+        "crosstrain_migrate.syntax.rewrite.skeleton", lambda text, _, first: Skeleton(Places(text, first))
+    )
+    assert migrate_text(path, text, Options()) == sparing
+    assert sparing.changed
+
+
+def test_a_skeleton_leaves_out_what_nothing_concerns() -> None:
+    last = TREE.body[-1]
+    shape = skeleton(AWKWARD, [e.InsertAfter(last, "CT303", code="pass")], 1)
+    assert "class" not in shape.text
+    assert "import torch\n" not in shape.text
+    assert shape.restored(shape.text) == AWKWARD
+
+
+def test_a_skeleton_holds_the_imports_that_a_new_one_goes_beside() -> None:
+    shape = skeleton(AWKWARD, [e.AddImport(TREE, "CT101", code="from crosstrain import Accelerator")], 1)
+    assert "import torch\n" in shape.text
+    assert shape.restored(shape.text) == AWKWARD
+
+
+def test_statements_that_follow_each_other_are_left_out_as_one() -> None:
+    text = "a = 'a long text of one line'\n# a comment\nb = 1\n\nc = 2; d = 'another long text'\nprint(d)\n"
+    shape = skeleton(text, [e.RemoveStatement(ast.parse(text).body[-1], "CT303")], 1)
+    assert shape.text == "__crosstrain_kept_0__\n\nc = 2; d = 'another long text'\nprint(d)\n"
+    assert shape.restored(shape.text) == text
+
+
+def test_a_statement_that_is_lost_or_moved_is_not_put_back_by_force() -> None:
+    shape = skeleton(AWKWARD, [], 1)
+    assert shape.restored(shape.text.replace("__crosstrain_kept_0__", "", 1)) is None
+    assert shape.restored("\n".join("  " + line for line in shape.text.split("\n"))) is None
+
+
+def test_places_after_what_is_left_out_are_found() -> None:
+    text = 'x = ("ä" +\n  "a long text of two lines"); y = 1\n'
+    shape = skeleton(text, [], 1)
+    assert shape.text == "__crosstrain_kept_0__; y = 1\n"
+    y = ast.parse(text).body[1]
+    assert shape.place(y.lineno, y.col_offset) == (1, shape.text.index("y = 1"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = 1\n    # deep\n    # deep\n",
+        "x = 1\n    # deep\n\n  # less\n# not at all\n    # deep",
+        "if x: y = 1\n    # deep\n    # deep\n",
+        "x = 1 \\\n\n\t# deep\n\t# deep\n",
+        "if x:\n    y = 1\n    # of the block\n  # of no block\n  # of no block\n",
+        "if x:\n    y = 1\nelif z: y = 2\n  # of no block\n  # of no block\n",
+        'x = """\n  # text\n  # text """\n',
+        "x = 1\n\n    \n   ",
+        "def f():\n    return 1\n   \n\n    \n\n   \n",
+        "x = 1   \n",
+        "x = 1\n\n\n",
+        "x = 1",
+    ],
+)
+def test_comments_and_blank_lines_below_the_last_statement_stay(text: str) -> None:
+    last = ast.parse(text).body[-1]
+    assert rewrite(text, [e.InsertBefore(last, "CT303", code="first = 0")]) == "first = 0\n" + text
+
+
+def test_comments_below_the_last_statement_stay_without_it() -> None:
+    text = "x = 1\ny = 2  # why\n    # deep\n    # deeper\n"
+    after = rewrite(text, [e.RemoveStatement(ast.parse(text).body[-1], "CT303")])
+    assert after == "x = 1\n# why\n    # deep\n    # deeper\n"

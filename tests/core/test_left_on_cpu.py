@@ -65,6 +65,10 @@ def test_what_meets_the_cpu_is_brought_there(step: str, becomes: str) -> None:
 @pytest.mark.parametrize(
     ("step", "becomes"),
     [
+        (
+            "x, y = batch[0], batch[1]; right += (model(x.to(device)).cpu().argmax(1) == y).sum().item()",
+            "== y.cpu())",
+        ),
         ("x, y = batch; right += (model(x.to(device)).cpu().argmax(1) == y).sum().item()", "== y.cpu())"),
         (
             "right += (model(batch[0].to(device)).cpu().argmax(1) == batch[1]).sum().item()",
@@ -102,10 +106,22 @@ def test_what_is_moved_or_meets_the_device_stays(step: str) -> None:
         ("x, y, names", "found.append(model(x.to(device)).cpu()); wanted.append(names)"),
         ("x, y, names", "model(x.to(device)); wanted += list(names)"),
         ("x, y", "model(x.to(device)); wanted.extend(y['text'])"),
+        ("x, y, names", "p = model(x.to(device)).cpu(); wanted += [t for _, t in zip(p, names)]"),
+        ("x, y, names", "p = model(x.to(device)).cpu(); show(p, names)"),
     ],
 )
 def test_names_beside_a_batch_are_no_tensors(targets: str, step: str) -> None:
-    assert ".cpu())" not in converted(script(step, targets)).replace("model(x.to(device)).cpu())", "")
+    after = converted(script(step, targets))
+    assert "names.cpu()" not in after
+    assert "y['text'].cpu()" not in after
+
+
+def test_what_another_loop_moves_is_left_in_this_one() -> None:
+    text = script("right += (model(x.to(device)).argmax(1).cpu() == y).sum().item()")
+    moved = text.replace(
+        "    optimizer.zero_grad()\n", "    y = y.to(device)\n    optimizer.zero_grad()\n", 1
+    )
+    assert "== y.cpu())" in converted(moved)
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,8 @@ def test_what_numpy_may_read_of_a_batch_is_named() -> None:
     assert [one for one in notes(text, "CT105") if "`y` may be a tensor of the device" in one.reason]
     assert "cpu=" not in converted(text)
     moved = script("x = x.to(device); kept = accuracy_score(y, y)", before="device = torch.device('cuda')")
-    for other in (moved, script("kept = accuracy_score(y.tolist(), y.tolist())")):
+    array = script("counts = np.bincount(y.tolist()); kept = np.sum(counts)")
+    for other in (moved, array, script("kept = accuracy_score(y.tolist(), y.tolist())")):
         assert not [one for one in notes(other, "CT105") if "may be a tensor of the device" in one.reason]
     mean = "found = (model(x).argmax(1) == y).float().mean(); kept = np.round(found, 3)"
     assert "np.round(found.cpu(), 3)" in converted(script(mean))

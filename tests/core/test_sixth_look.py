@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -52,6 +53,28 @@ def test_a_print_above_the_choice_of_a_gpu_does_not_start_the_processes() -> Non
 def test_a_print_behind_it_is_one_process_s() -> None:
     after = converted(VISIBLE.format(first="pass", then="print(args)"))
     assert "accelerator.print(args)" in after
+
+
+CHOSEN = (
+    HEAD
+    + """
+def choose(gpu):
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    print("on", gpu)
+
+choose("0")
+print("start")
+"""
+    + dedent(TRAIN.format(rows="[]"))
+    + "\ntorch.save(model.state_dict(), 'model.pt')\n"
+)
+
+
+def test_a_function_that_chooses_the_gpu_runs_before_the_accelerator_is_made() -> None:
+    after = converted(CHOSEN)
+    assert '    PartialState().print("on", gpu)' in after
+    assert 'accelerator.print("start")' in after
+    assert "accelerator.save(model.state_dict(), 'model.pt')" in after, "behind the choice"
 
 
 UNPACK = (

@@ -185,13 +185,20 @@ class Accelerators:
                 and not isinstance(self.script.frame(node), ast.Module)
             ):
                 module = self.script.entry
-                if module not in self._made or self.is_early(node):
+                if module not in self._made or self.is_early(node) or self._runs_above(node):
                     return False
                 guards = self._guards(self._made[module])
                 return guards <= self._guards(node) and (
                     not guards or place_of(self._made[module]) <= place_of(node)
                 )
         return False
+
+    def _runs_above(self, node: ast.AST) -> bool:
+        """Whether the top level calls the function of a node above its accelerator."""
+        frame = self.script.frame(node)
+        calls = self.script.direct_callers(frame) if is_function_frame(frame) else []
+        made, module = self._made[self.script.entry], self.script.entry
+        return any(self.script.frame(c) is module and place_of(c) < place_of(made) for c in calls)
 
     def _guards(self, node: ast.AST) -> set[ast.AST]:
         """What stands under `if __name__ == "__main__":`. A script that imports the file, and calls its functions, has no
@@ -233,7 +240,11 @@ class Accelerators:
         if self.script.frame(statement) is frame:
             return place_of(statement) <= place_of(node)
         runs = self.script.runs_of(frame) if is_function_frame(frame) and depth < _DEPTH else []
-        return bool(runs) and all(self._is_below(call, statement, depth + 1) for call in runs)
+        if runs and all(self._is_below(call, statement, depth + 1) for call in runs):
+            return True
+        of = self.script.frame(statement)
+        chosen = self.script.runs_of(of) if is_function_frame(of) else []  # `choose_gpu(args.gpu)`
+        return any(self.script.frame(c) is frame and place_of(c) <= place_of(node) for c in chosen)
 
     def choices_behind(self) -> list[ast.stmt]:
         """The statements that say which GPUs there are and to which all ways lead over the accelerator."""

@@ -62,10 +62,17 @@ def note_unseen_reads(plan: Plan, code: InStep) -> None:
             and code.is_tensor(one)
             and not _is_on_cpu(script, one)
             and not _is_list(script, frame, one)
+            and not _is_array(script, frame, one)
             and not _is_tensor_for_sure(script, frame, one)
         ):
             reason = f"`{one.id}` may be a tensor of the device, which numpy cannot read"
             plan.note(RULE, one, reason, "add `.cpu()` if it is, or use `crosstrain launch --cpu`")
+
+
+def _is_array(script: Script, frame: Frame, node: ast.expr) -> bool:
+    """Whether a variable is bound to what numpy or the like gives alone: `matrix = confusion_matrix(y, out)`."""
+    values = script.values(frame, written(node))
+    return bool(values) and all(isinstance(one, ast.Call) and _reads_arrays(script, one) for one in values)
 
 
 def _reads_arrays(script: Script, call: ast.Call) -> bool:

@@ -7,10 +7,11 @@ A prepared loader gives its batches on the device, also labels of which the scri
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import Frame, Script, is_method, is_statement_call
+from crosstrain_migrate.core.reading.script import Frame, Script, is_method, is_statement_call, pairs
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
@@ -25,6 +26,7 @@ _OF_TWO = frozenset(
     {"eq", "ne", "lt", "le", "gt", "ge", "equal", "add", "sub", "mul", "div", "mm", "matmul", "dot", "gather"}
 )
 _VIEWS = frozenset({"data", "T", "mT"})
+_LOSS = re.compile("loss|crit|(^|_)(bce|mse|ce|nll)($|_)", re.I)
 _LOOKS = frozenset({"print", "len", "isinstance", "str", "type", "format"})
 # What only a tensor is asked for, among what stands in a batch: names, boxes, a dictionary of targets.
 _OF_TENSORS = (
@@ -77,11 +79,12 @@ class _Left:
 
     def _unpack(self) -> None:
         """Adds what the body takes out of a whole batch: `x, y = batch`."""
-        for statement in self.loop.body if not self._is_moved() else ():
-            if isinstance(statement, ast.Assign) and self._is_part(statement.value):
-                self.names |= {
-                    n.id for t in statement.targets for n in walk(t) if isinstance(n, ast.Name)
-                } - {self.whole}
+        if self._is_moved():
+            return
+        assigned = [s for s in self.loop.body if isinstance(s, ast.Assign)]
+        for target, value in (pair for s in assigned for t in s.targets for pair in pairs(t, s.value)):
+            if self._is_part(value):
+                self.names |= {n.id for n in walk(target) if isinstance(n, ast.Name)} - {self.whole}
 
     def _is_moved(self) -> bool:
         """Whether the body moves a whole batch: `batch = [t.to(device) for t in batch]`, `batch.to(device)`."""
@@ -109,7 +112,9 @@ class _Left:
         return all(self._is_part(value) for value in self._values(node.id))
 
     def _values(self, name: str) -> list[ast.expr]:
-        return self.script.values(self.frame, name)
+        """What the loop binds a variable to, beside its target."""
+        values = self.script.values(self.frame, name)
+        return [one for one in values if self.script.table.is_inside(one, self.loop)]
 
     def _meets_cpu(self, node: ast.AST, lists: bool) -> bool:
         """Whether it stands beside what is on the CPU. lists: what comes from there is put into lists in this loop."""
@@ -124,7 +129,15 @@ class _Left:
             return is_kept and not self._is_read_from_cpu(written(around.func.value))
         if isinstance(around, ast.Call) and written(around.func) in _PULLED_APART:
             return self.moves and self._is_tensor(node, "")
-        return any(_is_from_cpu(self.script, other) for other in self._beside(whole, around))
+        if not any(_is_from_cpu(self.script, other) for other in self._beside(whole, around)):
+            return False
+        return not isinstance(around, ast.Call) or self._takes_tensors(around) or self._is_tensor(node, "")
+
+    def _takes_tensors(self, call: ast.Call) -> bool:
+        """Whether all that a call is given are tensors: `pred.eq(y)`, a loss; `show(pred, name)` may be given a name."""
+        of = call.func.value if isinstance(call.func, ast.Attribute) else None
+        is_loss = _LOSS.search(last_name(call.func)) or self.script.dotted(call.func).startswith("torch.")
+        return bool(is_loss) or (of is not None and _is_from_cpu(self.script, of))
 
     def _is_tensor(self, node: ast.AST, kept_in: str) -> bool:
         """Whether what a batch has is a tensor for sure, and no name of a file: it is asked for what tensors have, here or in

@@ -93,6 +93,13 @@ def test_a_schedule_that_is_kept_leaves_batches_to_be_counted() -> None:
     assert not notes(text, "CT902")
 
 
+@pytest.mark.parametrize("target", ["(x, y)", "( x, y )", "(x,)", "((x), y)"])
+def test_a_batch_that_is_taken_apart_in_the_head_of_the_loop(target: str) -> None:
+    after = converted(SCRIPT.replace("i, batch in", f"i, {target} in").replace("batch[0]", "x"))
+    assert f"for i, (number, {target}) in enumerate(accelerator.prepare(enumerate(loader))):" in after
+    assert "target = labels[number]" in after
+
+
 def test_two_loops_over_one_loader_deal_it_each() -> None:
     """What is prepared is not enumerated and dealt once more."""
     second = SCRIPT + SCRIPT[SCRIPT.index("for epoch") :].replace("labels[i]", "batch[0][:, :1]")

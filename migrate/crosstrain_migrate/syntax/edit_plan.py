@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 import libcst as cst
 
 from . import edits as e
-from .positions import positions_of
+from .positions import Place, positions_of
 from .skeleton import Skeleton
 
 Span = tuple[int, int, int, int]
@@ -51,6 +51,16 @@ def of_kind(edits: Iterable[e.Edit], kind: type[E]) -> list[E]:
 
 def first_of(edits: Iterable[e.Edit], kind: type[E]) -> E | None:
     return next((edit for edit in edits if isinstance(edit, kind)), None)
+
+
+def _with_parentheses(node: cst.Tuple, start: Place, end: Place) -> tuple[Place, Place]:
+    """Where a tuple stands for Python, which takes its parentheses for a part of it, as LibCST does not."""
+    if not node.lpar:
+        return start, end
+    before, behind = node.lpar[-1].whitespace_after, node.rpar[0].whitespace_before
+    if not (isinstance(before, cst.SimpleWhitespace) and isinstance(behind, cst.SimpleWhitespace)):
+        return start, end
+    return (start[0], start[1] - len(before.value) - 1), (end[0], end[1] + len(behind.value) + 1)
 
 
 class EditPlan:
@@ -103,6 +113,8 @@ class EditPlan:
                     self.nodes[function] = node
                 continue
             is_statement = kind is _Kind.STATEMENT
+            if isinstance(node, cst.Tuple):
+                start, end = _with_parentheses(node, start, end)
             found = spans.get((is_statement, (*start, *end)))
             if found is None and isinstance(node, cst.BaseCompoundStatement):
                 # Its end differs between the trees (trailing comments): its start is enough.

@@ -106,7 +106,7 @@ def start_anew() -> None:
 def _converted(case: Case, check: Check, world: int, **options: object) -> Job:
     config = json.dumps({"cpu": True, **options} if check.cpu else options)
     variables = {"CROSSTRAIN_CONFIG": config, "CROSSTRAIN_SHARE_DEVICES": "1", "CROSSTRAIN_QUIET": "1"}
-    if case.distributed and world == 1 and check.kind != "xla":
+    if case.distributed and "RANK" in case.source.text and world == 1 and check.kind != "xla":
         variables |= alone()  # as its original is started
     prelude = be_strict if check.kind == "xla" and case.name not in EXPECTED else None
     return Job(case.name, case.folder, "after.py", _arguments(case, check), variables, prelude, world)

@@ -479,3 +479,43 @@ main()
     after = converted(text)
     compile(after, "script.py", "exec")
     assert "Accelerator(cpu=args.use_cpu)" in after
+
+
+TWO_OWN_FLAGS = """import argparse
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--gpu", action="store_true")
+parser.add_argument("--gpu_ok", action="store_true")
+args = parser.parse_args()
+
+
+class Trainer:
+    def __init__(self, args):
+        self.gpu = args.gpu
+        self.gpu_ok = {bound}
+        self.model = nn.Linear(4, 2)
+        if self.gpu and self.gpu_ok:
+            self.model.cuda()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.loader = DataLoader(torch.randn(16, 4), batch_size=4)
+
+    def train(self):
+        for x in self.loader:
+            if self.gpu and self.gpu_ok:
+                x = x.cuda()
+            self.optimizer.zero_grad()
+            self.model(x).mean().backward()
+            self.optimizer.step()
+
+
+Trainer(args).train()
+"""
+
+
+def test_two_flags_of_an_object_are_the_options_they_are_bound_to() -> None:
+    both = converted(TWO_OWN_FLAGS.format(bound="args.gpu_ok"))
+    assert "Accelerator(cpu=not (args.gpu and args.gpu_ok))" in both
+    assert "cpu=" not in converted(TWO_OWN_FLAGS.format(bound="ask()"))

@@ -2,6 +2,6 @@
 
 In: the text of a script, or of a program of several files (`program`), and edits that name nodes of its tree (`edits`).
 Out: scopes (`scopes`), what a name may be bound by (`bindings`, `reach`), the text with the edits made (`rewrite` with
-`blocks`, `expressions` and `new_imports`, then `layout`), and what is wrong with that text (`checks`). Every room may import this one;
+`blocks` and `new_imports`, then `layout`), and what is wrong with that text (`checks`). Every room may import this one;
 it imports none.
 """

@@ -376,8 +376,7 @@ class GradientSync:
             if position := self._compared:
                 position.write(self, self._flags[len(touched) + 2 :][:BITS])
             return
-        raised = torch.tensor(self._raised, dtype=self._flags.dtype, device="cpu")
-        self._flags.copy_(raised, non_blocking=True)
+        self._flags.copy_(self._flags.new_tensor(self._raised, device="cpu"), non_blocking=True)
 
     def _waits_for_flags(self) -> bool:
         """Whether reading the flags makes the host wait for the device."""

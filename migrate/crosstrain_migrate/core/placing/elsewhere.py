@@ -66,11 +66,29 @@ def _as_given(script: Script, frame: Frame, code: str) -> tuple[Frame, str]:
 
 def _as_bound(script: Script, frame: Frame, code: str) -> tuple[Frame, str]:
     """A test of an object's own flag in the words of what it is bound to: `self.use_cuda`, which is `args.use_cuda`."""
-    for text in {written(node) for node in walk(ast.parse(code, mode="eval").body)}:
-        bound = of_class(script, frame, text) if text.startswith("self.") else []
-        if len(bound) == 1 and isinstance(bound[0][1], ast.Attribute):
-            return bound[0][0], code.replace(text, written(bound[0][1]))
-    return frame, code
+    asked = ast.parse(code, mode="eval").body
+    owners, values = set[Frame](), dict[str, ast.expr]()
+    for node in walk(asked):
+        if isinstance(node, ast.Attribute) and written(node.value) == "self":
+            bound = of_class(script, frame, written(node))
+            if len(bound) != 1 or not isinstance(bound[0][1], ast.Attribute):
+                return frame, code
+            owners.add(bound[0][0])
+            values[node.attr] = bound[0][1]
+    if len(owners) != 1:
+        return frame, code
+    return owners.pop(), ast.unparse(_Own(values).visit(asked))
+
+
+class _Own(ast.NodeTransformer):
+    """Puts what attributes of `self` are bound to in their place."""
+
+    def __init__(self, values: dict[str, ast.expr]) -> None:
+        self._values = values
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
+        return self._values[node.attr] if is_own else node
 
 
 def is_given_cpu(script: Script, frames: list[Frame], finders: Sequence[Finder]) -> bool:

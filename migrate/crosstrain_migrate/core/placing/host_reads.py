@@ -22,7 +22,7 @@ GROUP = "read on the CPU"
 _ARRAYS = ("numpy", "sklearn", "scipy", "pandas", "matplotlib")
 _PACKED = "torch.nn.utils.rnn.pack_padded_sequence"
 _READ = ("item", "tolist", "numpy", "size", "numel")
-_OF_TENSORS = (
+OF_TENSORS = (
     "to",
     "cuda",
     "size",
@@ -123,10 +123,10 @@ def _is_tensor_for_sure(script: Script, frame: Frame, node: ast.expr) -> bool:
     """Whether the function calls a tensor's method on a variable, or binds it to what such a method gives."""
     text = written(node)
     later = _bound_later(script, frame, node)
-    calls = [c for c in script.calls_in(frame) if is_method(c, *_OF_TENSORS)]
+    calls = [c for c in script.calls_in(frame) if is_method(c, *OF_TENSORS)]
     if any(written(c.func.value) == text and place_of(c) < later for c in calls):
         return True
-    return is_method(node, *_OF_TENSORS) or any(
+    return is_method(node, *OF_TENSORS) or any(
         _is_chain(v) and place_of(v) < later for v in script.values(frame, text)
     )
 
@@ -134,7 +134,7 @@ def _is_tensor_for_sure(script: Script, frame: Frame, node: ast.expr) -> bool:
 def _is_chain(node: ast.expr) -> bool:
     """Whether methods follow each other of which one is a tensor's, and none ends in a number: `(out == y).float().mean()`."""
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr not in _READ:
-        if node.func.attr in _OF_TENSORS:
+        if node.func.attr in OF_TENSORS:
             return True
         node = node.func.value
     return False

@@ -9,19 +9,19 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Frame, Script, is_method, is_statement_call, pairs
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .host_reads import GROUP, REASON, RULE
+from .host_reads import GROUP, OF_TENSORS, REASON, RULE
 
 # Calls behind which a tensor is on another device, or no tensor any more; and those that only look at what they are given.
 _MOVES = frozenset({"to", "cuda", "cpu", "item", "tolist", "numpy", "size", "dim", "numel", "type"})
-_PULLED_APART = frozenset(
-    {"list", "tuple", "set", "sorted"}
-)  # numpy and sklearn cannot read what is in them on a device
+# What numpy and sklearn cannot read of a device's tensor, in pieces.
+_PULLED_APART = frozenset({"list", "tuple", "set", "sorted"})
 _OF_TWO = frozenset(
     {"eq", "ne", "lt", "le", "gt", "ge", "equal", "add", "sub", "mul", "div", "mm", "matmul", "dot", "gather"}
 )
@@ -29,24 +29,7 @@ _VIEWS = frozenset({"data", "T", "mT"})
 _LOSS = re.compile("loss|crit|(^|_)(bce|mse|ce|nll)($|_)", re.I)
 _LOOKS = frozenset({"print", "len", "isinstance", "str", "type", "format"})
 # What only a tensor is asked for, among what stands in a batch: names, boxes, a dictionary of targets.
-_OF_TENSORS = (
-    *(
-        "to",
-        "cuda",
-        "cpu",
-        "numpy",
-        "item",
-        "tolist",
-        "size",
-        "view",
-        "numel",
-        "long",
-        "float",
-        "bool",
-        "byte",
-    ),
-    *("squeeze", "unsqueeze", "argmax", "flatten", "reshape", "detach"),
-)
+_OF_TENSORS = (*OF_TENSORS, "cpu", "numpy", "item", "tolist", "bool", "byte", "flatten", "reshape")
 
 
 def plan_left_on_cpu(plan: Plan, loops: Iterable[ast.AST]) -> None:
@@ -66,33 +49,33 @@ class _Left:
         target = loop.target.elts[-1] if counted and isinstance(loop.target, ast.Tuple) else loop.target
         self.whole = written(target) if isinstance(target, ast.Name) else ""
         self.names = {node.id for node in walk(target) if isinstance(node, ast.Name)} - {self.whole}
+        self.here = [node for statement in loop.body for node in walk(statement)]
+        self.moves = any(is_method(node, "to", "cuda") for node in self.here)
         self._unpack()
 
     def run(self) -> None:
-        here = [node for statement in self.loop.body for node in walk(statement)]
-        beside = [c.args[0] for c in here if is_method(c, "append", "extend") and c.args]
+        beside = [c.args[0] for c in self.here if is_method(c, "append", "extend") and c.args]
         lists = any(_is_from_cpu(self.script, one) for one in beside)
-        self.moves = any(is_method(node, "to", "cuda") for node in here)
-        for node in here:
+        for node in self.here:
             if isinstance(node, ast.expr) and self._is_left(node) and self._meets_cpu(node, lists):
                 self.plan.replace(node, RULE, REASON, "{of}.cpu()", GROUP, of=node)
 
     def _unpack(self) -> None:
         """Adds what the body takes out of a whole batch: `x, y = batch`."""
-        if self._is_moved():
+        if self._is_moved:
             return
         assigned = [s for s in self.loop.body if isinstance(s, ast.Assign)]
         for target, value in (pair for s in assigned for t in s.targets for pair in pairs(t, s.value)):
             if self._is_part(value):
                 self.names |= {n.id for n in walk(target) if isinstance(n, ast.Name)} - {self.whole}
 
+    @cached_property
     def _is_moved(self) -> bool:
         """Whether the body moves a whole batch: `batch = [t.to(device) for t in batch]`, `batch.to(device)`."""
         if self._values(self.whole):
             return True
-        inside = [node for statement in self.loop.body for node in walk(statement)]
-        stored = [n for n in inside if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
-        calls = [n for n in inside if is_method(n, "to", "cuda") and is_statement_call(self.script, n)]
+        stored = [n for n in self.here if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
+        calls = [n for n in self.here if is_method(n, "to", "cuda") and is_statement_call(self.script, n)]
         return any(written(n.value) == self.whole for n in stored) or any(
             written(call.func.value) == self.whole for call in calls
         )
@@ -106,7 +89,7 @@ class _Left:
     def _is_left(self, node: ast.AST) -> bool:
         """Whether this reads a tensor of the batch that no statement moves."""
         if isinstance(node, ast.Subscript):
-            return self._is_part(node) and not self._is_moved()
+            return self._is_part(node) and not self._is_moved
         if not isinstance(node, ast.Name) or node.id not in self.names or not isinstance(node.ctx, ast.Load):
             return False
         return all(self._is_part(value) for value in self._values(node.id))

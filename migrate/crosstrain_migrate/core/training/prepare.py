@@ -24,7 +24,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .conditional import made_under_condition
 from .holders import Held, Holders
-from .numbered import deal_with_numbers, is_counted, numbered, say_same_batches
+from .numbered import Numbered, deal_with_numbers, is_counted, numbered, say_same_batches
 from .schedules import (
     asks_at_each_step,
     counted_lengths,
@@ -91,7 +91,7 @@ class Preparing:
         accelerator = self.accelerators.at(data.node)
         batches = full_batches(self.script, data.node, data.loop)
         left_out = skips(self.script, data.node, data.loop)
-        looked_up = numbered(self.script, self.roles, data)
+        looked_up = self._numbered.get(data.node)
         if looked_up:
             deal_with_numbers(self.plan, looked_up, accelerator, RULE, REASON)
         elif left_out and isinstance(data.loop, ast.For):
@@ -172,7 +172,7 @@ class Preparing:
     def _loaders(self) -> list[Held]:
         """The loaders whose variables are bound anew; the others are prepared in place."""
         found: list[Held] = []
-        looked_up = {written(d.node) for d in self.roles.data if numbered(self.script, self.roles, d)}
+        looked_up = set(map(written, self._numbered))
         for data in self.roles.data:
             if data.loop in self.phases:
                 continue
@@ -186,6 +186,12 @@ class Preparing:
             else:
                 found.append(held)
         return [one for one in found if not self._init_has_it(one, found)]
+
+    @cached_property
+    def _numbered(self) -> dict[ast.expr, Numbered]:
+        """By their data: the loops that look up by the number of the batch."""
+        found = {data.node: numbered(self.script, self.roles, data) for data in self.roles.data}
+        return {node: one for node, one in found.items() if one is not None}
 
     def _init_has_it(self, one: Held, found: list[Held]) -> bool:
         """Whether `__init__`, which alone binds an attribute, iterates it as well, and prepares it above."""

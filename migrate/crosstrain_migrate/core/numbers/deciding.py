@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
+from crosstrain_migrate.core.output.writers import asks_for_files
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import asks_rank
@@ -192,7 +193,9 @@ class Decisions:
         return [one for child in ast.iter_child_nodes(node) for one in self._atoms(child)]
 
     def _atoms_of_call(self, call: ast.Call) -> list[ast.expr]:
-        """`loss` of `float(loss)`; the call itself where a function computes something of its own."""
+        """`loss` of `float(loss)`; the call itself where a function computes something of its own. A path is no number."""
+        if asks_for_files(call):
+            return []
         of = self._passed_on(call)
         return [one for a in of for one in self._atoms(a)] or [call]
 

@@ -6,7 +6,6 @@ in the order of the data set, and the number drawn at the end must be the same.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -157,41 +156,3 @@ def test_other_processes_follow_process_0() -> None:
     rows = [batch.tolist() for batch in plain]
     (one, _), (other, _) = run_ranks(_different_streams, 2)
     assert [a + b for a, b in zip(one, other, strict=True)] == rows
-
-
-def _resumed(name: str, save_at: int) -> tuple[list[Any], list[Any]]:
-    """Numbers are drawn between iter() and the first batch, and one more iter() comes behind the resume."""
-    comm = this_rank()
-
-    def fresh() -> Any:
-        torch.manual_seed(comm.rank)
-        return prepare_loader(LOADERS[name](), comm, DataPlan(split_batches=True), ACTIVE)
-
-    def rest(loader: Any, draws: int = 0) -> Iterator[Any]:
-        while loader.epoch < 2:
-            iter(loader)
-            walk = iter(loader)
-            torch.rand(draws)
-            for batch in walk:
-                yield batch.tolist(), torch.rand(()).item()
-            draws = 3
-
-    whole = list(rest(fresh(), 3))
-    loader = fresh()
-    walk = rest(loader, 3)
-    first = [next(walk) for _ in range(save_at)]
-    state, stream = pickle.loads(pickle.dumps(loader.state_dict())), torch.get_rng_state()
-    walk.close()
-    again = fresh()
-    torch.manual_seed(77 + comm.rank)
-    again.load_state_dict(state)
-    torch.set_rng_state(stream)
-    return whole, first + list(rest(again))
-
-
-@pytest.mark.parametrize("world", [1, 2])
-@pytest.mark.parametrize("name", LOADERS)
-def test_resume_is_exact_whatever_was_drawn_before_the_first_batch(name: str, world: int) -> None:
-    for save_at in (1, 2, 4):
-        for whole, resumed in run_ranks(_resumed, world, name, save_at, forks=True):
-            assert resumed == whole

@@ -157,15 +157,6 @@ def test_no_way_out_of_a_loop_leaves_an_active_loader(leave: str) -> None:
     assert not loader.end_of_dataloader
 
 
-def test_an_error_in_the_loops_body_leaves_the_loader() -> None:
-    active = ActiveLoaders()
-    loader = prepare(DataLoader(range(4), batch_size=2), active)
-    with pytest.raises(ZeroDivisionError):
-        for batch in loader:
-            batch / (1 // 0)
-    assert active.current is None
-
-
 def test_nested_loops_know_which_loader_is_inner() -> None:
     active = ActiveLoaders()
     train = prepare(DataLoader(range(6), batch_size=2), active)

@@ -14,7 +14,7 @@ import torch
 from crosstrain import Accelerator
 from crosstrain.utils import messages, set_seed
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Sampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset
 
 from tests.support.ranks import run_ranks
 
@@ -249,19 +249,6 @@ def test_seeds_set_in_a_pass_hold_until_its_end_and_those_outside_for_later_pass
     assert first != second
     assert first[0] != one["passes"][0][0]
     assert run_ranks(_reseeded, 2) == [zero, one]
-
-
-def _own_sampler() -> list[Drawn]:
-    accelerator = start()
-    data = rows()
-    loader = accelerator.prepare(DataLoader(data, batch_size=2, sampler=DistributedSampler(data)))
-    return [draw() for _ in loader] + [draw()]
-
-
-def test_a_loader_that_the_script_shards_keeps_the_streams() -> None:
-    torch.manual_seed(3)
-    zero, one = run_ranks(_own_sampler, 2)
-    assert zero == one
 
 
 def _train(accelerator: Accelerator, steps: int) -> list[float]:

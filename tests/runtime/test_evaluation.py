@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import pickle
 import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -14,9 +13,6 @@ import numpy as np
 import pytest
 import torch
 from crosstrain import Accelerator
-from crosstrain.data.accumulators import Merge, packed, packed_as_it_is, unpacked
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Sampler
 
@@ -190,46 +186,6 @@ def same(found: Any, wanted: Any) -> None:
 
 
 # -- the arithmetic, without processes ------------------------------------------------------------
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    sizes=st.lists(st.integers(1, 4), max_size=9),
-    processes=st.integers(1, 5),
-    seed=st.integers(0, 1000),
-)
-def test_merged_parts_are_the_whole(sizes: list[int], processes: int, seed: int) -> None:
-    draw = random.Random(seed)
-    batches = [torch.tensor([draw.randrange(40) for _ in range(size)]) for size in sizes]
-    bounds = [rank * len(batches) // processes for rank in range(processes + 1)]
-    sent: list[list[bytes]] = [[] for _ in range(processes)]  # by rank and call of merge
-
-    def run(rank: int, merge: Callable[..., Any]) -> list[Any]:
-        return evaluate(batches[bounds[rank] : bounds[rank + 1]], bounds[rank], merge)
-
-    for rank in range(processes):
-
-        def send(*values: Any, last: bool = False, rank: int = rank, **_: Any) -> Any:
-            sent[rank].append(pickle.dumps([packed_as_it_is(v) if last else packed(v) for v in values]))
-            return values
-
-        run(rank, send)
-    ran = [rank for rank in range(processes) if bounds[rank] < bounds[rank + 1]] or range(processes)
-    wanted = plain(evaluate(batches))
-    for rank in range(processes):
-        calls = itertools.count()
-
-        def merge(
-            *values: Any, last: bool = False, join: bool = False, rank: int = rank, calls: Any = calls
-        ) -> Any:
-            call = next(calls)
-            parts = [pickle.loads(theirs[call]) for theirs in sent]
-            if last:
-                return tuple(unpacked(value, torch.device("cpu")) for value in parts[-1])
-            rule = Merge(frozenset(ran), rank, torch.device("cpu"), join)
-            return tuple(rule.of(own, [part[at] for part in parts]) for at, own in enumerate(values))
-
-        same(plain(run(rank, merge)), wanted)
 
 
 # -- loops of real processes ----------------------------------------------------------------------

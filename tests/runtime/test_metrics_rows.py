@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -245,49 +244,6 @@ def test_rows_that_complete_a_batch_are_not_counted_after_the_loop(case: Any) ->
 # -- legal neighbours ---------------------------------------------------------------------------------
 
 
-def _values(options: dict[str, Any]) -> list[Any]:
-    """One value for each process, of shape () and (1,), beside rows; batches of several rows and of one."""
-    accelerator = Accelerator(cpu=True, **options)
-    out: list[Any] = []
-    for size in (1, 2, 3):
-        if options.get("split_batches") and options.get("even_batches") != "weighted" and size % 2:
-            continue
-        for n in (4, 5, 6):
-            if options.get("even_batches") is False and n != 4:
-                continue
-            rows, scalars, ones = [], [], []
-            for x in _loader(accelerator, n, size):
-                both = accelerator.gather_for_metrics((x, x.mean(), x.mean().reshape(1)))
-                rows += both[0].tolist()
-                scalars.append(both[1].numel())
-                ones.append(both[2].numel())
-            out.append([rows == list(range(n)), scalars, ones, size])
-    return out
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"even_batches": False},
-        {"even_batches": "weighted"},
-        {"split_batches": True},
-        {"split_batches": True, "even_batches": "weighted"},
-        {"dispatch_batches": True},
-    ],
-    ids=str,
-)
-def test_one_value_for_each_process_is_no_row(options: dict[str, Any]) -> None:
-    zero, one = run_ranks(_values, 2, options)
-    assert zero == one
-    for rows, scalars, ones, size in zero:
-        assert rows
-        assert set(scalars) <= {1, 2}
-        if size > 1:
-            assert set(ones) <= {1, 2}
-        assert len(scalars) == len(ones)
-
-
 def _neighbours() -> dict[str, Any]:
     accelerator = Accelerator(cpu=True)
     out: dict[str, Any] = {}
@@ -379,29 +335,6 @@ def _square() -> int:
 def test_a_transposed_square_looks_like_rows() -> None:
     """The documented limit: [k, B] with k = B. `migrate --verify` permutes the rows of a batch to find it."""
     assert run_ranks(_square, 2) == [8, 8]
-
-
-def _journal(fails: bool) -> None:
-    accelerator = Accelerator(cpu=True)
-    for step, x in enumerate(_loader(accelerator, 16, 4)):
-        accelerator.gather_for_metrics(x[: 3 if fails and step else 4])
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_the_journal_says_what_came_of_the_check(fails: bool, tmp_path: Path) -> None:
-    env = {"CROSSTRAIN_CHECKS": str(tmp_path / "checks")}
-    if fails:
-        with pytest.raises(RuntimeError, match="gather_for_metrics got"):
-            run_ranks(_journal, 2, fails, env=env)
-    else:
-        run_ranks(_journal, 2, fails, env=env)
-    written = [json.loads(line) for line in (tmp_path / "checks").read_text().splitlines()]
-    entries = [entry for entry in written if entry["kind"] == "rows"]
-    seen = {(entry["rank"], entry["kind"], entry["status"]) for entry in entries}
-    wanted = {(0, "rows", "held"), (1, "rows", "held")}
-    assert wanted <= seen
-    assert fails == any(status == "failed" for _, _, status in seen)
-    assert {entry["line"] for entry in entries} == {_line_of(_journal)}
 
 
 def _exchanges(on_device: bool) -> list[int]:

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator, utils
-from crosstrain.utils import DataLoaderConfiguration, TorchDynamoPlugin
+from crosstrain.utils import TorchDynamoPlugin
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 
 class Net(nn.Module):
@@ -147,26 +146,3 @@ def test_load_kwargs_reach_torch_load(tmp_path: Path, monkeypatch: pytest.Monkey
     states = [options for options in seen if "mmap" in options]
     assert len(states) >= 2  # the optimizer's and the registered object's
     assert all(one == {"weights_only": False, "mmap": True, "map_location": "cpu"} for one in states)
-
-
-def test_a_stateful_loader_goes_on_where_the_checkpoint_was_saved(tmp_path: Path) -> None:
-    """The loop skips nothing by hand, as Accelerate's users write it with use_stateful_dataloader."""
-
-    def fresh() -> tuple[Any, Any]:
-        config = DataLoaderConfiguration(use_stateful_dataloader=True)
-        accelerator = Accelerator(cpu=True, dataloader_config=config)
-        return accelerator, accelerator.prepare(DataLoader(range(10), batch_size=2))  # type: ignore[arg-type]
-
-    accelerator, loader = fresh()
-    seen = []
-    for index, batch in enumerate(loader):
-        seen.append(batch.tolist())
-        if index == 1:
-            accelerator.save_state(str(tmp_path / "state"))
-            break
-    accelerator.free_memory()  # as a new run begins: without what this one has prepared
-    accelerator, loader = fresh()
-    accelerator.load_state(str(tmp_path / "state"))
-    seen += [batch.tolist() for batch in loader]
-    assert seen == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
-    assert len(list(loader)) == 5  # a whole epoch again

@@ -282,12 +282,3 @@ def test_a_forgotten_run_forgets_its_checks(tmp_path: Path, monkeypatch: pytest.
     assert (tmp_path / "journal").read_text().count('"not reached"') == 1
     RUN.close()
     assert (tmp_path / "journal").read_text().count('"not reached"') == 1
-
-
-def test_first_use_is_new_in_a_new_run() -> None:
-    def use() -> bool:
-        return checks.first_use("rows")
-
-    seen = [use(), use()]
-    RUN.close()
-    assert [*seen, use()] == [True, False, True]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from crosstrain import Accelerator
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed import all_reduce  # a name of the script's own, as old as the script
 from torch.utils.data import DataLoader
 
@@ -158,38 +156,3 @@ def _legal() -> list[Any]:
 def test_what_is_no_second_sum_stays_legal() -> None:
     for seen in run_ranks(_legal, 2):
         assert seen == [[1.5, 2.0], [1.5, 2.0], [6.0, 8.0], [1.5, 2.0], [1.5, 2.0], 4, [2.0, 2.0]]
-
-
-def _training() -> float:
-    """Gradients that were reduced by hand are averaged by us all the same: that is not the script's collective."""
-    accelerator = Accelerator(cpu=True)
-    model = nn.Linear(2, 1)
-    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    for _ in range(3):
-        loss = model(torch.ones(1, 2)).sum() / 1.0
-        accelerator.reduce(loss.detach())
-        accelerator.backward(loss)
-        optimizer.step()
-        optimizer.zero_grad()
-        accelerator.reduce(torch.ones(5000))
-    return float(accelerator.reduce(torch.ones(1)).item())
-
-
-def test_our_own_collectives_are_no_concern() -> None:
-    assert run_ranks(_training, 2) == [2.0, 2.0]
-
-
-def _journal() -> None:
-    accelerator = Accelerator(cpu=True)
-    accelerator.reduce(torch.ones(1))
-    accelerator.reduce(torch.ones(5000))
-    mine = torch.ones(3)
-    dist.all_reduce(mine)
-
-
-def test_the_journal_names_the_scripts_collective_alone(tmp_path: Path) -> None:
-    run_ranks(_journal, 2, env={"CROSSTRAIN_CHECKS": str(tmp_path / "checks")})
-    entries = [json.loads(line) for line in (tmp_path / "checks").read_text().splitlines()]
-    seen = [(entry["line"], entry["status"]) for entry in entries if entry["kind"] == "reduced"]
-    line = Path(__file__).read_text().splitlines().index("    dist.all_reduce(mine)") + 1
-    assert seen == [(line, "held")] * 2

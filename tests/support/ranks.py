@@ -71,6 +71,19 @@ def run_ranks(
             pipe.close()
 
 
+def errors_of(fn: Callable[..., Any], world: int, *args: Any, **options: Any) -> list[str]:
+    """The message of the error that ``fn(*args)`` raises on each rank, "no error" where it raises none."""
+    return run_ranks(_message, world, fn, args, **options)
+
+
+def _message(fn: Callable[..., Any], args: tuple[Any, ...]) -> str:
+    try:
+        fn(*args)
+    except Exception as error:
+        return str(error)
+    return "no error"
+
+
 @functools.cache
 def this_rank() -> TorchComm:
     """The one communicator of this process, as in a real run."""

@@ -14,7 +14,7 @@ from crosstrain.utils import broadcast_object_list, gather_object, pad_across_pr
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import errors_of, run_ranks
 
 MODES: list[dict[str, Any]] = [
     {},

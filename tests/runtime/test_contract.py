@@ -335,15 +335,3 @@ def test_each_machine_keeps_files_of_its_own(tmp_path: Path) -> None:
     for rank in "01":
         assert torch.load(tmp_path / rank / "one.pt", weights_only=True) == {"x": torch.ones(1)}
         assert (tmp_path / rank / "weights" / "model.safetensors").exists()
-
-
-def _into_an_open_file(folder: str) -> None:
-    accelerator = Accelerator(cpu=True)
-    with (Path(folder) / f"{accelerator.process_index}.pt").open("wb") as file:
-        accelerator.save({"x": torch.ones(1)}, file)
-
-
-def test_an_open_file_is_written_to_by_the_main_process(tmp_path: Path) -> None:
-    run_ranks(_into_an_open_file, 2, str(tmp_path))
-    assert torch.load(tmp_path / "0.pt", weights_only=True) == {"x": torch.ones(1)}
-    assert (tmp_path / "1.pt").stat().st_size == 0

@@ -9,18 +9,11 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator
-from crosstrain.data.active_loaders import ActiveLoaders
-from crosstrain.data.options import DataPlan
-from crosstrain.data.prepare import prepare_loader, skip_first_batches
+from crosstrain.data.prepare import skip_first_batches
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Sampler
 
+from tests.runtime.loaders import prepare
 from tests.support.ranks import errors_of, run_ranks, this_rank
-
-ACTIVE = ActiveLoaders()
-
-
-def prepare(loader: DataLoader[Any], **plan: Any) -> Any:
-    return prepare_loader(loader, this_rank(), DataPlan(**plan), ACTIVE)
 
 
 class Reversed(DistributedSampler[int]):

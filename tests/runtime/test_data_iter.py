@@ -11,15 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from crosstrain.data.active_loaders import ActiveLoaders
-from crosstrain.data.options import DataPlan
-from crosstrain.data.prepare import prepare_loader
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler, WeightedRandomSampler
 
+from tests.runtime.loaders import prepare
 from tests.support.ranks import run_ranks, this_rank
 
 Make = Callable[[], DataLoader[Any]]
-ACTIVE = ActiveLoaders()
 
 
 def _twice(a: Any, b: Any) -> Iterator[Any]:
@@ -116,8 +113,7 @@ def _ran(program: Callable[[Any, Any], Iterator[Any]], name: str, prepared: bool
     torch.manual_seed(8)
     loaders = [LOADERS[name]() for _ in range(2)]
     if prepared:
-        plan = DataPlan(split_batches=True)
-        loaders = [prepare_loader(loader, this_rank(), plan, ACTIVE) for loader in loaders]
+        loaders = [prepare(loader, split_batches=True) for loader in loaders]
     batches = [batch.tolist() for batch in program(*loaders)]
     return batches, torch.rand(()).item()
 
@@ -142,7 +138,7 @@ def test_every_iter_draws_what_plain_pytorch_would(name: str) -> None:
 def _different_streams() -> tuple[list[Any], bool]:
     """Ranks whose own streams differ: the order is process 0's, drawn when process 0 would draw it."""
     torch.manual_seed(this_rank().rank)
-    loader = prepare_loader(LOADERS["shuffle"](), this_rank(), DataPlan(split_batches=True), ACTIVE)
+    loader = prepare(LOADERS["shuffle"](), split_batches=True)
     before = torch.get_rng_state()
     iter(loader)
     rows = [batch.tolist() for batch in loader]

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from crosstrain.data.active_loaders import ActiveLoaders
-from crosstrain.data.options import DataPlan
-from crosstrain.data.prepare import prepare_loader, skip_first_batches
+from crosstrain.data.prepare import skip_first_batches
 from crosstrain.utils import messages
 from torch import Tensor
 from torch.utils.data import (
@@ -28,13 +26,8 @@ from torch.utils.data import (
 )
 
 from tests.runtime.data_reference import Case, expected, expected_whole
+from tests.runtime.loaders import ACTIVE, prepare
 from tests.support.ranks import errors_of, run_ranks, this_rank
-
-ACTIVE = ActiveLoaders()
-
-
-def prepare(loader: DataLoader[Any], **plan: Any) -> Any:
-    return prepare_loader(loader, this_rank(), DataPlan(**plan), ACTIVE)
 
 
 def _grid(world: int) -> list[tuple[Case, bool, int]]:

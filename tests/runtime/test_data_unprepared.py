@@ -6,15 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from crosstrain.data.active_loaders import ActiveLoaders
-from crosstrain.data.options import DataPlan
-from crosstrain.data.prepare import prepare_loader
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
-from tests.support.ranks import run_ranks, this_rank
-
-ACTIVE = ActiveLoaders()
+from tests.runtime.loaders import ACTIVE, prepare
+from tests.support.ranks import run_ranks
 
 
 def plain(n: int = 3, **kw: Any) -> DataLoader[Any]:
@@ -22,7 +18,7 @@ def plain(n: int = 3, **kw: Any) -> DataLoader[Any]:
 
 
 def prepared(n: int = 4, loader: DataLoader[Any] | None = None) -> DataLoader[Any]:
-    return prepare_loader(loader or plain(n), this_rank(), DataPlan(), ACTIVE)
+    return prepare(loader or plain(n))  # type: ignore[no-any-return]
 
 
 def _evaluate(loader: Any) -> list[bool]:

@@ -16,6 +16,7 @@ from crosstrain import Accelerator
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Sampler
 
+from tests.runtime.loaders import plain
 from tests.support.ranks import run_ranks
 
 
@@ -149,23 +150,6 @@ def evaluate(
     joins = merge(joined, stacked, join=True)
     lasts = merge(last, index, largest, last=True)
     return [*numbers, *more, *joins, *lasts]
-
-
-def plain(value: Any) -> Any:
-    """The value with its types, in a form that can be compared and sent."""
-    if isinstance(value, Tensor):
-        return ("tensor", str(value.dtype), value.tolist())
-    if isinstance(value, (np.ndarray, np.generic)):
-        return ("numpy", str(value.dtype), value.tolist())
-    if isinstance(value, dict):
-        return (type(value).__name__, [(key, plain(entry)) for key, entry in value.items()])
-    if isinstance(value, (list, tuple, deque)):
-        return (type(value).__name__, [plain(entry) for entry in value])
-    if isinstance(value, set):
-        return sorted(value)
-    if hasattr(value, "__dict__"):
-        return (type(value).__name__, sorted((name, plain(held)) for name, held in vars(value).items()))
-    return value
 
 
 def same(found: Any, wanted: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -95,54 +94,3 @@ def test_the_plugin_says_what_is_compiled(regional: bool, monkeypatch: pytest.Mo
     net = Net()
     Accelerator(cpu=True, dynamo_plugin=plugin).prepare(net)
     assert compiled == ([net.inside, *net.blocks, net.outside] if regional else [net])
-
-
-def test_a_model_compiled_by_blocks_trains_and_is_saved_under_its_own_names(tmp_path: Path) -> None:
-    plugin = TorchDynamoPlugin(backend="aot_eager", use_regional_compilation=True)
-    accelerator = Accelerator(cpu=True, dynamo_plugin=plugin)
-    torch.manual_seed(0)
-    plain, net = Net(), Net()
-    net.load_state_dict(plain.state_dict())
-    net, optimizer = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.1))
-    accelerator.backward(net(torch.ones(2, 4)).sum())
-    optimizer.step()
-    other = torch.optim.SGD(plain.parameters(), lr=0.1)
-    plain(torch.ones(2, 4)).sum().backward()
-    other.step()
-    accelerator.save_state(tmp_path / "state")
-    assert list(accelerator.get_state_dict(net)) == list(plain.state_dict())
-    assert all(torch.allclose(a, b) for a, b in zip(net.parameters(), plain.parameters(), strict=True))
-
-
-class Pickled:
-    """A registered object whose state is an object of its own."""
-
-    def __init__(self) -> None:
-        self.kept: Any = Path("a")
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"path": self.kept}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.kept = state["path"]
-
-
-def test_load_kwargs_reach_torch_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    accelerator = Accelerator(cpu=True)
-    net = nn.Linear(2, 2)
-    accelerator.prepare(net, torch.optim.AdamW(net.parameters()))
-    held = Pickled()
-    accelerator.register_for_checkpointing(held)
-    accelerator.save_state(tmp_path / "state")
-    held.kept = None
-    with pytest.raises(ValueError, match="allow_pickle=True"):
-        accelerator.load_state(tmp_path / "state")
-    accelerator.load_state(tmp_path / "state", {"weights_only": False}, allow_pickle=True)
-    seen: list[dict[str, Any]] = []
-    real = torch.load
-    monkeypatch.setattr(torch, "load", lambda f, **options: seen.append(options) or real(f, **options))
-    accelerator.load_state(tmp_path / "state", {"weights_only": False, "mmap": True}, map_location="cpu")
-    assert held.kept == Path("a")
-    states = [options for options in seen if "mmap" in options]
-    assert len(states) >= 2  # the optimizer's and the registered object's
-    assert all(one == {"weights_only": False, "mmap": True, "map_location": "cpu"} for one in states)

@@ -265,14 +265,3 @@ def test_the_order_of_the_first_steps_is_still_looked_at() -> None:
     prepare_scheduler(scheduler, Gradients(), times=REPLICAS, with_optimizer=True)
     with pytest.warns(UserWarning, match="before `optimizer.step"):
         scheduler.step()
-
-
-def test_a_cycle_that_is_over_is_said() -> None:
-    optimizer = _optimizer("sgd")
-    scheduler = lr_scheduler.OneCycleLR(optimizer, 0.5, total_steps=1000)
-    prepare_scheduler(scheduler, Gradients(), times=REPLICAS, with_optimizer=True)
-    with pytest.warns(UserWarning, match="the OneCycleLR has made all of its 1000 steps"):
-        for _ in range(8):
-            optimizer.step()
-            scheduler.step()
-    assert scheduler.last_epoch == 1000

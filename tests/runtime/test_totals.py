@@ -163,11 +163,6 @@ def test_own_rows_are_this_ranks_part_of_what_is_gathered(mode: dict[str, Any], 
         assert rank["reduced"] == (sum(i * i for i in wanted), n, 3 * n)
 
 
-def test_one_process_owns_all_rows() -> None:
-    (alone,) = run_ranks(_own, 1, {}, 13, 4)
-    assert alone["own"] == [float(i) for i in range(13)]
-
-
 def _no_rows(kind: str) -> str:
     accelerator = Accelerator(cpu=True)
     for x in accelerator.prepare(DataLoader(torch.arange(12.0), batch_size=4)):
@@ -183,25 +178,6 @@ def test_own_rows_of_what_has_none_is_an_error(kind: str) -> None:
     for said in run_ranks(_no_rows, 2, kind):
         assert "own_rows" in said or "gather_for_metrics" in said
         assert "test_totals.py" in said
-
-
-def _mixed() -> list[Any]:
-    accelerator = Accelerator(cpu=True)
-    rank = accelerator.process_index
-    given = (1 + rank, 0.5, torch.tensor([2.0 + rank]), torch.tensor(True))
-    return [accelerator.reduce(given, how) for how in ("sum", "max")] + [
-        accelerator.reduce((1 + rank, torch.tensor(3.0)), "mean")
-    ]
-
-
-def test_values_of_several_kinds_are_reduced_together() -> None:
-    for summed, most, mean in run_ranks(_mixed, 2):
-        assert summed[:2] == (3, 1.0)
-        assert summed[2].tolist() == [5.0]
-        assert most[:2] == (2, 0.5)
-        assert isinstance(summed[0], int)
-        assert isinstance(summed[1], float)
-        assert (mean[0], mean[1].item()) == (1.5, 3.0)
 
 
 class _OneProgram:

@@ -14,6 +14,7 @@ from crosstrain.utils import broadcast_object_list, gather_object, pad_across_pr
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler
 
+from tests.runtime.loaders import plain
 from tests.support.ranks import errors_of, run_ranks
 
 MODES: list[dict[str, Any]] = [
@@ -183,53 +184,39 @@ def test_streams_samplers_and_nested_loops() -> None:
 Pair = namedtuple("Pair", "a b")
 
 
-def _operations() -> dict[str, Any]:
+def _operations() -> None:
     accelerator = Accelerator(cpu=True)
     me = accelerator.process_index
     pair = accelerator.gather(Pair(torch.tensor([me]), {"b": torch.tensor(float(me))}))
+    assert (type(pair), pair.a.tolist(), pair.b["b"].tolist()) == (Pair, [0, 1], [0.0, 1.0])
+    assert accelerator.gather(torch.full((3000,), me)).sum() == 3000
     uneven = torch.full((me + 1, 2), float(me + 1))
-    big = torch.full((3000,), me)
-    out: dict[str, Any] = {
-        "pair": (type(pair).__name__, pair.a.tolist(), pair.b["b"].tolist()),
-        "padded": accelerator.pad_across_processes(uneven, pad_index=-1).tolist(),
-        "padded first": pad_across_processes(uneven, pad_first=True).tolist(),
-        "pad other dim": accelerator.pad_across_processes(uneven, dim=5) is uneven,
-        "big": accelerator.gather(big).sum().item(),
-        "sum": accelerator.reduce(torch.tensor([me + 1])).tolist(),
-        "mean": accelerator.reduce({"x": torch.tensor([me + 1])}, "mean")["x"].tolist(),
-        "max": accelerator.reduce(torch.tensor(me), "max").item(),
-        "none": accelerator.reduce(torch.tensor(me), "none").item() == me,
-        "scaled": accelerator.reduce(torch.tensor(1.0), scale=0.5).item(),
-        "objects": gather_object([{"rank": me}]),
-        "list": broadcast_object_list([me, "x"], from_process=1),
-    }
-    with accelerator.split_between_processes(list("abcde")) as part:
-        out["part"] = part
-    with accelerator.split_between_processes(list("abc"), apply_padding=True) as part:
-        out["padded part"] = part
-    with accelerator.split_between_processes({"x": torch.arange(3), "y": "abc"}) as part:
-        out["dict part"] = (part["x"].tolist(), part["y"])
-    with accelerator.split_between_processes(["one"]) as part:
-        out["short"] = part
-    return out
+    padded = accelerator.pad_across_processes(uneven, pad_index=-1).tolist()
+    assert padded == ([[2.0, 2.0]] * 2 if me else [[1.0, 1.0], [-1.0, -1.0]])
+    padded = pad_across_processes(uneven, pad_first=True).tolist()
+    assert padded == ([[2.0, 2.0]] * 2 if me else [[0.0, 0.0], [1.0, 1.0]])
+    assert accelerator.pad_across_processes(uneven, dim=5) is uneven
+    assert accelerator.reduce(torch.tensor([me + 1])).tolist() == [3]
+    assert accelerator.reduce({"x": torch.tensor([me + 1])}, "mean")["x"].tolist() == [1.5]
+    assert accelerator.reduce(torch.tensor(me), "max") == 1
+    assert accelerator.reduce(torch.tensor(me), "none") == me
+    assert accelerator.reduce(torch.tensor(1.0), scale=0.5) == 1.0
+    assert gather_object([{"rank": me}]) == [{"rank": 0}, {"rank": 1}]
+    assert broadcast_object_list([me, "x"], from_process=1) == [1, "x"]
+    parts: list[tuple[Any, dict[str, bool], Any, Any]] = [
+        (list("abcde"), {}, list("abc"), list("de")),
+        (list("abc"), {"apply_padding": True}, list("ab"), list("cc")),
+        (["one"], {}, ["one"], []),
+        ({"x": [0, 1, 2], "y": "abc"}, {}, {"x": [0, 1], "y": "ab"}, {"x": [2], "y": "c"}),
+        (torch.arange(3), {}, torch.tensor([0, 1]), torch.tensor([2])),
+    ]
+    for whole, options, first, second in parts:
+        with accelerator.split_between_processes(whole, **options) as part:
+            assert plain(part) == plain(second if me else first)
 
 
 def test_collective_operations() -> None:
-    zero, one = run_ranks(_operations, 2)
-    assert (zero["part"], one["part"]) == (list("abc"), list("de"))
-    assert (zero["padded part"], one["padded part"]) == (list("ab"), list("cc"))
-    assert (zero["dict part"], one["dict part"]) == (([0, 1], "ab"), ([2], "c"))
-    assert (zero["short"], one["short"]) == (["one"], [])
-    assert zero["padded"] == [[1.0, 1.0], [-1.0, -1.0]]
-    assert zero["padded first"] == [[0.0, 0.0], [1.0, 1.0]]
-    for seen in (zero, one):
-        assert seen["pair"] == ("Pair", [0, 1], [0.0, 1.0])
-        assert seen["pad other dim"]
-        assert seen["none"]
-        assert (seen["big"], seen["sum"], seen["mean"], seen["max"]) == (3000, [3], [1.5], 1)
-        assert seen["scaled"] == 1.0
-        assert seen["objects"] == [{"rank": 0}, {"rank": 1}]
-        assert seen["list"] == [1, "x"]
+    run_ranks(_operations, 2)
 
 
 def test_one_process_gets_its_own_objects_back() -> None:

@@ -244,47 +244,32 @@ def test_rows_that_complete_a_batch_are_not_counted_after_the_loop(case: Any) ->
 # -- legal neighbours ---------------------------------------------------------------------------------
 
 
-def _neighbours() -> dict[str, Any]:
+def _neighbours() -> None:
     accelerator = Accelerator(cpu=True)
-    out: dict[str, Any] = {}
+    gather = accelerator.gather_for_metrics
     plain = DataLoader(torch.arange(3.0), batch_size=3)
-    out["unprepared alone"] = [accelerator.gather_for_metrics(x).numel() for x in plain]
-    out["next"] = []
-    for x in _loader(accelerator, 8, 2):
+    assert [gather(x).numel() for x in plain] == [6]
+    for step, x in enumerate(_loader(accelerator, 8, 2)):
         other = next(iter(plain))
-        out["next"].append(accelerator.gather_for_metrics(x + other[:1] * 0).tolist())
-    out["after"] = []
-    even = list(_loader(accelerator, 12, 3))
-    out["after"].append(sorted(accelerator.gather_for_metrics(torch.cat(even)).tolist()) == list(range(12)))
+        assert gather(x + other[:1] * 0).tolist() == list(range(4 * step, 4 * step + 4))
+    # After a loop.
+    even = torch.cat(list(_loader(accelerator, 12, 3)))
+    assert sorted(gather(even).tolist()) == list(range(12))
     uneven = sum(len(x) for x in _loader(accelerator, 11, 3))
-    out["after"].append(accelerator.gather_for_metrics(torch.tensor([float(uneven)])).tolist())
-    out["after"].append(accelerator.gather_for_metrics(torch.tensor(uneven)).tolist())
-    out["after"].append(accelerator.gather_for_metrics(torch.ones(5)).numel())
-    out["skipped"] = [
-        i
-        for x in skip_first_batches(_loader(accelerator, 11, 2), 1)
-        for i in accelerator.gather_for_metrics(x).tolist()
-    ]
-    for _ in _loader(
-        accelerator, 7, 4
-    ):  # collected in an inner loop that completes nothing: not cut as the outer is
+    assert gather(torch.tensor([float(uneven)])).tolist() == [6.0, 6.0]
+    assert gather(torch.tensor(uneven)).tolist() == [6, 6]
+    assert gather(torch.ones(5)).numel() == 10
+    skipped = skip_first_batches(_loader(accelerator, 11, 2), 1)
+    assert [i for x in skipped for i in gather(x).tolist()] == list(range(4, 11))
+    for _ in _loader(accelerator, 7, 4):  # an inner loop that completes nothing: not cut as the outer is
         inner = torch.cat(list(_loader(accelerator, 24, 4)))
-        out["inside"] = sorted(accelerator.gather_for_metrics(inner).tolist()) == list(range(24))
-    out["words"] = [
-        len(accelerator.gather_for_metrics(["a"] * (1 + accelerator.process_index), use_gather_object=True))
-        for x in _loader(accelerator, 8, 4)
-    ]
-    return out
+        assert sorted(gather(inner).tolist()) == list(range(24))
+    for _ in _loader(accelerator, 8, 4):
+        assert len(gather(["a"] * (1 + accelerator.process_index), use_gather_object=True)) == 3
 
 
 def test_what_is_legal_stays_so() -> None:
-    for seen in run_ranks(_neighbours, 2):
-        assert seen["unprepared alone"] == [6]
-        assert seen["next"] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-        assert seen["after"] == [True, [6.0, 6.0], [6, 6], 10]
-        assert seen["skipped"] == list(range(4, 11))
-        assert seen["inside"]
-        assert seen["words"] == [3]
+    run_ranks(_neighbours, 2)
 
 
 def _several() -> list[str]:

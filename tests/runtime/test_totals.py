@@ -81,7 +81,7 @@ def test_other_rows_than_the_batch_has_are_an_error() -> None:
         assert "has 4 rows on this process" in said
 
 
-def _reduced() -> dict[str, Any]:
+def _reduced() -> None:
     accelerator = Accelerator(cpu=True)
     me = accelerator.process_index
     calls: list[str] = []
@@ -92,15 +92,19 @@ def _reduced() -> dict[str, Any]:
     nearby: Any = HostGather
     nearby.gather = _listed(nearby.gather, calls)
     sums = {"a": me / 3, "b": torch.full((2,), float(me)), "c": torch.tensor(2.0 * me)}
-    found: dict[str, Any] = accelerator.reduce(sums, "mean")
+    found = accelerator.reduce(sums, "mean")
+    assert found["a"] == 1 / 6 and isinstance(found["a"], float)
+    assert found["b"].tolist() == [0.5, 0.5] and found["c"].item() == 1.0
     large = accelerator.reduce((torch.full((300_000,), float(me)), torch.tensor(float(me))), "mean")
-    found["large"] = [tensor.max().item() for tensor in large]
+    assert [tensor.max().item() for tensor in large] == [0.5, 0.5]
     calls.clear()
     accelerator.reduce([torch.tensor(1.0), torch.tensor(2.0), torch.ones(3)], "mean")
-    found["collectives"] = len(calls)
-    found["sum"] = accelerator.reduce((me + 1, me + 0.5), "sum")
-    found["numpy"] = accelerator.reduce((numpy.float32(me), numpy.int64(me + 1)), "mean")
-    return found
+    assert len(calls) == 1
+    summed = accelerator.reduce((me + 1, me + 0.5), "sum")
+    assert summed == (3, 2.0) and isinstance(summed[0], int)
+    assert accelerator.reduce((numpy.float32(me), numpy.int64(me + 1)), "mean") == (0.5, 1.5)
+    several = accelerator.reduce((1 + me, 0.5, torch.tensor([2.0 + me]), torch.tensor(True)), "max")
+    assert (several[0], several[1], several[2].tolist()) == (2, 0.5, [3.0])
 
 
 def _listed(call: Any, calls: list[str]) -> Any:
@@ -112,13 +116,7 @@ def _listed(call: Any, calls: list[str]) -> Any:
 
 
 def test_numbers_are_reduced_and_what_stands_together_travels_together() -> None:
-    for found in run_ranks(_reduced, 2):
-        assert found["a"] == 1 / 6 and isinstance(found["a"], float)
-        assert found["b"].tolist() == [0.5, 0.5] and found["c"].item() == 1.0
-        assert found["large"] == [0.5, 0.5]
-        assert found["collectives"] == 1
-        assert found["sum"] == (3, 2.0) and isinstance(found["sum"][0], int)
-        assert found["numpy"] == (0.5, 1.5)
+    run_ranks(_reduced, 2)
 
 
 def test_one_process_keeps_its_numbers() -> None:

@@ -306,23 +306,3 @@ def test_an_error_on_one_rank_is_an_error_on_all(tmp_path: Path) -> None:
     assert zero == "the checkpoint failed on rank 1: OSError: disk full"
     assert one == "disk full"
     assert not (tmp_path / "state").exists()
-
-
-def _directories_of_their_own(folder: str) -> list[float]:
-    accelerator = Accelerator(cpu=True)
-    mine = Path(folder) / f"rank{accelerator.process_index}"  # as tempfile gives one to every process
-    drawn = []
-    for again in (False, True):
-        if again:
-            accelerator.load_state(mine)
-        else:
-            accelerator.save_state(mine)
-        drawn.append(torch.rand(1).item())
-    return drawn
-
-
-def test_the_main_process_chooses_the_directory(tmp_path: Path) -> None:
-    """accelerate leaves a part of the checkpoint in each directory."""
-    for first, second in run_ranks(_directories_of_their_own, 2, str(tmp_path)):
-        assert first == second
-    assert [path.name for path in tmp_path.iterdir()] == ["rank0"]

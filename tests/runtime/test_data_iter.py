@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler, WeightedRandomSampler
 
 from tests.runtime.loaders import prepare
-from tests.support.ranks import run_ranks, this_rank
+from tests.support.ranks import run_ranks
 
 Make = Callable[[], DataLoader[Any]]
 
@@ -133,22 +133,3 @@ def test_every_iter_draws_what_plain_pytorch_would(name: str) -> None:
         assert stream == drawn, PROGRAMS[number]
         if name != "stream":  # only process 0 reads it
             assert streams_other == drawn, PROGRAMS[number]
-
-
-def _different_streams() -> tuple[list[Any], bool]:
-    """Ranks whose own streams differ: the order is process 0's, drawn when process 0 would draw it."""
-    torch.manual_seed(this_rank().rank)
-    loader = prepare(LOADERS["shuffle"](), split_batches=True)
-    before = torch.get_rng_state()
-    iter(loader)
-    rows = [batch.tolist() for batch in loader]
-    return rows, torch.equal(before, torch.get_rng_state())
-
-
-def test_other_processes_follow_process_0() -> None:
-    torch.manual_seed(0)
-    plain = LOADERS["shuffle"]()
-    iter(plain)
-    rows = [batch.tolist() for batch in plain]
-    (one, _), (other, _) = run_ranks(_different_streams, 2)
-    assert [a + b for a, b in zip(one, other, strict=True)] == rows

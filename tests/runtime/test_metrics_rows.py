@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator, skip_first_batches
-from crosstrain.data.merging import Column, RowsByRank
-from crosstrain.data.metric_rows import VALUE, BatchInHand
+from crosstrain.data.merging import Column
 from torch.utils.data import DataLoader
 
 from tests.support.ranks import run_ranks
@@ -369,20 +368,3 @@ def test_tensors_on_a_device_are_compared_at_first_and_in_uneven_steps(first: bo
     texts = run_ranks(_on_device, 2, first)
     assert len(set(texts)) == 1
     assert "gather_for_metrics got a Tensor of shape (2,)" in texts[0]
-
-
-def _whole(size: int, completed: bool = True) -> tuple[str | None, list[int]]:
-    """What one program for 2 x 4 rows says about a tensor, which holds the rows of all."""
-    counts = RowsByRank([4, 4], [4, 2 if completed else 4], weighted=False)
-    hand = BatchInHand("Rows", counts, rank=0, whole=True, foreign=False, ended=[])
-    found = [Column(torch.ones(size))]
-    said = hand.problem(found)
-    return said, [] if said else hand.rows_per_sample(found, [[size]])
-
-
-def test_one_program_for_several_devices_counts_the_rows_of_all() -> None:
-    assert _whole(8) == (None, [1])
-    assert _whole(24) == (None, [3])
-    assert _whole(1) == (None, [VALUE])
-    said, _ = _whole(4)
-    assert said is not None and "has 8 rows" in said

@@ -173,34 +173,6 @@ def test_prepare_keeps_order_and_passes_others_through() -> None:
     assert accelerator.prepare(net) is net
 
 
-class Wrapping(torch.optim.Optimizer):
-    """Lookahead and its like: another optimizer does the work."""
-
-    def __init__(self, inner: torch.optim.Optimizer) -> None:
-        super().__init__(inner.param_groups, {})
-        self.optimizer = inner
-
-    def step(self, closure: Any = None) -> Any:
-        return self.optimizer.step(closure)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        self.optimizer.zero_grad(set_to_none)
-
-
-def test_an_optimizer_that_wraps_another_keeps_it() -> None:
-    net, inner, _, _ = build()
-    accelerator = Accelerator(cpu=True)
-    wrapping = Wrapping(inner)
-    net, prepared = accelerator.prepare(net, wrapping)
-    assert prepared.optimizer is inner
-    before = net.one.weight.clone()
-    accelerator.backward(net.loss(torch.ones(2, 4), torch.ones(2, 1)))
-    prepared.step()
-    prepared.zero_grad()
-    assert not torch.equal(before, net.one.weight)
-    assert net.one.weight.grad is None
-
-
 def test_scheduler_made_after_prepare_follows_too() -> None:
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
     net = nn.Linear(1, 1)

@@ -148,28 +148,6 @@ def test_of_several_that_wait_one_speaks_for_every_wait() -> None:
     assert text.count("has waited") == 2
 
 
-def _reported_then_over() -> list[str]:
-    hang_report.REPORT_SECONDS = 1.0
-    sys.stderr = said = io.StringIO()
-    patience = InitProcessGroupKwargs(timeout=timedelta(seconds=4))
-    accelerator = Accelerator(cpu=True, kwargs_handlers=[patience])
-    if accelerator.process_index == 1:
-        time.sleep(10)
-        return []
-    try:
-        accelerator.wait_for_everyone()
-    except RuntimeError as error:
-        return [said.getvalue(), str(error)]
-    return []
-
-
-def test_the_error_after_a_report_asks_again() -> None:
-    report, error = run_ranks(_reported_then_over, 2)[0]
-    for text in (report, error):
-        assert "rank 1: in no collective, at" in text
-    assert "waited in vain in wait_for_everyone (missing: rank 1)" in error
-
-
 SCRIPT = """
 import os
 import subprocess

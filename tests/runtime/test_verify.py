@@ -32,10 +32,6 @@ def test_one_process_is_identical_and_two_are_equal(tmp_path: Path) -> None:
 
 # Each planted mistake, and what must be reported for one and for two processes: (quantity, step).
 PLANTED = {
-    "loss_scaled": (
-        [("    loss.backward()", "    (loss * 1.001).backward()")],
-        [("loss", 1), ("loss", 1)],
-    ),
     "learning_rate_from_step_3": (
         [
             (
@@ -45,34 +41,9 @@ PLANTED = {
         ],
         [("learning rate", 3), ("learning rate", 3)],
     ),
-    "gradients_clipped": (
-        [
-            (
-                "    optimizer.step()",
-                "    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.3)\n    optimizer.step()",
-            )
-        ],
-        [("gradient norm", 1), ("gradient norm", 1)],
-    ),
-    "a_line_too_many": (
-        [('    print("done"', '    print("extra")\n    print("done"')],
-        [("printed line", None), ("printed line", None)],
-    ),
-    "a_local_metric": (
-        [("    average(shown)\n", "")],
-        [("printed line", None)],
-    ),
-    "the_last_batch_left_out": (
-        [("range(0, 96, 16)", "range(0, 80, 16)")],
-        [("order", 6), ("order", 6)],
-    ),
     "weights_touched_at_the_end": (
         [('if rank == 0:\n    print("done"', 'model[0].bias.data += 1e-3\nif rank == 0:\n    print("done"')],
         [("weights", None), ("weights", None)],
-    ),
-    "gradients_not_averaged": (
-        [("        average(parameter.grad)", "        pass")],
-        [("ranks", 1)],
     ),
     "gradients_summed": (
         [("        average(parameter.grad)", "        average(parameter.grad); parameter.grad *= world")],

@@ -58,7 +58,7 @@ def _in_prepared_again() -> list[bool]:
     return found
 
 
-LOOPS = [_inside, _outside, _wrapped, _workers, _in_prepared_again]
+LOOPS = [_inside, _wrapped, _workers, _in_prepared_again]
 
 
 def _all(ask: Callable[[], list[bool]]) -> bool:

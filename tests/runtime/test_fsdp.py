@@ -158,25 +158,6 @@ def test_hybrid_sharding_equals_one_process_and_continues_elsewhere(kind: str, t
     _same(expected, run_ranks(_train, 4, HYBRID | {"state_dict_type": kind}, 0, "", where)[0]["state"])
 
 
-def _hybrid_parts() -> tuple[list[int], str, tuple[int, ...], int, int]:
-    accelerator = Accelerator(cpu=True, fsdp_plugin=FullyShardedDataParallelPlugin(**HYBRID))
-    model = accelerator.prepare(nn.Linear(3, 8, bias=False))
-    mesh = model.weight.device_mesh
-    rows = model.weight.to_local().shape[0]
-    return (
-        mesh.mesh.flatten().tolist(),
-        ",".join(mesh.mesh_dim_names),
-        tuple(mesh.shape),
-        rows,
-        accelerator.data_parallel_shard_rank,
-    )
-
-
-def test_hybrid_sharding_keeps_a_copy_in_every_group() -> None:
-    for rank, parts in enumerate(run_ranks(_hybrid_parts, 4)):
-        assert parts == ([0, 1, 2, 3], "replicate,shard", (2, 2), 4, rank % 2)
-
-
 def _divided(sizes: dict[str, int], zero2: bool) -> tuple[Any, Any, Any]:
     plugin = FullyShardedDataParallelPlugin(reshard_after_forward=False) if zero2 else None
     accelerator = Accelerator(cpu=True, fsdp_plugin=plugin, parallelism_config=ParallelismConfig(**sizes))

@@ -16,7 +16,6 @@ import torch.distributed as dist
 from crosstrain import Accelerator, PartialState
 from crosstrain.run import RUN
 from crosstrain.utils import checks
-from torch import nn
 
 from tests.support.ranks import free_port, run_ranks
 
@@ -98,29 +97,6 @@ def test_one_launched_process_needs_no_address(monkeypatch: pytest.MonkeyPatch) 
     assert dist.get_world_size() == 1
     PartialState._reset_state()
     assert not dist.is_initialized()
-
-
-def _weights(launched: bool) -> list[list[float]]:
-    if not launched:
-        for name in LAUNCHED:
-            del os.environ[name]
-    torch.manual_seed(3)
-    accelerator = Accelerator(cpu=True)
-    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    rows = torch.utils.data.TensorDataset(torch.randn(10, 4), torch.randn(10, 1))
-    loader = torch.utils.data.DataLoader(rows, batch_size=4, shuffle=True)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-    for x, y in loader:
-        optimizer.zero_grad()
-        accelerator.backward(nn.functional.mse_loss(model(x), y))
-        optimizer.step()
-    assert dist.is_initialized() == launched
-    return [param.flatten().tolist() for param in model.parameters()]
-
-
-def test_the_group_of_one_process_changes_no_bit() -> None:
-    assert run_ranks(_weights, 1, True) == run_ranks(_weights, 1, False)
 
 
 # -- a second start ---------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from crosstrain.data.prepare import skip_first_batches
-from crosstrain.utils import messages
 from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
@@ -27,7 +25,7 @@ from torch.utils.data import (
 
 from tests.runtime.data_reference import Case, expected, expected_whole
 from tests.runtime.loaders import ACTIVE, prepare
-from tests.support.ranks import errors_of, run_ranks, this_rank
+from tests.support.ranks import errors_of, infos, run_ranks, this_rank
 
 
 def _grid(world: int) -> list[tuple[Case, bool, int]]:
@@ -172,10 +170,7 @@ def test_ranks_with_different_streams_share_one_order() -> None:
 
 
 def _unseeded_split(train_rows: tuple[int, int], sampler: bool) -> tuple[list[int], list[str]] | str:
-    os.environ["CROSSTRAIN_QUIET"] = "0"
-    said: list[str] = []
-    messages.logger.hasHandlers = lambda: True  # type: ignore[method-assign]
-    messages.logger.info = said.append  # type: ignore[method-assign,assignment]
+    said = infos()
     rank = this_rank().rank
     torch.manual_seed(rank)
     train, _ = random_split(range(10), [train_rows[rank], 10 - train_rows[rank]])  # type: ignore[arg-type]

@@ -16,21 +16,8 @@ from crosstrain.data.prepare import skip_first_batches
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from tests.runtime.data_reference import Case, expected
-from tests.runtime.loaders import ACTIVE, plain, prepare
+from tests.runtime.loaders import ACTIVE, SizedStream, Stream, plain, prepare
 from tests.support.ranks import errors_of, run_ranks, this_rank
-
-
-class Stream(IterableDataset[Any]):
-    def __init__(self, n: int) -> None:
-        self.n = n
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(range(self.n))
-
-
-class SizedStream(Stream):
-    def __len__(self) -> int:
-        return self.n
 
 
 def _grid(world: int) -> list[tuple[Case, bool, int]]:

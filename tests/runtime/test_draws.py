@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 from crosstrain import Accelerator
-from crosstrain.utils import messages, set_seed
+from crosstrain.utils import set_seed
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import infos, run_ranks
 
 Drawn = tuple[float, float, float]
 
@@ -273,16 +272,13 @@ def _step(accelerator: Accelerator, model: Any, optimizer: Any, loss: Any = None
 
 
 def _no_loader() -> dict[str, Any]:
-    os.environ["CROSSTRAIN_QUIET"] = "0"
-    said: list[str] = []
-    messages.logger.hasHandlers = lambda: True  # type: ignore[method-assign]
     accelerator = start()
     model, optimizer = _model(accelerator)
     evaluation = accelerator.prepare(DataLoader(rows(), batch_size=2))
     for _ in evaluation:  # a look before the training
         pass
     before = draw()
-    messages.logger.info = said.append  # type: ignore[method-assign,assignment]
+    said = infos()
     first = _step(accelerator, model, optimizer)
     later = [_step(accelerator, model, optimizer) for _ in range(3)]
     for _ in evaluation:

@@ -18,7 +18,7 @@ from crosstrain.comm.torch_backend import TorchComm
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from tests.runtime.test_data_streams import Stream, prepare
+from tests.runtime.loaders import Stream, prepare
 from tests.support.ranks import run_ranks
 
 GONE = r"closed by the other process|reset|Broken pipe"

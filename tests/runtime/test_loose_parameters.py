@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator, GradScalerKwargs
-from crosstrain.comm.protocol import Comm
-from crosstrain.step.buckets import Bucket
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import LBFGS, SGD, Optimizer
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.runtime.loose import FEATURES, ROWS, STEPS, Run, Values, Wrapper, batch
-from tests.runtime.nets import WEIGHTED
+from tests.runtime.nets import WEIGHTED, averagings
 from tests.support.ranks import errors_of, run_ranks
 
 # Float32 sums of a few terms of order 1 in another order, over a few steps.
@@ -133,12 +131,12 @@ def lbfgs(run: Run) -> Values:
 
 def local(run: Run) -> Values:
     """Under `no_sync` nothing is sent; the backward pass after it averages all."""
-    optimizer = run.sgd(run.model.parameters())
+    optimizer, begun = run.sgd(run.model.parameters()), averagings()
     for _ in range(STEPS):
         with run.accelerator.no_sync(run.model.net):
-            sent = Bucket.sent  # type: ignore[attr-defined]
+            sent = len(begun)
             run.accelerator.backward(run.model.loss(run.rows))
-            assert Bucket.sent == sent  # type: ignore[attr-defined]
+            assert len(begun) == sent
         run.accelerator.backward(run.model.loss(run.rows) * 0.5)
         optimizer.step()
         optimizer.zero_grad()
@@ -148,21 +146,7 @@ def local(run: Run) -> Values:
 CASES = [wrapped, plain, mixed, in_parts, sparse, one_rank_only, shared, added, lbfgs, local]
 
 
-def _count_buckets() -> None:
-    """Let `Bucket.sent` count how many buckets begin to be averaged."""
-    kind: Any = Bucket
-    kind.sent = 0
-    start = kind.start
-
-    def counted(self: Bucket, comm: Comm, hook: Any, empty: bool = False) -> None:
-        kind.sent += 1
-        start(self, comm, hook, empty)
-
-    kind.start = counted
-
-
 def _all_cases() -> dict[str, Values]:
-    _count_buckets()
     accelerator = Accelerator(cpu=True)
     results = {}
     for case in CASES:
@@ -202,8 +186,7 @@ def test_one_process_is_plain_pytorch_to_the_bit() -> None:
 
 
 def _shared_buckets() -> list[int]:
-    _count_buckets()
-    kind: Any = Bucket
+    begun = averagings()
     accelerator = Accelerator(cpu=True)
     counts = []
     for loose in (False, True):
@@ -211,9 +194,9 @@ def _shared_buckets() -> list[int]:
         params = [*model.parameters(), *([scale] if loose else [])]
         model, optimizer = accelerator.prepare(model, SGD(params, 0.1))
         accelerator.backward((model(batch()) * scale).square().mean())
-        before = kind.sent
+        before = len(begun)
         accelerator.backward((model(batch()) * scale).square().mean())
-        counts.append(kind.sent - before)
+        counts.append(len(begun) - before)
         optimizer.step()
         accelerator.free_memory()
     return counts
@@ -239,8 +222,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def _with_loader(case: str) -> tuple[Values, int]:
     """A training with a prepared loader and loose parameters; returns them and the number of averagings."""
-    _count_buckets()
-    kind: Any = Bucket
+    begun = averagings()
     accelerator = Accelerator(cpu=True, **OPTIONS[case])
     torch.manual_seed(accelerator.process_index)
     model = Wrapper()
@@ -261,7 +243,7 @@ def _with_loader(case: str) -> tuple[Values, int]:
                 accelerator.clip_grad_norm_(model.parameters(), 0.5)
                 optimizer.step()
                 optimizer.zero_grad()
-    return [param.detach() for param in model.parameters()], kind.sent
+    return [param.detach() for param in model.parameters()], len(begun)
 
 
 @pytest.mark.parametrize("case", OPTIONS)

@@ -13,9 +13,9 @@ import torch
 from crosstrain import Accelerator, skip_first_batches
 from crosstrain.utils import broadcast_object_list, gather_object, pad_across_processes
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler
+from torch.utils.data import DataLoader, SubsetRandomSampler
 
-from tests.runtime.loaders import plain
+from tests.runtime.loaders import Stream, plain
 from tests.support.ranks import errors_of, run_ranks
 
 MODES: list[dict[str, Any]] = [
@@ -149,15 +149,10 @@ def test_tensors_beside_other_values_are_gathered_in_their_place(named: bool) ->
         assert seen == expected
 
 
-class Stream(IterableDataset[int]):
-    def __iter__(self) -> Any:
-        return iter(range(7))
-
-
 def _others() -> dict[str, Any]:
     accelerator = Accelerator(cpu=True)
     me = accelerator.process_index
-    stream = accelerator.prepare(DataLoader(Stream(), batch_size=2))
+    stream = accelerator.prepare(DataLoader(Stream(7), batch_size=2))
     sampled = accelerator.prepare(
         DataLoader(torch.arange(20), batch_size=4, sampler=SubsetRandomSampler(range(3, 9)))
     )

@@ -17,7 +17,7 @@ from crosstrain import Accelerator, PartialState
 from crosstrain.run import RUN
 from crosstrain.utils import checks
 
-from tests.support.ranks import free_port, run_ranks
+from tests.support.ranks import free_port, infos, run_ranks
 
 LAUNCHED = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
 
@@ -111,14 +111,9 @@ def _imported() -> Any:
 
 
 def _again(calls: list[dict[str, Any]]) -> list[str]:
-    os.environ["CROSSTRAIN_QUIET"] = "0"
     users = _imported()
     plain = dist.init_process_group
-    said: list[str] = []
-    from crosstrain.utils import messages
-
-    messages.logger.hasHandlers = lambda: True  # type: ignore[method-assign]
-    messages.logger.info = said.append  # type: ignore[method-assign,assignment]
+    said = infos()
     accelerator = Accelerator(cpu=True)
     for start in (dist.init_process_group, users.init_process_group):
         for call in calls:

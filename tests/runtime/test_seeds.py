@@ -11,17 +11,13 @@ import pytest
 import torch
 from crosstrain import Accelerator
 from crosstrain.comm.types import DistributedType
-from crosstrain.utils import messages
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import infos, run_ranks
 
 
 def _start(how: str) -> dict[str, Any]:
     rank = int(os.environ["RANK"])
-    os.environ["CROSSTRAIN_QUIET"] = "0"
-    said: list[str] = []
-    messages.logger.hasHandlers = lambda: True  # type: ignore[method-assign]
-    messages.logger.info = said.append  # type: ignore[method-assign,assignment]
+    said = infos()
     seed = 42 if how == "one seed" else 1000 * rank + 42
     if how == "nothing":  # as processes that were not forked from one begin
         torch.seed()

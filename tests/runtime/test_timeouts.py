@@ -7,24 +7,18 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from crosstrain import Accelerator, InitProcessGroupKwargs
 from crosstrain.comm import hang_report
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
+from tests.runtime.loaders import Stream
 from tests.support.ranks import errors_of, free_port, run_ranks
-
-
-class Stream(IterableDataset[Any]):
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(8))
 
 
 def _alone(kind: str) -> None:
@@ -58,7 +52,7 @@ def test_the_missing_rank_and_its_line_are_named(kind: str, operation: str) -> N
 def _behind(slow: int) -> None:
     patience = InitProcessGroupKwargs(timeout=timedelta(seconds=2))
     accelerator = Accelerator(cpu=True, kwargs_handlers=[patience])
-    loader = accelerator.prepare(DataLoader(Stream(), batch_size=1))
+    loader = accelerator.prepare(DataLoader(Stream(8), batch_size=1))
     for _ in loader:
         if accelerator.process_index == slow:
             time.sleep(9)

@@ -12,8 +12,9 @@ from crosstrain import Accelerator
 from crosstrain.comm.host_links import HostGather
 from crosstrain.run import RUN
 from crosstrain.utils import operations
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
+from tests.runtime.loaders import Stream
 from tests.support.ranks import errors_of, run_ranks
 
 SHARED: list[dict[str, Any]] = [
@@ -45,11 +46,6 @@ def test_a_total_is_that_of_all_rows(mode: dict[str, Any], n: int, size: int) ->
         assert found == pytest.approx(expected)
 
 
-class Stream(IterableDataset[int]):
-    def __iter__(self) -> Any:
-        return iter(range(7))
-
-
 def _counted(mode: dict[str, Any]) -> list[int]:
     accelerator = Accelerator(cpu=True, **mode)
     rows, tokens, streamed, listed = 0, 0, 0, 0
@@ -57,7 +53,7 @@ def _counted(mode: dict[str, Any]) -> list[int]:
         rows += accelerator.global_rows(x)
         tokens += accelerator.global_rows(x.repeat_interleave(3))
         listed += accelerator.global_rows([str(i) for i in x.tolist()])
-    for x in accelerator.prepare(DataLoader(Stream(), batch_size=2)):
+    for x in accelerator.prepare(DataLoader(Stream(7), batch_size=2)):
         streamed += accelerator.global_rows(x)
     return [rows, tokens, listed, streamed]
 

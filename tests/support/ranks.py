@@ -92,6 +92,17 @@ def this_rank() -> TorchComm:
     return TorchComm.start(cpu=True)
 
 
+def infos() -> list[str]:
+    """What the runtime says at INFO in this process from here on."""
+    from crosstrain.utils import messages
+
+    os.environ["CROSSTRAIN_QUIET"] = "0"
+    said: list[str] = []
+    messages.logger.hasHandlers = lambda: True  # type: ignore[method-assign]
+    messages.logger.info = said.append  # type: ignore[method-assign,assignment]
+    return said
+
+
 def free_port() -> int:
     """A TCP port of this machine that nobody listens on."""
     with socket.socket() as probe:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from crosstrain import Accelerator, skip_first_batches
 from crosstrain.data.merging import Column
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from tests.support.ranks import run_ranks
@@ -20,71 +21,41 @@ def _loader(accelerator: Accelerator, n: int, size: int, **options: Any) -> Any:
     return accelerator.prepare(DataLoader(torch.arange(float(n)), batch_size=size, **options))
 
 
-def _filtered(accelerator: Accelerator) -> Any:
-    for x in _loader(accelerator, 16, 4):
-        accelerator.gather_for_metrics(x[:3])
+class Batch(NamedTuple):
+    """Rows in hand, their step's number, and this process's rank."""
+
+    x: Tensor
+    step: int
+    rank: int
 
 
-def _filtered_on_one(accelerator: Accelerator) -> Any:
-    for x in _loader(accelerator, 16, 4):
-        accelerator.gather_for_metrics(x[:3] if accelerator.process_index == 1 else x)
+# What a script gathers that is neither the batch's rows nor one value: for 16 rows in batches of 4.
+NOT_ROWS: dict[str, Callable[[Batch], Any]] = {
+    "filtered": lambda b: b.x[:3],
+    "filtered on one": lambda b: b.x[:3] if b.rank == 1 else b.x,
+    "filtered late": lambda b: {"x": b.x, "some": b.x[:3] if b.step else b.x},
+    "filtered large": lambda b: torch.ones(4, 5000)[: 4 if b.rank else 3],
+    "none left": lambda b: b.x[b.x < 0],
+    "array beside words": lambda b: {"x": b.x.numpy()[:3], "words": "these"},
+    # 11 rows, whose last step is uneven.
+    "in an uneven step": lambda b: b.x[:3] if b.rank == 0 and b.step else b.x,
+    "listed": lambda b: [str(i) for i in b.x.tolist()][b.rank :],
+    # 10 rows in batches of 5, which have weights.
+    "weighted": lambda b: b.x if b.rank else b.x.new_zeros(4),
+}
 
 
-def _filtered_late(accelerator: Accelerator) -> Any:
-    for step, x in enumerate(_loader(accelerator, 16, 4)):
-        accelerator.gather_for_metrics({"x": x, "some": x[:3] if step else x})
+def _no_rows(accelerator: Accelerator, name: str) -> Any:
+    n, size = {"in an uneven step": (11, 4), "listed": (11, 4), "weighted": (10, 5)}.get(name, (16, 4))
+    for step, x in enumerate(_loader(accelerator, n, size)):
+        given = NOT_ROWS[name](Batch(x, step, accelerator.process_index))
+        accelerator.gather_for_metrics(given, use_gather_object=name == "listed")
 
 
-def _filtered_large(accelerator: Accelerator) -> Any:
-    wide = torch.ones(4, 5000)
-    for x in _loader(accelerator, 16, 4):
-        accelerator.gather_for_metrics(wide[: 3 if accelerator.process_index == 0 else len(x)])
-
-
-def _none_left(accelerator: Accelerator) -> Any:
-    for x in _loader(accelerator, 16, 4):
-        accelerator.gather_for_metrics(x[x < 0])
-
-
-def _in_uneven_step(accelerator: Accelerator) -> Any:
-    for x in _loader(accelerator, 11, 4):
-        some = x if len(x) == 4 and x[0] < 8 else x[:3]
-        accelerator.gather_for_metrics(some if accelerator.process_index == 0 else x)
-
-
-def _weighted(accelerator: Accelerator) -> Any:
-    for x in _loader(accelerator, 10, 5):
-        accelerator.gather_for_metrics(x.new_zeros(4) if accelerator.process_index == 0 else x)
-
-
-def _array_beside_words(accelerator: Accelerator) -> Any:
-    for x in _loader(accelerator, 16, 4):
-        accelerator.gather_for_metrics({"x": x.numpy()[:3], "words": "these"})
-
-
-def _listed(accelerator: Accelerator) -> Any:
-    for x in _loader(accelerator, 11, 4):
-        some = accelerator.process_index == 1
-        accelerator.gather_for_metrics([str(i) for i in x.tolist()][int(some) :], use_gather_object=True)
-
-
-NOT_ROWS = [
-    _filtered,
-    _filtered_on_one,
-    _filtered_late,
-    _filtered_large,
-    _none_left,
-    _in_uneven_step,
-    _array_beside_words,
-    _listed,
-    (_weighted, {"split_batches": True, "even_batches": "weighted"}),
-]
-
-
-def _said(case: Callable[[Accelerator], Any], options: dict[str, Any]) -> str:
+def _said(case: Callable[..., Any], options: dict[str, Any], *args: Any) -> str:
     accelerator = Accelerator(cpu=True, **options)
     try:
-        case(accelerator)
+        case(accelerator, *args)
     except RuntimeError as error:
         accelerator.wait_for_everyone()  # all ranks have raised, and can go on together
         return str(error)
@@ -93,16 +64,16 @@ def _said(case: Callable[[Accelerator], Any], options: dict[str, Any]) -> str:
 
 def _name(case: Any) -> str:
     """A function's name, the same in every process that collects the tests."""
-    return str((case[0] if isinstance(case, tuple) else case).__name__.strip("_"))
+    return str(case.__name__.strip("_"))
 
 
-@pytest.mark.parametrize("case", NOT_ROWS, ids=_name)
-def test_what_is_neither_rows_nor_one_value_is_an_error_on_all_ranks(case: Any) -> None:
+@pytest.mark.parametrize("name", NOT_ROWS)
+def test_what_is_neither_rows_nor_one_value_is_an_error_on_all_ranks(name: str) -> None:
     """Plain: a tensor of another size is gathered and counted, or hangs where only one rank has it."""
-    work, options = case if isinstance(case, tuple) else (case, {})
-    texts = run_ranks(_said, 2, work, options)
+    options = {"split_batches": True, "even_batches": "weighted"} if name == "weighted" else {}
+    texts = run_ranks(_said, 2, _no_rows, options, name)
     assert len(set(texts)) == 1
-    assert texts[0].startswith(f"{__file__}:{_line_of(work)}: gather_for_metrics got a ")
+    assert texts[0].startswith(f"{__file__}:{_line_of(_no_rows)}: gather_for_metrics got a ")
     assert "accelerator.gather()" in texts[0] and "accelerator.reduce()" in texts[0]
     assert "Dimension 0 must be these rows (" in texts[0]
 

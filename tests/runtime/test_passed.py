@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.modules.module import _global_forward_pre_hooks
 from torch.optim import SGD
 from torch.optim.lr_scheduler import LRScheduler, StepLR
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler
+from torch.utils.data import DataLoader, IterableDataset
 
 from tests.support.ranks import errors_of, run_ranks
 
@@ -64,24 +64,17 @@ def test_what_a_loop_would_get_batches_from(given: Any) -> None:
     "given",
     [
         None,
-        3,
         "name",
         {"lr": 0.1, "sizes": [1, 2]},
-        {"start": torch.ones(2)},
         {"train": _loader()},
         [_loader()],
         [],
-        {1, 2},
         torch.ones(3),
-        torch.ones(3).numpy(),
         nn.ParameterList([nn.Parameter(torch.ones(1))]),
-        nn.Sequential(_LINEAR),
         [_LINEAR],
         list(_LINEAR.parameters()),
         StepLR(SGD(_LINEAR.parameters(), 0.1), 1),
-        RandomSampler([1, 2]),
         io.StringIO("text"),
-        dict,
     ],
     ids=lambda given: type(given).__name__,
 )

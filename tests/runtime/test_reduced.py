@@ -24,30 +24,25 @@ def _reduced() -> Given:
     return accelerator, accelerator.reduce(mine, "mean")
 
 
-def _all_reduce() -> None:
-    dist.all_reduce(_reduced()[1])
+# What a script does with the value that was reduced already.
+TWICE: dict[str, Callable[[Accelerator, Tensor], Any]] = {
+    "all_reduce": lambda ours, value: dist.all_reduce(value),
+    "a name of its own": lambda ours, value: all_reduce(value, op=dist.ReduceOp.SUM),
+    "an average": lambda ours, value: dist.all_reduce(ours.gather(value), op=dist.ReduceOp.AVG),
+    "asynchronous": lambda ours, value: dist.all_reduce(value, async_op=True).wait(),
+    "to one": lambda ours, value: dist.reduce(value, dst=0),
+    "scattered": lambda ours, value: dist.reduce_scatter_tensor(torch.empty(1), value),
+    "large": lambda ours, value: dist.all_reduce(ours.reduce(torch.ones(5000))),
+    "by us": lambda ours, value: ours.reduce({"value": value}, "sum"),
+    "one of them alone": lambda ours, value: ours.reduce(
+        value if ours.is_main_process else torch.ones(2), "sum"
+    ),
+}
 
 
-def _imported_before() -> None:
-    all_reduce(_reduced()[1], op=dist.ReduceOp.SUM)
-
-
-def _average() -> None:
-    accelerator, value = _reduced()
-    dist.all_reduce(accelerator.gather(value), op=dist.ReduceOp.AVG)
-
-
-def _asynchronous() -> None:
-    dist.all_reduce(_reduced()[1], async_op=True).wait()
-
-
-def _to_one() -> None:
-    dist.reduce(_reduced()[1], dst=0)
-
-
-def _scattered() -> None:
-    _, value = _reduced()
-    dist.reduce_scatter_tensor(torch.empty(1), value)
+def _twice(name: str, inference: bool) -> None:
+    with torch.inference_mode(inference):
+        TWICE[name](*_reduced())
 
 
 def _gathered_in_a_loop() -> None:
@@ -66,63 +61,29 @@ def _gathered_twice() -> None:
         accelerator.gather_for_metrics({"rows": rows, "x": x})
 
 
-def _inference() -> None:
-    with torch.inference_mode():
-        dist.all_reduce(_reduced()[1])
-
-
-def _large() -> None:
-    accelerator = Accelerator(cpu=True)
-    dist.all_reduce(accelerator.reduce(torch.ones(5000)))
-
-
-def _twice_by_us() -> None:
-    accelerator, value = _reduced()
-    accelerator.reduce({"value": value}, "sum")
-
-
-TWICE = [
-    _all_reduce,
-    _imported_before,
-    _average,
-    _asynchronous,
-    _to_one,
-    _scattered,
-    _gathered_in_a_loop,
-    _gathered_twice,
-    _inference,
-    _large,
-    _twice_by_us,
-]
-
-
-def _said(case: Callable[[], None]) -> str:
+def _said(case: Callable[..., None], *args: Any) -> str:
     try:
-        case()
+        case(*args)
     except RuntimeError as error:
-        Accelerator(cpu=True).wait_for_everyone()
+        Accelerator(cpu=True).wait_for_everyone()  # all ranks have raised, and can go on together
         return str(error)
     return "no error"
 
 
-@pytest.mark.parametrize("case", TWICE, ids=lambda case: case.__name__)
-def test_what_was_reduced_is_not_reduced_again(case: Callable[[], None]) -> None:
+CASES: list[tuple[Any, ...]] = [(_twice, name, False) for name in TWICE]
+CASES += [(_twice, "all_reduce", True), (_gathered_in_a_loop,), (_gathered_twice,)]
+
+
+@pytest.mark.parametrize(
+    "case", CASES, ids=lambda case: " ".join(str(one) for one in case[1:]) or case[0].__name__
+)
+def test_what_was_reduced_is_not_reduced_again(case: tuple[Any, ...]) -> None:
     """accelerate: the author's all_reduce over the global value counts every process twice, without a word."""
-    for text in run_ranks(_said, 2, case):
+    for text in run_ranks(_said, 2, *case):
         assert text.startswith(f"{__file__}:")
         assert "gets the tensor that accelerator." in text
         assert f"() returned at {__file__}:" in text
         assert "a value of this process alone" in text
-
-
-def test_a_rank_that_alone_sums_again_takes_the_others_along() -> None:
-    for text in run_ranks(_said, 2, _alone):
-        assert "gets the tensor that accelerator.reduce() returned" in text
-
-
-def _alone() -> None:
-    accelerator, value = _reduced()
-    accelerator.reduce(value if accelerator.is_main_process else torch.ones(2), "sum")
 
 
 def _legal() -> list[Any]:

@@ -103,13 +103,13 @@ def _workers(number: int, start: str = "fork") -> dict[str, Any]:
     return {"num_workers": number, "multiprocessing_context": start} if number else {}
 
 
-def _fresh(kind: str, workers: int, dispatch: bool | None, start: str = "fork") -> Any:
+def _fresh(kind: str, workers: int, dispatch: bool | None) -> Any:
     raw: DataLoader[Any] = DataLoader(
         KINDS[kind](),
         batch_size=BATCH,
         shuffle=True if kind == "rows" else None,
         generator=torch.Generator().manual_seed(3),
-        **_workers(workers, start),
+        **_workers(workers),
     )
     return prepare(raw, use_stateful_dataloader=True, dispatch_batches=dispatch)
 

@@ -136,14 +136,14 @@ def test_members_are_nowhere_else() -> None:
 
 
 def _joined(active_only: bool) -> tuple[Tensor, Tensor]:
-    """Rank 1 has one batch and rank 0 has two; each gradient is the sum of a row."""
+    """The last rank has two batches, and the other one has one; each gradient is the sum of a row."""
     accelerator = Accelerator(cpu=True)
     loose = nn.Parameter(torch.zeros(()))
     model: Any = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(model.weight)
     model, optimizer, other = accelerator.prepare(model, SGD(model.parameters(), 1.0), SGD([loose], 1.0))
     with model.join(divide_by_initial_world_size=not active_only):
-        for _ in range(2 - accelerator.process_index):
+        for _ in range(2 if accelerator.is_last_process else 1):
             accelerator.backward(model(torch.ones(1, 1)).sum() + loose)
             optimizer.step()
             other.step()

@@ -61,7 +61,6 @@ def _train(
     where: str = "",
     load: str = "",
     more: Any = None,
-    scale: float = 1.0,
 ) -> dict[str, Any]:
     accelerator = Accelerator(cpu=True, fsdp_plugin=_plugin(options), **WEIGHTED, **(more or {}))
     model = Stack()
@@ -82,7 +81,7 @@ def _train(
     norms = []
     for x, y in loader:
         with accelerator.accumulate(model):
-            accelerator.backward(((model(x) - y).square() * torch.tensor([scale, 1.0, 1.0])).mean())
+            accelerator.backward((model(x) - y).square().mean())
             if accelerator.sync_gradients:
                 norms.append(accelerator.clip_grad_norm_(model.parameters(), 0.5).item())
             optimizer.step()

@@ -108,7 +108,7 @@ class Recorders:
             return  # `**options` may say it
         reason = "one process shows the progress" if rule == PRINT else "one process records the run"
         code = template.format(state)
-        self.plan.add(e.InsertArgument(call, rule, reason, transaction=group, position=-1, code=code))
+        self.plan.add(e.InsertArgument(call, rule, reason, transaction=group, code=code))
 
     @cached_property
     def _keywords(self) -> set[str]:

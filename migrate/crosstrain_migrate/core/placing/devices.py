@@ -440,7 +440,7 @@ class Devices:
                 call
             ):
                 code = f"{name}={self.device(call)}"
-                self.plan.add(e.InsertArgument(call, RULE, REASON, position=-1, code=code))
+                self.plan.add(e.InsertArgument(call, RULE, REASON, code=code))
 
     # -- edits -------------------------------------------------------------------------------------------------
 

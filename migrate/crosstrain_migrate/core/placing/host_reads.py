@@ -17,7 +17,6 @@ from crosstrain_migrate.syntax.walks import walk
 
 RULE = "CT105"
 REASON = "batches are on the device: what is read on the CPU is brought there"
-ON_DEVICE = "reads a tensor of the batch, which is on the device"
 GROUP = "read on the CPU"
 _ARRAYS = ("numpy", "sklearn", "scipy", "pandas", "matplotlib")
 _PACKED = "torch.nn.utils.rnn.pack_padded_sequence"

@@ -81,7 +81,7 @@ def _place(plan: Plan, call: ast.Call, device: str, is_old: bool) -> None:
         plan.replace(call, RULE, REASON, "{made}.to(" + device + ")", _GROUP, made=call)
     else:
         keyword = f"device={device}"
-        plan.add(e.InsertArgument(call, RULE, REASON, transaction=_GROUP, position=-1, code=keyword))
+        plan.add(e.InsertArgument(call, RULE, REASON, transaction=_GROUP, code=keyword))
 
 
 def _move_weights(plan: Plan, call: ast.Call, devices: Devices) -> None:

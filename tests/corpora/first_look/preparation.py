@@ -10,7 +10,6 @@ from .reach import Reach, Unit
 PREPARED, UNPREPARED, OWN_SAMPLER, UNKNOWN = "prepared", "unprepared", "own sampler", "unknown"
 PREPARES = frozenset({"prepare", "prepare_data_loader", "skip_first_batches"})
 RANKS = frozenset({"get_rank", "process_index"})
-Seen = frozenset[tuple[str, Unit]]
 
 
 def last_name(node: ast.AST) -> str:
@@ -63,6 +62,7 @@ class Preparation:
 
     def __init__(self, reach: Reach) -> None:
         self._reach, self._units = reach, list(reach.active)
+        self._names: dict[tuple[str, Unit], str] = {}  # UNKNOWN, too, while it is being followed
         mentioned = frozenset[str]().union(*(unit.mentioned for unit in self._units))
         self._deals = any("Distributed" in name and "Sampler" in name for name in mentioned) or any(
             unit.owner is not None and unit.name in ("__iter__", "__getitem__") and unit.mentioned & RANKS
@@ -71,33 +71,36 @@ class Preparation:
 
     def of(self, source: ast.expr, unit: Unit) -> str:
         """PREPARED, UNPREPARED, OWN_SAMPLER (a script that divides its data itself) or UNKNOWN."""
-        state = self._state(source, unit, frozenset())
+        state = self._state(source, unit)
         return OWN_SAMPLER if state == UNPREPARED and self._deals else state
 
-    def _state(self, node: ast.expr, unit: Unit, seen: Seen) -> str:
+    def _state(self, node: ast.expr, unit: Unit) -> str:
         if prepares(node):
             return PREPARED
         names = {last_name(one) for one in ast.walk(node) if isinstance(one, ast.Name | ast.Attribute)}
-        states = [self._name(name, unit, seen) for name in sorted(names - {"self"})]
+        states = [self._name(name, unit) for name in sorted(names - {"self"})]
         if any(isinstance(one, ast.Call) for one in ast.walk(node)):
             states.append(UNPREPARED)
         return _first(states, PREPARED, UNPREPARED)
 
-    def _name(self, name: str, unit: Unit, seen: Seen) -> str:
+    def _name(self, name: str, unit: Unit) -> str:
+        if (name, unit) not in self._names:
+            self._names[name, unit] = UNKNOWN
+            self._names[name, unit] = self._followed(name, unit)
+        return self._names[name, unit]
+
+    def _followed(self, name: str, unit: Unit) -> str:
         """A name's state, by what binds it, what it calls or what its function is given."""
-        if (name, unit) in seen:
-            return UNKNOWN
-        seen |= {(name, unit)}
         # `loader = tqdm(loader)`: what the name stood for before is what counts.
         values = [(v, unit) for v in bound(unit, name) if prepares(v) or not _mentions(v, name)]
         values += [(value, one) for one in self._units if one is not unit for value in self._made(one, name)]
         if values:
-            return _first([self._state(value, one, seen) for value, one in values], PREPARED, UNPREPARED)
+            return _first([self._state(value, one) for value, one in values], PREPARED, UNPREPARED)
         if name in unit.parameters:
-            return self._parameter(name, unit, seen)
+            return self._parameter(name, unit)
         if unit.parent is not None:
-            return self._name(name, unit.parent, seen)
-        imported = [self._name(asked, other, seen) for other, asked in self._imported(unit, name)]
+            return self._name(name, unit.parent)
+        imported = [self._name(asked, other) for other, asked in self._imported(unit, name)]
         return _first(imported, PREPARED, UNPREPARED)
 
     def _made(self, unit: Unit, name: str) -> Iterator[ast.expr]:
@@ -114,13 +117,13 @@ class Preparation:
                 if any(isinstance(one, ast.Attribute) and one.attr == name for one in targets):
                     yield node.value
 
-    def _parameter(self, name: str, unit: Unit, seen: Seen) -> str:
+    def _parameter(self, name: str, unit: Unit) -> str:
         """Of several calls the one that prepares nothing counts."""
         place = unit.parameters.index(name) - (1 if unit.owner is not None else 0)
         states = []
         for caller, call in callers(self._units, unit):
             given = [one.value for one in call.keywords if one.arg == name] or call.args[place : place + 1]
-            states += [self._state(one, caller, seen) for one in given]
+            states += [self._state(one, caller) for one in given]
         return _first(states, UNPREPARED, PREPARED)
 
     def _imported(self, unit: Unit, name: str) -> Iterator[tuple[Unit, str]]:

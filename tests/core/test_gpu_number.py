@@ -52,16 +52,13 @@ if __name__ == "__main__":
 # How the number is written, and what chooses: what the batches are moved by, and the rest of the script.
 SPELLINGS = [
     (PARSED, IN_CUDA, "model = torch.nn.Linear(4, 2).cuda(args.gpu)\ntrain(model, args.gpu)"),
-    (PARSED, IN_CUDA, "gpu = args.gpu\nmodel = torch.nn.Linear(4, 2).cuda(gpu)\ntrain(model, gpu)"),
     (
         PARSED,
         "x.cuda(device=gpu), y.cuda(device=gpu)",
         "model = torch.nn.Linear(4, 2).cuda(args.gpu)\ntrain(model, args.gpu)",
     ),
     (PARSED, TO_DEVICE, f'device = torch.device("cuda", args.gpu)\n{BY_DEVICE}'),
-    (PARSED, TO_DEVICE, f'device = torch.device("cuda", index=args.gpu)\n{BY_DEVICE}'),
     (PARSED, TO_DEVICE, f'device = torch.device(f"cuda:{{args.gpu}}")\n{BY_DEVICE}'),
-    (PARSED, TO_DEVICE, f'device = torch.device("cuda:%d" % args.gpu)\n{BY_DEVICE}'),
     (PARSED, TO_DEVICE, f'device = "cuda:" + str(args.gpu)\n{BY_DEVICE}'),
     (PARSED, TO_DEVICE, f'device = "cuda:{{}}".format(args.gpu)\n{BY_DEVICE}'),
     (
@@ -85,7 +82,6 @@ SPELLINGS = [
         IN_CUDA,
         'model = torch.nn.Linear(4, 2).cuda(params["gpu"])\ntrain(model, params["gpu"])',
     ),
-    ("", IN_CUDA, MAIN.format(parsed=PARSED, number="pass", use="args.gpu")),
     ("", IN_CUDA, MAIN.format(parsed=PARSED, number="GPU = args.gpu", use="GPU")),
     (
         "",
@@ -173,6 +169,36 @@ def test_an_object_that_got_the_options_keeps_the_number(
     assert _number(after, ["--gpu", "1"], monkeypatch) == 1
     if choice:
         assert _number(after, ["--gpu", "1", "--use_gpu", "0"], monkeypatch) == "cpu"
+
+
+SET_AGAIN = """    args.use_gpu = bool(torch.cuda.is_available() and args.use_gpu)
+    if args.use_gpu and args.gpus:
+        args.gpu = int(args.gpus.split(",")[0])
+{more}"""
+
+
+@pytest.mark.parametrize("more", ["", "    drawn = torch.randperm(9)\n"])
+def test_a_number_that_is_set_again_is_known_below(more: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = "    args = parser.parse_args()\n"
+    more_options = '    parser.add_argument("--gpus", default="")\n'
+    text = IN_A_CLASS.format(choice=' if self.args.use_gpu else "cpu"').replace(
+        parsed, more_options + parsed + SET_AGAIN.format(more=more)
+    )
+    after = converted(text)
+    assert _number(after, ["--gpu", "1"], monkeypatch) == 1
+    assert _number(after, ["--gpus", "3,2"], monkeypatch) == 3
+    assert _number(after, ["--gpu", "1", "--use_gpu", "0"], monkeypatch) == "cpu"
+
+
+def test_a_number_is_not_waited_for_where_the_accelerator_is_needed_before() -> None:
+    drawn = SET_AGAIN.format(more="").replace(
+        "        args.gpu", "        torch.randperm(9)\n        args.gpu"
+    )
+    text = IN_A_CLASS.format(choice=' if self.args.use_gpu else "cpu"').replace(
+        "    args = parser.parse_args()\n", "    args = parser.parse_args()\n" + drawn
+    )
+    assert "Accelerator(cpu=not args.use_gpu)" in converted(text)
+    assert any("chooses no GPU" in one.reason for one in notes(text, "CT105"))
 
 
 def test_a_constant_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,12 +313,7 @@ def test_a_gpu_that_an_imported_file_chooses_is_each_processes_own() -> None:
 
 @pytest.mark.parametrize(
     "begin",
-    [
-        'device = "cuda:1"',
-        'device = torch.device("cuda:1")',
-        'device = "cuda:" + str(args.gpu)',
-        'device = torch.device("cuda", args.gpu)',
-    ],
+    ['device = torch.device("cuda:1")', 'device = "cuda:" + str(args.gpu)'],
 )
 @pytest.mark.parametrize("moved", [TO_DEVICE, "x.cuda(device), y.cuda(device)"])
 def test_the_accelerator_is_made_above_the_device(

@@ -98,7 +98,8 @@ def _reduced() -> None:
     assert len(calls) == 1
     summed = accelerator.reduce((me + 1, me + 0.5), "sum")
     assert summed == (3, 2.0) and isinstance(summed[0], int)
-    assert accelerator.reduce((numpy.float32(me), numpy.int64(me + 1)), "mean") == (0.5, 1.5)
+    means = accelerator.reduce((numpy.float32(me), numpy.int64(me + 1)), "mean")
+    assert means == (0.5, 1.5) and means[0].dtype == "float32"
     several = accelerator.reduce((1 + me, 0.5, torch.tensor([2.0 + me]), torch.tensor(True)), "max")
     assert (several[0], several[1], several[2].tolist()) == (2, 0.5, [3.0])
 

@@ -83,6 +83,7 @@ class Training:
 def _uninterrupted(options: dict[str, Any], where: str, save_at: int | None, workers: int = 0) -> Any:
     """The last epochs of a run that saves; with `where` empty it does not."""
     torch.manual_seed(0)
+    random.seed(0)
     training = Training(options, workers)
     training.epoch()
     training.epoch(save_at=save_at, where=where)

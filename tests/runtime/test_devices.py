@@ -86,6 +86,7 @@ def test_launched_processes_do_not_share_the_device_that_the_script_chose(
 
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.delenv("CROSSTRAIN_QUIET", raising=False)
     caplog.set_level("INFO", logger="crosstrain")
     assert _pick_device(False, Place(0, 2, 0, 2)).index == 0
     assert os.environ.get("CUDA_VISIBLE_DEVICES") is None

@@ -474,3 +474,48 @@ def test_two_flags_of_an_object_are_the_options_they_are_bound_to() -> None:
     both = converted(text.replace("self.args = args", bound.format("args.no_cuda")))
     assert "Accelerator(cpu=not (args.use_gpu and args.no_cuda))" in both
     assert "cpu=" not in converted(text.replace("self.args = args", bound.format("ask()")))
+
+
+ASKED = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+def choose(asked):
+    chosen = None
+    if asked:
+        wanted = {made}
+        chosen = wanted
+    if chosen is None:
+        chosen = {other}
+    return chosen
+
+args = argparse.ArgumentParser().parse_args()
+device = choose(args.device)
+half = args.half and device in ("cuda", "cpu")
+print(f"on {{device}}")
+model = torch.nn.Linear(4, 2).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader([], 8):
+    with torch.autocast("cpu", enabled=half):
+        loss = torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "other", "device"),
+    [
+        (
+            "torch.device(asked)",
+            'torch.device("cpu")',
+            "accelerator.device",
+        ),  # equal to no text, before and after
+        ("asked", '"cpu"', "accelerator.device.type"),
+        ("torch.device(asked)", '"cpu"', "accelerator.device.type"),
+    ],
+)
+def test_a_device_that_a_function_returns_stays_what_it_is(made: str, other: str, device: str) -> None:
+    after = converted(ASKED.format(made=made, other=other))
+    assert f"accelerator = Accelerator(device=device)\ndevice = {device}\n" in after

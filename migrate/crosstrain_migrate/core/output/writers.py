@@ -39,7 +39,7 @@ WRITERS = {
     **dict.fromkeys(("write_text", "write_bytes", "write_html", "write_image", "write_videofile"), 0),
     "save_image": 1,
     "dump_json": 1,
-    "unlink": None,
+    **dict.fromkeys(("unlink", "symlink_to", "hardlink_to"), None),
 }
 SHOWS = words("matplotlib.pyplot.show pylab.show cv2.imshow cv2.waitKey cv2.destroyAllWindows")
 STREAMS = frozenset({"sys.stdout.write", "sys.stderr.write", "sys.stdout.writelines"})
@@ -292,7 +292,7 @@ def listing_around(script: Script, statement: ast.stmt) -> ast.For | None:
 
 def reads_file(script: Script, call: ast.Call) -> bool:
     name, last = script.dotted(call.func), last_name(call.func)
-    if name in _OPENS | _CONTAINERS:
+    if name in _OPENS | _CONTAINERS | {"PIL.Image.open"}:
         return not opens_to_write(script, call)
     return last != "load_state_dict" and _READS.match(last) is not None
 

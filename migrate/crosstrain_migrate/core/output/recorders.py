@@ -35,6 +35,7 @@ _COUNTED = frozenset({"n", "last_print_n", "last_print_t", "start_t", "format_di
 # Its functions write one event file: `configure` opens it, and the others stop where it is not open.
 _EVENTS = "tensorboard_logger"
 _EVENT_FILE = f"{_EVENTS}.Logger"  # one of its own
+_WRITER = "SummaryWriter"
 # Functions of libraries that only say something.
 _SAYS = frozenset(
     {
@@ -62,8 +63,7 @@ class Recorders:
                 self._log_file(call)
             elif name in _CONFIGURES and is_statement_call(self.script, call) and self.audience.is_all(call):
                 self.files.guard(self.script.statement(call))
-            is_writer = last_name(call.func) == "SummaryWriter" and not self.script.functions("SummaryWriter")
-            if is_writer or name == _EVENT_FILE:
+            if self._makes_writer(call) or name == _EVENT_FILE:
                 self._event_file(call)
             if self.script.is_shared(call):
                 continue
@@ -146,6 +146,12 @@ class Recorders:
             self.plan.replace(level, PRINT, "logged once", template, "log levels", level=level)
 
     # -- event files -------------------------------------------------------------------------------------------
+
+    def _makes_writer(self, call: ast.Call) -> bool:
+        """`SummaryWriter(...)`, or an object of a class of the project that is one."""
+        cls = self.script.class_made(call)
+        bases = map(last_name, cls.bases) if cls is not None else [last_name(call.func)]
+        return _WRITER in bases and not self.script.functions(_WRITER)
 
     def _event_file(self, call: ast.Call) -> None:
         """`SummaryWriter(...)`: the other processes make none, where all that uses it is the main process's."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from .converting import converted
 from .projects import convert, write
 
 OWN_WRITER = {
@@ -57,3 +58,46 @@ def test_a_writer_of_the_projects_own_class(base: str, use: str, made: bool, tmp
     after = (tmp_path / "train.py").read_text()
     assert ('Journal("events", 16000) if accelerator.is_main_process else None' in after) is made
     assert ("if accelerator.is_main_process:\n            journal.record" in after) is made
+
+
+SEVERAL = """import torch
+from torch.utils.data import DataLoader
+from torch.utils.tensorboard import SummaryWriter
+
+def shade(picture):
+    grey = picture.detach().cpu().numpy()
+    grey[grey < 0] = 0
+    return grey
+
+{made}
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step, (x, y) in enumerate(DataLoader([], 2)):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    {use}
+"""
+LIST = """writers = []
+for name in ("train", "test"):
+    writers.append(SummaryWriter(name))"""
+TABLE = """writers = {}
+writers[0] = SummaryWriter("train")"""
+
+
+@pytest.mark.parametrize("made", [LIST, TABLE])
+@pytest.mark.parametrize(
+    ("use", "is_ours"),
+    [
+        ('writers[0].add_image("x", shade(2 * x), step)', True),
+        ('for one in writers:\n        one.add_scalar("step", step)', True),
+        ('writers[0].add_image("x", shade(x), step)', False),
+        ("folder = writers[0].get_logdir()", False),
+        ("show(writers)", False),
+    ],
+)
+def test_writers_of_a_list_or_a_table(made: str, use: str, is_ours: bool) -> None:
+    """A picture that the shading changes is no longer the batch's own, so that every process must come to it."""
+    after = converted(SEVERAL.format(made=made, use=use))
+    assert (") if accelerator.is_main_process else None" in after) is is_ours

@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_statement_call
+from crosstrain_migrate.core.reading.script import (
+    Script,
+    is_function_frame,
+    is_method,
+    is_statement_call,
+)
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
@@ -156,14 +161,27 @@ class Recorders:
     def _event_file(self, call: ast.Call) -> None:
         """`SummaryWriter(...)`: the other processes make none, where all that uses it is the main process's."""
         statement, state = self.script.statement(call), self.files.state(call)
-        reads = None
-        if isinstance(statement, ast.Assign) and statement.value is call:
-            reads = self._reads({last_name(target) for target in statement.targets})
-        if reads is None or state is None or not all(map(self._is_ours, reads)):
+        names = self._kept_as(call, statement)
+        reads = [one for one in self._reads(names) if not self.script.table.is_inside(one, statement)]
+        if not names or state is None or not all(map(self._is_ours, reads)):
             self._say_event_file(call)
             return
         template = f"{{writer}} if {state}.is_main_process else None"
         self.plan.replace(call, FILE, "one process records the run", template, "event files", writer=call)
+
+    def _kept_as(self, call: ast.Call, statement: ast.stmt) -> set[str]:
+        """What holds a new writer: `writer = SummaryWriter(...)`, `writers["train"] = ...`, `writers.append(...)`"""
+        if isinstance(statement, ast.Assign) and statement.value is call:
+            held = (one.value if isinstance(one, ast.Subscript) else one for one in statement.targets)
+            return set(map(last_name, held)) - {""}
+        outer = self.script.parent(call)
+        if (
+            isinstance(outer, ast.Call)
+            and is_method(outer, "append")
+            and is_statement_call(self.script, outer)
+        ):
+            return {last_name(outer.func.value)}
+        return set()
 
     def _event_module(self, node: ast.Import, name: str) -> None:
         """`tensorboard_logger.configure(...)`: one process opens the file, where all that writes to it is its own."""
@@ -228,6 +246,8 @@ class Recorders:
         parent = self.script.parent(read)
         if isinstance(parent, ast.Assign) and parent.value is read:
             return {last_name(target) for target in parent.targets}
+        if isinstance(parent, ast.For) and parent.iter is read:
+            return {last_name(parent.target)}
         number = parent.elts.index(read) if isinstance(parent, ast.Tuple) else None
         outer = self.script.parent(parent) if isinstance(parent, ast.Tuple) else parent
         if isinstance(outer, ast.Return):
@@ -272,4 +292,6 @@ class Recorders:
         if self._passed_to(read):
             return True
         parent = self.script.parent(read)
+        if isinstance(parent, ast.Subscript) and parent.value is read:  # one of several
+            parent = self.script.parent(parent)
         return isinstance(parent, ast.Attribute) and self._is_called_by_one(parent)

@@ -103,36 +103,46 @@ def _workers(number: int, start: str = "fork") -> dict[str, Any]:
     return {"num_workers": number, "multiprocessing_context": start} if number else {}
 
 
-def _fresh(kind: str, workers: int, dispatch: bool | None) -> Any:
-    raw: DataLoader[Any] = DataLoader(
+def _raw(kind: str, workers: int) -> DataLoader[Any]:
+    return DataLoader(
         KINDS[kind](),
         batch_size=BATCH,
         shuffle=True if kind == "rows" else None,
         generator=torch.Generator().manual_seed(3),
         **_workers(workers),
     )
-    return prepare(raw, use_stateful_dataloader=True, dispatch_batches=dispatch)
 
 
-def _resume(kind: str, workers: int, dispatch: bool | None) -> tuple[Any, Any]:
+def _checkpoints(folder: Path, kind: str, workers: int, dispatch: bool | None) -> tuple[Any, Any]:
     """Two passes without a break, and the same with a break behind some batches."""
-    loader = _fresh(kind, workers, dispatch)
+
+    def fresh(state: str = "") -> tuple[Accelerator, Any]:
+        torch.manual_seed(3)
+        config = DataLoaderConfiguration(use_stateful_dataloader=True, dispatch_batches=dispatch)
+        accelerator = Accelerator(cpu=True, dataloader_config=config)
+        accelerator.free_memory()  # as in a process of its own
+        loader = accelerator.prepare(_raw(kind, workers))
+        if state:
+            accelerator.load_state(state)
+        return accelerator, loader
+
+    _, loader = fresh()
     whole = [[batch.tolist() for batch in loader] for _ in range(2)]
-    return whole, [_broken_off(kind, workers, dispatch, save_at) for save_at in (1, 2, 4, 6)]
-
-
-def _broken_off(kind: str, workers: int, dispatch: bool | None, save_at: int) -> Any:
-    loader = _fresh(kind, workers, dispatch)
-    walk = iter(loader)
-    first = [next(walk).tolist() for _ in range(save_at)]
-    state = loader.state_dict()
-    for _ in range(2):  # what the loop does behind the checkpoint is lost
-        next(walk, None)
-    walk.close()
-    again = _fresh(kind, workers, dispatch)
-    again.load_state_dict(state)
-    rest = [batch.tolist() for batch in again]
-    return [first + rest, [batch.tolist() for batch in again]]
+    resumed = []
+    for save_at in (1, 2, 4, 6):
+        accelerator, loader = fresh()
+        walk = iter(loader)
+        first = [next(walk).tolist() for _ in range(save_at)]
+        accelerator.save_state(str(folder / "state"))
+        for _ in range(2):  # what the loop does behind the checkpoint is lost
+            next(walk, None)
+        walk.close()
+        accelerator, _ = fresh(str(folder / "state"))
+        accelerator.save_state(str(folder / "again"))  # before a batch is read: still the same position
+        _, loader = fresh(str(folder / "again"))
+        rest = [batch.tolist() for batch in loader]
+        resumed.append([first + rest, [batch.tolist() for batch in loader]])
+    return whole, resumed
 
 
 CASES = [
@@ -144,10 +154,11 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "workers", "dispatch", "world"), CASES)
-def test_a_resumed_pass_is_the_rest_of_the_pass(
-    kind: str, workers: int, dispatch: bool | None, world: int
+def test_a_checkpoint_holds_the_state_of_every_process(
+    tmp_path: Path, kind: str, workers: int, dispatch: bool | None, world: int
 ) -> None:
-    for whole, resumed in run_ranks(_resume, world, kind, workers, dispatch, forks=workers > 0):
+    ranks = run_ranks(_checkpoints, world, tmp_path, kind, workers, dispatch, forks=workers > 0)
+    for whole, resumed in ranks:
         assert resumed == [whole] * len(resumed)
 
 
@@ -168,11 +179,11 @@ def _spawned() -> Any:
 
 
 def _reads(dispatch: bool | None) -> list[int]:
-    loader = _fresh("data set", 0, dispatch)
+    plan = {"use_stateful_dataloader": True, "dispatch_batches": dispatch}
+    loader, again = (prepare(_raw("data set", 0), **plan) for _ in range(2))
     walk = iter(loader)
     for _ in range(4):
         next(walk)
-    again = _fresh("data set", 0, dispatch)
     again.load_state_dict(loader.state_dict())
     next(iter(again))
     return [loader.dataset.reads, again.dataset.reads]
@@ -208,42 +219,6 @@ def test_batches_are_those_of_torchdatas_stateful_loader(kind: str, workers: int
         again.load_state_dict(state)
         seen.append([batch.tolist() for batch in again])
     assert seen[0] == seen[1] != []
-
-
-def _checkpoint(folder: Path, kind: str, workers: int) -> tuple[Any, Any]:
-    def fresh() -> tuple[Accelerator, Any]:
-        torch.manual_seed(3)
-        config = DataLoaderConfiguration(use_stateful_dataloader=True, dispatch_batches=False)
-        accelerator = Accelerator(cpu=True, dataloader_config=config)
-        accelerator.free_memory()  # as in a process of its own
-        raw: DataLoader[Any] = DataLoader(KINDS[kind](), batch_size=BATCH, **_workers(workers))
-        return accelerator, accelerator.prepare(raw)
-
-    accelerator, loader = fresh()
-    whole = [batch.tolist() for batch in loader]
-    accelerator, loader = fresh()
-    seen = []
-    for batch in loader:
-        seen.append(batch.tolist())
-        if len(seen) == 2:
-            accelerator.save_state(str(folder / "state"))
-            break
-    accelerator, loader = fresh()
-    accelerator.load_state(str(folder / "state"))
-    accelerator.save_state(str(folder / "again"))  # before a batch is read: still the same position
-    accelerator, loader = fresh()
-    accelerator.load_state(str(folder / "again"))
-    return whole, seen + [batch.tolist() for batch in loader]
-
-
-@pytest.mark.parametrize("world", [1, 2])
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_checkpoint_holds_the_state_of_every_process(
-    tmp_path: Path, kind: str, workers: int, world: int
-) -> None:
-    for whole, resumed in run_ranks(_checkpoint, world, tmp_path, kind, workers, forks=workers > 0):
-        assert resumed == whole
 
 
 def test_another_position_than_the_saved_one_is_read_from_the_start() -> None:

@@ -1,0 +1,89 @@
+"""What a look at scripts that the tool had not met has found: a device's name, and a group in a module that others use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .converting import converted
+from .projects import convert, train, write
+
+NAMED = """import torch
+from torch.utils.data import DataLoader
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+settings = {{"rate": 0.1}}
+{keep}
+for name, value in settings.items():
+    print(f"{{name:10}}{{value:>10}}")
+model = torch.nn.Linear(4, 2).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader([], 8):
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("keep", ['settings["device"] = device', 'settings.update({"device": device})'])
+def test_the_name_of_a_device_among_settings_stays_a_text(keep: str, capsys: pytest.CaptureFixture[str]) -> None:
+    after = converted(NAMED.format(keep=keep))
+    assert "device = accelerator.device.type\n" in after
+    exec(compile(after, "script.py", "exec"), {"__name__": "__main__"})
+    assert "device           cpu" in capsys.readouterr().out
+
+
+def test_a_device_that_is_only_moved_to_is_the_accelerators() -> None:
+    assert "device = accelerator.device\n" in converted(NAMED.format(keep=""))
+
+
+GROUP = """
+import os
+import torch
+import torch.distributed as dist
+
+def start(backend="gloo"):
+    torch.manual_seed(0)
+    dist.init_process_group(backend=backend)
+
+def number():
+    return dist.get_rank() if dist.is_initialized() else 0
+"""
+SCRIPT = """
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+from group import number, start
+
+def main():
+    start()
+    rows = TensorDataset(torch.arange(8.0).view(8, 1), torch.arange(8.0).view(8, 1))
+    loader = DataLoader(rows, batch_size=2, sampler=DistributedSampler(rows))
+    model = DistributedDataParallel(torch.nn.Linear(1, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, y in loader:
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+    return number(), len(loader)
+
+if __name__ == "__main__":
+    result = main()
+"""
+
+
+def test_another_script_still_has_the_group_that_a_shared_module_makes(tmp_path: Path) -> None:
+    """The module's function makes it where no accelerator has; in the converted script there is one already."""
+    write(tmp_path, group=GROUP, first=SCRIPT, second=SCRIPT)
+    convert(tmp_path, "first")
+    assert "PartialState(group_of_one=True)" in (tmp_path / "group.py").read_text()
+    assert train(tmp_path, "second", 2) == [(0, 2), (1, 2)]
+    assert train(tmp_path, "first", 2) == [(0, 2), (1, 2)]
+
+
+def test_a_module_of_one_script_makes_no_group_of_its_own(tmp_path: Path) -> None:
+    write(tmp_path, group=GROUP, first=SCRIPT)
+    convert(tmp_path, "first")
+    assert "init_process_group" not in (tmp_path / "group.py").read_text()

@@ -27,7 +27,9 @@ for x, y in DataLoader([], 8):
 
 
 @pytest.mark.parametrize("keep", ['settings["device"] = device', 'settings.update({"device": device})'])
-def test_the_name_of_a_device_among_settings_stays_a_text(keep: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_name_of_a_device_among_settings_stays_a_text(
+    keep: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     after = converted(NAMED.format(keep=keep))
     assert "device = accelerator.device.type\n" in after
     exec(compile(after, "script.py", "exec"), {"__name__": "__main__"})

@@ -89,3 +89,38 @@ def test_a_module_of_one_script_makes_no_group_of_its_own(tmp_path: Path) -> Non
     write(tmp_path, group=GROUP, first=SCRIPT)
     convert(tmp_path, "first")
     assert "init_process_group" not in (tmp_path / "group.py").read_text()
+
+
+SAMPLES = """import torch
+import wandb
+from PIL import Image
+from torch.utils.data import DataLoader
+
+def keep(picture, path):
+    picture.save(path, quality=90)
+
+wandb.init(project="samples")
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(3):
+    for x, y in DataLoader([], 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+    picture = Image.new("RGB", (8, 8))
+    keep(picture, "sample.jpg")
+    {log}
+"""
+
+
+def test_one_process_shows_the_pictures_that_one_process_writes() -> None:
+    log = 'wandb.log({"sample": wandb.Image("sample.jpg")}, step=epoch)'
+    after = converted(SAMPLES.format(log=log))
+    assert (
+        f'    if accelerator.is_main_process:\n        keep(picture, "sample.jpg")\n        {log}\n' in after
+    )
+
+
+def test_numbers_go_to_a_silent_tracker() -> None:
+    log = 'wandb.log({"epoch": epoch}, step=epoch)'
+    assert f"\n    {log}\n" in converted(SAMPLES.format(log=log))

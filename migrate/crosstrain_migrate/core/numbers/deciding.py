@@ -31,6 +31,7 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .binding import binding
+from .leaving_out import only_leaves_out
 from .means import PASSED_ON, has_no_mean, is_number, is_object
 
 RULE = "CT605"
@@ -395,10 +396,7 @@ class Decisions:
         passes = [one.call for one in self.roles.backwards if self.script.table.is_inside(one.call, loop)]
         if passes and all(place_of(one) < place_of(node) for one in passes):
             return False  # behind the step
-        leaves_out_alone = isinstance(
-            node.body[0], ast.Continue
-        )  # what else a branch does is of its own batch
-        if leaves_out_alone and self._all_come(node):
+        if only_leaves_out(self.script, node.body) and self._all_come(node):
             code = f'{self._accelerator(node)}.reduce(int(bool({{it}})), "sum") > 0'
             reason = "a process that left out a step alone would make the others wait"
             self.plan.replace(node.test, RULE, reason, code, it=node.test)

@@ -41,31 +41,6 @@ START
     assert '    print("asked before")' in after
 
 
-def test_a_choice_in_a_function_that_the_script_calls() -> None:
-    text = """import argparse
-import torch
-from torch.utils.data import DataLoader
-
-def main(options):
-    device = torch.device("cuda" if torch.cuda.is_available() and not options.cpu else "cpu")
-    model = torch.nn.Linear(4, 2).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x, y in DataLoader([], 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
-        optimizer.step()
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--cpu", action="store_true")
-    main(parser.parse_args())
-    print("done")
-"""
-    after = converted(text)
-    assert "    accelerator = Accelerator(cpu=options.cpu)\n    device = accelerator.device" in after
-    assert after.count("Accelerator(") == 1
-
-
 @pytest.mark.parametrize("end", ["", "if __name__ == '__main__':\n    import fire\n    fire.Fire()\n"])
 def test_a_file_whose_functions_are_called_from_outside(end: str) -> None:
     text = """import torch
@@ -481,41 +456,9 @@ main()
     assert "Accelerator(cpu=args.use_cpu)" in after
 
 
-TWO_OWN_FLAGS = """import argparse
-import torch
-from torch import nn
-from torch.utils.data import DataLoader
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--gpu", action="store_true")
-parser.add_argument("--gpu_ok", action="store_true")
-args = parser.parse_args()
-
-
-class Trainer:
-    def __init__(self, args):
-        self.gpu = args.gpu
-        self.gpu_ok = {bound}
-        self.model = nn.Linear(4, 2)
-        if self.gpu and self.gpu_ok:
-            self.model.cuda()
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        self.loader = DataLoader(torch.randn(16, 4), batch_size=4)
-
-    def train(self):
-        for x in self.loader:
-            if self.gpu and self.gpu_ok:
-                x = x.cuda()
-            self.optimizer.zero_grad()
-            self.model(x).mean().backward()
-            self.optimizer.step()
-
-
-Trainer(args).train()
-"""
-
-
 def test_two_flags_of_an_object_are_the_options_they_are_bound_to() -> None:
-    both = converted(TWO_OWN_FLAGS.format(bound="args.gpu_ok"))
-    assert "Accelerator(cpu=not (args.gpu and args.gpu_ok))" in both
-    assert "cpu=" not in converted(TWO_OWN_FLAGS.format(bound="ask()"))
+    text = IN_A_CLASS.format(test="self.on_gpu and self.fits", begin=PARSED.format(computed="pass"))
+    bound = "self.on_gpu = args.use_gpu\n        self.fits = {}"
+    both = converted(text.replace("self.args = args", bound.format("args.no_cuda")))
+    assert "Accelerator(cpu=not (args.use_gpu and args.no_cuda))" in both
+    assert "cpu=" not in converted(text.replace("self.args = args", bound.format("ask()")))

@@ -54,7 +54,6 @@ SWITCH = {
 
 SPELLINGS: list[tuple[str, str]] = [
     ("no_cuda", 'device = torch.device("cuda" if not args.no_cuda and torch.cuda.is_available() else "cpu")'),
-    ("no_cuda", 'device = torch.device("cuda" if torch.cuda.is_available() and not args.no_cuda else "cpu")'),
     (
         "no_cuda",
         'args.cuda = not args.no_cuda and torch.cuda.is_available()\ndevice = torch.device("cuda" if args.cuda else "cpu")',
@@ -65,22 +64,13 @@ SPELLINGS: list[tuple[str, str]] = [
     ),
     (
         "no_cuda",
-        'use_cuda = torch.cuda.is_available() and not args.no_cuda\nif use_cuda:\n    device = "cuda"\nelse:\n    device = "cpu"',
-    ),
-    (
-        "no_cuda",
         'use_cuda = torch.cuda.is_available()\nif args.no_cuda:\n    use_cuda = False\ndevice = "cuda" if use_cuda else "cpu"',
     ),
     ("cpu", 'device = "cpu" if args.cpu else "cuda"'),
     ("cpu", 'device = "cuda" if torch.cuda.is_available() else "cpu"\nif args.cpu:\n    device = "cpu"'),
-    ("cpu", 'device = torch.device("cpu" if args.cpu or not torch.cuda.is_available() else "cuda")'),
     (
         "cpu",
         'if args.cpu or not torch.cuda.is_available():\n    device = torch.device("cpu")\nelse:\n    device = torch.device("cuda")',
-    ),
-    (
-        "cpu",
-        'if torch.cuda.is_available() and not args.cpu:\n    device = torch.device("cuda")\nelse:\n    device = torch.device("cpu")',
     ),
     ("cpu", 'if not torch.cuda.is_available():\n    args.cpu = True\ndevice = "cpu" if args.cpu else "cuda"'),
     (
@@ -92,11 +82,6 @@ SPELLINGS: list[tuple[str, str]] = [
         'def pick(cpu):\n    if not cpu and torch.cuda.is_available():\n        return torch.device("cuda")\n    return torch.device("cpu")\n\ndevice = pick(args.cpu)',
     ),
     (
-        "cpu",
-        'def pick(cpu=False):\n    return torch.device("cpu" if cpu or not torch.cuda.is_available() else "cuda")\n\ndevice = pick(cpu=args.cpu)',
-    ),
-    ("cuda", 'device = torch.device("cuda" if args.cuda else "cpu")'),
-    (
         "cuda",
         'if torch.cuda.is_available() and not args.cuda:\n    print("you have a GPU")\ndevice = torch.device("cuda" if args.cuda else "cpu")',
     ),
@@ -104,39 +89,25 @@ SPELLINGS: list[tuple[str, str]] = [
         "cuda",
         'if args.cuda and not torch.cuda.is_available():\n    args.cuda = False\ndevice = torch.device("cuda" if args.cuda else "cpu")',
     ),
-    ("cuda", 'device = "cpu"\nif args.cuda:\n    device = "cuda"'),
     (
         "cuda",
         'device = "cpu"\nif args.cuda:\n    if torch.cuda.is_available():\n        device = "cuda"\n    else:\n        print("no GPU")',
     ),
-    (
-        "cuda",
-        'if args.cuda:\n    device = "cuda" if torch.cuda.is_available() else "cpu"\nelse:\n    device = "cpu"',
-    ),
     ("cuda", 'device = {True: "cuda", False: "cpu"}[args.cuda]'),
-    ("cuda", 'device = ("cpu", "cuda")[args.cuda]'),
     ("cuda", 'device = args.cuda and "cuda" or "cpu"'),
     ("use_cuda", 'device = torch.device("cuda" if args.use_cuda else "cpu")'),
-    (
-        "use_cuda",
-        'device = torch.device("cuda:0" if torch.cuda.is_available() and args.use_cuda == 1 else "cpu")',
-    ),
     (
         "use_cuda",
         'use_cuda = bool(args.use_cuda) and torch.cuda.is_available()\ndevice = torch.device("cuda" if use_cuda else "cpu")',
     ),
     ("gpu", 'device = torch.device("cuda:%d" % args.gpu if args.gpu >= 0 else "cpu")'),
     ("gpu", 'device = torch.device(f"cuda:{args.gpu}") if args.gpu != -1 else torch.device("cpu")'),
-    ("gpu", 'device = f"cuda:{args.gpu}" if args.gpu >= 0 and torch.cuda.is_available() else "cpu"'),
     (
         "gpu",
         'if args.gpu < 0:\n    device = torch.device("cpu")\nelse:\n    device = torch.device("cuda", args.gpu)',
     ),
-    ("gpu", 'if args.gpu == -1:\n    device = "cpu"\nelse:\n    device = "cuda:" + str(args.gpu)'),
-    ("device", "device = torch.device(args.device)"),
     ("device", "device = args.device"),
     ("device", 'device = torch.device(args.device if torch.cuda.is_available() else "cpu")'),
-    ("device", 'device = args.device if torch.cuda.is_available() else "cpu"'),
     ("device", 'device = "cuda" if args.device == "cuda" and torch.cuda.is_available() else "cpu"'),
     (
         "device",
@@ -152,15 +123,7 @@ SPELLINGS: list[tuple[str, str]] = [
     ),
     (
         "auto",
-        'if args.device == "auto":\n    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\nelse:\n    device = torch.device(args.device)',
-    ),
-    (
-        "auto",
         'if args.device == "auto":\n    args.device = "cuda" if torch.cuda.is_available() else "cpu"\ndevice = torch.device(args.device)',
-    ),
-    (
-        "auto",
-        'device = ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device',
     ),
     (
         "auto",
@@ -174,11 +137,6 @@ MOVES = [
         "no_cuda",
         "if not args.no_cuda:\n    model = model.cuda()",
         "if not args.no_cuda:\n        x, y = x.cuda(), y.cuda()",
-    ),
-    (
-        "cpu",
-        "if not args.cpu and torch.cuda.is_available():\n    model.cuda()",
-        "if not args.cpu and torch.cuda.is_available():\n        x, y = x.cuda(), y.cuda()",
     ),
     (
         "gpu",
@@ -302,7 +260,6 @@ SAID_IN_CLASSES = (
     "use_cuda = False",
     "if torch.cuda.is_available():\n                device",
     'device = {True: "cuda", False: "cpu"}[args.cuda]',
-    'device = ("cpu", "cuda")[args.cuda]',
     'device = args.cuda and "cuda" or "cpu"',
     "use_cuda = bool(args.use_cuda)",
 )

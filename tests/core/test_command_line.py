@@ -54,56 +54,15 @@ def test_the_golden_scripts_are_told_the_same(case: Case, tmp_path: Path) -> Non
     assert differences(case.before, after) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "cpu"),
-    [
-        (
-            SCRIPT.format(
-                options=switch("no-cuda"),
-                device='device = torch.device("cpu" if args.no_cuda or not torch.cuda.is_available() else "cuda")',
-                **TO_DEVICE,
-            ),
-            ["--no-cuda"],
-        ),
-        (SCRIPT.format(options=switch("no-cuda", "no-mps"), device=NO_MPS, **TO_DEVICE), ["--no-cuda"]),
-        (
-            SCRIPT.format(
-                options='parser.add_argument("--use_cuda", type=int, default=1)',
-                device="pass",
-                move="if args.use_cuda:\n    model = torch.nn.DataParallel(model)\n    model.cuda()",
-                x="x.cuda() if args.use_cuda else x",
-                y="y.cuda() if args.use_cuda else y",
-            ),
-            ["--use_cuda", "0"],
-        ),
-        (
-            SCRIPT.format(
-                options='parser.add_argument("--device", default="cuda")',
-                device="pass",
-                move="model.to(args.device)",
-                x="x.to(args.device)",
-                y="y.to(args.device)",
-            ),
-            ["--device", "cpu"],
-        ),
-        (
-            SCRIPT.format(
-                options='parser.add_argument("--gpu", type=int, default=0)',
-                device='device = torch.device(f"cuda:{args.gpu}" if args.gpu >= 0 else "cpu")',
-                **TO_DEVICE,
-            ),
-            ["--gpu", "-1"],
-        ),
-    ],
-    ids=["no-cuda", "no-cuda, no-mps", "use_cuda", "device", "gpu"],
-)
-def test_a_flag_for_the_cpu(text: str, cpu: list[str], tmp_path: Path) -> None:
+def test_two_flags_that_each_turn_off_one_kind(tmp_path: Path) -> None:
+    """What one flag means is asked in test_choice_run."""
+    text = SCRIPT.format(options=switch("no-cuda", "no-mps"), device=NO_MPS, **TO_DEVICE)
     before, after = tmp_path / "before.py", tmp_path / "after.py"
     before.write_text(text, encoding="utf-8")
     after.write_text(converted(text), encoding="utf-8")
     assert differences(before, after) == []
     assert device(after, []) == "cuda"
-    assert device(after, cpu) in ("cpu", None), "None: nothing is moved"
+    assert device(after, ["--no-cuda"]) in ("cpu", None), "None: nothing is moved"
 
 
 def test_a_lost_option_and_an_ignored_flag_are_seen(tmp_path: Path) -> None:

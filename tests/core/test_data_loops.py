@@ -161,16 +161,6 @@ LOOPS = [
         says="every process trains on the same data",
     ),
     Trap(
-        "a list of epochs",
-        """
-        epochs = list(range(10))
-        for epoch in epochs:
-            learn(model, optimizer, rows, targets)
-        """,
-        ("for epoch in epochs:",),
-        says="every process trains on the same data",
-    ),
-    Trap(
         "slices that are left out by what the loop changes",
         """
         used = 0
@@ -224,34 +214,6 @@ LOOPS = [
             learn(model, optimizer, x, y)
         """,
         ("for at in accelerator.prepare(range(0, reader.count, 4)):",),
-    ),
-    Trap(
-        "a window of one long series, at a place that each step draws",
-        """
-        for step in range(100):
-            at = np.random.randint(0, rows.shape[0] - 8)
-            learn(model, optimizer, rows[at : at + 8], targets[at : at + 8])
-        """,
-        ("for step in range(100):",),
-        ("prepare(range",),
-    ),
-    Trap(
-        "a schedule of epochs, beside the function of one",
-        """
-        def one_epoch(loader):
-            for x, y in loader:
-                loss = F.mse_loss(model(x), y)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-
-        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
-        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
-        for epoch in range(3):
-            one_epoch(loader)
-            scheduler.step()
-        """,
-        ("model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",),
     ),
     Trap(
         "an epoch to go on from, by the steps of a pass",
@@ -318,35 +280,6 @@ LOOPS = [
                 optimizers[i].step()
         """,
         ("accelerator.prepare(*optimizers)", "for x, y in loader:", "for i in range(len(models)):"),
-    ),
-    Trap(
-        "the whole table in each step, with a coin and noise",
-        """
-        for epoch in range(100):
-            noise = torch.randn_like(rows)
-            if torch.rand(1) < 0.5:
-                print("heads")
-            learn(model, optimizer, rows + noise, targets)
-        """,
-        ("for epoch in range(100):",),
-        says="every process trains on the same data",
-    ),
-    Trap(
-        "a schedule over a number of steps that stays",
-        """
-        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
-        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=1000)
-        batches = iter(loader)
-        for step in range(1000):
-            try:
-                x, y = next(batches)
-            except StopIteration:
-                batches = iter(loader)
-                x, y = next(batches)
-            learn(model, optimizer, x, y)
-            scheduler.step()
-        """,
-        ("model, optimizer, loader = accelerator.prepare(model, optimizer, loader)", "scheduler.step()"),
     ),
 ]
 

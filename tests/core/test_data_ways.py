@@ -89,20 +89,6 @@ for epoch in range(2):
         x, y = rows[at : at + 4], targets[at : at + 4]
         learn(model, optimizer, x, y)
 """
-FOR_EVER = """
-def for_ever(loader):
-    while True:
-        for batch in loader:
-            yield batch
-
-loader = DataLoader(TensorDataset(rows, targets), batch_size=4, shuffle=True)
-source = for_ever(loader)
-step = 0
-while step < 8:
-    step += 1
-    x, y = next(source)
-    learn(model, optimizer, x, y)
-"""
 
 
 def trap(name: str, script: str, *lines: str, absent: tuple[str, ...] = ()) -> Trap:
@@ -136,13 +122,6 @@ TRAPS = [
         SLICES,
         "for epoch in range(2):",
         "for at in accelerator.prepare(range(0, len(rows), 4)):",
-    ),
-    trap(
-        "a generator that goes round a loader for ever",
-        FOR_EVER,
-        "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
-        "source = for_ever(loader)",
-        absent=("prepare(for_ever", "prepare(source"),
     ),
 ]
 

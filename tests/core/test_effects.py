@@ -38,14 +38,6 @@ NEEDED = [
         + 'def show(state):\n    best = state["best"]\n    best["shown"] = True\n    plt.savefig("a.png")\n',
     ),
     output(
-        "parameters that are frozen in a loop",
-        "show(model)",
-        absent=(GUARD,),
-        before=PLOT
-        + "def show(model):\n    for one in model.parameters():\n        one.requires_grad = False\n"
-        '    plt.savefig("a.png")\n',
-    ),
-    output(
         "weights that a library's function fills",
         "show(model)",
         absent=(GUARD,),
@@ -57,12 +49,6 @@ NEEDED = [
         "show()",
         absent=(GUARD,),
         before=PLOT + 'import os\n\ndef show():\n    os.chdir("out")\n    plt.savefig("a.png")\n',
-    ),
-    output(
-        "a list that grows by `+=`",
-        "show(history, [3])",
-        absent=(GUARD,),
-        before=PLOT + 'def show(history, more):\n    history += more\n    plt.savefig("a.png")\n',
     ),
     output(
         "an array that is changed through a view",
@@ -78,13 +64,6 @@ NEEDED = [
         "np.save(queue.pop(), rows)",
         absent=(GUARD,),
         before="import numpy as np\n",
-    ),
-    output(
-        "an argument that counts",
-        "np.save(next_name(), rows)",
-        "np.save(next_name(), rows)",
-        absent=(GUARD,),
-        before="import numpy as np\ncount = [0]\n\ndef next_name():\n    count[0] += 1\n    return str(count[0])\n",
     ),
     output(
         "predictions that are gathered while a file is written",

@@ -23,6 +23,30 @@ def after_training(name: str, script: str, *lines: str, absent: tuple[str, ...] 
     return Trap(name, TRAIN + script, lines, absent, says)
 
 
+def evaluating(
+    name: str, before: str, body: str, shown: str, *lines: str, absent: tuple[str, ...] = (), says: str = ""
+) -> Trap:
+    """A pass over the test data without gradients, behind the training."""
+    script = (
+        f"{before}\nwith torch.no_grad():\n    for x, y in test_loader:\n        {body}\nprint({shown})\n"
+    )
+    return after_training(name, script, *lines, absent=absent, says=says)
+
+
+HITS = "hits += (model(x).argmax(1) == y).sum().item()"
+AVERAGER = """
+class Averager:
+    def __init__(self):
+        self.total, self.n = 0.0, 0
+
+    def add(self, value, n):
+        self.total += value * n
+        self.n += n
+
+meter = Averager()
+"""
+
+
 IN_TRAINING = """
 def evaluate():
     hits = 0
@@ -65,22 +89,14 @@ def test_an_evaluation_to_which_some_processes_may_come_alone_stays_whole(test: 
 
 
 DEALT = [
-    after_training(
+    evaluating(
         "sums, counts and lists",
-        """
-model.eval()
-total, right, answers = 0.0, 0, []
-with torch.no_grad():
-    for x, y in test_loader:
-        out = model(x)
-        total += F.cross_entropy(out, y).item()
-        right += (out.argmax(1) == y).sum().item()
-        answers.append(out)
-print(total / len(test_loader), right, torch.cat(answers).mean())
-""",
+        "model.eval()\ntotal, hits, answers = 0.0, 0, []",
+        f"out = model(x)\n        total += F.cross_entropy(out, y).item()\n        {HITS}\n        answers.append(out)",
+        "total / len(test_loader), hits, torch.cat(answers).mean()",
         PREPARED,
         "with torch.no_grad():",
-        "total, right, answers = accelerator.merge(test_loader, total, right, answers)",
+        "total, hits, answers = accelerator.merge(test_loader, total, hits, answers)",
     ),
     after_training(
         "prepared once, outside the loop over epochs",
@@ -130,51 +146,28 @@ print(evaluate())
         "total = accelerator.merge(evaluation_loader, total)",
         "i = accelerator.merge(evaluation_loader, i, last=True)",
     ),
-    after_training(
+    evaluating(
         "a bar that one process puts over it",
-        """
-hits = 0
-if is_main_process():
-    test_loader = tqdm(test_loader)
-with torch.no_grad():
-    for x, y in test_loader:
-        hits += (model(x).argmax(1) == y).sum().item()
-print(hits)
-""",
+        "hits = 0\nif is_main_process():\n    test_loader = tqdm(test_loader)",
+        HITS,
+        "hits",
         PREPARED,
         "if is_main_process():",
         "hits = accelerator.merge(test_loader, hits)",
     ),
-    after_training(
+    evaluating(
         "a meter of an own class, by its attributes",
-        """
-class Averager:
-    def __init__(self):
-        self.total, self.n = 0.0, 0
-
-    def add(self, value, n):
-        self.total += value * n
-        self.n += n
-
-meter = Averager()
-with torch.no_grad():
-    for x, y in test_loader:
-        meter.add(F.cross_entropy(model(x), y).item(), len(y))
-print(meter.total / meter.n)
-""",
+        AVERAGER,
+        "meter.add(F.cross_entropy(model(x), y).item(), len(y))",
+        "meter.total / meter.n",
         PREPARED,
         "meter = accelerator.merge(test_loader, meter)",
     ),
-    after_training(
+    evaluating(
         "a metric that adds up over the processes by itself",
-        """
-import torchmetrics
-metric = torchmetrics.ConfusionMatrix(task="multiclass", num_classes=10).to("cpu")
-with torch.no_grad():
-    for x, y in test_loader:
-        metric.update(model(x), y)
-print(metric.compute())
-""",
+        'import torchmetrics\nmetric = torchmetrics.ConfusionMatrix(task="multiclass", num_classes=10).to("cpu")',
+        "metric.update(model(x), y)",
+        "metric.compute()",
         PREPARED,
         "metric.update(model(x), y)",
         absent=("merge(", "gather"),
@@ -193,17 +186,11 @@ print(bank.mean())
         "bank = accelerator.merge(test_loader, bank)",
         "bank = torch.cat(bank)",
     ),
-    after_training(
+    evaluating(
         "names of a comprehension are not the loop's",
-        """
-sums = {}
-hits = 0
-with torch.no_grad():
-    for x, y in test_loader:
-        for k, v in losses(x, y).items():
-            hits += v
-print([k for k, v in pairs.items()], hits)
-""",
+        "sums = {}\nhits = 0",
+        "for k, v in losses(x, y).items():\n            hits += v",
+        "[k for k, v in pairs.items()], hits",
         "hits = accelerator.merge(test_loader, hits)",
         absent=("last=True",),
     ),
@@ -330,74 +317,48 @@ for i, (x, y) in enumerate(test_loader):
         absent=("prepare_evaluation",),
         says="shown inside the loop alone",
     ),
-    after_training(
+    evaluating(
         "a list of sums",
-        """
-hits = [0.0] * 10
-with torch.no_grad():
-    for x, y in test_loader:
-        hits[int(y[0])] += (model(x).argmax(1) == y).sum().item()
-print(hits)
-""",
+        "hits = [0.0] * 10",
+        HITS.replace("hits", "hits[int(y[0])]"),
+        "hits",
         absent=("prepare_evaluation",),
         says="list of sums",
     ),
-    after_training(
+    evaluating(
         "broken off",
-        """
-hits = 0
-with torch.no_grad():
-    for x, y in test_loader:
-        hits += (model(x).argmax(1) == y).sum().item()
-        if hits > 100:
-            break
-print(hits)
-""",
+        "hits = 0",
+        f"{HITS}\n        if hits > 100:\n            break",
+        "hits",
         absent=("prepare_evaluation",),
         says="breaks off",
     ),
     after_training(
         "a meter that lives longer than the pass",
-        """
-class Averager:
-    def __init__(self):
-        self.n = 0
-
-    def add(self, n):
-        self.n += n
-
-meter = Averager()
+        AVERAGER
+        + """
 for epoch in range(3):
     with torch.no_grad():
         for x, y in test_loader:
-            meter.add(len(y))
+            meter.add(1.0, len(y))
 print(meter.n)
 """,
         absent=("prepare_evaluation",),
         says="not made for this pass",
     ),
-    after_training(
+    evaluating(
         "a state that is carried from batch to batch",
-        """
-state, hits = None, 0
-with torch.no_grad():
-    for x, y in test_loader:
-        out, state = model(x, state)
-        hits += (out.argmax(1) == y).sum().item()
-print(hits)
-""",
+        "state, hits = None, 0",
+        "out, state = model(x, state)\n        hits += (out.argmax(1) == y).sum().item()",
+        "hits",
         absent=("prepare_evaluation",),
         says="carried",
     ),
-    after_training(
+    evaluating(
         "samples that are drawn",
-        """
-hits = 0
-with torch.no_grad():
-    for x, y in test_loader:
-        hits += (model(x + torch.randn(4)).argmax(1) == y).sum().item()
-print(hits)
-""",
+        "hits = 0",
+        HITS.replace("model(x)", "model(x + torch.randn(4))"),
+        "hits",
         absent=("prepare_evaluation",),
         says="draws random numbers",
     ),

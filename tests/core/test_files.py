@@ -162,119 +162,75 @@ METHODS = [
 
 
 NOTED = [
-    Trap(
+    output(
         "a function that writes an event file, and is handed on",
-        output(
-            "",
-            'configure("runs")\nkeep([log_value])',
-            before="from tensorboard_logger import configure, log_value\n",
-        ).script,
-        ('configure("runs")',),
-        ("is_main_process",),
+        'configure("runs")\nkeep([log_value])',
+        'configure("runs")',
+        absent=("is_main_process",),
+        before="from tensorboard_logger import configure, log_value\n",
         says="every process writes an event file",
     ),
-    Trap(
-        "a module's event file that something else uses",
-        output(
-            "",
-            'events.configure("runs")\nkeep([events])',
-            before="import tensorboard_logger as events\n",
-        ).script,
-        ('events.configure("runs")',),
-        ("is_main_process",),
-        says="every process writes an event file",
-    ),
-    Trap(
+    output(
         "one of its event files that something else uses",
-        output(
-            "",
-            'log = events.Logger("runs")\nkeep([log])',
-            before="import tensorboard_logger as events\n",
-        ).script,
-        ('log = events.Logger("runs")',),
-        ("is_main_process",),
+        'log = events.Logger("runs")\nkeep([log])',
+        'log = events.Logger("runs")',
+        absent=("is_main_process",),
+        before="import tensorboard_logger as events\n",
         says="every process writes an event file",
     ),
-    Trap(
-        "its function that something else uses",
-        output(
-            "",
-            'configure("runs")\nkeep([log_value])',
-            before="from tensorboard_logger import configure, log_value\n",
-        ).script,
-        ('configure("runs")',),
-        ("is_main_process",),
-        says="every process writes an event file",
-    ),
-    Trap(
+    output(
         "an event file that something else uses",
-        output(
-            "",
-            'writer = SummaryWriter("runs")\nkeep([writer])',
-            before="from tensorboardX import SummaryWriter\n",
-        ).script,
-        ('writer = SummaryWriter("runs")',),
+        'writer = SummaryWriter("runs")\nkeep([writer])',
+        'writer = SummaryWriter("runs")',
+        before="from tensorboardX import SummaryWriter\n",
         says="every process writes an event file",
     ),
-    Trap(
+    output(
         "a file that is read where processes may part",
-        output(
-            "",
-            'np.save("best.npy", [1])\nif random.random() > 0.5:\n    best = np.load("best.npy")',
-            before="import random\nimport numpy as np\n",
-        ).script,
-        ('np.save("best.npy", [1])',),
-        ("is_main_process",),
+        'np.save("best.npy", [1])\nif random.random() > 0.5:\n    best = np.load("best.npy")',
+        'np.save("best.npy", [1])',
+        absent=("is_main_process",),
+        before="import random\nimport numpy as np\n",
         says="every process writes this file",
     ),
-    Trap(
+    output(
         "a write whose result is used",
-        output("", 'done = cv2.imwrite("out.png", [1])\nprint(done)', before="import cv2\n").script,
-        ('done = cv2.imwrite("out.png", [1])',),
+        'done = cv2.imwrite("out.png", [1])\nprint(done)',
+        'done = cv2.imwrite("out.png", [1])',
+        before="import cv2\n",
         says="every process writes this file",
     ),
-    Trap(
+    output(
         "a picture of what is drawn between two passes",
-        output(
-            "",
-            'save_image(torch.randn(4, 4), "out.png")',
-            before="from torchvision.utils import save_image\n",
-        ).script,
-        ('save_image(torch.randn(4, 4), "out.png")',),
-        (GUARD,),
+        'save_image(torch.randn(4, 4), "out.png")',
+        'save_image(torch.randn(4, 4), "out.png")',
+        absent=(GUARD,),
+        before="from torchvision.utils import save_image\n",
         says="every process writes this file",
     ),
-    Trap(
+    output(
         "a table of an evaluation that all take part in",
-        output(
-            "",
-            'np.save("hits.npy", test(model, DataLoader(data)))',
-            before="import numpy as np\n\n@torch.no_grad()\ndef test(model, loader):\n    hits = 0\n"
-            "    for x, y in loader:\n        hits += (model(x).argmax(1) == y).sum().item()\n    return hits\n",
-        ).script,
-        ('np.save("hits.npy", test(model, DataLoader(data)))',),
-        (GUARD,),
+        'np.save("hits.npy", test(model, DataLoader(data)))',
+        'np.save("hits.npy", test(model, DataLoader(data)))',
+        absent=(GUARD,),
+        before="import numpy as np\n\n@torch.no_grad()\ndef test(model, loader):\n    hits = 0\n"
+        "    for x, y in loader:\n        hits += (model(x).argmax(1) == y).sum().item()\n    return hits\n",
         says="every process writes this file",
     ),
-    Trap(
+    output(
         "a folder because of which the author stops",
-        output(
-            "",
-            'if os.path.exists("out"):\n    sys.exit()\nelse:\n    os.makedirs("out")',
-            before="import os\nimport sys\n",
-        ).script,
-        ('if os.path.exists("out"):', "sys.exit()"),
-        ("is_main_process", "exist_ok"),
+        'if os.path.exists("out"):\n    sys.exit()\nelse:\n    os.makedirs("out")',
+        'if os.path.exists("out"):',
+        "sys.exit()",
+        absent=("is_main_process", "exist_ok"),
+        before="import os\nimport sys\n",
         says="every process makes this folder",
     ),
-    Trap(
+    output(
         "a folder by which the author chooses another",
-        output(
-            "",
-            'try:\n    os.mkdir("out")\nexcept FileExistsError:\n    folder = "other"\n    os.mkdir(folder)',
-            before="import os\n",
-        ).script,
-        ('os.mkdir("out")',),
+        'try:\n    os.mkdir("out")\nexcept FileExistsError:\n    folder = "other"\n    os.mkdir(folder)',
+        'os.mkdir("out")',
+        before="import os\n",
         says="every process makes this folder",
     ),
 ]

@@ -110,22 +110,6 @@ TRAPS = [
         ("prepare(loader)",),
     ),
     Trap(
-        "a generator over rows",
-        """
-        def batches_of(table, size):
-            batch = []
-            for row in table:
-                batch.append(row)
-                if len(batch) == size:
-                    yield torch.stack(batch)
-                    batch = []
-
-        for x in batches_of(rows, 4):
-            learn(model, optimizer, x, x * 0)
-        """,
-        ("for x in accelerator.prepare(batches_of(rows, 4)):",),
-    ),
-    Trap(
         "a generator that needs its batches on the CPU",
         """
         def turned(batches):

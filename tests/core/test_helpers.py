@@ -46,16 +46,6 @@ HELPERS = [
         '    noise = torch.randn(4, 4)\n    save_image(model(noise), "out.png")\n',
     ),
     output(
-        "a helper that keeps something is guarded inside",
-        "note(history, 3)",
-        "history.append(value)",
-        "if PartialState().is_main_process:",
-        'plt.savefig("history.png")',
-        absent=(GUARD,),
-        before="import matplotlib.pyplot as plt\n\ndef note(history, value):\n    history.append(value)\n"
-        '    plt.savefig("history.png")\n',
-    ),
-    output(
         "a helper that leaves the model in another mode is guarded inside",
         "show(model)",
         "model.eval()",
@@ -128,13 +118,6 @@ HELPERS = [
     output(
         "a helper that the author guards stays",
         'if rank == 0:\n    draw("out.png")',
-        "plt.savefig(path)",
-        absent=("is_main_process",),
-        before="import matplotlib.pyplot as plt\n\ndef draw(path):\n    plt.savefig(path)\n",
-    ),
-    output(
-        "code that nothing calls stays",
-        'print("done")',
         "plt.savefig(path)",
         absent=("is_main_process",),
         before="import matplotlib.pyplot as plt\n\ndef draw(path):\n    plt.savefig(path)\n",

@@ -51,55 +51,37 @@ if __name__ == "__main__":
 """
 
 
-def test_the_processes_the_group_and_the_wrapper_become_the_runtimes() -> None:
+def test_the_processes_the_group_the_wrapper_and_the_devices_become_the_runtimes() -> None:
+    """What the author decides by rank stays; the sampler asks the group, so that its loader needs nothing."""
     after = converted(NODE)
     for gone in ("init_process_group", "mp.spawn(", "DDP(model", "device_ids", "device_count", ".cuda(gpu"):
         assert gone not in after
-    assert "work(PartialState().local_process_index, args)" in after
-    assert "args.processes = PartialState().num_processes" in after
-    assert "model = accelerator.prepare(model)" in after
-    assert 'default=int(os.environ.get("LOCAL_RANK", -1))' in after
-    assert "    accelerator = Accelerator()\n    PartialState(group_of_one=True)\n" in after
+    for made in (
+        "work(PartialState().local_process_index, args)",
+        "args.processes = PartialState().num_processes",
+        "model = accelerator.prepare(model)",
+        'default=int(os.environ.get("LOCAL_RANK", -1))',
+        "    accelerator = Accelerator()\n    PartialState(group_of_one=True)\n",
+        "sampler = DistributedSampler(args.rows)\n",
+        "optimizer = accelerator.prepare(optimizer)",
+        "        if gpu == 0:\n            print(epoch, loss.item())\n            torch.save(model.module.state_dict()",
+        "x, y = x.to(accelerator.device), y.to(accelerator.device, non_blocking=True)",
+        "if torch.cuda.is_available():\n        torch.cuda.set_device(accelerator.device)",
+        "if torch.cuda.is_available():\n        model = torch.nn.SyncBatchNorm",
+    ):
+        assert made in after, made
+    assert after.count("PartialState(group_of_one=True)") == 1
     assert once_more(after) == after
 
 
-def test_a_group_that_is_there_is_made_once() -> None:
+def test_a_group_that_is_made_under_a_condition_is_made_there() -> None:
     start = '    dist.init_process_group("nccl", init_method=args.url, world_size=args.processes, rank=gpu)\n'
-    assert converted(NODE).count("PartialState(group_of_one=True)") == 1
     alone = NODE.replace(start, f"    if gpu >= 0:\n    {start}")
     assert "    if gpu >= 0:\n        PartialState(group_of_one=True)\n" in converted(alone)
 
 
-def test_the_sampler_asks_the_group_and_the_loader_is_prepared() -> None:
-    after = converted(NODE)
-    assert "sampler = DistributedSampler(args.rows)" in after
-    assert "optimizer = accelerator.prepare(optimizer)" in after
-
-
-def test_what_the_author_decides_by_rank_stays() -> None:
-    after = converted(NODE)
-    assert (
-        "        if gpu == 0:\n            print(epoch, loss.item())\n            torch.save(model.module.state_dict()"
-        in after
-    )
-
-
-def test_a_device_by_its_number_is_the_accelerators() -> None:
-    after = converted(NODE)
-    assert "x, y = x.to(accelerator.device), y.to(accelerator.device, non_blocking=True)" in after
-    assert "if torch.cuda.is_available():\n        torch.cuda.set_device(accelerator.device)" in after
-
-
-def test_batch_statistics_are_shared_where_there_is_cuda() -> None:
-    assert "if torch.cuda.is_available():\n        model = torch.nn.SyncBatchNorm" in converted(NODE)
-
-
 @pytest.mark.parametrize(
-    "numbers",
-    [
-        "num_replicas=dist.get_world_size(), rank=dist.get_rank()",
-        "rank=dist.get_rank()",
-    ],
+    "numbers", ["num_replicas=dist.get_world_size(), rank=dist.get_rank()", "rank=dist.get_rank()"]
 )
 def test_a_sampler_that_asks_the_group_stays(numbers: str) -> None:
     text = NODE.replace("num_replicas=args.processes, rank=gpu", numbers)

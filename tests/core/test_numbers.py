@@ -47,12 +47,6 @@ TRAPS = [
         'total = accelerator.reduce(total, "mean")',
     ),
     training(
-        "batch means of a loader that is named like a data set",
-        "total += loss.detach()",
-        "print(total / len(loader))",
-        'total = accelerator.reduce(total, "mean")',
-    ),
-    training(
         "sums over rows and counts",
         "total += loss.item() * len(y); right += (out.argmax(1) == y).sum().item(); rows += y.size(0)",
         "print(total / rows, right / rows)",
@@ -160,24 +154,10 @@ TRAPS = [
         'right, rows = accelerator.reduce((right, rows), "sum")',
     ),
     training(
-        "a loss times something unknown",
-        "total += loss.item() * weight(y); rows += len(y)",
-        "print(total / rows)",
-        absent=("merge(", "reduce("),
-        says=LOCAL,
-    ),
-    training(
         "rows that a shape is taken apart into, and a loss as it was read once",
         "n, width = x.shape; total += loss.data[0] * n",
         "print(total / count)",
         'total = accelerator.reduce(total, "sum")',
-    ),
-    training(
-        "a tensor of zeros, and rows",
-        "sums += loss.detach(); rows += len(y)",
-        "print(sums / rows)",
-        'sums, rows = accelerator.reduce((sums, rows), "sum")',
-        before="sums = torch.tensor([0.0])\n",
     ),
     training(
         "a sum that goes on from pass to pass, and rows",
@@ -218,13 +198,6 @@ TRAPS = [
         "total += loss.item()",
         'config["turns"] = len(loader)\nprint(total / config["turns"])',
         before="config = {}\n",
-        absent=('reduce(total, "sum")',),
-    ),
-    training(
-        "an entry of which nothing is seen is left",
-        "total += loss.item()",
-        'print(total / config["turns"])',
-        before="config = read(args)\n",
         absent=('reduce(total, "sum")',),
     ),
     training(

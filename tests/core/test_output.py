@@ -22,9 +22,11 @@ main()
 """
 
 
-def output(name: str, script: str, *lines: str, absent: tuple[str, ...] = (), before: str = "") -> Trap:
+def output(
+    name: str, script: str, *lines: str, absent: tuple[str, ...] = (), before: str = "", says: str = ""
+) -> Trap:
     indented = "".join(f"    {line}\n" for line in script.strip().splitlines())
-    return Trap(name, before + HEAD + indented + TAIL, lines, absent)
+    return Trap(name, before + HEAD + indented + TAIL, lines, absent, says)
 
 
 TRAPS = [

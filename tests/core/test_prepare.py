@@ -277,39 +277,6 @@ TRAPS = [
         ),
     ),
     Trap(
-        "batches of a generator, read by next",
-        """
-        def forever(loader):
-            while True:
-                yield from loader
-
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        batches = forever(DataLoader(data))
-        for step in range(100):
-            x, y = next(batches)
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-        """,
-        ("batches = forever(accelerator.prepare(DataLoader(data)))", "x, y = next(batches)"),
-    ),
-    Trap(
-        "a model whose mode is set by assignment in the loop is the same model",
-        """
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        loader = DataLoader(data)
-        for epoch in range(3):
-            for x, y in loader:
-                model = model.train()
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                optimizer.step()
-        """,
-        ("model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",),
-    ),
-    Trap(
         "a model that the loop makes anew is another one",
         """
         loader = DataLoader(data)
@@ -322,39 +289,6 @@ TRAPS = [
                 optimizer.step()
         """,
         ("model, optimizer = accelerator.prepare(model, optimizer)",),
-    ),
-    Trap(
-        "an optimizer that an object is given when it is called",
-        """
-        class Scaler:
-            def __call__(self, loss, optimizer):
-                loss.backward()
-                optimizer.step()
-
-        scaler = Scaler()
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for x, y in DataLoader(data):
-            scaler(F.cross_entropy(model(x), y), optimizer)
-        """,
-        (
-            "model, optimizer = accelerator.prepare(model, optimizer)",
-            "for x, y in accelerator.prepare(DataLoader(data)):",
-        ),
-        absent=("def __call__(self, loss, optimizer):\n        optimizer",),
-    ),
-    Trap(
-        "nothing that every process could share",
-        """
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for epoch in range(100):
-            loss = F.mse_loss(model(inputs), targets)
-            loss.backward()
-            optimizer.step()
-        """,
-        ("model, optimizer = accelerator.prepare(model, optimizer)", "for epoch in range(100):"),
-        says="every process trains on the same data",
     ),
     Trap(
         "an optimizer that an object is given in each step",

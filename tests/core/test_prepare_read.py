@@ -80,21 +80,6 @@ TRAPS = [
         """,
         ("show(next(iter(loader)))", "for x, y in accelerator.prepare(loader):"),
     ),
-    Trap(
-        "a loader whose first batch is looked at in each epoch",
-        """
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        loader = DataLoader(data)
-        for epoch in range(3):
-            show(next(iter(loader)))
-            for x, y in loader:
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                optimizer.step()
-        """,
-        ("show(next(iter(loader)))", "for x, y in accelerator.prepare(loader):"),
-    ),
 ]
 
 

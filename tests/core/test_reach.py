@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from .projects import convert, write
 
 ENTRY = """
@@ -37,35 +39,22 @@ def score():
 """
 
 
-def edited(folder: Path, imports: str, more: str = "", **others: str) -> bool:
-    files = {"other": OTHER} | others
-    convert(write(folder, entry=ENTRY.format(imports=imports, more=more), **files), "entry")
-    return (folder / "other.py").read_text().strip() != OTHER.strip()
-
-
-def test_a_method_is_no_function_of_another_file(tmp_path: Path) -> None:
-    assert not edited(tmp_path, "import other")
-
-
-def test_what_a_module_is_asked_for_is_reached(tmp_path: Path) -> None:
-    assert edited(tmp_path, "import other", "other.score()")
-
-
-def test_a_name_is_what_its_file_imports(tmp_path: Path) -> None:
-    mine = "def score():\n    return 1\n"
-    assert not edited(tmp_path, "import other\nfrom mine import score", "score()", mine=mine)
-
-
-def test_an_imported_name_is_reached(tmp_path: Path) -> None:
-    assert edited(tmp_path, "from other import score", "score()")
-
-
-def test_a_name_that_is_passed_on_is_reached(tmp_path: Path) -> None:
-    assert edited(tmp_path, "from passing import score", "score()", passing="from other import score\n")
-
-
-def test_a_function_under_another_name_is_reached(tmp_path: Path) -> None:
-    assert edited(tmp_path, "from other import score as judged", "judged()")
+@pytest.mark.parametrize(
+    ("imports", "more", "is_edited"),
+    [
+        ("import other", "", False),  # `run.train()` is a method, and no function of another file
+        ("import other", "other.score()", True),
+        ("import other\nfrom mine import score", "score()", False),  # a name is what its file imports
+        ("from other import score", "score()", True),
+        ("from passing import score", "score()", True),
+        ("from other import score as judged", "judged()", True),
+    ],
+)
+def test_what_a_name_reaches(imports: str, more: str, is_edited: bool, tmp_path: Path) -> None:
+    mine, passing = "def score():\n    return 1\n", "from other import score\n"
+    files = {"other": OTHER, "mine": mine, "passing": passing}
+    convert(write(tmp_path, entry=ENTRY.format(imports=imports, more=more), **files), "entry")
+    assert ((tmp_path / "other.py").read_text().strip() != OTHER.strip()) is is_edited
 
 
 CLASSES = """
@@ -84,29 +73,22 @@ class Named(Other):
 """
 
 
-def changed(folder: Path, more: str, imports: str = "import other") -> str:
-    """What the conversion leaves of `.cuda()` in a file of classes."""
-    write(folder, entry=ENTRY.format(imports=imports, more=more), other=CLASSES)
-    convert(folder, "entry")
-    return (folder / "other.py").read_text()
-
-
-def test_of_a_class_that_nothing_names_no_method_is_reached(tmp_path: Path) -> None:
-    assert changed(tmp_path, "").strip() == CLASSES.strip()
-
-
-def test_the_methods_of_a_named_class_and_of_its_bases_are_reached(tmp_path: Path) -> None:
-    assert ".cuda()" not in changed(tmp_path, "other.Named().train()")
-
-
-def test_a_class_that_is_looked_up_is_reached(tmp_path: Path) -> None:
-    after = changed(tmp_path, "import sys\ngetattr(other, sys.argv[1])().train()")
-    assert "self.net.cuda()" not in after
-
-
-def test_a_class_of_one_of_several_modules_is_reached(tmp_path: Path) -> None:
-    after = changed(tmp_path, "modules = {'o': other}\nmodules['o'].Other().train()")
-    assert ".cuda()" not in after
+@pytest.mark.parametrize(
+    ("more", "left"),
+    [
+        ("", ["Linear(1, 1).cuda()", "self.net.cuda()"]),
+        ("other.Named().train()", []),  # and the methods of its base
+        ("import sys\ngetattr(other, sys.argv[1])().train()", ["Linear(1, 1).cuda()"]),
+        ("modules = {'o': other}\nmodules['o'].Other().train()", []),
+    ],
+    ids=["nothing names it", "named", "looked up", "of one of several modules"],
+)
+def test_the_methods_of_a_class_are_reached_where_something_names_it(
+    more: str, left: list[str], tmp_path: Path
+) -> None:
+    convert(write(tmp_path, entry=ENTRY.format(imports="import other", more=more), other=CLASSES), "entry")
+    after = (tmp_path / "other.py").read_text()
+    assert [one for one in ("Linear(1, 1).cuda()", "self.net.cuda()") if one in after] == left
 
 
 def test_a_package_that_adds_a_folder_to_the_search_path_keeps_its_name(tmp_path: Path) -> None:
@@ -154,21 +136,10 @@ def train():
 """
 
 
-def test_an_attribute_of_the_name_of_a_function_is_not_the_function(tmp_path: Path) -> None:
+@pytest.mark.parametrize("call", ["train()", "def run(what):\n    what()\n\nrun(train)"])
+def test_an_attribute_of_the_name_of_a_function_is_not_the_function(call: str, tmp_path: Path) -> None:
     """`Pieces(self.train)` does not train: the batches are prepared behind the line that makes them."""
-    convert(write(tmp_path, pieces=PIECES, entry=GIVEN.format(call="train()")), "entry")
-    after = (tmp_path / "entry.py").read_text()
-    assert (
-        after.index("text = Text()") < after.index("text = accelerator.prepare(") < after.index("\ntrain()")
-    )
-
-
-def test_a_function_that_is_given_by_its_name_is_called(tmp_path: Path) -> None:
-    call = "def run(what):\n    what()\n\nrun(train)"
     convert(write(tmp_path, pieces=PIECES, entry=GIVEN.format(call=call)), "entry")
     after = (tmp_path / "entry.py").read_text()
-    assert (
-        after.index("text = Text()")
-        < after.index("text = accelerator.prepare(")
-        < after.index("\nrun(train)")
-    )
+    made, prepared = after.index("text = Text()"), after.index("text = accelerator.prepare(")
+    assert made < prepared < after.index("\n" + call.splitlines()[-1])

@@ -176,13 +176,6 @@ READ_AGAIN = [
         absent=("accelerator.save",),
     ),
     output(
-        "weights under such a number that all read again are each process's",
-        STEPS
-        + '    path = f"model_{running}.pt"\n    torch.save(model.state_dict(), path)\nmodel.load_state_dict(torch.load(path))',
-        "accelerator.save(model.state_dict(), path)",
-        absent=("is_main_process",),
-    ),
-    output(
         "weights under a number that is alike on all processes are there for all",
         STEPS
         + """    hits = 0
@@ -213,23 +206,6 @@ READ_AGAIN = [
         'np.save("rows.npy", rows)',
         absent=("wait_for_everyone",),
         before="import numpy as np\n",
-    ),
-    output(
-        "another file is not waited for",
-        'np.save("best.npy", [1])\nrows = np.load("rows.npy")',
-        GUARD,
-        'rows = np.load("rows.npy")',
-        absent=("wait_for_everyone",),
-        before="import numpy as np\n",
-    ),
-    output(
-        "a path with a time stamp is the main process's",
-        'name = time.strftime("%H%M")\nos.makedirs(name)\ntorch.save(model.state_dict(), name + "/model.pt")',
-        GUARD,
-        "os.makedirs(name)",
-        'torch.save(model.state_dict(), name + "/model.pt")',
-        absent=("accelerator.save", "exist_ok"),
-        before="import os\nimport time\n",
     ),
     output(
         "a folder about which the author warns is one process's",
@@ -291,14 +267,6 @@ READ_AGAIN = [
         "accelerator.wait_for_everyone()",
         'rows = np.load(file="rows.npy")',
         before="import numpy as np\n\ndef put(path, rows):\n    np.save(path, rows)\n",
-    ),
-    output(
-        "a class that is given the path and reads nothing does not wait",
-        'np.save("rows.npy", [1])\nlater = Later("rows.npy")',
-        GUARD,
-        'later = Later("rows.npy")',
-        absent=("wait_for_everyone",),
-        before="import numpy as np\n\nclass Later:\n    def __init__(self, path):\n        self.path = path\n",
     ),
 ]
 
@@ -365,12 +333,6 @@ STAMPED = [
         before="import os\nimport time\n",
     ),
     output(
-        "a time that is formatted is the main process's once",
-        'name = datetime.now().strftime("%H%M")\ntorch.save(model.state_dict(), name)\nstate = torch.load(name)',
-        'name = broadcast_object_list([datetime.now().strftime("%H%M")])[0]',
-        before="from datetime import datetime\n",
-    ),
-    output(
         "a table is waited for under that path",
         'folder = f"run-{datetime.now()}"\nnp.save(folder + "/rows.npy", [1])\nrows = np.load(folder + "/rows.npy")',
         'folder = f"run-{broadcast_object_list([datetime.now()])[0]}"',
@@ -396,22 +358,17 @@ STAMPED = [
         absent=("broadcast_object_list",),
         before="import time\nimport numpy as np\n",
     ),
-    Trap(
+    output(
         "a time that is asked before the processes know each other",
-        output(
-            "",
-            "os.makedirs(PATH)\ntorch.save(model.state_dict(), PATH)\nstate = torch.load(PATH)",
-            before="import argparse\nimport os\nimport time\n"
-            'PATH = time.strftime("%H%M")\nparser = argparse.ArgumentParser()\n'
-            'parser.add_argument("--no-cuda", action="store_true")\nargs = parser.parse_args()\n'
-            'device = torch.device("cuda" if torch.cuda.is_available() and not args.no_cuda else "cpu")\n',
-        ).script,
-        (
-            "os.makedirs(PATH, exist_ok=True)",
-            "accelerator.save(model.state_dict(), PATH)",
-            "state = torch.load(PATH)",
-        ),
-        (GUARD,),
+        "os.makedirs(PATH)\ntorch.save(model.state_dict(), PATH)\nstate = torch.load(PATH)",
+        "os.makedirs(PATH, exist_ok=True)",
+        "accelerator.save(model.state_dict(), PATH)",
+        "state = torch.load(PATH)",
+        absent=(GUARD,),
+        before="import argparse\nimport os\nimport time\n"
+        'PATH = time.strftime("%H%M")\nparser = argparse.ArgumentParser()\n'
+        'parser.add_argument("--no-cuda", action="store_true")\nargs = parser.parse_args()\n'
+        'device = torch.device("cuda" if torch.cuda.is_available() and not args.no_cuda else "cpu")\n',
         says="makes the path of this file for itself",
     ),
 ]

@@ -64,37 +64,15 @@ def test_a_line_search_that_no_call_asks_for_is_no_reason(default: str, given: s
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (
-            script(
-                "from torch.distributed.fsdp import FullyShardedDataParallel",
-                before="model = FullyShardedDataParallel(model)",
-            ),
-            "FSDP",
-        ),
         (script("import torch.distributed.rpc as rpc", before="rpc.init_rpc('worker')"), "RPC"),
         (
             script("from torch.distributed.tensor import DTensor", before="w = DTensor(model.weight)"),
             "tensor parallelism",
         ),
-        (script(optimizer="LBFGS"), "LBFGS"),
-        (
-            script(
-                "import torch.multiprocessing as mp",
-                before="model.share_memory()\n    mp.Process(target=print).start()",
-            ),
-            "Hogwild",
-        ),
-        (
-            script(
-                "import torch.distributed as dist",
-                "class Row(torch.nn.Linear):\n    def forward(self, x):\n        dist.all_reduce(x)\n        return x\n\n",
-                "model = Row(4, 2)",
-            ),
-            "tensor parallelism",
-        ),
     ],
 )
 def test_refused(text: str, says: str) -> None:
+    """And what tests/docs/test_limits names."""
     done = conversion(text)
     refused = [one for one in done.findings if one.severity is Severity.REFUSED]
     assert done.text == text

@@ -6,36 +6,7 @@ import pytest
 
 from .support import Trap, check, converted
 
-MODEL = """
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-"""
-STEP = """
-            loss = F.cross_entropy(model(x), y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-"""
-
 TRAPS = [
-    Trap(
-        "a loader of each session, in a loop that looks like data",
-        f"""
-        {MODEL.replace(chr(10), chr(10) + " " * 8)}
-        for session in sessions:
-            loader = DataLoader(session, batch_size=8)
-            for x, y in loader:
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                optimizer.step()
-        """,
-        (
-            "model, optimizer = accelerator.prepare(model, optimizer)",
-            "loader = accelerator.prepare(loader)",
-            "for x, y in loader:",
-        ),
-        ("prepare(sessions)",),
-    ),
     Trap(
         "chunks of a batch are no data",
         """
@@ -174,62 +145,6 @@ TRAPS = [
             "def train(self):",
         ),
         ("prepare(self.loss",),
-    ),
-    Trap(
-        "slices of a range are the batches, epochs are not",
-        """
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for epoch in range(0, 10, 1):
-            for start in range(0, len(data), 8):
-                loss = F.mse_loss(model(data[start:start + 8]), target[start:start + 8])
-                loss.backward()
-                optimizer.step()
-        """,
-        ("for epoch in range(0, 10, 1):", "for start in accelerator.prepare(range(0, len(data), 8)):"),
-    ),
-    Trap(
-        "pieces of a batch are not the batches",
-        """
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        loader = DataLoader(data, batch_size=64)
-        for x, y in loader:
-            for start in range(0, x.shape[0], 8):
-                loss = F.mse_loss(model(x[start:start + 8]), y[start:start + 8])
-                loss.backward()
-            optimizer.step()
-        """,
-        (
-            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
-            "for start in range(0, x.shape[0], 8):",
-        ),
-    ),
-    Trap(
-        "an attack on the inputs does not train",
-        """
-        def evaluate(model, loader):
-            wrong = 0
-            for x, y in loader:
-                x.requires_grad_()
-                F.cross_entropy(model(x), y).backward()
-                wrong += (model(x + 0.1 * x.grad.sign()).argmax(1) != y).sum().item()
-            return wrong
-
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        train_loader, test_loader = DataLoader(data), DataLoader(test)
-        for x, y in train_loader:
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-        print(evaluate(model, test_loader))
-        """,
-        (
-            "model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)",
-            "for x, y in train_loader:",
-        ),
-        ("accelerator.backward(F.cross", "prepare(loader)"),
     ),
     Trap(
         "optimizers of a dictionary, stepped by a scaler",

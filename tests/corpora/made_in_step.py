@@ -4,8 +4,7 @@
 
 CHECKOUTS is what `tests.corpora.public` reads. Each script is planned with all its files. A tensor is *placed* where its author
 moves it or the conversion does, *noted* where a note names it. In the author's branch for the CPU it is placed if the accelerator
-has that choice, and noted if a note says that it has not. *Before* leaves out what was made for a second device: the rooms
-`made_tensors` and `only_with_cuda`, and the note about a type of CUDA's. The exit code is the number of those that are neither.
+has that choice, and noted if a note says that it has not. The exit code is the number of those that are neither.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from unittest import mock
 from crosstrain_migrate import cli
 from crosstrain_migrate.core import conversion
 from crosstrain_migrate.core.numbers.dealing import Evaluations
-from crosstrain_migrate.core.placing import devices, made_tensors, only_with_cuda
+from crosstrain_migrate.core.placing import made_tensors
 from crosstrain_migrate.core.placing.lost import NOT_KEPT
 from crosstrain_migrate.core.placing.sides import flag_of, is_about_gpu
 from crosstrain_migrate.core.plan import Plan
@@ -42,17 +41,31 @@ from .public.__main__ import SCRIPTS
 _MOVES = ("to", "cuda", "type_as", "type", "expand_as", "new_tensor")
 _NEW = ("new", "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor")
 _COMPUTES = ast.BinOp | ast.Compare | ast.Call | ast.Subscript | ast.AugAssign
-_SINCE = (devices.TYPE_OF_CUDA, only_with_cuda.STAYS, made_tensors.STAYS)
+_OF_TENSORS = frozenset(
+    [
+        "size",
+        "view",
+        "dim",
+        "float",
+        "long",
+        "mean",
+        "sum",
+        "permute",
+        "transpose",
+        "reshape",
+        "shape",
+        "device",
+    ]
+)
 
 
 @dataclass(frozen=True)
 class Made:
-    """A tensor that a step makes. before, after: "placed", "noted" or "neither"."""
+    """A tensor that a step makes. state: "placed", "noted" or "neither"."""
 
     line: int
     text: str
-    before: str
-    after: str
+    state: str
 
 
 class Step:
@@ -71,8 +84,7 @@ class Step:
             if not self.script.is_reached(call) or not self._makes(call):
                 continue
             if (self.code.in_batch_loop(call) or self.code.in_module(call)) and self._meets_batch(call):
-                before, after = self._state(call, since=False), self._state(call, since=True)
-                yield Made(call.lineno, ast.unparse(call)[:60], before, after)
+                yield Made(call.lineno, ast.unparse(call)[:60], self._state(call))
 
     def _makes(self, call: ast.Call) -> bool:
         """`torch.zeros(3)`, `mask.new_zeros(3)` of what is no batch, `torch.cuda.FloatTensor(3)`"""
@@ -91,12 +103,11 @@ class Step:
         return self.code.is_tensor(of) or root in self.script.parameters(self.script.frame(of))
 
     def _meets_batch(self, call: ast.Call) -> bool:
-        places = [
-            one
+        return any(
+            self._computes_with_batch(one)
             for one in self._places(call)
             if not made_tensors._is_read_on_host(self.script, self.code, one)
-        ]
-        return any(map(self._computes_with_batch, places))
+        )
 
     def _places(self, call: ast.expr) -> list[ast.expr]:
         """Where a tensor is used: where it is made, and where its variable is read behind that."""
@@ -150,23 +161,8 @@ class Step:
     def _is_computed_with(self, name: ast.Name) -> bool:
         """Whether a parameter of a module's method is used as a tensor."""
         reads = self.script.reads(self.script.frame(name), name.id)
-        methods = (
-            "size",
-            "view",
-            "dim",
-            "float",
-            "long",
-            "mean",
-            "sum",
-            "permute",
-            "transpose",
-            "reshape",
-            "shape",
-            "device",
-        )
-        return any(
-            isinstance(one, ast.Attribute) and one.attr in methods for one in map(self.script.parent, reads)
-        )
+        parents = map(self.script.parent, reads)
+        return any(isinstance(one, ast.Attribute) and one.attr in _OF_TENSORS for one in parents)
 
     def _is_moved(self, call: ast.expr, depth: int = 0) -> bool:
         """Whether the author brings it to the device, also in a function that it is given to."""
@@ -192,17 +188,13 @@ class Step:
         """A node and the expressions around it."""
         return [node, *(one for one in self.script.around(node) if isinstance(one, ast.expr))]
 
-    def _state(self, call: ast.Call, *, since: bool) -> str:
-        """since: with what was made for a second device."""
+    def _state(self, call: ast.Call) -> str:
         at = {id(one) for place in self._places(call) for one in self._expressions(place)}
-        for (rule, reason, _), nodes in self.plan._notes.items():
-            is_older = not reason.endswith(_SINCE)
-            if rule == "CT105" and (since or is_older) and any(id(node) in at for node in nodes):
+        for (rule, _, _), nodes in self.plan._notes.items():
+            if rule == "CT105" and any(id(node) in at for node in nodes):
                 return "noted"
-        edits = [one for one in self.plan.edits if one.rule == "CT105"]
-        if not since:
-            edits = [one for one in edits if one.transaction != made_tensors._GROUP]
-        if any(id(one.node) in at for one in edits) or self._is_moved(call):
+        edited = any(id(one.node) in at for one in self.plan.edits if one.rule == "CT105")
+        if edited or self._is_moved(call):
             return "placed"
         flag = self._chooses_cpu(call)
         return self._on_cpu(flag) if flag else "neither"
@@ -258,25 +250,20 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[], metavar="ID")
     parser.add_argument("--list", action="store_true", help="every tensor, with its line")
     options = parser.parse_args()
-    before, after, scripts = Counter[str](), Counter[str](), Counter[str]()
+    tensors, scripts = Counter[str](), Counter[str]()
     for script in json.loads(SCRIPTS.read_text(encoding="utf-8"))["scripts"]:
         path = (options.checkouts / script["repo"].replace("/", "+") / script["script"]).resolve()
         if options.only and script["id"] not in options.only:
             continue
-        if not path.exists():
-            scripts["missing"] += 1
-            continue
-        plan = planned(path)
-        scripts["planned" if plan else "not converted"] += 1
+        plan = planned(path) if path.exists() else None
+        scripts["planned" if plan else "not converted" if path.exists() else "missing"] += 1
         made = set(Step(*plan).made()) if plan else set()
-        before.update(one.before for one in made)
-        after.update(one.after for one in made)
+        tensors.update(one.state for one in made)
         for one in sorted(made, key=lambda one: one.line) if options.list else ():
-            print(f"{script['id']}: line {one.line} {one.text}: {one.before}, now {one.after}", flush=True)
+            print(f"{script['id']}: line {one.line} {one.text}: {one.state}", flush=True)
     print("scripts:", dict(scripts))
-    for name, counts in (("before", before), ("after", after)):
-        print(f"{name}: " + ", ".join(f"{counts[state]} {state}" for state in ("placed", "noted", "neither")))
-    return min(after["neither"], 100)
+    print("tensors:", ", ".join(f"{tensors[state]} {state}" for state in ("placed", "noted", "neither")))
+    return min(tensors["neither"], 100)
 
 
 if __name__ == "__main__":

@@ -31,37 +31,35 @@ for x, y in loader:
 """
 
 
-def states(folder: Path, step: str, has_device: bool) -> list[tuple[str, str]]:
-    chosen = {"device": 'device = torch.device("cuda")', "to": ".to(device)"} if has_device else {}
+def states(folder: Path, text: str) -> dict[str, str]:
+    """What becomes of each tensor."""
     path = folder / "train.py"
-    path.write_text(
-        (SCRIPT if has_device else SCRIPT.replace(".cuda()", "")).format(
-            **({"device": "", "to": "", "step": step} | chosen)
-        )
-    )
+    path.write_text(text)
     plan = planned(path)
-    assert plan is not None
-    return [(one.before, one.after) for one in Step(*plan).made()]
+    return {one.text: one.state for one in Step(*plan).made()} if plan else {}
 
 
 @pytest.mark.parametrize(
     ("step", "has_device", "found"),
     [
-        ("x = x + torch.ones(4)", False, ("neither", "placed")),
-        ("x = x.to(device) + torch.ones(4)", True, ("neither", "neither")),
-        ("x = x.to(device) + torch.ones(4).to(device)", True, ("placed", "placed")),
-        ("mask = torch.ones(4); x = x.to(device) * mask.to(device)", True, ("placed", "placed")),
-        ("mask = torch.ones(4).cuda(); x = x.cuda() * mask", True, ("placed", "placed")),
-        ("x = x.to(device) + torch.ones(4, device=device)", True, None),
-        ("value = float(torch.rand(1))", True, None),
-        ("x = x.to(device) + x.new_ones(4)", True, None),
-        ("x = x.to(device) * moved(torch.ones(4))", True, ("placed", "placed")),
+        ("x = x + torch.ones(4)", False, ["placed"]),
+        ("x = x.to(device) + torch.ones(4)", True, ["neither"]),
+        ("x = x.to(device) + torch.ones(4).to(device)", True, ["placed"]),
+        ("mask = torch.ones(4); x = x.to(device) * mask.to(device)", True, ["placed"]),
+        ("mask = torch.ones(4).cuda(); x = x.cuda() * mask", True, ["placed"]),
+        ("x = x.to(device) + torch.ones(4, device=device)", True, []),
+        ("value = float(torch.rand(1))", True, []),
+        ("x = x.to(device) + x.new_ones(4)", True, []),
+        ("x = x.to(device) * moved(torch.ones(4))", True, ["placed"]),
     ],
 )
 def test_every_tensor_that_meets_a_batch_is_placed_noted_or_neither(
-    tmp_path: Path, step: str, has_device: bool, found: tuple[str, str] | None
+    tmp_path: Path, step: str, has_device: bool, found: list[str]
 ) -> None:
-    assert states(tmp_path, step, has_device) == ([] if found is None else [found])
+    text = SCRIPT if has_device else SCRIPT.replace(".cuda()", "")
+    device = 'device = torch.device("cuda")' if has_device else ""
+    text = text.format(device=device, to=".to(device)" if has_device else "", step=step)
+    assert list(states(tmp_path, text).values()) == found
 
 
 BRANCHES = """import argparse
@@ -101,14 +99,8 @@ for x, y in loader:
 def test_what_is_made_where_the_author_has_chosen_the_cpu(
     tmp_path: Path, chosen: str, test: str, found: str
 ) -> None:
-    path = tmp_path / "train.py"
-    path.write_text(BRANCHES.format(chosen=chosen, test=test))
-    plan = planned(path)
-    assert plan is not None
-    assert [one.after for one in Step(*plan).made() if one.text == "torch.zeros(4)"] == [found]
+    assert states(tmp_path, BRANCHES.format(chosen=chosen, test=test))["torch.zeros(4)"] == found
 
 
 def test_a_script_that_is_not_converted_has_no_plan(tmp_path: Path) -> None:
-    path = tmp_path / "train.py"
-    path.write_text("print(1)\n")
-    assert planned(path) is None
+    assert states(tmp_path, "print(1)\n") == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import islice
 from random import Random
 
@@ -24,12 +23,9 @@ FAMILIES = sorted({one.family for one in VARIATIONS.values()})
 
 
 def _bases() -> list[Base]:
-    """Plain scripts, and behind them some whose batch is unpacked in the body, as in no golden script."""
+    """Plain scripts, those whose runs are short first."""
     plain = [base for base in golden() if not base.distributed]
-    plain.sort(key=lambda base: FIRST.index(base.name) if base.name in FIRST else len(FIRST))
-    unpack = VARIATIONS["batch-unpacked-in-body"]
-    made = ((base, unpack.apply(base.project, Random(1))) for base in plain[:3])
-    return plain + [replace(base, project=project) for base, project in made if project is not None]
+    return sorted(plain, key=lambda base: FIRST.index(base.name) if base.name in FIRST else len(FIRST))
 
 
 @pytest.mark.timeout(1200)

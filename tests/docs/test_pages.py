@@ -57,18 +57,3 @@ def test_links_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text("utf-8")):
             if "://" not in target and "/rules/" not in f"/{target}":
                 assert (path.parent / target).exists(), f"{path}: {target}"
-
-
-@pytest.mark.parametrize(
-    ("shown", "came", "is_same"),
-    [
-        ("a\n...\nb\n", "a\nb\n", True),
-        ("a\n...\nb\n", "a\nx\ny\nb\n", True),
-        ("a\n...\nb\n", "a\nx\n", False),
-        ("took 3.1 s, 1,200 samples/s\n", "took 0.2 s, 90 samples/s\n", True),
-        ("wrote .../x\n", "wrote /tmp/1/x\n", True),
-        ("", "x\n", False),
-    ],
-)
-def test_what_is_the_same(shown: str, came: str, is_same: bool) -> None:
-    assert same(shown, came) is is_same

@@ -6,17 +6,20 @@ import argparse
 import re
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis.strategies import SearchStrategy
 
-from tests.fuzz.grammar import training_script
-from tests.fuzz.mutations import mutated_script
-from tests.fuzz.oracle import examine
+from tests.fuzz.mutations import examine, mutated_script
 
-_BATCH = 200
+SETTINGS = settings(
+    max_examples=200,
+    deadline=None,
+    database=None,
+    report_multiple_bugs=False,
+    phases=[Phase.generate, Phase.shrink],
+    suppress_health_check=list(HealthCheck),
+)
 
 
 class Found(AssertionError):
@@ -24,8 +27,7 @@ class Found(AssertionError):
 
     def __init__(self, text: str, wrong: dict[str, str]) -> None:
         super().__init__(", ".join(wrong))
-        self.text = text
-        self.wrong = wrong
+        self.text, self.wrong = text, wrong
 
 
 def kind(oracle: str, evidence: str) -> str:
@@ -33,17 +35,15 @@ def kind(oracle: str, evidence: str) -> str:
     return oracle + re.sub(r"`[^`]*`|\d+", "_", evidence.strip().rpartition("\n")[2])
 
 
-def batch(
-    scripts: SearchStrategy[str], number: int, ends: float, known: set[str]
-) -> tuple[int, Found | None]:
-    """How many scripts were tried, and the smallest that fails in a way that is not `known`."""
-    tried = 0
+def batch(number: int, ends: float, known: set[str]) -> Found | None:
+    """The smallest script of a seed that fails in a way that is not `known`."""
 
+    @seed(number)
+    @SETTINGS
+    @given(mutated_script())
     def attempt(text: str) -> None:
-        nonlocal tried
         if time.monotonic() > ends:
             return
-        tried += 1
         try:
             wrong = examine(text)
         except Exception as error:  # a crash is what this looks for
@@ -51,47 +51,31 @@ def batch(
         if any(kind(*one) not in known for one in wrong.items()):
             raise Found(text, wrong)
 
-    run: Callable[[], None] = seed(number)(
-        settings(
-            max_examples=_BATCH,
-            deadline=None,
-            database=None,
-            report_multiple_bugs=False,
-            phases=[Phase.generate, Phase.shrink],
-            suppress_health_check=list(HealthCheck),
-        )(given(scripts)(attempt))
-    )
     try:
-        run()
+        attempt()
     except Found as found:
-        return tried, found
-    return tried, None
+        return found
+    return None
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9)
-    parser.add_argument(
-        "--out", type=Path, default=Path(".fuzz"), help="where scripts that break something go"
-    )
+    parser.add_argument("--out", type=Path, default=Path(".fuzz"), help="where they go")
     options = parser.parse_args(arguments)
     print(f"seed {options.seed}", flush=True)
-    ends = time.monotonic() + options.minutes * 60
-    tried, number = 0, options.seed
+    ends, number = time.monotonic() + options.minutes * 60, options.seed
     known: set[str] = set()
     while time.monotonic() < ends:
-        for name, scripts in (("grammar", training_script()), ("mutated", mutated_script())):
-            more, found = batch(scripts, number, ends, known)
-            tried += more
-            if found is not None:
-                known.update(kind(*one) for one in found.wrong.items())
-                options.out.mkdir(parents=True, exist_ok=True)
-                file = options.out / f"{name}-{number}.py"
-                file.write_text(found.text, "utf-8")
-                print(f"{file}: {found.wrong}", flush=True)
+        if found := batch(number, ends, known):
+            known.update(kind(*one) for one in found.wrong.items())
+            options.out.mkdir(parents=True, exist_ok=True)
+            file = options.out / f"{number}.py"
+            file.write_text(found.text, "utf-8")
+            print(f"{file}: {found.wrong}", flush=True)
         number += 1
-    print(f"{tried} scripts, {len(known)} ways to break something")
+    print(f"{number - options.seed} batches, {len(known)} ways to break something")
     return int(bool(known))
 
 

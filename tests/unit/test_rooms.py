@@ -269,38 +269,3 @@ def test_every_folder_says_who_may_import_it(name: str) -> None:
         if not ast.get_docstring(ast.parse(path.read_text("utf-8")))
     ]
     assert silent == []
-
-
-SMALL = {
-    "a/__init__.py": "",
-    "a/low.py": "",
-    "a/middle/__init__.py": "from a import low",
-    "a/middle/part.py": "def late():\n    from .other import x",
-    "a/middle/other.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from a.middle.part import late",
-    "a/top.py": "import a.middle.part",
-}
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Package:
-    for name, text in SMALL.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return Package(tmp_path / "a", {"__init__": (), "low": (), "middle": {"low"}, "top": {"middle"}})
-
-
-def test_late_and_type_only_imports_make_a_circle(small: Package) -> None:
-    found = graph([small])
-    assert found["a.top"] == {"a.middle.part"}
-    assert set(circle(found)) == {"a.middle.part", "a.middle.other"}
-    (small.folder / "middle/other.py").write_text("")
-    assert circle(graph([small])) == []
-
-
-def test_an_import_that_the_table_does_not_allow_is_named(small: Package) -> None:
-    assert trespasses("a", {"a": small}, graph([small])) == []
-    (small.folder / "low.py").write_text("from a import top")
-    assert trespasses("a", {"a": small}, graph([small])) == ["a.low imports a.top"]
-    (small.folder / "new.py").write_text("")
-    assert trespasses("a", {"a": small}, graph([small])) == ["a.low imports a.top", "a.new is in no room"]

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 import pytest
-from crosstrain_migrate.engine import migrate_text
-from crosstrain_migrate.results import Options
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.places import Places
 from crosstrain_migrate.syntax.rewrite import rewrite
 from crosstrain_migrate.syntax.skeleton import Skeleton, skeleton
-
-GOLDEN = Path(__file__).parents[2] / "golden"
 
 AWKWARD = '''\
 #!/usr/bin/env python
@@ -124,41 +119,6 @@ def test_an_edit_does_the_same_to_the_skeleton(node: ast.stmt, monkeypatch: pyte
         expected = of_the_whole(AWKWARD, edits, monkeypatch)
         assert rewrite(AWKWARD, edits) == expected
         assert expected != AWKWARD
-
-
-@pytest.mark.parametrize("case", ["ddp_tutorial", "main_argparse", "apex_amp"])
-def test_scripts_are_converted_as_if_they_were_shown_whole(
-    case: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = GOLDEN / case / "before.py"
-    text = path.read_text(encoding="utf-8")
-    sparing = migrate_text(path, text, Options())
-    monkeypatch.setattr(
-        "crosstrain_migrate.syntax.rewrite.skeleton", lambda text, _, first: Skeleton(Places(text, first))
-    )
-    assert migrate_text(path, text, Options()) == sparing
-    assert sparing.changed
-
-
-def test_a_skeleton_leaves_out_what_nothing_concerns() -> None:
-    last = TREE.body[-1]
-    shape = skeleton(AWKWARD, [e.InsertAfter(last, "CT303", code="pass")], 1)
-    assert "class" not in shape.text
-    assert "import torch\n" not in shape.text
-    assert shape.restored(shape.text) == AWKWARD
-
-
-def test_a_skeleton_holds_the_imports_that_a_new_one_goes_beside() -> None:
-    shape = skeleton(AWKWARD, [e.AddImport(TREE, "CT101", code="from crosstrain import Accelerator")], 1)
-    assert "import torch\n" in shape.text
-    assert shape.restored(shape.text) == AWKWARD
-
-
-def test_statements_that_follow_each_other_are_left_out_as_one() -> None:
-    text = "a = 'a long text of one line'\n# a comment\nb = 1\n\nc = 2; d = 'another long text'\nprint(d)\n"
-    shape = skeleton(text, [e.RemoveStatement(ast.parse(text).body[-1], "CT303")], 1)
-    assert shape.text == "__crosstrain_kept_0__\n\nc = 2; d = 'another long text'\nprint(d)\n"
-    assert shape.restored(shape.text) == text
 
 
 def test_a_statement_that_is_lost_or_moved_is_not_put_back_by_force() -> None:

@@ -27,37 +27,36 @@ def _problem(place: Path, data: bytes) -> InputError:
     return raised.value.error
 
 
+TEXTS = {
+    "plain": (b"x = 1\n", "x = 1\n"),
+    "empty": (b"", ""),
+    "no-final-newline": (b"x = 1", "x = 1"),
+    "crlf": (b"x = 1\r\ny = 2\r\n", "x = 1\ny = 2\n"),
+    "crlf-no-final-newline": (b"x = 1\r\ny = 2", "x = 1\ny = 2"),
+    "cr": (b"x = 1\ry = 2\r", "x = 1\ny = 2\n"),
+    "mixed": (b"x = 1\r\ny = 2\nz = 3\r", "x = 1\ny = 2\nz = 3\n"),
+    "bom": (codecs.BOM_UTF8 + b"x = 1\r\n", "x = 1\n"),
+    "latin-1": (
+        "# -*- coding: latin-1 -*-\ns = 'é'\n".encode("latin-1"),
+        "# -*- coding: latin-1 -*-\ns = 'é'\n",
+    ),
+    "cookie-second-line": (
+        "#!/usr/bin/python\n# coding: cp1252\ns = '€'\n".encode("cp1252"),
+        "#!/usr/bin/python\n# coding: cp1252\ns = '€'\n",
+    ),
+    "euc-jp": (
+        b"# vim: set fileencoding=euc-jp :\ns = '\xa4\xa2'\n",
+        "# vim: set fileencoding=euc-jp :\ns = 'あ'\n",
+    ),
+    "form-feed": (b"x = 1\n\x0c\ny = 2\n", "x = 1\n\x0c\ny = 2\n"),
+    "only-python-line-ends": ("s = 'a\u2028b\x0bc\x85d'\n".encode(), "s = 'a\u2028b\x0bc\x85d'\n"),
+}
+
+
 @pytest.mark.parametrize(
     ("data", "text"),
-    [
-        pytest.param(b"x = 1\n", "x = 1\n", id="plain"),
-        pytest.param(b"", "", id="empty"),
-        pytest.param(b"x = 1", "x = 1", id="no-final-newline"),
-        pytest.param(b"x = 1\r\ny = 2\r\n", "x = 1\ny = 2\n", id="crlf"),
-        pytest.param(b"x = 1\r\ny = 2", "x = 1\ny = 2", id="crlf-no-final-newline"),
-        pytest.param(b"x = 1\ry = 2\r", "x = 1\ny = 2\n", id="cr"),
-        pytest.param(b"x = 1\r\ny = 2\nz = 3\r", "x = 1\ny = 2\nz = 3\n", id="mixed"),
-        pytest.param(codecs.BOM_UTF8 + b"x = 1\r\n", "x = 1\n", id="bom"),
-        pytest.param(
-            "# -*- coding: latin-1 -*-\ns = 'é'\n".encode("latin-1"),
-            "# -*- coding: latin-1 -*-\ns = 'é'\n",
-            id="latin-1",
-        ),
-        pytest.param(
-            "#!/usr/bin/python\n# coding: cp1252\ns = '€'\n".encode("cp1252"),
-            "#!/usr/bin/python\n# coding: cp1252\ns = '€'\n",
-            id="cookie-second-line",
-        ),
-        pytest.param(
-            b"# vim: set fileencoding=euc-jp :\ns = '\xa4\xa2'\n",
-            "# vim: set fileencoding=euc-jp :\ns = 'あ'\n",
-            id="euc-jp",
-        ),
-        pytest.param(b"x = 1\n\x0c\ny = 2\n", "x = 1\n\x0c\ny = 2\n", id="form-feed"),
-        pytest.param(
-            "s = 'a\u2028b\x0bc\x85d'\n".encode(), "s = 'a\u2028b\x0bc\x85d'\n", id="only-python-line-ends"
-        ),
-    ],
+    TEXTS.values(),
+    ids=TEXTS,
 )
 def test_text_is_what_python_reads_and_goes_back_to_the_same_bytes(
     tmp_path: Path, data: bytes, text: str
@@ -67,13 +66,17 @@ def test_text_is_what_python_reads_and_goes_back_to_the_same_bytes(
     assert source.encode(source.text) == data
 
 
+INSERTED = {
+    "crlf": (b"a\r\nb\r\n", b"new\r\na\r\nb\r\n"),
+    "bom-stays-first": (codecs.BOM_UTF8 + b"a\nb\n", codecs.BOM_UTF8 + b"new\na\nb\n"),
+    "mixed-lines-keep-theirs": (b"a\r\nb\nc\r\n", b"new\r\na\r\nb\nc\r\n"),
+}
+
+
 @pytest.mark.parametrize(
     ("data", "expected"),
-    [
-        pytest.param(b"a\r\nb\r\n", b"new\r\na\r\nb\r\n", id="crlf"),
-        pytest.param(codecs.BOM_UTF8 + b"a\nb\n", codecs.BOM_UTF8 + b"new\na\nb\n", id="bom-stays-first"),
-        pytest.param(b"a\r\nb\nc\r\n", b"new\r\na\r\nb\nc\r\n", id="mixed-lines-keep-theirs"),
-    ],
+    INSERTED.values(),
+    ids=INSERTED,
 )
 def test_an_inserted_line_takes_the_files_own_line_end(tmp_path: Path, data: bytes, expected: bytes) -> None:
     source = _read(tmp_path, data)
@@ -93,16 +96,20 @@ def test_a_character_that_the_encoding_lacks_is_refused_with_its_line(tmp_path: 
     assert "UTF-8" in raised.value.error.remedy
 
 
+NO_TEXT = {
+    "binary": (b"x = 1\n\0\n", 2, None, "not text"),
+    "latin-1-without-cookie": (b"x = 1\ns = '\xe9'\n", 2, 6, "not utf-8"),
+    "far-down": (b"# a\n# b\n# c\ns = 'ab\xe9'\n", 4, 8, "not utf-8"),
+    "unknown-encoding": (b"# coding: klingon\n", 1, 11, "klingon"),
+    "bom-and-another-cookie": (codecs.BOM_UTF8 + b"# coding: latin-1\n", 1, 11, "latin-1"),
+    "not-a-text-encoding": (b"# coding: hex\n41\n", 1, 11, "hex"),
+}
+
+
 @pytest.mark.parametrize(
     ("data", "line", "column", "reason"),
-    [
-        pytest.param(b"x = 1\n\0\n", 2, None, "not text", id="binary"),
-        pytest.param(b"x = 1\ns = '\xe9'\n", 2, 6, "not utf-8", id="latin-1-without-cookie"),
-        pytest.param(b"# a\n# b\n# c\ns = 'ab\xe9'\n", 4, 8, "not utf-8", id="far-down"),
-        pytest.param(b"# coding: klingon\n", 1, 11, "klingon", id="unknown-encoding"),
-        pytest.param(codecs.BOM_UTF8 + b"# coding: latin-1\n", 1, 11, "latin-1", id="bom-and-another-cookie"),
-        pytest.param(b"# coding: hex\n41\n", 1, 11, "hex", id="not-a-text-encoding"),
-    ],
+    NO_TEXT.values(),
+    ids=NO_TEXT,
 )
 def test_what_is_not_text_says_where(
     tmp_path: Path, data: bytes, line: int, column: int | None, reason: str
@@ -144,18 +151,22 @@ def test_a_file_over_ten_megabytes_is_not_read(tmp_path: Path) -> None:
         reading.read(file)
 
 
+OTHER_SYNTAX = {
+    "print": ("print 'hello'\n", "is Python 2"),
+    "except-comma": ("try:\n    pass\nexcept IOError, error:\n    pass\n", "is Python 2"),
+    "octal": ("mode = 0777\n", "is Python 2"),
+    "raise-comma": ("raise ValueError, 'no'\n", "is Python 2"),
+    "not-equal": ("if a <> b:\n    pass\n", "is Python 2"),
+    "broken": ("def f(:\n    pass\n", "does not parse"),
+    "magic": ("%matplotlib inline\n", "notebook commands"),
+    "unclosed": ("x = f(\n", "does not parse"),
+}
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
-    [
-        pytest.param("print 'hello'\n", "is Python 2", id="print"),
-        pytest.param("try:\n    pass\nexcept IOError, error:\n    pass\n", "is Python 2", id="except-comma"),
-        pytest.param("mode = 0777\n", "is Python 2", id="octal"),
-        pytest.param("raise ValueError, 'no'\n", "is Python 2", id="raise-comma"),
-        pytest.param("if a <> b:\n    pass\n", "is Python 2", id="not-equal"),
-        pytest.param("def f(:\n    pass\n", "does not parse", id="broken"),
-        pytest.param("%matplotlib inline\n", "notebook commands", id="magic"),
-        pytest.param("x = f(\n", "does not parse", id="unclosed"),
-    ],
+    OTHER_SYNTAX.values(),
+    ids=OTHER_SYNTAX,
 )
 def test_syntax_errors_say_what_kind_of_file_it_is(text: str, says: str) -> None:
     with pytest.raises(SyntaxError) as raised:

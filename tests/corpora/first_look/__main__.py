@@ -5,8 +5,7 @@
 FOLDER holds checkouts, one folder each (`owner+name`), that nobody looked at. The scripts of --entries
 (`owner+name/path/to/script.py`, one a line) are planned, or all that train: those that reach a backward and an
 optimizer's step from a main guard or their top level. For each: the outcome, every refusing rule with its place, and of
-a conversion the files and lines that it changes, its notes, training loaders that are not prepared, changed modules
-that other scripts import, and edits in code that the script does not reach. Each script is planned on a copy of its
+a conversion the files and lines that it changes, its notes, and training loaders that are not prepared. Each script is planned on a copy of its
 checkout, in a process of its own with a time limit; FOLDER is only read.
 """
 

@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .checkout import Checkout, Code, copy, read
-from .entries import find, runs
+from .checkout import Checkout, copy, read
+from .entries import find
 from .preparation import UNPREPARED
 from .reach import Reach
 from .training import Data, Training
@@ -41,8 +41,6 @@ class Look:
     """What the tool does with one script the first time it meets it.
 
     outcome: converted, refused, untouched, unreadable (not Python 3), timed out, or crashed.
-    shared: for each module that changed, the other scripts of the tree that import it.
-    outside: the changed places that this script never reaches.
     """
 
     checkout: str
@@ -56,20 +54,10 @@ class Look:
     assumptions: int = 0
     unprepared: bool = False
     data: list[Data] = field(default_factory=list)
-    shared: dict[str, list[str]] = field(default_factory=dict)
-    outside: list[str] = field(default_factory=list)
     reason: str = ""  # of an outcome without a report
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
-
-
-@dataclass(frozen=True)
-class _Edit:
-    """Lines `first` to `last` of the original (an insertion: the line before it), replaced."""
-
-    first: int
-    last: int
 
 
 def look(root: Path, script: str, timeout: float, diff: Path | None = None) -> Look:
@@ -143,7 +131,6 @@ def _place(path: str, finding: dict[str, Any]) -> str:
 def _compared(found: Look, before: Checkout, tree: Path, diff: Path | None) -> None:
     """What was written, and what our own reading of both programs says about it."""
     texts = []
-    edits: dict[str, list[_Edit]] = {}
     for path in before.files:
         try:
             same = (before.root / path).read_bytes() == (tree / path).read_bytes()
@@ -151,65 +138,17 @@ def _compared(found: Look, before: Checkout, tree: Path, diff: Path | None) -> N
             continue
         if same:
             continue
-        old, new = before.code(path), read(tree, path)
         found.files.append(path)
-        edits[path] = list(_edits(old, new))
-        lines = list(difflib.unified_diff(*_lines(old, new), f"a/{path}", f"b/{path}", lineterm="", n=6))
+        sides = (before.code(path).text.split("\n"), read(tree, path).text.split("\n"))
+        lines = list(difflib.unified_diff(*sides, f"a/{path}", f"b/{path}", lineterm="", n=6))
         found.changed_lines += sum(line[:1] in "+-" for line in lines) - 2
         texts += lines
     if diff is not None and texts:
         diff.parent.mkdir(parents=True, exist_ok=True)
         diff.write_text("\n".join(texts) + "\n", errors="surrogateescape")
-    if not found.files:
-        return
-    reach = Reach(before, found.script)
-    found.outside = sorted(_outside(reach, edits))
-    found.shared = _shared(before, reach, found.script, found.files)
-    found.data = Training(Reach(Checkout(tree), found.script)).data()
-    found.unprepared = any(one.state == UNPREPARED for one in found.data)
-
-
-def _lines(old: Code, new: Code) -> tuple[list[str], list[str]]:
-    return old.text.split("\n"), new.text.split("\n")
-
-
-def _edits(old: Code, new: Code) -> list[_Edit]:
-    found = []
-    for kind, first, last, _, _ in difflib.SequenceMatcher(
-        None, *_lines(old, new), autojunk=False
-    ).get_opcodes():
-        if kind == "insert":
-            found.append(_Edit(max(1, first), max(1, first)))
-        elif kind != "equal":
-            found.append(_Edit(first + 1, last))
-    return found
-
-
-def _outside(reach: Reach, edits: dict[str, list[_Edit]]) -> set[str]:
-    found = set()
-    for path, changes in edits.items():
-        texts = reach.checkout.code(path).text.split("\n")
-        for edit in changes:
-            for line in range(edit.first, edit.last + 1):
-                if texts[line - 1 : line] != [""] and not reach.covers(path, line):
-                    name = reach.named(path, line)
-                    found.add(f"{path}:{line}" + (f" ({name})" if name else ""))
-                    break
-    return found
-
-
-def _shared(checkout: Checkout, reach: Reach, script: str, files: list[str]) -> dict[str, list[str]]:
-    """The changed modules that a script which is not a part of this one imports, with those scripts."""
-    found: dict[str, list[str]] = {}
-    modules = [path for path in files if path != script]
-    others = [path for path in checkout.files if path not in reach.imported] if modules else []
-    for other in others:
-        if runs(checkout.code(other)):
-            used = Reach(checkout, other).imported
-            for path in modules:
-                if path in used:
-                    found.setdefault(path, []).append(other)
-    return found
+    if found.files:
+        found.data = Training(Reach(Checkout(tree), found.script)).data()
+        found.unprepared = any(one.state == UNPREPARED for one in found.data)
 
 
 def main(arguments: list[str]) -> int:

@@ -1,188 +1,144 @@
-"""Whether what a loop reads gives each process a part of its own."""
+"""Whether what a loop reads gives each process a part of its own: followed by names, through functions and modules."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from .bindings import attribute_bindings, bindings, last_name, names, prepares, renews, returned
-from .callers import Callers, called_as
 from .reach import Reach, Unit
 
 PREPARED, UNPREPARED, OWN_SAMPLER, UNKNOWN = "prepared", "unprepared", "own sampler", "unknown"
+PREPARES = frozenset({"prepare", "prepare_data_loader", "skip_first_batches"})
 RANKS = frozenset({"get_rank", "process_index"})
-DEPTH = 12  # of the names that are followed
+
+
+def last_name(node: ast.AST) -> str:
+    """The last part of a dotted name; of a subscript the name of what is indexed."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return last_name(node.value) if isinstance(node, ast.Subscript | ast.Starred) else ""
+
+
+def prepares(value: ast.AST) -> bool:
+    return any(isinstance(node, ast.Call) and last_name(node.func) in PREPARES for node in ast.walk(value))
+
+
+def bound(unit: Unit, name: str) -> Iterator[ast.expr]:
+    """The values that a unit's own code binds to a name, an attribute or an entry of that name; what loops go over, too."""
+    for node in unit.nodes:
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                pass
+            case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.For(target=target, iter=value):
+                targets = [target]
+            case ast.NamedExpr(target=target, value=value):
+                targets = [target]
+            case ast.withitem(context_expr=value, optional_vars=ast.expr() as target):
+                targets = [target]
+            case _:
+                continue
+        for target in targets:
+            parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+            places = [number for number, one in enumerate(parts) if last_name(one) == name]
+            whole = isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(parts)
+            for place in places:
+                yield value.elts[place] if whole and parts != [target] else value  # type: ignore[attr-defined]
+
+
+def callers(units: Iterable[Unit], unit: Unit) -> Iterator[tuple[Unit, ast.Call]]:
+    """Where a unit is called, or handed to something that calls it; a constructor by its class's name."""
+    name = unit.owner.name if unit.owner and unit.name == "__init__" else unit.name
+    for caller in units if unit.parent is not None else ():
+        if caller is not unit and name in caller.mentioned:
+            for node in caller.nodes:
+                if isinstance(node, ast.Call) and name in map(last_name, (node.func, *node.args)):
+                    yield caller, node
 
 
 class Preparation:
-    """Follows an expression to what it is bound to, through the script's functions and modules."""
+    """Follows an expression to what it is made of."""
 
-    def __init__(self, reach: Reach, callers: Callers) -> None:
-        self._reach, self._callers = reach, callers
-        self._units = list(reach.active)
+    def __init__(self, reach: Reach) -> None:
+        self._reach, self._units = reach, list(reach.active)
+        self._names: dict[tuple[str, Unit], str] = {}  # UNKNOWN, too, while it is being followed
         mentioned = frozenset[str]().union(*(unit.mentioned for unit in self._units))
-        self._samples = any("Distributed" in name and "Sampler" in name for name in mentioned) or any(
-            map(_deals_itself, self._units)
+        self._deals = any("Distributed" in name and "Sampler" in name for name in mentioned) or any(
+            unit.owner is not None and unit.name in ("__iter__", "__getitem__") and unit.mentioned & RANKS
+            for unit in self._units
         )
 
     def of(self, source: ast.expr, unit: Unit) -> str:
         """PREPARED, UNPREPARED, OWN_SAMPLER (a script that divides its data itself) or UNKNOWN."""
-        state = self._prepared(source, unit, DEPTH, set())
-        return OWN_SAMPLER if state == UNPREPARED and self._samples else state
+        state = self._state(source, unit)
+        return OWN_SAMPLER if state == UNPREPARED and self._deals else state
 
-    def _prepared(self, node: ast.expr, unit: Unit, depth: int, seen: set[tuple[str, Unit]]) -> str:
-        if not depth:
-            return UNKNOWN
+    def _state(self, node: ast.expr, unit: Unit) -> str:
         if prepares(node):
             return PREPARED
-        match node:
-            case ast.Name(id=name):
-                return self._name(name, unit, depth, seen)
-            case ast.Attribute(attr=name):
-                return self._attribute(node, name, unit, depth, seen)
-            case ast.Subscript(value=value):
-                return self._subscript(node, value, unit, depth, seen)
-            case ast.Call():
-                return self._call(node, unit, depth, seen)
-            case ast.IfExp(body=body, orelse=orelse):
-                return _weakest([self._prepared(one, unit, depth - 1, seen) for one in (body, orelse)])
-            case ast.Dict(values=values) | ast.Tuple(elts=values) | ast.List(elts=values):
-                return _weakest([self._prepared(one, unit, depth - 1, seen) for one in values[:8]])
-            case ast.DictComp(value=value) | ast.ListComp(elt=value) | ast.GeneratorExp(elt=value):
-                return self._prepared(value, unit, depth - 1, seen)
-        return UNKNOWN
+        names = {last_name(one) for one in ast.walk(node) if isinstance(one, ast.Name | ast.Attribute)}
+        states = [self._name(name, unit) for name in sorted(names - {"self"})]
+        if any(isinstance(one, ast.Call) for one in ast.walk(node)):
+            states.append(UNPREPARED)
+        return _first(states, PREPARED, UNPREPARED)
 
-    def _name(self, name: str, unit: Unit, depth: int, seen: set[tuple[str, Unit]]) -> str:
-        if (name, unit) in seen:
-            return UNKNOWN
-        seen.add((name, unit))
-        bound = [(target, value) for target, value in bindings(unit, name) if not renews(value, name)]
-        if any(prepares(value) for _, value in bound):
-            return PREPARED
-        if bound:
-            states = [self._bound_to(target, value, name, unit, depth, seen) for target, value in bound]
-            return _weakest([state for state in states if state != UNKNOWN] or states)
+    def _name(self, name: str, unit: Unit) -> str:
+        if (name, unit) not in self._names:
+            self._names[name, unit] = UNKNOWN
+            self._names[name, unit] = self._followed(name, unit)
+        return self._names[name, unit]
+
+    def _followed(self, name: str, unit: Unit) -> str:
+        """A name's state, by what binds it, what it calls or what its function is given."""
+        # `loader = tqdm(loader)`: what the name stood for before is what counts.
+        values = [(v, unit) for v in bound(unit, name) if prepares(v) or not _mentions(v, name)]
+        values += [(value, one) for one in self._units if one is not unit for value in self._made(one, name)]
+        if values:
+            return _first([self._state(value, one) for value, one in values], PREPARED, UNPREPARED)
         if name in unit.parameters:
-            return self._parameter(name, unit, depth, seen)
+            return self._parameter(name, unit)
         if unit.parent is not None:
-            return self._name(name, unit.parent, depth - 1, seen)
-        for other, asked in self._imported(unit, name):
-            if (state := self._name(asked, other, depth - 1, seen)) != UNKNOWN:
-                return state
-        return UNKNOWN
+            return self._name(name, unit.parent)
+        imported = [self._name(asked, other) for other, asked in self._imported(unit, name)]
+        return _first(imported, PREPARED, UNPREPARED)
 
-    def _bound_to(
-        self,
-        target: ast.expr,
-        value: ast.expr,
-        name: str,
-        unit: Unit,
-        depth: int,
-        seen: set[tuple[str, Unit]],
-    ) -> str:
-        """`name` in `target = value`: the part of the value that it gets."""
-        if isinstance(target, ast.Tuple | ast.List):
-            place = next((n for n, one in enumerate(target.elts) if last_name(one) == name), None)
-            if isinstance(value, ast.Tuple | ast.List) and place is not None and place < len(value.elts):
-                return self._prepared(value.elts[place], unit, depth - 1, seen)
-            if isinstance(value, ast.Call) and place is not None:
-                return self._call(value, unit, depth - 1, seen, place)
-        return self._prepared(value, unit, depth - 1, seen)
+    def _made(self, unit: Unit, name: str) -> Iterator[ast.expr]:
+        """What another unit gives a name: its results, what its class prepares, the attributes of that name."""
+        if unit.name == name and unit.parent is not None:
+            for node in unit.nodes:
+                if isinstance(node, ast.Return | ast.Yield) and node.value is not None:
+                    yield node.value
+        if unit.owner is not None and unit.owner.name == name:
+            yield from (node for node in unit.nodes if isinstance(node, ast.Call) and prepares(node))
+        for node in unit.nodes:
+            if isinstance(node, ast.Assign):
+                targets = [part for target in node.targets for part in ast.walk(target)]
+                if any(isinstance(one, ast.Attribute) and one.attr == name for one in targets):
+                    yield node.value
 
-    def _parameter(self, name: str, unit: Unit, depth: int, seen: set[tuple[str, Unit]]) -> str:
+    def _parameter(self, name: str, unit: Unit) -> str:
+        """Of several calls the one that prepares nothing counts."""
         place = unit.parameters.index(name) - (1 if unit.owner is not None else 0)
         states = []
-        for caller, call in self._callers.of(unit):
-            if not isinstance(call, ast.Call):
-                continue
-            keywords = [one.value for one in call.keywords if one.arg == name]
-            given = keywords or call.args[place : place + 1]
-            if given and not isinstance(given[0], ast.Starred) and last_name(call.func) in called_as(unit):
-                states.append(self._prepared(given[0], caller, depth - 1, set(seen)))
-        return _weakest([state for state in states if state != UNKNOWN]) if states else UNKNOWN
-
-    def _attribute(
-        self, node: ast.Attribute, name: str, unit: Unit, depth: int, seen: set[tuple[str, Unit]]
-    ) -> str:
-        """An attribute, by its name: prepared wherever it is bound to something prepared."""
-        states = []
-        for other in self._units:
-            for target, value in attribute_bindings(other, name):
-                if prepares(value):
-                    return PREPARED
-                if not names(value, name):
-                    states.append(self._bound_to(target, value, name, other, depth - 1, seen))
-        known = [state for state in states if state != UNKNOWN]
-        if known:
-            return _weakest(known)
-        return self._name(name, self._module_of(unit, node), depth - 1, seen)
-
-    def _module_of(self, unit: Unit, node: ast.Attribute) -> Unit:
-        """The module that `module.name` speaks of; the unit's own where it is none."""
-        top = unit
-        while top.parent is not None:
-            top = top.parent
-        if isinstance(node.value, ast.Name):
-            for other, _ in self._imported(top, node.value.id):
-                return other
-        return top
-
-    def _subscript(
-        self, node: ast.Subscript, value: ast.expr, unit: Unit, depth: int, seen: set[tuple[str, Unit]]
-    ) -> str:
-        """`loaders[phase]`: prepared where an entry of it is bound to something prepared."""
-        name = last_name(value)
-        for other in self._units:
-            for one in other.nodes:
-                if isinstance(one, ast.Assign) and prepares(one.value):
-                    targets = [part for target in one.targets for part in ast.walk(target)]
-                    if any(
-                        isinstance(part, ast.Subscript) and last_name(part.value) == name for part in targets
-                    ):
-                        return PREPARED
-        return self._prepared(value, unit, depth - 1, seen)
-
-    def _call(
-        self, call: ast.Call, unit: Unit, depth: int, seen: set[tuple[str, Unit]], place: int | None = None
-    ) -> str:
-        """What a call gives: a known function's results, a known class's attributes, or its arguments."""
-        name = last_name(call.func)
-        makers = [one for one in self._units if one.name == name and one.parent is not None]
-        if makers:
-            given = [value for one in makers for value in returned(one, place)]
-            states = [self._prepared(value, one, depth - 1, seen) for value, one in given]
-            return _weakest([state for state in states if state != UNKNOWN] or [UNPREPARED])
-        methods = [one for one in self._units if one.owner is not None and one.owner.name == name]
-        if any(prepares(node) for one in methods for node in one.nodes if isinstance(node, ast.expr)):
-            return PREPARED
-        inner = [*call.args, *(one.value for one in call.keywords)]
-        if isinstance(call.func, ast.Attribute) and name not in ("DataLoader",):
-            inner.append(call.func.value)
-        states = [self._prepared(one, unit, depth - 1, seen) for one in inner]
-        return PREPARED if PREPARED in states else UNPREPARED
+        for caller, call in callers(self._units, unit):
+            given = [one.value for one in call.keywords if one.arg == name] or call.args[place : place + 1]
+            states += [self._state(one, caller) for one in given]
+        return _first(states, UNPREPARED, PREPARED)
 
     def _imported(self, unit: Unit, name: str) -> Iterator[tuple[Unit, str]]:
         """The modules that a name of this one may come from, and its name there."""
         for node in unit.nodes:
-            if not isinstance(node, ast.Import | ast.ImportFrom):
-                continue
-            for alias in node.names:
-                if name in (alias.asname or alias.name.split(".")[0], "*") or alias.name == "*":
-                    asked = name if alias.name == "*" else alias.name
-                    for file, _ in self._reach.checkout.imports(unit.path, node):
+            for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+                if alias.name == "*" or name == (alias.asname or alias.name.split(".")[0]):
+                    for file, _ in self._reach.checkout.imports(unit.path, node):  # type: ignore[arg-type]
                         if self._reach.modules.get(file):
-                            yield self._reach.modules[file][0], asked
+                            yield self._reach.modules[file][0], name if alias.name == "*" else alias.name
 
 
-def _deals_itself(unit: Unit) -> bool:
-    """A data set or a sampler that gives each rank items of its own."""
-    return (
-        unit.owner is not None and unit.name in ("__iter__", "__getitem__") and bool(unit.mentioned & RANKS)
-    )
+def _mentions(value: ast.expr, name: str) -> bool:
+    return any(last_name(one) == name for one in ast.walk(value) if isinstance(one, ast.Name | ast.Attribute))
 
 
-def _weakest(states: list[str]) -> str:
-    for state in (UNPREPARED, UNKNOWN, PREPARED):
-        if state in states:
-            return state
-    return UNKNOWN
+def _first(states: list[str], *order: str) -> str:
+    return next((one for one in order if one in states), UNKNOWN)

@@ -59,12 +59,6 @@ class Unit:
         given = self.node.args
         return [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
 
-    def lines(self) -> tuple[int, int]:
-        if isinstance(self.node, ast.Module):
-            return 1, 10**9
-        first = min([self.node.lineno, *(one.lineno for one in self.node.decorator_list)])
-        return first, self.node.end_lineno or first
-
 
 def _own_nodes(top: ast.AST) -> Iterator[ast.AST]:
     stack = list(_inside(top, of_unit=True))[::-1]
@@ -135,8 +129,6 @@ class Reach:
         self.aliases: dict[str, set[str]] = {}  # `import x as y`: y to x
         self.active: dict[Unit, None] = {}  # in the order in which they are reached
         self._names: set[str] = set()
-        self._imports: dict[str, set[str]] = {}
-        self._guards: dict[str, list[tuple[int, int]]] = {}
         self._texts: set[str] = set()
         self._by_name = False
         self._classes = set(PLAIN_BASES)
@@ -149,31 +141,6 @@ class Reach:
             if unit not in self.active and self._runs(unit):
                 self._start(unit)
 
-    @cached_property
-    def imported(self) -> frozenset[str]:
-        """The script and the modules that import statements lead to, without those that a computed name may mean."""
-        found = {self.entry}
-        waiting = [self.entry]
-        while waiting:
-            more = self._imports.get(waiting.pop(), set()) - found
-            found |= more
-            waiting += more
-        return frozenset(found)
-
-    def covers(self, path: str, line: int) -> bool:
-        """Whether the line may run, or stands at the top level of a module that is imported."""
-        if path not in self.modules:
-            return False
-        if any(first <= line <= last for first, last in self._guards.get(path, ())):
-            return False
-        around = [unit for unit in self.modules[path] if unit.lines()[0] <= line <= unit.lines()[1]]
-        return all(unit in self.active for unit in around)
-
-    def named(self, path: str, line: int) -> str:
-        """The innermost function around a line; the empty string at the top level."""
-        around = [unit for unit in self.modules.get(path, ()) if unit.lines()[0] <= line <= unit.lines()[1]]
-        return max(around, key=lambda unit: unit.lines()[0]).name if around else ""
-
     def _load(self, path: str) -> None:
         if path in self.modules or len(self.modules) >= MOST_LOADED:
             return
@@ -182,11 +149,6 @@ class Reach:
         if units is None:
             units = self.checkout.kept[path, own] = self._units(path, own)
         self.modules[path] = units
-        if units and not own:
-            guards = [
-                node for node in getattr(self.checkout.code(path).tree, "body", ()) if is_main_guard(node)
-            ]
-            self._guards[path] = [(node.lineno, node.end_lineno or node.lineno) for node in guards]
         self._classes |= {
             node.name for node in (units[0].nodes if units else ()) if isinstance(node, ast.ClassDef)
         }
@@ -237,7 +199,6 @@ class Reach:
         for node in unit.nodes:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 for file, _ in list(self.checkout.imports(unit.path, node)):
-                    self._imports.setdefault(unit.path, set()).add(file)
                     self._load(file)
                 for alias in node.names:
                     if alias.asname:

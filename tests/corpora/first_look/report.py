@@ -18,8 +18,6 @@ def line(found: Look) -> str:
         return "\n    ".join([head, *(why[:200] for why in whys if why)])
     about = [f"{len(found.files)} files, {found.changed_lines} lines, {_count(found.notes, 'note')}"]
     about += [f"{one.state}: {one.path}:{one.line} {one.text}".rstrip() for one in found.data]
-    about += [f"shared: {path}, with {', '.join(others[:4])}" for path, others in found.shared.items()]
-    about += [f"not reached: {place}" for place in found.outside]
     return "\n    ".join([head, *about])
 
 
@@ -39,8 +37,6 @@ def summary(looks: list[Look]) -> dict[str, Any]:
         "median notes": median([found.notes for found in converted]) if converted else 0,
         "median changed lines": median([found.changed_lines for found in converted]) if converted else 0,
         "unprepared": sum(found.unprepared for found in converted),
-        "shared modules changed": sum(bool(found.shared) for found in converted),
-        "edits not reached": sum(bool(found.outside) for found in converted),
         "rules": dict(sorted(rules.items(), key=lambda item: (-item[1]["scripts"], item[0]))),
     }
 
@@ -52,8 +48,6 @@ def summary_text(looks: list[Look]) -> str:
     lines = [f"{found['scripts']} scripts of {found['checkouts']} checkouts: {outcomes or 'none'}"]
     lines += [
         f"of the converted: {found['unprepared']} with a training loader that is not prepared, "
-        f"{found['shared modules changed']} change a module that other scripts import, "
-        f"{found['edits not reached']} with edits that the script does not reach; "
         f"median {found['median changed lines']:g} changed lines, {found['median notes']:g} notes"
     ]
     for rule, entry in found["rules"].items():

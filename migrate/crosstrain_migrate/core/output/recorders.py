@@ -9,7 +9,7 @@ from functools import cached_property
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_statement_call
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .audience import ONE, Audience
@@ -36,11 +36,9 @@ _COUNTED = frozenset({"n", "last_print_n", "last_print_t", "start_t", "format_di
 _EVENTS = "tensorboard_logger"
 _EVENT_FILE = f"{_EVENTS}.Logger"  # one of its own
 # Functions of libraries that only say something.
-_SAYS = frozenset(
-    {
-        *("torch_geometric.logging.log", "torch_geometric.logging.init_wandb"),
-        *("pprint.pprint", "click.echo", "typer.echo", "rich.print"),
-    }
+_SAYS = words(
+    "torch_geometric.logging.log torch_geometric.logging.init_wandb pprint.pprint click.echo"
+    " typer.echo rich.print"
 )
 
 
@@ -117,7 +115,7 @@ class Recorders:
             return  # `**options` may say it
         reason = "one process shows the progress" if rule == PRINT else "one process records the run"
         code = template.format(state)
-        self.plan.add(e.InsertArgument(call, rule, reason, transaction=group, position=-1, code=code))
+        self.plan.add(e.InsertArgument(call, rule, reason, transaction=group, code=code))
 
     @cached_property
     def _keywords(self) -> set[str]:

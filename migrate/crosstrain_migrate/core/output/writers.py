@@ -6,7 +6,7 @@ import ast
 import re
 
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
-from crosstrain_migrate.syntax.nodes import last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import last_name, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 REMOVERS = ("shutil.rmtree", "os.remove", "os.unlink", "os.rmdir", "os.removedirs")
@@ -41,15 +41,11 @@ WRITERS = {
     "dump_json": 1,
     "unlink": None,
 }
-SHOWS = frozenset(
-    {"matplotlib.pyplot.show", "pylab.show", "cv2.imshow", "cv2.waitKey", "cv2.destroyAllWindows"}
-)
+SHOWS = words("matplotlib.pyplot.show pylab.show cv2.imshow cv2.waitKey cv2.destroyAllWindows")
 STREAMS = frozenset({"sys.stdout.write", "sys.stderr.write", "sys.stdout.writelines"})
-ECHOES = frozenset(
-    {
-        *("tqdm.write", "tqdm.tqdm.write", "tqdm.auto.tqdm.write", "click.echo", "click.secho", "typer.echo"),
-        *("pprint.pprint", "pprint.pp", "rich.print", "termcolor.cprint"),
-    }
+ECHOES = words(
+    "tqdm.write tqdm.tqdm.write tqdm.auto.tqdm.write click.echo click.secho typer.echo pprint.pprint"
+    " pprint.pp rich.print termcolor.cprint"
 )
 _RECORDS = re.compile(r"add_(scalar|scalars|histogram|pr_curve|hparams|embedding)$")
 _RECORDS_OF_WRITER = re.compile(r"add_(image|images|graph|text|figure|video|audio)$")
@@ -58,9 +54,7 @@ _OPENS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "
 _IN_MEMORY = frozenset({"BytesIO", "StringIO"})
 # Files of other kinds, which cannot be the null device.
 _CONTAINERS = frozenset({"h5py.File", "zipfile.ZipFile", "tarfile.open"})
-_COMMANDS = frozenset(
-    {"os.system", "subprocess.call", "subprocess.run", "subprocess.check_call", "subprocess.check_output"}
-)
+_COMMANDS = words("os.system subprocess.call subprocess.run subprocess.check_call subprocess.check_output")
 # A folder may be made by all; what is installed, all need.
 _HARMLESS_COMMAND = re.compile(r"^\s*(mkdir|pip|python -m pip|clear|cls|nvidia-smi|export|ulimit)\b")
 _FETCHES_FILES = re.compile(r"\b(wget|curl|unzip|tar|gdown|gunzip|aria2c)\b")

@@ -22,7 +22,7 @@ from crosstrain_migrate.core.reading.script import (
 )
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, last_name, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
@@ -43,13 +43,8 @@ _ASKS_FOR_CUDA = re.compile(r"is_available|== 'cuda'|startswith\('cuda|'cuda' in
 _CUDA_TENSOR = re.compile(r"torch\.cuda\.\w*Tensor")
 TYPE_OF_CUDA = "this type is CUDA's or the CPU's: on another device its tensors stay on the CPU"
 NO_SCRIPT = "move tensors before they are given to it"
-_STATEMENTS = (
-    "synchronize",
-    "empty_cache",
-    "set_device",
-    "reset_peak_memory_stats",
-    "reset_max_memory_allocated",
-    "ipc_collect",
+_STATEMENTS = words(
+    "synchronize empty_cache set_device reset_peak_memory_stats reset_max_memory_allocated ipc_collect"
 )
 
 
@@ -440,7 +435,7 @@ class Devices:
                 call
             ):
                 code = f"{name}={self.device(call)}"
-                self.plan.add(e.InsertArgument(call, RULE, REASON, position=-1, code=code))
+                self.plan.add(e.InsertArgument(call, RULE, REASON, code=code))
 
     # -- edits -------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import libcst as cst
 
@@ -35,21 +34,6 @@ def {name}(net, batches, rate):
     return net
 
 """
-DEAD_CLASS = """
-class {name}:
-    \"\"\"Counts what it is told.\"\"\"
-
-    def __init__(self, device="cuda"):
-        self.device = device
-        self.values = []
-
-    def update(self, value):
-        self.values.append(value.to(self.device))
-
-    def compute(self):
-        return torch.stack(self.values).mean()
-
-"""
 OWN_MAIN = """
 
 def {name}():
@@ -73,28 +57,9 @@ def _torch(script: Script, made: cst.Module) -> cst.Module:
 
 
 @variation
-def dead_branch(script: Script, rng: Random) -> cst.Module | None:
-    """a branch under a constant flag starts the debugger"""
-    flag = script.fresh("DEBUG")
-    loops = script.training_loops()
-    if not loops:
-        return None
-    block: Any = script.one(f'if {flag}:\n    print("next batch")\n    breakpoint()')
-    made = script.edited({loops[0].body: lambda updated: updated.with_changes(body=[block, *updated.body])})
-    return with_top(made, script.one(f"{flag} = False"))
-
-
-@variation
 def dead_function(script: Script, rng: Random) -> cst.Module | None:
     """a function that nothing calls trains, too"""
     code = DEAD_TRAINING.format(name=script.fresh("old_training"))
-    return _torch(script, with_top(script.module, *script.parsed("\n" + code)))
-
-
-@variation
-def dead_class(script: Script, rng: Random) -> cst.Module | None:
-    """a class that nothing uses moves tensors to a GPU"""
-    code = DEAD_CLASS.format(name=script.fresh("Tally"))
     return _torch(script, with_top(script.module, *script.parsed("\n" + code)))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any
 
 import libcst as cst
 
@@ -111,60 +110,3 @@ def objects_in_namespace(script: Script, rng: Random) -> cst.Module | None:
     name = script.fresh("run_state")
     made = _held(script, lambda _, key: f"{name}.{key}", lambda _: f"{name} = types.SimpleNamespace()")
     return made and with_import(made, "import types")
-
-
-@variation
-def objects_in_dataclass(script: Script, rng: Random) -> cst.Module | None:
-    """model, optimizer and loaders are fields of a dataclass"""
-    name, kind = script.fresh("state"), script.fresh("TrainState")
-    fields: list[str] = []
-
-    def first(names: list[str]) -> str:
-        fields.extend(names)
-        return f"{name} = {kind}()"
-
-    made = _held(script, lambda _, key: f"{name}.{key}", first)
-    if made is None:
-        return None
-    lines = "\n".join(f"    {field}: object = None" for field in fields)
-    made = with_top(made, *script.parsed(f"\n\n@dataclasses.dataclass\nclass {kind}:\n{lines}\n\n"))
-    return with_import(made, "import dataclasses")
-
-
-@variation
-def loaders_in_dict(script: Script, rng: Random) -> cst.Module | None:
-    """the loaders alone are entries of a dictionary, by phase"""
-    return _only(script, ("DataLoader",), "loaders")
-
-
-@variation
-def optimizers_in_dict(script: Script, rng: Random) -> cst.Module | None:
-    """the optimizers alone are entries of a dictionary"""
-    return _only(script, MADE_BY_CALL[1:], "optimizers")
-
-
-def _only(script: Script, made_by: tuple[str, ...], base: str) -> cst.Module | None:
-    """The variables of one scope that certain calls make, in a dictionary."""
-    if script.dynamic:
-        return None
-    name = script.fresh(base)
-    scopes: list[Any] = [script.module, *script.functions()]
-    for place in scopes:
-        roles = []
-        for variable in _roles(script, script.variables(script.scope(place))):
-            if _is_fixed(script, variable, quoted=True):
-                continue
-            assigns = [script.parents[script.parents[s]] for s in variable.stores]
-            if all(isinstance(one, cst.Assign) and called(one.value) in made_by for one in assigns):
-                roles.append(variable)
-        if roles:
-            edits: Edits = {node: text_name(f'{name}["{one.name}"]') for one in roles for node in one.nodes}
-            head = script.one(f"{name} = {{}}")
-            if place is script.module:
-                return with_top(script.edited(edits), head)
-            at = 1 if is_docstring(place.body.body[0]) else 0
-            edits[place.body] = lambda updated, at=at, head=head: updated.with_changes(
-                body=[*updated.body[:at], head, *updated.body[at:]]
-            )
-            return script.edited(edits)
-    return None

@@ -12,11 +12,9 @@ from tests.corpora.variations.registry import variation
 from tests.corpora.variations.script import (
     Edits,
     Script,
-    called,
     full_name,
     leaves_early,
     source,
-    with_import,
     with_top,
 )
 
@@ -105,33 +103,6 @@ def loop_over_wrapper(script: Script, rng: Random) -> cst.Module | None:
     return made and with_top(made, *script.parsed(THIN_WRAPPER.format(name=name)))
 
 
-@variation
-def loop_over_islice(script: Script, rng: Random) -> cst.Module | None:
-    """the loop reads `itertools.islice` of the loader"""
-    made = _sources(script, rng, lambda read: f"itertools.islice({read}, None)")
-    return made and with_import(made, "import itertools")
-
-
-@variation
-def loop_over_chain(script: Script, rng: Random) -> cst.Module | None:
-    """the loop reads `itertools.chain` of the loader"""
-    made = _sources(script, rng, lambda read: f"itertools.chain({read})")
-    return made and with_import(made, "import itertools")
-
-
-@variation
-def loop_over_iterator(script: Script, rng: Random) -> cst.Module | None:
-    """the loop reads `iter(loader)`"""
-    return _sources(script, rng, lambda read: f"iter({read})")
-
-
-@variation
-def loop_over_bar(script: Script, rng: Random) -> cst.Module | None:
-    """the loop reads the loader through `tqdm`"""
-    made = _sources(script, rng, lambda read: f"tqdm.tqdm({read}, disable=True)")
-    return None if made is None or "tqdm" in script.text else with_import(made, "import tqdm")
-
-
 def _loops(
     script: Script, rng: Random, edit: Callable[[Any, str, str], Any], usable: Callable[[cst.For], bool]
 ) -> cst.Module | None:
@@ -156,53 +127,6 @@ def with_body(script: Script, code: str, loop: cst.For, body: Any) -> cst.Flatte
     made[-1] = last.with_changes(body=block)
     made[0] = made[0].with_changes(leading_lines=loop.leading_lines)  # type: ignore[call-arg]
     return cst.FlattenSentinel(made)
-
-
-@variation
-def loop_enumerated(script: Script, rng: Random) -> cst.Module | None:
-    """`for batch in loader` counts with `enumerate`"""
-    name = script.fresh("batch_number")
-
-    def edit(updated: Any, target: str, read: str) -> Any:
-        inner = f"({target})" if "," in target and not target.startswith("(") else target
-        code = f"for {name}, {inner} in enumerate({read}):\n    pass"
-        made = script.one(code)
-        return updated.with_changes(target=made.target, iter=made.iter)
-
-    return _loops(script, rng, edit, lambda loop: _simple(loop) and called(loop.iter) != "enumerate")
-
-
-@variation
-def loop_counted_by_hand(script: Script, rng: Random) -> cst.Module | None:
-    """`enumerate` becomes a counter of its own"""
-
-    def edit(updated: Any, target: str, read: str) -> Any:
-        loop = script.one(f"for {target} in {read}:\n    pass")
-        number, value = (script.code(one.value) for one in loop.target.elements)
-        code = f"{number} = -1\nfor {value} in {script.code(loop.iter.args[0].value)}:\n    {number} += 1"
-        return with_body(script, code, updated, updated.body.body)
-
-    def usable(loop: cst.For) -> bool:
-        pair = isinstance(loop.target, cst.Tuple) and len(loop.target.elements) == 2
-        return (
-            pair and called(loop.iter) == "enumerate" and len(cst.ensure_type(loop.iter, cst.Call).args) == 1
-        )
-
-    return _loops(script, rng, edit, usable)
-
-
-@variation
-def loop_zipped(script: Script, rng: Random) -> cst.Module | None:
-    """the loop zips the loader with a counter"""
-    name = script.fresh("count")
-
-    def edit(updated: Any, target: str, read: str) -> Any:
-        inner = f"({target})" if "," in target and not target.startswith("(") else target
-        made = script.one(f"for {inner}, {name} in zip({read}, itertools.count()):\n    pass")
-        return updated.with_changes(target=made.target, iter=made.iter)
-
-    made = _loops(script, rng, edit, _simple)
-    return made and with_import(made, "import itertools")
 
 
 @variation
@@ -265,41 +189,6 @@ def loop_prefetched(script: Script, rng: Random) -> cst.Module | None:
 
     made = _loops(script, rng, edit, usable)
     return made and with_top(made, *script.parsed(PREFETCHER.format(name=kind)))
-
-
-@variation
-def loop_over_list_of_loaders(script: Script, rng: Random) -> cst.Module | None:
-    """an outer loop over a list that holds the loader"""
-    name = script.fresh("source_of_batches")
-
-    def edit(updated: Any, target: str, read: str) -> Any:
-        outer = script.one(f"for {name} in [{script.code(source(cst.parse_expression(read)))}]:\n    pass")
-        new = cst.parse_expression(name)
-        inner = updated.with_changes(leading_lines=[], iter=_replaced_source(updated.iter, new))
-        body = outer.body.with_changes(body=[inner])
-        return outer.with_changes(leading_lines=updated.leading_lines, body=body)
-
-    return _loops(script, rng, edit, _simple)
-
-
-def _replaced_source(iterated: cst.BaseExpression, new: cst.BaseExpression) -> cst.BaseExpression:
-    read = source(iterated)
-    return new if read is iterated else iterated.deep_replace(read, new)  # type: ignore[return-value]
-
-
-@variation
-def loop_over_alias(script: Script, rng: Random) -> cst.Module | None:
-    """the loop reads another name of the loader"""
-    name = script.fresh("stream")
-
-    def edit(updated: Any, target: str, read: str) -> Any:
-        first = script.one(f"{name} = {script.code(source(cst.parse_expression(read)))}")
-        loop = updated.with_changes(
-            leading_lines=[], iter=_replaced_source(updated.iter, cst.parse_expression(name))
-        )
-        return cst.FlattenSentinel([first.with_changes(leading_lines=updated.leading_lines), loop])
-
-    return _loops(script, rng, edit, _simple)
 
 
 @variation

@@ -118,14 +118,6 @@ def model_by_name(script: Script, rng: Random) -> cst.Module | None:
 
 
 @variation
-def model_from_dict(script: Script, rng: Random) -> cst.Module | None:
-    """a dictionary of architectures is asked for the model class"""
-    return _called_by(
-        script, _model_calls(script), lambda name: f'{{"{name.lower()}": {name}}}["{name.lower()}"]'
-    )
-
-
-@variation
 def optimizer_from_factory(script: Script, rng: Random) -> cst.Module | None:
     """a function of a name and parameters makes the optimizer"""
     calls = _optimizer_calls(script)
@@ -150,74 +142,6 @@ def optimizer_from_factory(script: Script, rng: Random) -> cst.Module | None:
     return made
 
 
-@variation
-def optimizer_by_name(script: Script, rng: Random) -> cst.Module | None:
-    """`getattr(torch.optim, name)` finds the optimizer's class"""
-    calls = _optimizer_calls(script)
-    if not re.search(r"^import torch$", script.text, re.MULTILINE):
-        return None
-    return _called_by(script, calls, lambda name: f'getattr(torch.optim, "{name.rpartition(".")[2]}")')
-
-
-@variation
-def optimizer_from_registry(script: Script, rng: Random) -> cst.Module | None:
-    """a dictionary of classes has the optimizer's"""
-    calls = _optimizer_calls(script)
-    table = script.fresh("OPTIMIZERS")
-    made = _called_by(script, calls, lambda name: f'{table}["{name.rpartition(".")[2].lower()}"]')
-    entries = ", ".join(f'"{n.rpartition(".")[2].lower()}": {n}' for n in sorted({n for _, n in calls}))
-    return made and with_top(made, script.one(f"{table} = {{{entries}}}"))
-
-
-@variation
-def optimizer_partial(script: Script, rng: Random) -> cst.Module | None:
-    """`functools.partial` holds the optimizer's options"""
-    edits: Edits = {}
-    for call, name in _optimizer_calls(script):
-        options = [one for one in call.args[1:] if one.keyword is not None]
-        if options and len(options) == len(call.args) - 1:
-            given = ", ".join(
-                script.code(one.with_changes(comma=cst.MaybeSentinel.DEFAULT)) for one in options
-            )
-            code = f"functools.partial({name}, {given})({script.code(call.args[0].value)})"
-            edits[call] = lambda updated, code=code: cst.parse_expression(code)
-    return with_import(script.edited(edits), "import functools") if edits else None
-
-
-def _options_first(script: Script, calls: list[cst.Call], base: str) -> cst.Module | None:
-    """Keyword arguments move to a dictionary in the line before."""
-    edits: Edits = {}
-    name = script.fresh(base)
-    for call in calls:
-        line = script.parents.get(script.parents[call])
-        options = [one for one in call.args if one.keyword is not None]
-        if not isinstance(line, cst.SimpleStatementLine) or len(line.body) > 1 or not options:
-            continue
-        if not isinstance(script.parents[call], cst.Assign) or any(one.star for one in call.args):
-            continue
-        given = ", ".join(script.code(one.with_changes(comma=cst.MaybeSentinel.DEFAULT)) for one in options)
-        first = script.one(f"{name} = dict({given})")
-        rest = [script.code(one.value) for one in call.args if one.keyword is None]
-        code = f"{script.code(call.func)}({', '.join([*rest, f'**{name}'])})"
-        edits[call] = lambda updated, code=code: cst.parse_expression(code)
-        edits[line] = lambda updated, first=first: cst.FlattenSentinel(
-            [first.with_changes(leading_lines=updated.leading_lines), updated.with_changes(leading_lines=[])]
-        )
-    return script.edited(edits) if edits else None
-
-
-@variation
-def optimizer_options_in_dict(script: Script, rng: Random) -> cst.Module | None:
-    """the optimizer's options come from a dictionary"""
-    return _options_first(script, [call for call, _ in _optimizer_calls(script)], "optimizer_options")
-
-
-@variation
-def loader_options_in_dict(script: Script, rng: Random) -> cst.Module | None:
-    """the loader's options come from a dictionary"""
-    return _options_first(script, script.calls("DataLoader"), "loader_options")
-
-
 def _loader_calls(script: Script) -> list[tuple[cst.Call, str]]:
     inside = {id(node) for one in script.classes() for node in walk(one)}
     return [(one, full_name(one.func)) for one in script.calls("DataLoader") if id(one) not in inside]
@@ -232,13 +156,3 @@ def loader_from_factory(script: Script, rng: Random) -> cst.Module | None:
     return made and with_top(
         made, *script.parsed(FACTORY.format(name=name, what="a loader", made=calls[0][1]))
     )
-
-
-@variation
-def loader_subclassed(script: Script, rng: Random) -> cst.Module | None:
-    """the loader is of a subclass of DataLoader"""
-    calls = _loader_calls(script)
-    name = script.fresh("FastLoader")
-    made = _called_by(script, calls, lambda _: name)
-    code = f'class {name}({calls[0][1] if calls else ""}):\n    """As its parent."""\n'
-    return made and with_top(made, *script.parsed(code))

@@ -8,7 +8,7 @@ from typing import Any
 import libcst as cst
 
 from tests.corpora.variations.registry import variation
-from tests.corpora.variations.script import Edits, Script, text_name, walk
+from tests.corpora.variations.script import Edits, Script, walk
 
 
 def _calls_of(script: Script, function: cst.FunctionDef) -> list[cst.Call] | None:
@@ -162,72 +162,3 @@ def _without_parameter(
 
 def _joined(items: list[Any]) -> list[Any]:
     return [*items[:-1], items[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)] if items else []
-
-
-@variation
-def calls_by_keyword(script: Script, rng: Random) -> cst.Module | None:
-    """the script's functions are called with keywords"""
-    edits: Edits = {}
-    for function in script.functions():
-        calls = _calls_of(script, function)
-        if calls is None or not _plain_parameters(function):
-            continue
-        names = [p.name.value for p in function.params.params]
-        for call in calls:
-            if len(call.args) > len(names) or not call.args:
-                continue
-
-            def edit(updated: Any, names: list[str] = names) -> Any:
-                args = [
-                    a if a.keyword else a.with_changes(keyword=cst.Name(n), equal=_tight())
-                    for a, n in zip(updated.args, names, strict=False)
-                ]
-                return updated.with_changes(args=[*args, *updated.args[len(args) :]])
-
-            edits[call] = edit
-    return script.edited(edits) if edits else None
-
-
-@variation
-def objects_passed_as_dict(script: Script, rng: Random) -> cst.Module | None:
-    """a function is called with `**` of a dictionary"""
-    for function in script.functions():
-        calls = _calls_of(script, function)
-        names = [p.name.value for p in function.params.params]
-        if calls is None or not _plain_parameters(function) or len(names) < 3:
-            continue
-        edits: Edits = {}
-        for call in calls:
-            if len(call.args) > len(names):
-                return None
-            items = [
-                f'"{a.keyword.value if a.keyword else n}": {script.code(a.value)}'
-                for a, n in zip(call.args, names, strict=False)
-            ]
-            if any('"' in script.code(a.value) for a in call.args):
-                return None
-            code = cst.parse_expression(f"{function.name.value}(**{{{', '.join(items)}}})")
-            edits[call] = lambda updated, code=code: code
-        return script.edited(edits)
-    return None
-
-
-@variation
-def functions_by_variable(script: Script, rng: Random) -> cst.Module | None:
-    """a function that trains is called through a variable that names it"""
-    edits: Edits = {}
-    name = script.fresh("routine")
-    for function in script.functions():
-        calls = _calls_of(script, function)
-        if (
-            calls
-            and any(script.function_of(c) is not script.module for c in calls)
-            and "backward(" in script.code(function)
-        ):
-            line: Any = script.one(f"{name} = {function.name.value}")
-            line = line.with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2)
-            edits[function] = lambda updated, line=line: cst.FlattenSentinel([updated, line])
-            for call in calls:
-                edits[call.func] = text_name(name)
-            return script.edited(edits)
-    return None

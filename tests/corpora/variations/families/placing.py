@@ -14,7 +14,6 @@ from tests.corpora.variations.script import (
     Edits,
     Project,
     Script,
-    is_docstring,
     is_guard,
     is_import,
     leaves_early,
@@ -92,24 +91,6 @@ def main_in_function(script: Script, rng: Random) -> cst.Module | None:
     guard = guard.with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2)
     body = list(script.module.body)
     return script.module.with_changes(body=[*body[: len(body) - len(moved)], function, guard])
-
-
-@variation
-def main_in_module(script: Script, rng: Random) -> Project | None:
-    """the whole script moves into a module; the entry calls its `run()`"""
-    body = list(script.module.body)
-    if not body or not is_guard(body[-1]) or script.dynamic or "spawn(" in script.text:
-        return None
-    guard: Any = body[-1]
-    if guard.orelse is not None or not isinstance(guard.body, cst.IndentedBlock):
-        return None
-    module, name = script.fresh("training"), script.fresh("run")
-    function = _as_function(script, list(guard.body.body), name)
-    if function is None:
-        return None
-    text = script.module.with_changes(body=[*body[:-1], function]).code
-    entry = f"from {module} import {name}\n\n" + GUARD.format(call=f"{name}()") + "\n"
-    return script.project.with_text(entry, {f"{module}.py": text})
 
 
 def _closed(script: Script, definitions: Sequence[Any]) -> list[Any]:
@@ -217,26 +198,6 @@ def evaluation_in_function(script: Script, rng: Random) -> cst.Module | None:
     above = script.parents[script.parents[loops[0]]]
     whole = above if isinstance(above, cst.With) else loops[0]
     return extracted(script, [whole], script.fresh("evaluate_model"))
-
-
-@variation
-def setup_in_function(script: Script, rng: Random) -> cst.Module | None:
-    """a function makes model and optimizer and returns them"""
-    suites = [one.body for one in script.nodes if isinstance(one, cst.Module | cst.IndentedBlock)]
-    for suite in suites:
-        marked = [
-            i
-            for i, one in enumerate(suite)
-            if isinstance(one, cst.SimpleStatementLine)
-            and isinstance(one.body[0], cst.Assign)
-            and any(isinstance(n, cst.Attribute) and n.attr.value == "parameters" for n in own_walk(one))
-        ]
-        if marked:
-            first = max(0, marked[0] - 1)
-            lines = list(suite[first : marked[-1] + 1])
-            if all(isinstance(one, cst.SimpleStatementLine) and not is_import(one) for one in lines):
-                return extracted(script, lines, script.fresh("set_up"))
-    return None
 
 
 def _main(script: Script) -> cst.FunctionDef | None:
@@ -385,56 +346,3 @@ def _used_before(script: Script, functions: Sequence[cst.FunctionDef]) -> bool:
         if script.line(one) < last and not isinstance(one, cst.FunctionDef | cst.ClassDef)
         for n in own_walk(one)
     )
-
-
-@variation
-def imports_in_function(script: Script, rng: Random) -> cst.Module | None:
-    """the script's `main` imports a library that only it uses"""
-    function = _main(script)
-    if function is None or not isinstance(function.body, cst.IndentedBlock):
-        return None
-    inside = {id(n) for n in walk(function)}
-    for one in script.module.body:
-        if (
-            not is_import(one)
-            or any(isinstance(n, cst.ImportStar) for n in walk(one))
-            or "__future__" in script.code(one)
-        ):
-            continue
-        names = {
-            v.name
-            for v in script.globals().values()
-            if any(getattr(a, "node", None) in one.body for a in v.scope[v.name])
-        }  # type: ignore[attr-defined]
-        uses = [n for name in names for n in script.globals()[name].loads]
-        single = len(names) == 1 and not script.code(one).startswith("import torch.")
-        if single and uses and all(id(n) in inside for n in uses):
-            code = script.code(one.with_changes(leading_lines=[]))  # type: ignore[call-arg]
-            at = 1 if is_docstring(function.body.body[0]) else 0
-            edits: Edits = {one: lambda updated: cst.RemoveFromParent()}
-            line = script.one(code)
-            edits[function.body] = lambda updated, line=line, at=at: updated.with_changes(
-                body=[*updated.body[:at], line, *updated.body[at:]]
-            )
-            return script.edited(edits)
-    return None
-
-
-@variation
-def definitions_behind_main(script: Script, rng: Random) -> cst.Module | None:
-    """functions stand behind `main` instead of before it"""
-    function = _main(script)
-    if function is None or not is_guard(script.module.body[-1]):
-        return None
-    body: list[Any] = list(script.module.body)
-    others = [
-        one
-        for one in script.functions()
-        if one is not function
-        and not one.decorators
-        and all(script.enclosing(n, cst.FunctionDef) for n in script.globals()[one.name.value].loads)
-    ]
-    if not others:
-        return None
-    kept = [one for one in body if one not in others]
-    return script.module.with_changes(body=[*kept[:-1], *others, kept[-1]])

@@ -42,62 +42,22 @@ def {name}(log):
 """
 
 
-def _body(script: Script, edit: Callable[[Any], Any], *, loops: bool = False) -> cst.Module | None:
-    """The first training loop with another body. loops: its statements move into a function."""
-    for loop in script.training_loops():
-        body: Any = loop.body.body
-        if leaves_early(body, loops=loops) and loops:
-            continue
-        return script.edited({loop.body: lambda updated: updated.with_changes(body=edit(list(updated.body)))})
-    return None
-
-
-def _in_block(script: Script, head: str, body: list[Any]) -> Any:
-    block: Any = script.one(f"{head}:\n    pass")
-    return block.with_changes(body=block.body.with_changes(body=body))
-
-
 @variation
 def step_in_context(script: Script, rng: Random) -> cst.Module | None:
     """a context manager of the script is around the step"""
     name, log = script.fresh("noted"), script.fresh("step_log")
-    made = _body(script, lambda body: [_in_block(script, f"with {name}({log})", body)])
-    if made is None:
+    loops = script.training_loops()
+    if not loops:
         return None
+    block: Any = script.one(f"with {name}({log}):\n    pass")
+
+    def edit(updated: Any) -> Any:
+        inner = block.with_changes(body=block.body.with_changes(body=list(updated.body)))
+        return updated.with_changes(body=[inner])
+
+    made = script.edited({loops[0].body: edit})
     made = with_top(made, *script.parsed(CONTEXT.format(name=name)), script.one(f"\n\n{log} = []"))
     return with_import(made, "import contextlib")
-
-
-@variation
-def step_with_gradients_enabled(script: Script, rng: Random) -> cst.Module | None:
-    """`with torch.enable_grad():` is around the step"""
-    if "\nimport torch\n" not in f"\n{script.text}":
-        return None
-    return _body(script, lambda body: [_in_block(script, "with torch.enable_grad()", body)])
-
-
-@variation
-def step_in_try(script: Script, rng: Random) -> cst.Module | None:
-    """the step is in a `try` that reports running out of memory"""
-    name = script.fresh("error")
-    code = (
-        f'try:\n    pass\nexcept RuntimeError as {name}:\n    if "out of memory" in str({name}):\n'
-        '        print("out of memory")\n    raise'
-    )
-
-    def edit(body: list[Any]) -> list[Any]:
-        block: Any = script.one(code)
-        return [block.with_changes(body=block.body.with_changes(body=body))]
-
-    return _body(script, edit)
-
-
-@variation
-def step_under_condition(script: Script, rng: Random) -> cst.Module | None:
-    """the step is under a flag that is always set"""
-    name = script.fresh("training_enabled")
-    made = _body(script, lambda body: [_in_block(script, f"if {name}", body)])
-    return made and with_top(made, script.one(f"{name} = True"))
 
 
 def _closure(script: Script, call: Callable[[str, list[str]], str], *, given: bool) -> cst.Module | None:
@@ -192,41 +152,6 @@ def trainer_decorated(script: Script, rng: Random) -> cst.Module | None:
         return None
     made = with_top(script.edited(edits), *script.parsed(DECORATOR.format(name=name)))
     return with_import(made, "import functools")
-
-
-def _helped(script: Script, method: str, base: str, definition: str) -> cst.Module | None:
-    """Calls of a method without arguments become calls of a function with the object."""
-    name = script.fresh(base)
-    edits: Edits = {}
-    for call in script.calls(method):
-        above = script.parents[call]
-        of_object = isinstance(call.func, cst.Attribute) and isinstance(
-            call.func.value, cst.Name | cst.Attribute
-        )
-        if of_object and not call.args and isinstance(above, cst.Expr):
-            edits[call] = lambda updated: cst.Call(cst.Name(name), [cst.Arg(updated.func.value)])
-    return with_top(script.edited(edits), *script.parsed(definition.format(name=name))) if edits else None
-
-
-@variation
-def backward_in_helper(script: Script, rng: Random) -> cst.Module | None:
-    """a helper function calls `backward`"""
-    code = "\n\ndef {name}(loss):\n    loss.backward()\n\n"
-    return _helped(script, "backward", "backpropagate", code)
-
-
-@variation
-def step_in_helper(script: Script, rng: Random) -> cst.Module | None:
-    """a helper function calls `step`"""
-    code = "\n\ndef {name}(stepped):\n    stepped.step()\n\n"
-    return _helped(script, "step", "take_step", code)
-
-
-@variation
-def gradients_cleared_in_helper(script: Script, rng: Random) -> cst.Module | None:
-    """a helper function calls `zero_grad`"""
-    code = "\n\ndef {name}(owner):\n    owner.zero_grad()\n\n"
-    return _helped(script, "zero_grad", "clear_gradients", code)
 
 
 @variation

@@ -9,7 +9,7 @@ import libcst as cst
 
 from tests.corpora.variations.families.looping import chosen
 from tests.corpora.variations.registry import variation
-from tests.corpora.variations.script import Edits, Script, called, walk
+from tests.corpora.variations.script import Edits, Script, called
 
 
 def _batch(loop: cst.For) -> cst.BaseExpression:
@@ -54,26 +54,6 @@ def batch_unpacked_in_body(script: Script, rng: Random) -> cst.Module | None:
 
 
 @variation
-def batch_indexed(script: Script, rng: Random) -> cst.Module | None:
-    """`x = batch[0]`, `y = batch[1]`"""
-    return _unpacked(
-        script, rng, lambda item, parts: "\n".join(f"{p} = {item}[{i}]" for i, p in enumerate(parts))
-    )
-
-
-@variation
-def batch_with_star(script: Script, rng: Random) -> cst.Module | None:
-    """`x, *rest = batch`"""
-    rest = script.fresh("rest")
-
-    def code(item: str, parts: list[str]) -> str:
-        others = "\n".join(f"{p} = {rest}[{i}]" for i, p in enumerate(parts[1:]))
-        return f"{parts[0]}, *{rest} = {item}\n{others}"
-
-    return _unpacked(script, rng, code)
-
-
-@variation
 def batch_by_field(script: Script, rng: Random) -> cst.Module | None:
     """the batch becomes a dictionary that is read by key"""
     fields = script.fresh("fields")
@@ -84,27 +64,3 @@ def batch_by_field(script: Script, rng: Random) -> cst.Module | None:
         return "\n".join([head, *(f'{part} = {fields}["{part}"]' for part in parts)])
 
     return _unpacked(script, rng, code)
-
-
-@variation
-def batch_unpacked_in_loop(script: Script, rng: Random) -> cst.Module | None:
-    """`for x, y in loader` instead of `x, y = batch` in the body"""
-    edits: Edits = {}
-    for loop in chosen(script, rng):
-        target, body = _batch(loop), loop.body.body
-        first = body[0]
-        if not isinstance(target, cst.Name) or not isinstance(first, cst.SimpleStatementLine):
-            continue
-        assign = first.body[0]
-        if len(body) < 2 or len(first.body) > 1 or not isinstance(assign, cst.Assign):
-            continue
-        name, item = assign.targets[0].target, assign.value
-        around = walk(script.function_of(loop))
-        uses = [one for one in around if isinstance(one, cst.Name) and one.value == target.value]
-        if not _parts(script, name) or not isinstance(item, cst.Name) or item.value != target.value:
-            continue
-        if len(uses) == 2:
-            bracketed = cst.parse_expression(f"({script.code(name).strip('()')})")
-            edits[target] = lambda updated, new=bracketed: new
-            edits[first] = lambda updated: cst.RemoveFromParent()
-    return script.edited(edits) if edits else None

@@ -124,3 +124,53 @@ def test_one_process_shows_the_pictures_that_one_process_writes() -> None:
 def test_numbers_go_to_a_silent_tracker() -> None:
     log = 'wandb.log({"epoch": epoch}, step=epoch)'
     assert f"\n    {log}\n" in converted(SAMPLES.format(log=log))
+
+
+SETTINGS = """import json
+import sys
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+def train(options):
+    model = torch.nn.Linear(4, 2)
+    model = model.to(options["run"]["device"])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(TensorDataset(torch.ones(8, 4), torch.ones(8, 2)), 2):
+        x, y = x.to(options["run"]["device"]), y.to(options["run"]["device"])
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+    return str(next(model.parameters()).device)
+
+if __name__ == "__main__":
+    settings = {settings}
+    {set}
+    result = train(settings)
+"""
+
+
+@pytest.mark.parametrize("settings", ['{"run": {"device": "cpu"}}', "json.load(open('settings.json'))"])
+def test_the_accelerator_is_given_the_device_that_stands_among_settings(
+    settings: str, tmp_path: Path
+) -> None:
+    """Else it takes the GPU, and the batches go where the settings say."""
+    write(tmp_path, script=SETTINGS.replace("{settings}", settings).replace("    {set}\n", ""))
+    (tmp_path / "settings.json").write_text('{"run": {"device": "cpu"}}')
+    convert(tmp_path, "script")
+    after = (tmp_path / "script.py").read_text()
+    made = 'accelerator = Accelerator(device=settings["run"]["device"])\n'
+    assert made + '    settings["run"]["device"] = accelerator.device.type\n' in after
+    assert train(tmp_path, "script", 1, launched=False) == ["cpu"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "then"),
+    [
+        ('{"run": {"device": torch.device("cuda" if torch.cuda.is_available() else "cpu")}}', "pass"),
+        ("json.load(open('settings.json'))", 'settings["run"]["device"] = choose()'),
+        ("Settings()", "pass"),  # what is no dictionary may not be set
+    ],
+)
+def test_other_settings_stay(settings: str, then: str) -> None:
+    text = SETTINGS.replace("{settings}", settings).replace("{set}", then)
+    assert "Accelerator(device=" not in converted(text)

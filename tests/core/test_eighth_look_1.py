@@ -174,3 +174,50 @@ def test_the_accelerator_is_given_the_device_that_stands_among_settings(
 def test_other_settings_stay(settings: str, then: str) -> None:
     text = SETTINGS.replace("{settings}", settings).replace("{set}", then)
     assert "Accelerator(device=" not in converted(text)
+
+
+RENAMED = """import os
+import time
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+def numbered(path):
+    number = 0
+    found = path
+    while os.path.exists(found):
+        number += 1
+        found = path + "_" + str(number)
+    return found
+
+def main():
+    path = "one"
+    time.sleep(0.3 * int(os.environ.get("RANK", 0)))
+    if os.path.exists(path):
+        path = numbered(path)
+        print("takes", path)
+    {make}
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(TensorDataset(torch.ones(8, 4), torch.ones(8, 2)), 2):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+    torch.save(model.state_dict(), os.path.join(path, "last.pt"))
+    model.load_state_dict(torch.load(os.path.join(path, "last.pt")))
+    return path
+
+if __name__ == "__main__":
+    result = main()
+"""
+
+
+def test_all_processes_take_the_free_name_that_the_main_one_has_found(tmp_path: Path) -> None:
+    """The second one finds the folder that the first has just made."""
+    write(tmp_path, script=RENAMED.replace("{make}", "os.makedirs(path, exist_ok=True)"))
+    convert(tmp_path, "script")
+    assert train(tmp_path, "script", 2) == ["one", "one"]
+    assert train(tmp_path, "script", 2) == ["one_1", "one_1"]
+
+
+def test_a_path_that_is_only_read_is_found_by_each_process() -> None:
+    assert "broadcast_object_list" not in converted(RENAMED.replace("{make}", "pass"))

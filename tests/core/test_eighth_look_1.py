@@ -221,3 +221,28 @@ def test_all_processes_take_the_free_name_that_the_main_one_has_found(tmp_path: 
 
 def test_a_path_that_is_only_read_is_found_by_each_process() -> None:
     assert "broadcast_object_list" not in converted(RENAMED.replace("{make}", "pass"))
+
+
+PAIR = """import torch
+from torch.utils.data import DataLoader
+from parallel import {model}, DataParallelCriterion
+
+net = torch.nn.Linear(4, 2)
+model = {model}(net)
+criterion = DataParallelCriterion(torch.nn.MSELoss())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y in DataLoader([], 8):
+    optimizer.zero_grad()
+    criterion(model(x), y).backward()
+    optimizer.step()
+torch.save(net.state_dict(), "net.pt")
+"""
+
+
+def test_a_model_whose_outputs_stay_on_their_gpus_goes_with_its_criterion() -> None:
+    after = converted(PAIR.format(model="DataParallelModel"))
+    assert "model = accelerator.prepare(net)" in after and "DataParallelCriterion(" not in after
+
+
+def test_another_wrapper_of_the_project_stays() -> None:
+    assert "model = ModelOfAll(net)" in converted(PAIR.format(model="ModelOfAll"))

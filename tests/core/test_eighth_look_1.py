@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
+from crosstrain_migrate.core.numbers.means import is_of_another
 
 from .converting import converted
 from .projects import convert, train, write
@@ -246,3 +248,17 @@ def test_a_model_whose_outputs_stay_on_their_gpus_goes_with_its_criterion() -> N
 
 def test_another_wrapper_of_the_project_stays() -> None:
     assert "model = ModelOfAll(net)" in converted(PAIR.format(model="ModelOfAll"))
+
+
+@pytest.mark.parametrize(
+    ("read", "other"),
+    [
+        ('log.columns["val"]', True),
+        ('self.totals["val"]', False),
+        ('totals["val"]', False),
+        ("log.best[0]", False),
+    ],
+)
+def test_an_entry_of_another_object_may_be_no_number(read: str, other: bool) -> None:
+    """The names of a log's columns were averaged, beside the numbers that the log was given."""
+    assert is_of_another(ast.parse(read, mode="eval").body) is other

@@ -32,7 +32,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .binding import binding
 from .leaving_out import only_leaves_out
-from .means import PASSED_ON, has_no_mean, is_number, is_object
+from .means import PASSED_ON, has_no_mean, is_number, is_object, is_of_another
 
 RULE = "CT605"
 GROUP = "decisions"
@@ -239,6 +239,8 @@ class Decisions:
             return True
         if depth == 0 and not self._is_number_there(node):
             return self._where_bound(node, depth, reduces=False) or self._where_collected(node, depth)
+        if depth and is_of_another(node):
+            return False
         if isinstance(node, ast.Call):
             is_one = is_number(self.script, node)
             return is_one and (self._where_collected(node, depth) or self._where_read(node, at))

@@ -11,15 +11,6 @@ from .support import Trap, converted
 
 BATCHES = [
     Trap(
-        "an array of row numbers, drawn anew in each epoch",
-        """
-        for epoch in range(2):
-            for number, row in enumerate(np.random.permutation(32)):
-                learn(model, optimizer, rows[row : row + 1], targets[row : row + 1])
-        """,
-        ("for number, row in enumerate(accelerator.prepare(list(np.random.permutation(32)))):",),
-    ),
-    Trap(
         "an array that is shuffled in its place, and a tensor",
         """
         order = np.arange(32)
@@ -334,16 +325,6 @@ BATCHES = [
         """,
         ("for number in accelerator.prepare(range(steps)):",),
         ("for epoch in accelerator",),
-    ),
-    Trap(
-        "examples one by one",
-        """
-        examples = [(rows[i : i + 1], targets[i : i + 1]) for i in range(32)]
-        for i in range(len(examples)):
-            x, y = examples[i]
-            learn(model, optimizer, x, y)
-        """,
-        ("for i in accelerator.prepare(range(len(examples))):",),
     ),
     Trap(
         "a length and an iterator of the same loader",

@@ -94,12 +94,6 @@ TRAPS = [
         before="import logging\n\nprint = logging.getLogger().info\n",
     ),
     output(
-        "a print that another function binds anew",
-        'print("done")',
-        'accelerator.print("done")',
-        before="\ndef silent():\n    print = ignored\n    print(1)\n",
-    ),
-    output(
         "a bar",
         "for i in tqdm(range(3)):\n    log(i)",
         "for i in tqdm(range(3), disable=not accelerator.is_main_process):",
@@ -174,13 +168,6 @@ TRAPS = [
         'os.mkdir("out")',
         absent=("exist_ok",),
         before="import os\nimport shutil\n",
-    ),
-    output(
-        "a folder about which the author warns",
-        'if not os.path.exists("out"):\n    os.makedirs("out")\nelse:\n    print("overwritten")',
-        'os.makedirs("out")',
-        absent=("exist_ok",),
-        before="import os\n",
     ),
     output(
         "what is saved is there for all",

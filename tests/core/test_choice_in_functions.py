@@ -265,6 +265,18 @@ def test_an_objects_own_flag_is_the_option_that_it_is_bound_to(bound: str, is_ke
     assert any("own choice of the CPU" in one.reason for one in notes(text, "CT105")) != is_kept
 
 
+@pytest.mark.parametrize(
+    ("entry", "is_kept"), [("args.use_gpu", True), ("args.use_gpu and args.width > 2", False)]
+)
+def test_an_objects_own_flag_is_that_of_the_dictionary_that_it_is_given(entry: str, is_kept: bool) -> None:
+    computed = f'params = {{"gpu": {entry}, "width": 2}}'
+    text = IN_A_CLASS.format(test="self.on_gpu", begin=PARSED.format(computed=computed))
+    text = text.replace("self.args = args", 'self.on_gpu = args["gpu"]').replace(
+        "Trainer(args)", "Trainer(params)"
+    )
+    assert ("Accelerator(cpu=not args.use_gpu)" in converted(text)) == is_kept
+
+
 def test_a_choice_that_the_beginning_cannot_know_is_said() -> None:
     text = IN_A_CLASS.format(
         test="self.args.gpu.use", begin=PARSED.format(computed='args.gpu = __import__("gpus").first()')
@@ -462,3 +474,48 @@ def test_two_flags_of_an_object_are_the_options_they_are_bound_to() -> None:
     both = converted(text.replace("self.args = args", bound.format("args.no_cuda")))
     assert "Accelerator(cpu=not (args.use_gpu and args.no_cuda))" in both
     assert "cpu=" not in converted(text.replace("self.args = args", bound.format("ask()")))
+
+
+ASKED = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+def choose(asked):
+    chosen = None
+    if asked:
+        wanted = {made}
+        chosen = wanted
+    if chosen is None:
+        chosen = {other}
+    return chosen
+
+args = argparse.ArgumentParser().parse_args()
+device = choose(args.device)
+half = args.half and device in ("cuda", "cpu")
+print(f"on {{device}}")
+model = torch.nn.Linear(4, 2).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader([], 8):
+    with torch.autocast("cpu", enabled=half):
+        loss = torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "other", "device"),
+    [
+        (
+            "torch.device(asked)",
+            'torch.device("cpu")',
+            "accelerator.device",
+        ),  # equal to no text, before and after
+        ("asked", '"cpu"', "accelerator.device.type"),
+        ("torch.device(asked)", '"cpu"', "accelerator.device.type"),
+    ],
+)
+def test_a_device_that_a_function_returns_stays_what_it_is(made: str, other: str, device: str) -> None:
+    after = converted(ASKED.format(made=made, other=other))
+    assert f"accelerator = Accelerator(device=device)\ndevice = {device}\n" in after

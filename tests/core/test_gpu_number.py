@@ -171,6 +171,36 @@ def test_an_object_that_got_the_options_keeps_the_number(
         assert _number(after, ["--gpu", "1", "--use_gpu", "0"], monkeypatch) == "cpu"
 
 
+SET_AGAIN = """    args.use_gpu = bool(torch.cuda.is_available() and args.use_gpu)
+    if args.use_gpu and args.gpus:
+        args.gpu = int(args.gpus.split(",")[0])
+{more}"""
+
+
+@pytest.mark.parametrize("more", ["", "    drawn = torch.randperm(9)\n"])
+def test_a_number_that_is_set_again_is_known_below(more: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = "    args = parser.parse_args()\n"
+    more_options = '    parser.add_argument("--gpus", default="")\n'
+    text = IN_A_CLASS.format(choice=' if self.args.use_gpu else "cpu"').replace(
+        parsed, more_options + parsed + SET_AGAIN.format(more=more)
+    )
+    after = converted(text)
+    assert _number(after, ["--gpu", "1"], monkeypatch) == 1
+    assert _number(after, ["--gpus", "3,2"], monkeypatch) == 3
+    assert _number(after, ["--gpu", "1", "--use_gpu", "0"], monkeypatch) == "cpu"
+
+
+def test_a_number_is_not_waited_for_where_the_accelerator_is_needed_before() -> None:
+    drawn = SET_AGAIN.format(more="").replace(
+        "        args.gpu", "        torch.randperm(9)\n        args.gpu"
+    )
+    text = IN_A_CLASS.format(choice=' if self.args.use_gpu else "cpu"').replace(
+        "    args = parser.parse_args()\n", "    args = parser.parse_args()\n" + drawn
+    )
+    assert "Accelerator(cpu=not args.use_gpu)" in converted(text)
+    assert any("chooses no GPU" in one.reason for one in notes(text, "CT105"))
+
+
 def test_a_constant_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     text = SCRIPT.format(
         begin=PARSED, batch=TO_DEVICE, chosen=f'device = torch.device("cuda:2")\n{BY_DEVICE}'

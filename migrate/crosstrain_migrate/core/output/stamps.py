@@ -10,7 +10,7 @@ import ast
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import Script, is_function_frame
+from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
@@ -29,7 +29,7 @@ _NAMES = frozenset(
     }
 )
 _MADE = frozenset(
-    {"mkdtemp", "TemporaryDirectory", "NamedTemporaryFile"}
+    {"mkdtemp", "mkstemp", "TemporaryDirectory", "NamedTemporaryFile"}
 )  # on disk, by each process for itself
 _NUMBERS = frozenset({"item"})  # of the batches that a process trains on
 _DEPTH = 6
@@ -180,7 +180,7 @@ def _bound_to(script: Script, node: ast.Name | ast.Attribute) -> list[ast.expr]:
         text = written(node)
         bound = [value for one in script.frames for value in script.values(one, text)]
         return [*bound, *(value for value in returned if value is not None)]
-    if values := script.values(frame, node.id):
+    if values := [*script.values(frame, node.id), *_unpacked(script, frame, node.id)]:
         return values
     if isinstance(frame, ast.Module):
         return []
@@ -188,3 +188,14 @@ def _bound_to(script: Script, node: ast.Name | ast.Attribute) -> list[ast.expr]:
         return script.values(script.module(node), node.id)
     given = [script.argument_for(call, frame, node.id) for call in script.callers(frame)]
     return [value for value in given if value is not None]
+
+
+def _unpacked(script: Script, frame: Frame, name: str) -> list[ast.expr]:
+    """The call of which a variable is a part: `handle, path = tempfile.mkstemp()`."""
+    statements = (script.statement(store) for store in script.stores(frame, name))
+    bound = (
+        one for one in statements if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Tuple)
+    )
+    return [
+        one.value for one in bound if isinstance(one.value, ast.Call) and last_name(one.value.func) in _MADE
+    ]

@@ -34,10 +34,33 @@ def asked_device(script: Script, frames: list[Frame], *, options_only: bool) -> 
         home, name = origin(script, frame, written(given))
         below = _below(script, home, name) if home in frames and _is_chosen(script, home, name) else None
         if below is not None:
-            as_text = is_read_as_text(script, name)
+            is_made = _is_device(script, home, ast.Name(name))
+            as_text = is_read_as_text(script, name) and not is_made  # which is equal to no text
             code = f'str({name}) == "cpu"'
             return Choice(code, home, below, device=name, option=name, as_text=as_text)
     return _device_option(script, frames)
+
+
+def _is_device(script: Script, frame: Frame, value: ast.expr, depth: int = 4) -> bool:
+    """Whether a value is a torch.device: made here, or bound to a variable or returned by a function as nothing else."""
+    if isinstance(value, ast.Call) and script.dotted(value.func) == "torch.device":
+        return True
+    if isinstance(value, ast.IfExp):
+        return all(_is_device(script, frame, one, depth) for one in (value.body, value.orelse))
+    sources: list[tuple[Frame, ast.expr | None]] = []
+    if isinstance(value, ast.Call):
+        functions = script.functions(script.last(value.func))
+        sources = [(f, n.value) for f in functions for n in script.within(f) if isinstance(n, ast.Return)]
+    elif isinstance(value, ast.Name) and len(script.values(frame, value.id)) == len(
+        script.stores(frame, value.id)
+    ):
+        bound = script.values(frame, value.id)
+        sources = [(frame, one) for one in bound if not (isinstance(one, ast.Constant) and one.value is None)]
+    return (
+        depth > 0
+        and bool(sources)
+        and all(one is not None and _is_device(script, home, one, depth - 1) for home, one in sources)
+    )
 
 
 def is_made_on_cpu(script: Script) -> bool:

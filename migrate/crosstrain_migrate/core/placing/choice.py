@@ -95,10 +95,9 @@ def with_number(
     stores = [s for one in {number, root_of_text(number)} for s in script.stores(frame, one)]
     if any(script.loops_around(s) for s in stores):
         return choice
-    if choice is not None:
-        is_known = choice.frame is frame and all(place_of(s) < place_of(choice.before) for s in stores)
-        return replace(choice, device=number) if is_known else choice
     known = max(map(place_of, stores), default=(0, 0))
+    if choice is not None:
+        return _below_number(script, choice, number, known) if choice.frame is frame else choice
     if frame is home and place_of(at) > known:
         return Choice("", home, at, device=number)
     behind = [s for s in frame.body if place_of(s) > known and frame in frames]
@@ -106,6 +105,16 @@ def with_number(
     uses = [s for s in behind if root_of_text(number) in ast.unparse(s)]
     first = min(filter(None, (needed, *uses[:1])), key=place_of, default=None)
     return Choice("", frame, first, device=number) if first is not None else None
+
+
+def _below_number(script: Script, choice: Choice, number: str, known: tuple[int, int]) -> Choice:
+    """A choice with a number that is known behind a place, which is made below it where nothing above needs it."""
+    suite = script.suite_of(choice.before)
+    behind = suite[suite.index(choice.before) :]
+    above = [s for s in behind if place_of(s) <= known]
+    if len(above) == len(behind) or any(needs_accelerator(script, s) for s in above):
+        return choice
+    return replace(choice, before=behind[len(above)], device=number)
 
 
 def _first_device(script: Script, at: ast.stmt) -> ast.stmt:

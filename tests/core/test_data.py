@@ -113,24 +113,6 @@ BATCHES = [
         absent=("prepare(endless",),
     ),
     Trap(
-        "a loop over scales inside the loop over batches",
-        """
-        scales = [0.5, 1.0]
-
-        def train(batches, scales):
-            for x, y in batches:
-                seen.append(sorted(x.flatten().tolist()))
-                optimizer.zero_grad()
-                for scale in scales:
-                    F.mse_loss(model(x * scale), y).backward()
-                optimizer.step()
-
-        train(DataLoader(TensorDataset(rows, targets), batch_size=4), scales)
-        """,
-        ("for scale in scales:",),
-        absent=("prepare(scales)", "model, optimizer, scales"),
-    ),
-    Trap(
         "callbacks that train on each batch",
         """
         class Step:

@@ -99,28 +99,6 @@ LOOPS = [
         says="every process trains on the same data",
     ),
     Trap(
-        "a loop over the heads of a model inside the loop over batches",
-        """
-        class Heads(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.heads = nn.ModuleList([nn.Linear(1, 1) for _ in range(2)])
-
-        many = Heads()
-        optimizer = torch.optim.SGD(many.parameters(), lr=0.001)
-        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
-        for x, y in loader:
-            optimizer.zero_grad()
-            for head in many.heads:
-                F.mse_loss(head(x), y).backward()
-            optimizer.step()
-        """,
-        (
-            "model, many, optimizer, loader = accelerator.prepare(model, many, optimizer, loader)",
-            "for head in many.heads:",
-        ),
-    ),
-    Trap(
         "losses that go backward one after another",
         """
         def backward_all(losses):
@@ -172,26 +150,6 @@ LOOPS = [
             learn(model, optimizer, rows[at : at + 4], targets[at : at + 4])
         """,
         ("for at in accelerator.prepare(range(0, len(rows), 4)):", "continue"),
-    ),
-    Trap(
-        "a learning rate by the rows that were counted",
-        """
-        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
-        counted = shown = 0
-        for x, y in loader:
-            learn(model, optimizer, x, y)
-            counted += len(x)
-            shown += len(x)
-            share = counted / 32
-            for group in optimizer.param_groups:
-                group["lr"] = 0.1 * (1 - share)
-        print(counted, shown)
-        """,
-        (
-            'counted += accelerator.reduce(len(x), "sum")',
-            "shown += len(x)",
-            'shown = accelerator.reduce(shown, "sum")',
-        ),
     ),
     Trap(
         "rows that an object of the script's own reads by their place",

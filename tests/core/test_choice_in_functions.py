@@ -265,6 +265,18 @@ def test_an_objects_own_flag_is_the_option_that_it_is_bound_to(bound: str, is_ke
     assert any("own choice of the CPU" in one.reason for one in notes(text, "CT105")) != is_kept
 
 
+@pytest.mark.parametrize(
+    ("entry", "is_kept"), [("args.use_gpu", True), ("args.use_gpu and args.width > 2", False)]
+)
+def test_an_objects_own_flag_is_that_of_the_dictionary_that_it_is_given(entry: str, is_kept: bool) -> None:
+    computed = f'params = {{"gpu": {entry}, "width": 2}}'
+    text = IN_A_CLASS.format(test="self.on_gpu", begin=PARSED.format(computed=computed))
+    text = text.replace("self.args = args", 'self.on_gpu = args["gpu"]').replace(
+        "Trainer(args)", "Trainer(params)"
+    )
+    assert ("Accelerator(cpu=not args.use_gpu)" in converted(text)) == is_kept
+
+
 def test_a_choice_that_the_beginning_cannot_know_is_said() -> None:
     text = IN_A_CLASS.format(
         test="self.args.gpu.use", begin=PARSED.format(computed='args.gpu = __import__("gpus").first()')

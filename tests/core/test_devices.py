@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from crosstrain_migrate.syntax.program import link
 
 from .converting import conversion, converted, notes, once_more
@@ -124,6 +125,31 @@ def test_a_numbered_text_stays_a_text() -> None:
 )
 def test_what_stops_without_a_gpu_goes(code: str) -> None:
     assert code.split("\n")[0] not in converted(script(before=code))
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_said"),
+    [
+        ("name = torch.cuda.get_device_name()", True),
+        ("stream = torch.cuda.Stream()", True),
+        ("torch.distributed.barrier(device_ids=[0])", True),
+        ("name = torch.cuda.get_device_name() if torch.cuda.is_available() else 'cpu'", False),
+        ("try:\n        name = torch.cuda.get_device_name()\n    except RuntimeError:\n        pass", False),
+        ("torch.distributed.barrier()", False),
+    ],
+)
+def test_what_cuda_alone_answers_keeps_the_stop_and_is_said(asked: str, is_said: bool) -> None:
+    stop = "assert torch.cuda.is_available()\n    "
+    assert (stop in converted(script(before=stop + asked))) is is_said
+    assert bool(notes(script(before=asked), "CT308")) is is_said
+
+
+@pytest.mark.parametrize("number", ["0", "args.gpus[0]"])
+def test_a_block_on_a_gpu_is_on_that_of_the_process_and_runs_without(number: str) -> None:
+    after = converted(script(before=f"with torch.cuda.device({number}):\n        kind = torch.zeros(2)"))
+    assert "with torch.cuda.device(accelerator.device if torch.cuda.is_available() else -1):" in after
+    with torch.cuda.device(-1):
+        pass  # no CUDA is asked
 
 
 def test_a_move_of_the_authors_stays() -> None:

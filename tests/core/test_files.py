@@ -10,6 +10,38 @@ from .test_output import GUARD, output
 
 OPENED = [
     output(
+        "a film, where the script has a function `save` of its own",
+        'film = animation.ArtistAnimation(figure, frames)\nfilm.save("film.mp4")\nsave(model)',
+        GUARD,
+        'film.save("film.mp4")',
+        "save(model)",
+        before="from matplotlib import animation\n\ndef save(model):\n    return model.state_dict()\n",
+    ),
+    output(
+        "what a method of the project does is its own",
+        'film = Film()\nfilm.save("film.mp4")',
+        'film.save("film.mp4")',
+        absent=(GUARD,),
+        before="class Film:\n    def save(self, path):\n        self.path = path\n\n",
+    ),
+    output(
+        "a folder that one process empties is not listed by the others",
+        'for name in os.listdir("old"):\n    os.remove(os.path.join("old", name))\nos.rmdir("old")',
+        GUARD,
+        'for name in os.listdir("old"):',
+        'os.remove(os.path.join("old", name))',
+        'os.rmdir("old")',
+        before="import os\n",
+    ),
+    output(
+        "but is where more is done with its files",
+        'for name in os.listdir("old"):\n    names.append(name)\n    os.remove(os.path.join("old", name))',
+        'for name in os.listdir("old"):',
+        "names.append(name)",
+        GUARD,
+        before="import os\nnames = []\n",
+    ),
+    output(
         "a log that stays open",
         'log = open("log.txt", "a")\nlog.write("x")\nlog.close()',
         'log = open("log.txt" if accelerator.is_main_process else os.devnull, "a")',

@@ -75,6 +75,19 @@ def test_a_tracker_that_is_given_options_is_silent_on_the_other_processes() -> N
 
 
 @pytest.mark.parametrize(
+    ("asks", "becomes"),
+    [
+        ("assert board.check_connection()", "assert (board.check_connection() or not "),
+        ("board.check_connections()", "\nboard.check_connections()"),
+    ],
+)
+def test_a_board_that_sends_nothing_is_asked_for_no_connection(asks: str, becomes: str) -> None:
+    made = f"import visdom\n\nboard = visdom.Visdom()\n{asks}\n"
+    after = conversion(TRAINS.replace("import shown", made).replace("shown.show", "print")).text
+    assert becomes in after, after
+
+
+@pytest.mark.parametrize(
     ("made", "is_said"),
     [
         ('importlib.import_module("nets." + name).Net()', True),

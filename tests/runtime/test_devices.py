@@ -18,7 +18,7 @@ from crosstrain import Accelerator, PartialState
 from crosstrain.comm import hang_report, process_group
 from crosstrain.comm.pending import PendingWork
 from crosstrain.comm.torch_backend import TorchComm
-from crosstrain.comm.visible_devices import device_index
+from crosstrain.comm.visible_devices import device_index, see_all_again
 from crosstrain.config import Place
 from crosstrain.run import RUN
 from crosstrain.utils import reduce
@@ -54,6 +54,47 @@ def test_each_process_takes_a_device_of_its_own(
     local_rank: int, count: int, env: dict[str, str], expected: int | None
 ) -> None:
     assert device_index(local_rank, count, "cuda", env) == expected
+
+
+@pytest.mark.parametrize(
+    ("chosen", "processes", "before", "left"),
+    [
+        ("0", 2, None, None),  # meant for one process: undone
+        ("1", 2, "2,3", "2,3"),
+        ("0,1", 4, None, None),
+        ("1,0", 2, None, "1,0"),  # enough for all
+        ("3", 2, "3", "3"),  # not the script's choice
+        ("0", 1, None, "0"),
+        ("", 2, None, ""),  # the choice of the CPU
+        ("-1", 2, None, "-1"),
+    ],
+)
+def test_a_choice_of_one_device_is_not_for_several_processes(
+    chosen: str, processes: int, before: str | None, left: str | None
+) -> None:
+    name = "CUDA_VISIBLE_DEVICES"
+    env = {name: chosen, "HOME": "/root"}
+    undone = see_all_again("cuda", processes, env, {} if before is None else {name: before})
+    assert env.get(name) == left
+    assert undone == (None if left == chosen else f"{name}={chosen}")
+
+
+def test_launched_processes_do_not_share_the_device_that_the_script_chose(
+    four_gpus: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from crosstrain.comm.torch_backend import _pick_device
+
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.delenv("CROSSTRAIN_QUIET", raising=False)
+    caplog.set_level("INFO", logger="crosstrain")
+    assert _pick_device(False, Place(0, 2, 0, 2)).index == 0
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") is None
+    assert "CUDA_VISIBLE_DEVICES=0 is for one process" in caplog.text
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with pytest.raises(RuntimeError, match="Make the Accelerator first"):
+        _pick_device(False, Place(1, 2, 1, 2))
 
 
 @pytest.fixture

@@ -123,6 +123,7 @@ def test_numbers_are_reduced_and_what_stands_together_travels_together() -> None
         assert found["collectives"] == 1
         assert found["sum"] == (3, 2.0) and isinstance(found["sum"][0], int)
         assert found["numpy"] == (0.5, 1.5)
+        assert [one.item() for one in found["numpy"]] == [0.5, 1.5] and found["numpy"][0].dtype == "float32"
 
 
 def test_one_process_keeps_its_numbers() -> None:

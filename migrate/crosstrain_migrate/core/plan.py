@@ -75,8 +75,8 @@ class Plan:
             self._inserted.add((statement, code))
             self.edits.append(e.InsertAfter(statement, rule, reason, transaction=group, code=code))
 
-    def remove(self, statement: ast.stmt, rule: str, reason: str, group: str = CORE) -> None:
-        self.edits.append(e.RemoveStatement(statement, rule, reason, transaction=group))
+    def remove(self, statement: ast.stmt, rule: str, reason: str) -> None:
+        self.edits.append(e.RemoveStatement(statement, rule, reason))
 
     def is_removed(self, statement: ast.AST) -> bool:
         return any(isinstance(one, e.RemoveStatement) and one.node is statement for one in self.edits)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crosstrain_migrate.results import InputError
+from crosstrain_migrate.syntax.nodes import words
 
 from .sources import NOTEBOOK
 
@@ -16,21 +17,11 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 # Directories that hold other people's or generated code.
-EXCLUDED = {
-    *(
-        ".bzr",
-        ".direnv",
-        ".eggs",
-        ".git",
-        ".hg",
-        ".ipynb_checkpoints",
-        ".mypy_cache",
-        ".nox",
-        ".pytest_cache",
-    ),
-    *(".ruff_cache", ".svn", ".tox", ".venv", ".vscode", "__pycache__", "__pypackages__", "_build", "build"),
-    *("buck-out", "dist", "node_modules", "site-packages", "venv"),
-}
+EXCLUDED = words(
+    ".bzr .direnv .eggs .git .hg .ipynb_checkpoints .mypy_cache .nox .pytest_cache .ruff_cache .svn"
+    " .tox .venv .vscode __pycache__ __pypackages__ _build build buck-out dist node_modules"
+    " site-packages venv"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 ADDS = frozenset({"append", "insert", "extend"})
-SAME = {
-    *("abspath", "realpath", "normpath", "expanduser", "fspath", "str"),
-    *("resolve", "absolute", "Path", "PurePath"),
-}
+SAME = words("abspath realpath normpath expanduser fspath str resolve absolute Path PurePath")
 _DEPTH = 8
 _BLOCKS = (ast.If, ast.Try, ast.ExceptHandler, ast.With)
 

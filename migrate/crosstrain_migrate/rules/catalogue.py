@@ -21,13 +21,13 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import own_pages
 
-HERE, PACKAGE = Path(__file__).parent, __name__.rpartition(".")[0]
+HERE = Path(__file__).parent
 _HEAD = re.compile(r"^(CT\d{3}): (.+)$", re.MULTILINE)
 _PLACE = re.compile(
     r"^(?P<kind>Example|Becomes|Stays|Noted|Left|Refused|And)(?: (?P<code>CT\d{3}))? \((?P<slot>\w+)\):"
@@ -67,26 +67,12 @@ def titles() -> dict[str, str]:
     return {page.code: page.title for page in catalogue()}
 
 
-ROOMS = ("", "notebooks")
-
-
-def rule_files(rooms: Iterable[str] = ROOMS) -> dict[str, Path]:
-    """Module -> file of each rule in some folders, in order of their names. They are read, not imported: who asks for a
-    title runs no rule."""
-    found: dict[str, Path] = {}
-    for folder in (HERE / room for room in rooms):
-        package = ".".join([PACKAGE, *folder.relative_to(HERE).parts])
-        for file in sorted(folder.glob("*.py")):
-            with file.open(encoding="utf-8") as opened:
-                if re.match(r'"""CT\d{3}: ', opened.readline()):
-                    found[f"{package}.{file.stem}"] = file
-    return found
-
-
 def _docstrings() -> Iterator[str]:
-    for file in rule_files().values():
+    """Those of the modules that have one rule each. They are read, not imported: who asks for a title runs no rule."""
+    for file in (*sorted(HERE.glob("*.py")), *sorted(HERE.glob("notebooks/*.py"))):
         source = file.read_text(encoding="utf-8")
-        yield inspect.cleandoc(ast.literal_eval(source[: source.index('"""', 3) + 3]))
+        if re.match(r'"""CT\d{3}: ', source):
+            yield inspect.cleandoc(ast.literal_eval(source[: source.index('"""', 3) + 3]))
 
 
 def pages_of(doc: str) -> list[Page]:

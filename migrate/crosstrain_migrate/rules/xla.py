@@ -28,7 +28,7 @@ from crosstrain_migrate.core.reading.in_step import InStep
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.results import Finding, Severity
-from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.nodes import last_name, words
 from crosstrain_migrate.syntax.walks import walk
 
 SHAPES, BRANCHES, READS = "CT701", "CT702", "CT703"
@@ -47,15 +47,7 @@ _RECURRENT = ("torch.nn.LSTM", "torch.nn.GRU", "torch.nn.RNN")
 _CUDA_AUTOCAST = ("torch.cuda.amp.autocast", "torch.cuda.amp.autocast_mode.autocast")
 _ANY_AUTOCAST = ("torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast")
 _SIZES = ("torch.distributed.get_world_size", "torch.cuda.device_count")
-_RANDOM = frozenset(
-    {
-        "random.randint",
-        "random.randrange",
-        "random.choice",
-        "numpy.random.randint",
-        "numpy.random.choice",
-    }
-)
+_RANDOM = words("random.randint random.randrange random.choice numpy.random.randint numpy.random.choice")
 _PADDED = (
     "pad_sequence makes each batch as long as its longest sequence: a new shape nearly every step",
     "pad to a few lengths: collate_fn=crosstrain.utils.pad_collate(multiple_of=64, fields=[...])",

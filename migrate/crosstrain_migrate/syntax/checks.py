@@ -16,7 +16,8 @@ from itertools import product
 from typing import TypeVar
 
 from .bindings import functions, own_names
-from .names import early_uses, unbound_names
+from .early import early_uses
+from .names import unbound_names
 from .nodes import Function
 from .only_main import read_by_all
 from .program import parts, tree_of
@@ -25,11 +26,10 @@ from .walks import children
 T = TypeVar("T")
 
 
-def check_result(before: str, after: str, allowed_lost: frozenset[str] = frozenset()) -> list[str]:
+def check_result(before: str, after: str) -> list[str]:
     """Problems of `after`, a migration of `before`; an empty list when it may be written.
 
-    Both have "\\n" line ends. `allowed_lost` holds the comments (with their "#") whose only subject is gone.
-    `before` must parse. The files of a program are checked each on its own.
+    Both have "\\n" line ends, and `before` must parse. The files of a program are checked each on its own.
     """
     old, new = parts(before), parts(after)
     if [part.path for part in old] != [part.path for part in new]:
@@ -37,11 +37,11 @@ def check_result(before: str, after: str, allowed_lost: frozenset[str] = frozens
     return [
         f"{part.path}: {problem}" if part.path else problem
         for part, other in zip(old, new, strict=True)
-        for problem in _check_file(part.text, other.text, allowed_lost)
+        for problem in _check_file(part.text, other.text)
     ]
 
 
-def _check_file(before: str, after: str, allowed_lost: frozenset[str]) -> list[str]:
+def _check_file(before: str, after: str) -> list[str]:
     if before == after:
         return []
     with warnings.catch_warnings():
@@ -61,7 +61,7 @@ def _check_file(before: str, after: str, allowed_lost: frozenset[str]) -> list[s
                 return [f"the result does not parse{line}: {getattr(error, 'msg', error)}"]
         return [
             *_check_names(before, old, after, new),
-            *_check_tokens(before, old, after, new, allowed_lost),
+            *_check_tokens(before, old, after, new),
             *_check_line_ends(before, after),
         ]
 
@@ -158,18 +158,16 @@ def _comments_and_indents(text: str) -> tuple[Counter[str], dict[str, int]] | No
     return comments, indents
 
 
-def _check_tokens(
-    before: str, old: ast.Module, after: str, new: ast.Module, allowed_lost: frozenset[str]
-) -> list[str]:
+def _check_tokens(before: str, old: ast.Module, after: str, new: ast.Module) -> list[str]:
     if "\t" not in before and "\t" not in after:
         # Python's tokenizer takes longer than its parser: it reads what changed, and all of it only to name a problem.
         if keeps_comment_lines(before, after):
             return []
         gone, come = Counter(_pieces(before, old)), Counter(_pieces(after, new))
         kept = gone & come
-        if not _compared("".join((gone - kept).elements()), "".join((come - kept).elements()), allowed_lost):
+        if not _compared("".join((gone - kept).elements()), "".join((come - kept).elements())):
             return []
-    return _compared(before, after, allowed_lost)
+    return _compared(before, after)
 
 
 def keeps_comment_lines(before: str, after: str) -> bool:
@@ -191,15 +189,14 @@ def _pieces(text: str, tree: ast.Module) -> list[str]:
     return [*pieces, "".join(lines[begun:])]
 
 
-def _compared(before: str, after: str, allowed_lost: frozenset[str]) -> list[str]:
+def _compared(before: str, after: str) -> list[str]:
     old, new = _comments_and_indents(before), _comments_and_indents(after)
     if old is None:
         return []
     if new is None:
         return ["the result's comments cannot be read"]
     (comments, indents), (new_comments, new_indents) = old, new
-    lost = (comment for comment in comments - new_comments if comment not in allowed_lost)
-    problems = [f"the comment `{comment}` is lost" for comment in lost]
+    problems = [f"the comment `{comment}` is lost" for comment in comments - new_comments]
     if len(indents) == 1:
         (style,) = indents
         others = ((kind, line) for kind, line in new_indents.items() if kind != style)

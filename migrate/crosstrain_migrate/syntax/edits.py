@@ -91,9 +91,8 @@ class Within(Edit):
 
 @dataclass(frozen=True, eq=False)
 class InsertArgument(Edit):
-    """`node` (a call) gets `code` as its positional argument number `position`, or as its last keyword (-1)."""
+    """`node` (a call) gets `code` as its last argument."""
 
-    position: int = 0
     code: str = ""
 
 

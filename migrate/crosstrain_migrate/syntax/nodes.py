@@ -54,6 +54,11 @@ def defaults_by_name(args: ast.arguments) -> dict[str, ast.expr]:
     return found | {one.arg: default for one, default in named if default is not None}
 
 
+def words(text: str) -> frozenset[str]:
+    """A table of names, written as one text."""
+    return frozenset(text.split())
+
+
 def gives_itself(node: ast.AST) -> TypeGuard[ast.Assign]:
     """`model = model.train()`: the variable names the same object as before."""
     return (

@@ -229,7 +229,7 @@ def _as_last(argument: cst.Arg, gone: cst.Arg) -> cst.Arg:
     return closed
 
 
-def _separator(items: Sequence[cst.Arg] | Sequence[cst.Param]) -> cst.Comma:
+def _separator(items: Sequence[cst.Arg]) -> cst.Comma:
     """A comma and a space; a comma and a new line where the author gives each item a line of its own."""
     commas = [item.comma for item in items[:-1]]
     after = [comma.whitespace_after if isinstance(comma, cst.Comma) else None for comma in commas]
@@ -243,19 +243,15 @@ def _separator(items: Sequence[cst.Arg] | Sequence[cst.Param]) -> cst.Comma:
 def _insert_argument(args: list[cst.Arg], edit: e.InsertArgument) -> list[cst.Arg]:
     parsed = cst.ensure_type(cst.parse_expression(f"f({edit.code})"), cst.Call).args[0]
     space = _separator(args)
-    if edit.position < 0 or edit.position >= len(args):
-        if not args:
-            return [parsed]
-        last = args[-1]
-        if isinstance(last.comma, cst.Comma):
-            return [*args[:-1], last.with_changes(comma=space), parsed.with_changes(comma=last.comma)]
-        behind, between = last.whitespace_after_arg, space.whitespace_after
-        if isinstance(behind, cst.ParenthesizedWhitespace) and isinstance(
-            between, cst.ParenthesizedWhitespace
-        ):
-            # A comment behind the last argument stays on its line.
-            space = space.with_changes(whitespace_after=between.with_changes(first_line=behind.first_line))
-            behind = behind.with_changes(first_line=between.first_line)
-        previous = last.with_changes(comma=space, whitespace_after_arg=cst.SimpleWhitespace(""))
-        return [*args[:-1], previous, parsed.with_changes(whitespace_after_arg=behind)]
-    return [*args[: edit.position], parsed.with_changes(comma=space), *args[edit.position :]]
+    if not args:
+        return [parsed]
+    last = args[-1]
+    if isinstance(last.comma, cst.Comma):
+        return [*args[:-1], last.with_changes(comma=space), parsed.with_changes(comma=last.comma)]
+    behind, between = last.whitespace_after_arg, space.whitespace_after
+    if isinstance(behind, cst.ParenthesizedWhitespace) and isinstance(between, cst.ParenthesizedWhitespace):
+        # A comment behind the last argument stays on its line.
+        space = space.with_changes(whitespace_after=between.with_changes(first_line=behind.first_line))
+        behind = behind.with_changes(first_line=between.first_line)
+    previous = last.with_changes(comma=space, whitespace_after_arg=cst.SimpleWhitespace(""))
+    return [*args[:-1], previous, parsed.with_changes(whitespace_after_arg=behind)]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 import re
 
+from crosstrain_migrate.syntax.nodes import words
+
 # Types in the grammar of fields that hold no node, or a node that is left out.
-_LEFT_OUT = {
-    *("identifier", "string", "int", "constant", "type_ignore"),
-    *("expr_context", "operator", "unaryop", "boolop", "cmpop"),
-}
+_LEFT_OUT = words("identifier string int constant type_ignore expr_context operator unaryop boolop cmpop")
 # Lists with gaps: the key of `**more` in a dict, the default of an argument that has none.
 _GAPS = frozenset({"keys", "kw_defaults"})
 _FIELD = re.compile(r"(\w+)([?*]?) (\w+)")

@@ -42,8 +42,9 @@ from crosstrain.comm.protocol import Comm as Comm
 from crosstrain.comm.protocol import Pending as Pending
 from crosstrain.comm.types import HOST
 from crosstrain.comm.types import DistributedType as DistributedType
-from crosstrain.comm.visible_devices import device_index
+from crosstrain.comm.visible_devices import VISIBLE_DEVICES, device_index, see_all_again, started_with
 from crosstrain.config import Place, read_place
+from crosstrain.utils.messages import say
 
 T = TypeVar("T")
 BRIEFLY = timedelta(seconds=10)
@@ -468,9 +469,15 @@ def _aligned(flat: Tensor) -> Tensor:
 
 def _pick_device(cpu: bool, place: Place, wanted: int | None = None) -> torch.device:
     """wanted: the index of the device of a process that no launcher started."""
+    undone = None if cpu else _undo_choice_of_one_process(place)
     accelerator = None if cpu else torch.accelerator.current_accelerator(check_available=True)
     if accelerator is None:
         return torch.device("cpu")
+    if undone is not None and place.rank == 0:
+        say(
+            f"the script's {undone} is for one process: each of {place.local_world} uses a device of its own"
+            f" (`crosstrain launch --gpu-ids` chooses them)"
+        )
     count = torch.accelerator.device_count()
     if place.world == 1 and "LOCAL_RANK" not in os.environ:
         if wanted is None:
@@ -490,6 +497,19 @@ def _pick_device(cpu: bool, place: Place, wanted: int | None = None) -> torch.de
         )
     torch.accelerator.set_device_index(index)
     return torch.device(accelerator.type, index)
+
+
+def _undo_choice_of_one_process(place: Place) -> str | None:
+    """Let each of a launcher's processes see all devices again, where the script chose one of them; return that choice."""
+    choices = [see_all_again(kind, place.local_world, os.environ, started_with()) for kind in VISIBLE_DEVICES]
+    undone = next((choice for choice in choices if choice is not None), None)
+    cuda: Any = torch.cuda  # torch's stubs give its functions no types
+    if undone is not None and cuda.is_initialized():
+        raise RuntimeError(
+            f"the script set {undone}, and used CUDA before it made the Accelerator: {place.local_world} processes would "
+            f"share that device. Make the Accelerator first, or take the line out and use `crosstrain launch --gpu-ids`."
+        )
+    return undone
 
 
 def _distributed_type(device: torch.device, world: int) -> DistributedType:

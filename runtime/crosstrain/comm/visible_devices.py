@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from crosstrain.comm.xla.chips import xla_wanted
@@ -42,6 +43,36 @@ def _sees_its_own(kind: str, env: Mapping[str, str]) -> bool:
     if visible and "," not in visible:
         return True
     return any(env.get(name) for name in ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_GPU_BIND"))
+
+
+def see_all_again(
+    kind: str, processes: int, env: MutableMapping[str, str], started_with: Mapping[str, str]
+) -> str | None:
+    """Undo a script's choice of fewer devices than there are processes on this machine, and return the choice.
+
+    `os.environ["CUDA_VISIBLE_DEVICES"] = "0"` is meant for the one process of a plain script; several processes would all use
+    that device. A choice of enough devices stays, and so does an empty one, or -1, which is the choice of the CPU.
+    started_with: the environment that the process was started with.
+    """
+    name = VISIBLE_DEVICES.get(kind, "")
+    chosen, before = env.get(name, ""), started_with.get(name)
+    named = [one.strip() for one in chosen.split(",")]
+    if processes < 2 or chosen == before or named[0] in ("", "-1") or len(named) >= processes:
+        return None
+    if before is None:
+        del env[name]
+    else:
+        env[name] = before
+    return f"{name}={chosen}"
+
+
+def started_with() -> dict[str, str]:
+    """The environment that this process, or the one that it is a fork of, was started with. Outside Linux: the present one."""
+    try:
+        entries = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return dict(os.environ)
+    return dict(os.fsdecode(entry).split("=", 1) for entry in entries if b"=" in entry)
 
 
 @dataclass(frozen=True)

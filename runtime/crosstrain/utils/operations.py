@@ -5,6 +5,7 @@ Scripts import them from here, as from ``accelerate.utils.operations``.
 
 from __future__ import annotations
 
+import sys
 from numbers import Integral
 from typing import Any, TypeVar
 
@@ -91,9 +92,9 @@ def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list
 def reduce(tensor: T, reduction: str = "mean", scale: float = 1.0) -> T:
     """New tensors with the sum, mean, max or min over the ranks, times ``scale``.
 
-    Python's numbers are reduced, too, and stay numbers. Where one program computes for all hosts, a number is the same on
-    each of them already, and its sum is the number itself. Tensors of one dtype and device are reduced in one collective, and
-    so are small tensors of several dtypes on the host.
+    The numbers of Python and of numpy are reduced, too, and stay such numbers. Where one program computes for all hosts, a
+    number is the same on each of them already, and its sum is the number itself. Tensors of one dtype and device are reduced
+    in one collective, and so are small tensors of several dtypes on the host.
 
     reduction: "sum", "mean", "max", "min", or "none" for copies of this rank's own tensors.
 
@@ -125,7 +126,19 @@ def _over_ranks(given: list[Any], reduction: str, comm: Comm, *, scaled: bool) -
         if len(numbers) == len(given):
             return numbers
     reduced = collectives.reduce_tensors(tensors, reduction, comm)
-    return [out if isinstance(leaf, Tensor) else out.item() for leaf, out in zip(given, reduced, strict=True)]
+    return [
+        out if isinstance(leaf, Tensor) else _as_given(leaf, out.item())
+        for leaf, out in zip(given, reduced, strict=True)
+    ]
+
+
+def _as_given(number: Any, value: float) -> Any:
+    """The value, as numpy's number where it was one: the script may ask it for `.item()`, or for its `.dtype`."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(number, numpy.generic):
+        return value
+    stays = isinstance(number, numpy.floating if isinstance(value, float) else numpy.integer)
+    return type(number)(value) if stays else numpy.asarray(value)[()]
 
 
 def _exactly(number: float) -> Tensor:

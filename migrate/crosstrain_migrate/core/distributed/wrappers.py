@@ -13,7 +13,7 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, pairs
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import Function, all_arguments, last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import Function, all_arguments, last_name, place_of, words, written
 
 WRAPPER, PARALLEL = "CT302", "CT301"
 _WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")
@@ -22,16 +22,10 @@ _PARALLEL_CALLS = ("torch.nn.parallel.data_parallel", "torch.nn.parallel.replica
 _KEEPS_NAMES = "the wrapper stays: the names that it gives to weights, with `module.`, are used"
 _OPTIONS_OF_DEVICES = ("device_ids", "output_device")
 
-_NAMES = {
-    "state_dict",
-    "load_state_dict",
-    "children",
-    "get_submodule",
-    "get_parameter",
-    "get_buffer",
-    "_modules",
-}
-_NAMES |= {"named_parameters", "named_modules", "named_buffers", "named_children"}
+_NAMES = words(
+    "state_dict load_state_dict children get_submodule get_parameter get_buffer _modules"
+    " named_parameters named_modules named_buffers named_children"
+)
 _RETURNS_IT = {"to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16", "requires_grad_"}
 _LOOKS_ONLY = {"isinstance", "hasattr", "getattr", "type", "id", "print", "len", "callable", "unwrap_model"}
 _LOOKING = (ast.Expr, ast.Compare, ast.UnaryOp, ast.If, ast.IfExp, ast.While, ast.Assert, ast.FormattedValue)

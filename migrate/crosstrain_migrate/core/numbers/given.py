@@ -5,12 +5,10 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.core.reading.script import Script
-from crosstrain_migrate.syntax.nodes import Function, written
+from crosstrain_migrate.syntax.nodes import Function, words, written
 from crosstrain_migrate.syntax.walks import walk
 
-_OTHER = frozenset(
-    {"insert", "pop", "popleft", "popitem", "remove", "clear", "setdefault", "sort", "reverse"}
-)
+_OTHER = words("insert pop popleft popitem remove clear setdefault sort reverse")
 
 
 def given_to(script: Script, call: ast.Call) -> list[tuple[str, Function, str]]:

@@ -12,49 +12,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from crosstrain_migrate.core.reading.script import Script, is_statement_call, pairs
-from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, last_name, written
+from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 _VALUES = (ast.Constant, ast.JoinedStr, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Lambda)
 _MADE = (*_VALUES, ast.List, ast.Tuple, ast.Dict, ast.Set, *COMPREHENSIONS)
 _COPIES = frozenset({"copy", "clone", "deepcopy", "tolist", "astype", "split", "sum", "mean"})
 # Calls that give what they were given, or a view of it.
-_VIEWS = frozenset(
-    {
-        *(
-            "zip",
-            "enumerate",
-            "reversed",
-            "iter",
-            "next",
-            "map",
-            "filter",
-            "getattr",
-            "vars",
-            "globals",
-            "locals",
-        ),
-        *(
-            "asarray",
-            "from_numpy",
-            "as_tensor",
-            "squeeze",
-            "unsqueeze",
-            "reshape",
-            "ravel",
-            "transpose",
-            "permute",
-        ),
-        *("swapaxes", "moveaxis", "expand_dims", "flatten"),
-    }
+_VIEWS = words(
+    "zip enumerate reversed iter next map filter getattr vars globals locals asarray from_numpy"
+    " as_tensor squeeze unsqueeze reshape ravel transpose permute swapaxes moveaxis expand_dims"
+    " flatten"
 )
 _SETTERS = frozenset({"setattr", "delattr", "exec"})
-_GROWS = frozenset(
-    {
-        *("append", "appendleft", "extend", "insert", "add", "update", "pop", "popleft", "popitem", "remove"),
-        *("discard", "clear", "setdefault", "sort", "reverse", "push", "step", "__setattr__", "__setitem__"),
-        *("load_state_dict", "register_buffer", "put"),
-    }
+_GROWS = words(
+    "append appendleft extend insert add update pop popleft popitem remove discard clear setdefault"
+    " sort reverse push step __setattr__ __setitem__ load_state_dict register_buffer put"
 )
 # Functions of modules that change what the whole process goes on with.
 _SETTINGS = re.compile(

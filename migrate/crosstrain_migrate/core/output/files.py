@@ -170,6 +170,8 @@ class Files:
     def plan_guards(self) -> None:
         """Guarded neighbours share one `if`."""
         runs: list[list[ast.stmt]] = []
+        loops = [writers.listing_around(self.script, one) for one in self._guards]
+        self._guards += [one for one in loops if one is not None and all(s in self._guards for s in one.body)]
         outer = [s for s in self._guards if not any(one in self._guards for one in self.script.around(s))]
         for statement in sorted(outer, key=place_of):
             suite = self.script.suite_of(statement)

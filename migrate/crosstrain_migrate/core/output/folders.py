@@ -106,7 +106,7 @@ class Folders:
                 self.files.guard(self.script.statement(call))
         elif len(call.args) < (3 if name == "os.makedirs" else 2):
             code = "exist_ok=True"
-            self.plan.add(e.InsertArgument(call, RULE, REASON, transaction=GROUP, position=-1, code=code))
+            self.plan.add(e.InsertArgument(call, RULE, REASON, transaction=GROUP, code=code))
 
     def _main_process_asks(self, call: ast.Call, path: ast.expr | None) -> bool:
         """Whether a person is asked, or the folder removed, where it is there: one process does it before any makes it."""

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_statement_call
+from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_method, is_statement_call
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .audience import ONE, Audience
@@ -26,10 +26,11 @@ _LOG_FILES = frozenset(
 )
 # What opens the log files that a dictionary or a file names; without it a process logs its warnings alone.
 _CONFIGURES = frozenset({"logging.config.dictConfig", "logging.config.fileConfig"})
+_VISDOM = "visdom.Visdom"
 # What makes it, and the keyword that makes it silent on the other processes.
 _SILENT = {
     "wandb.init": ("mode", 'mode=None if {0}.is_main_process else "disabled"'),
-    "visdom.Visdom": ("send", "send={0}.is_main_process"),
+    _VISDOM: ("send", "send={0}.is_main_process"),
 }
 # What a bar that is switched off does not count.
 _COUNTED = frozenset({"n", "last_print_n", "last_print_t", "start_t", "format_dict"})
@@ -39,11 +40,9 @@ _EVENT_FILE = f"{_EVENTS}.Logger"  # one of its own
 _LEVELS = frozenset({"debug", "info", "warning", "error"})
 _LOG = re.compile(r"log", re.I)
 # Functions of libraries that only say something.
-_SAYS = frozenset(
-    {
-        *("torch_geometric.logging.log", "torch_geometric.logging.init_wandb"),
-        *("pprint.pprint", "click.echo", "typer.echo", "rich.print"),
-    }
+_SAYS = words(
+    "torch_geometric.logging.log torch_geometric.logging.init_wandb pprint.pprint click.echo"
+    " typer.echo rich.print"
 )
 
 
@@ -76,6 +75,8 @@ class Recorders:
                 self.files.guard(self.script.statement(call))
             elif name in _SILENT:
                 self._give(call, FILE, "trackers", *_SILENT[name])
+                if name == _VISDOM:
+                    self._asks_connection()
             elif name == "logging.basicConfig" or last_name(call.func) == "setLevel":
                 self._level(call)
         for node in self.script.table.each(ast.Import):
@@ -111,7 +112,15 @@ class Recorders:
             return  # `**options` may say it
         reason = "one process shows the progress" if rule == PRINT else "one process records the run"
         code = template.format(state)
-        self.plan.add(e.InsertArgument(call, rule, reason, transaction=group, position=-1, code=code))
+        self.plan.add(e.InsertArgument(call, rule, reason, transaction=group, code=code))
+
+    def _asks_connection(self) -> None:
+        """`assert viz.check_connection()`: a Visdom that sends nothing has none, which is no reason to stop."""
+        for call in self.script.calls:
+            state = self.files.state(call) if is_method(call, "check_connection") else None
+            if state is not None and not self.plan.is_replaced(call):
+                template = f"({{asked}} or not {state}.is_main_process)"
+                self.plan.replace(call, FILE, "one process records the run", template, "trackers", asked=call)
 
     @cached_property
     def _keywords(self) -> set[str]:

@@ -6,7 +6,7 @@ import ast
 import re
 
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
-from crosstrain_migrate.syntax.nodes import last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import last_name, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 REMOVERS = ("shutil.rmtree", "os.remove", "os.unlink", "os.rmdir", "os.removedirs")
@@ -41,15 +41,11 @@ WRITERS = {
     "dump_json": 1,
     **dict.fromkeys(("unlink", "symlink_to", "hardlink_to"), None),
 }
-SHOWS = frozenset(
-    {"matplotlib.pyplot.show", "pylab.show", "cv2.imshow", "cv2.waitKey", "cv2.destroyAllWindows"}
-)
+SHOWS = words("matplotlib.pyplot.show pylab.show cv2.imshow cv2.waitKey cv2.destroyAllWindows")
 STREAMS = frozenset({"sys.stdout.write", "sys.stderr.write", "sys.stdout.writelines"})
-ECHOES = frozenset(
-    {
-        *("tqdm.write", "tqdm.tqdm.write", "tqdm.auto.tqdm.write", "click.echo", "click.secho", "typer.echo"),
-        *("pprint.pprint", "pprint.pp", "rich.print", "termcolor.cprint"),
-    }
+ECHOES = words(
+    "tqdm.write tqdm.tqdm.write tqdm.auto.tqdm.write click.echo click.secho typer.echo pprint.pprint"
+    " pprint.pp rich.print termcolor.cprint"
 )
 _RECORDS = re.compile(r"add_(scalar|scalars|histogram|pr_curve|hparams|embedding)$")
 _RECORDS_OF_WRITER = re.compile(r"add_(image|images|graph|text|figure|video|audio)$")
@@ -58,9 +54,7 @@ _OPENS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "
 _IN_MEMORY = frozenset({"BytesIO", "StringIO"})
 # Files of other kinds, which cannot be the null device.
 _CONTAINERS = frozenset({"h5py.File", "zipfile.ZipFile", "tarfile.open"})
-_COMMANDS = frozenset(
-    {"os.system", "subprocess.call", "subprocess.run", "subprocess.check_call", "subprocess.check_output"}
-)
+_COMMANDS = words("os.system subprocess.call subprocess.run subprocess.check_call subprocess.check_output")
 # A folder may be made by all; what is installed, all need.
 _HARMLESS_COMMAND = re.compile(r"^\s*(mkdir|pip|python -m pip|clear|cls|nvidia-smi|export|ulimit)\b")
 _FETCHES_FILES = re.compile(r"\b(wget|curl|unzip|tar|gdown|gunzip|aria2c)\b")
@@ -143,7 +137,7 @@ def writes_file(script: Script, call: ast.Call) -> bool:
         return not writes_memory(script, call)
     if is_command(script, call):
         return is_statement_call(script, call) and not _HARMLESS_COMMAND.match(_command(*call.args[:1]))
-    if script.functions(last) and not _LIBRARY.match(name):
+    if _of_project(script, call) and not _LIBRARY.match(name):
         return False
     if last in WRITERS or name.startswith("mlflow.log"):
         return not writes_memory(script, call)
@@ -153,6 +147,13 @@ def writes_file(script: Script, call: ast.Call) -> bool:
         return bool(call.args) and not name.startswith("torch.") and not writes_memory(script, call)
     is_recorded = _RECORDS_OF_WRITER.match(last) and _WRITER.search(written(call.func.value))
     return _RECORDS.match(last) is not None or is_recorded is not None
+
+
+def _of_project(script: Script, call: ast.Call) -> bool:
+    """Whether the project has a function of that name, or, where an object is asked, `video.save(path)`, a method."""
+    named = script.functions(last_name(call.func))
+    is_asked = isinstance(call.func, ast.Attribute) and not script.is_imported(call.func)
+    return any(not is_asked or script.class_of(one) is not None for one in named)
 
 
 def writes_memory(script: Script, call: ast.Call) -> bool:
@@ -276,6 +277,17 @@ def _is_off(script: Script, call: ast.Call, value: ast.expr) -> bool:
 def asks_for_files(test: ast.AST) -> bool:
     """Whether code looks for files."""
     return any(isinstance(n, ast.Call) and last_name(n.func) in _ASKS for n in walk(test))
+
+
+def listing_around(script: Script, statement: ast.stmt) -> ast.For | None:
+    """The loop of a statement, `for name in os.listdir(folder):`, where nothing reads the name behind it. What the main
+    process removes there is gone when another process asks for it."""
+    loop = script.parent(statement)
+    if not isinstance(loop, ast.For) or loop.orelse or not isinstance(loop.target, ast.Name):
+        return None
+    reads = script.reads(script.frame(loop), loop.target.id)
+    is_listing = asks_for_files(loop.iter) and all(loop in script.around(read) for read in reads)
+    return loop if is_listing else None
 
 
 def reads_file(script: Script, call: ast.Call) -> bool:

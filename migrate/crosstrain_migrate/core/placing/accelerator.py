@@ -22,7 +22,7 @@ from crosstrain_migrate.core.reading.script import (
     is_method,
     root_of,
 )
-from crosstrain_migrate.syntax.nodes import Function, last_name, place_of
+from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, words
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
@@ -36,48 +36,14 @@ _SETTINGS = re.compile(
     r"|torch\.(manual_seed|backends|cuda\.manual_seed)"
     r"|(np|numpy)\.random\.seed|random\.seed|logging\.)"
 )
-_OPTIONS = {
-    "ArgumentParser",
-    "OptionParser",
-    "add_argument",
-    "add_option",
-    "add_argument_group",
-    "add_parser",
-}
-_OPTIONS |= {
-    "add_subparsers",
-    "add_mutually_exclusive_group",
-    "set_defaults",
-    "parse_args",
-    "parse_known_args",
-}
-_QUESTIONS = {
-    "int",
-    "float",
-    "str",
-    "bool",
-    "len",
-    "vars",
-    "dict",
-    "list",
-    "tuple",
-    "set",
-    "range",
-    "isinstance",
-}
-_QUESTIONS |= {
-    "getattr",
-    "hasattr",
-    "format",
-    "join",
-    "split",
-    "strip",
-    "lower",
-    "get",
-    "sorted",
-    "min",
-    "max",
-}
+_OPTIONS = words(
+    "ArgumentParser OptionParser add_argument add_option add_argument_group add_parser add_subparsers"
+    " add_mutually_exclusive_group set_defaults parse_args parse_known_args"
+)
+_QUESTIONS = words(
+    "int float str bool len vars dict list tuple set range isinstance getattr hasattr format join"
+    " split strip lower get sorted min max"
+)
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 

@@ -22,12 +22,13 @@ from crosstrain_migrate.core.reading.script import (
 )
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, last_name, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
 from .asked import is_the_machines
 from .compiled import compiled_functions
+from .cuda_alone import ASK, SAID, asked_of_cuda, holds_with_cuda, stops_without_cuda
 from .given_devices import is_given
 from .lost import Lost
 from .own_moves import has_nothing_else, has_own_cuda
@@ -38,18 +39,11 @@ REASON = "each process has a device of its own"
 GPU_ONLY = "CT308"
 _CUDA_ANSWERS = re.compile(r"torch\.cuda\.(get_device_|(max_)?memory_|mem_)")
 _GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
-# Tests that hold with CUDA alone.
-_ASKS_FOR_CUDA = re.compile(r"is_available|== 'cuda'|startswith\('cuda|'cuda' in ")
 _CUDA_TENSOR = re.compile(r"torch\.cuda\.\w*Tensor")
 TYPE_OF_CUDA = "this type is CUDA's or the CPU's: on another device its tensors stay on the CPU"
 NO_SCRIPT = "move tensors before they are given to it"
-_STATEMENTS = (
-    "synchronize",
-    "empty_cache",
-    "set_device",
-    "reset_peak_memory_stats",
-    "reset_max_memory_allocated",
-    "ipc_collect",
+_STATEMENTS = words(
+    "synchronize empty_cache set_device reset_peak_memory_stats reset_max_memory_allocated ipc_collect"
 )
 
 
@@ -77,6 +71,9 @@ class Devices:
             for call in self.script.callers(function):
                 self._place(call)
             self._whole.add(function)
+        needs_cuda = asked_of_cuda(self.script)
+        for call in needs_cuda:
+            self.plan.note(GPU_ONLY, call, SAID, ASK)
         for node in sorted((n for n in self.script.table.parents if hasattr(n, "lineno")), key=place_of):
             if not self.script.is_reached(node) or self._is_too_early(node) or self._is_compiled(node):
                 continue
@@ -90,10 +87,9 @@ class Devices:
                 self._choice_of_text(node)
             elif isinstance(node, ast.Attribute) and _CUDA_TENSOR.fullmatch(self.script.dotted(node)):
                 self._tensor_type(node)
-            elif (isinstance(node, ast.Assert) and "torch.cuda.is_available()" in ast.unparse(node.test)) or (
-                isinstance(node, ast.If) and self._stops_without_gpu(node)
-            ):
-                self._remove(node, "the script runs on any device")
+            elif isinstance(node, ast.Assert | ast.If) and stops_without_cuda(node):
+                if not needs_cuda:
+                    self._remove(node, "the script runs on any device")
             elif isinstance(node, ast.If):
                 self._arms(node)
 
@@ -167,6 +163,12 @@ class Devices:
         elif name in ("torch.accelerator.current_accelerator", "torch.cuda.current_device"):
             if not self._is_asked_of_cuda(call):
                 self._place(call)
+        elif (
+            name == "torch.cuda.device" and len(call.args) == 1
+        ):  # the current one for a block; -1 changes nothing
+            code = f"{self.device(call)} if torch.cuda.is_available() else -1"
+            self.plan.replace(call.args[0], GPU_ONLY, REASON, code)
+            self._whole.add(call)
         elif self._needs_cuda(call, name):
             self._guard(call)
         elif is_method(call, "type") and self._is_cuda_type(call):
@@ -307,7 +309,7 @@ class Devices:
             if not self._is_mapped or self._is_ordinal(number) or isinstance(number, ast.Constant):
                 self._place(number)
         tests = [one.test for one in self.script.around(statement) if isinstance(one, ast.If)]
-        if any(self._holds_with_cuda(test) for test in tests):
+        if any(holds_with_cuda(self.script, test) for test in tests):
             return
         reason = "a CPU or a TPU has no CUDA to ask"
         self.plan.add(
@@ -320,16 +322,6 @@ class Devices:
                 test="torch.cuda.is_available()",
             )
         )
-
-    def _holds_with_cuda(self, test: ast.expr) -> bool:
-        """Whether a test asks for CUDA, by itself or by a variable."""
-        if isinstance(test, ast.Name):
-            frame = self.script.frame(test)
-            values = self.script.values(frame, test.id) or self.script.values(
-                self.script.module(test), test.id
-            )
-            return bool(values) and all("is_available" in ast.unparse(value) for value in values)
-        return _ASKS_FOR_CUDA.search(ast.unparse(test)) is not None
 
     # -- texts -------------------------------------------------------------------------------------------------
 
@@ -440,7 +432,7 @@ class Devices:
                 call
             ):
                 code = f"{name}={self.device(call)}"
-                self.plan.add(e.InsertArgument(call, RULE, REASON, position=-1, code=code))
+                self.plan.add(e.InsertArgument(call, RULE, REASON, code=code))
 
     # -- edits -------------------------------------------------------------------------------------------------
 
@@ -463,21 +455,6 @@ class Devices:
         self.plan.replace(node, RULE, REASON, device)
         self._whole.add(node)
         self._lost.number(node)
-
-    def _stops_without_gpu(self, node: ast.If) -> bool:
-        if (
-            node.orelse
-            or "not torch.cuda.is_available()" not in ast.unparse(node.test)
-            or len(ast.unparse(node.test)) > 40
-        ):
-            return False
-        last = node.body[-1]
-        exits = (
-            isinstance(last, ast.Expr)
-            and isinstance(last.value, ast.Call)
-            and last_name(last.value.func) in ("exit", "quit", "_exit")
-        )
-        return isinstance(last, ast.Raise) or exits
 
     def _remove(self, node: ast.stmt, reason: str) -> None:
         if len(self.script.suite_of(node)) > 1 and not any(self.plan.is_replaced(n) for n in walk(node)):

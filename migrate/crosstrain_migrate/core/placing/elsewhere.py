@@ -70,7 +70,7 @@ def _as_bound(script: Script, frame: Frame, code: str) -> tuple[Frame, str]:
     owners, values = set[Frame](), dict[str, ast.expr]()
     for node in walk(asked):
         if isinstance(node, ast.Attribute) and written(node.value) == "self":
-            bound = of_class(script, frame, written(node))
+            bound = [_in_dictionary(script, *one) for one in of_class(script, frame, written(node))]
             if len(bound) != 1 or not isinstance(bound[0][1], ast.Attribute):
                 return frame, code
             owners.add(bound[0][0])
@@ -78,6 +78,23 @@ def _as_bound(script: Script, frame: Frame, code: str) -> tuple[Frame, str]:
     if len(owners) != 1:
         return frame, code
     return owners.pop(), ast.unparse(_Own(values).visit(asked))
+
+
+def _in_dictionary(script: Script, frame: Frame, value: ast.expr) -> tuple[Frame, ast.expr]:
+    """What an entry of a parameter is in the dictionary that the only call gives: `args.cuda` for `params["use_cuda"]`."""
+    calls = script.callers(frame) if is_function_frame(frame) else []
+    if len(calls) != 1 or not is_function_frame(frame) or not isinstance(value, ast.Subscript):
+        return frame, value
+    given = script.argument_for(calls[0], frame, written(value.value))
+    caller = script.frame(calls[0])
+    made = script.values(caller, written(given)) if given is not None else []
+    if len(made) != 1 or not isinstance(made[0], ast.Dict):
+        return frame, value
+    entries = zip(made[0].keys, made[0].values, strict=True)
+    named = [
+        entry for key, entry in entries if key is not None and ast.unparse(key) == ast.unparse(value.slice)
+    ]
+    return (caller, named[0]) if len(named) == 1 else (frame, value)
 
 
 class _Own(ast.NodeTransformer):

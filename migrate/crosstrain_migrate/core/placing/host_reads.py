@@ -12,30 +12,16 @@ import math
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.in_step import InStep
 from crosstrain_migrate.core.reading.script import Frame, Script, is_method
-from crosstrain_migrate.syntax.nodes import place_of, written
+from crosstrain_migrate.syntax.nodes import place_of, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 RULE = "CT105"
 REASON = "batches are on the device: what is read on the CPU is brought there"
-ON_DEVICE = "reads a tensor of the batch, which is on the device"
 GROUP = "read on the CPU"
 _ARRAYS = ("numpy", "sklearn", "scipy", "pandas", "matplotlib")
 _PACKED = "torch.nn.utils.rnn.pack_padded_sequence"
 _READ = ("item", "tolist", "numpy", "size", "numel")
-OF_TENSORS = (
-    "to",
-    "cuda",
-    "size",
-    "view",
-    "float",
-    "long",
-    "detach",
-    "unsqueeze",
-    "squeeze",
-    "argmax",
-    "numel",
-    "eq",
-)
+OF_TENSORS = words("to cuda size view float long detach unsqueeze squeeze argmax numel eq")
 
 
 def plan_host_reads(plan: Plan, code: InStep) -> None:

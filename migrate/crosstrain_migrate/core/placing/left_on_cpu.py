@@ -13,7 +13,7 @@ from functools import cached_property
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Frame, Script, is_method, is_statement_call, pairs
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .host_reads import GROUP, OF_TENSORS, REASON, RULE
@@ -22,9 +22,7 @@ from .host_reads import GROUP, OF_TENSORS, REASON, RULE
 _MOVES = frozenset({"to", "cuda", "cpu", "item", "tolist", "numpy", "size", "dim", "numel", "type"})
 # What numpy and sklearn cannot read of a device's tensor, in pieces.
 _PULLED_APART = frozenset({"list", "tuple", "set", "sorted"})
-_OF_TWO = frozenset(
-    {"eq", "ne", "lt", "le", "gt", "ge", "equal", "add", "sub", "mul", "div", "mm", "matmul", "dot", "gather"}
-)
+_OF_TWO = words("eq ne lt le gt ge equal add sub mul div mm matmul dot gather")
 _VIEWS = frozenset({"data", "T", "mT"})
 _LOSS = re.compile("loss|crit|(^|_)(bce|mse|ce|nll)($|_)", re.I)
 _LOOKS = frozenset({"print", "len", "isinstance", "str", "type", "format"})

@@ -12,7 +12,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.in_step import InStep
 from crosstrain_migrate.core.reading.script import LOOPS, Script, is_function_frame, is_method
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .devices import Devices
@@ -21,31 +21,12 @@ RULE = "CT105"
 REASON = "what meets a batch is made where the batch is"
 STAYS = "is made on the CPU and does not go to the device with the model"
 _GROUP = "made tensors"
-_MAKERS = {
-    "zeros",
-    "ones",
-    "rand",
-    "randn",
-    "randint",
-    "randperm",
-    "full",
-    "empty",
-    "arange",
-    "linspace",
-    "eye",
-}
-_MAKERS |= {"tensor", "as_tensor", "logspace", "tril_indices", "triu_indices"}
+_MAKERS = words(
+    "zeros ones rand randn randint randperm full empty arange linspace eye tensor as_tensor logspace"
+    " tril_indices triu_indices"
+)
 # These take no device.
-_OLD_MAKERS = {
-    "Tensor",
-    "FloatTensor",
-    "DoubleTensor",
-    "LongTensor",
-    "IntTensor",
-    "ByteTensor",
-    "BoolTensor",
-    "from_numpy",
-}
+_OLD_MAKERS = words("Tensor FloatTensor DoubleTensor LongTensor IntTensor ByteTensor BoolTensor from_numpy")
 _ON_THE_HOST = {"numpy", "tolist", "item", "cpu"}
 _READ_BY = {"len", "int", "float", "print", "range", "list", "str"}
 _HOSTS = ("numpy", "sklearn", "scipy", "pandas", "matplotlib", "random", "math")
@@ -81,7 +62,7 @@ def _place(plan: Plan, call: ast.Call, device: str, is_old: bool) -> None:
         plan.replace(call, RULE, REASON, "{made}.to(" + device + ")", _GROUP, made=call)
     else:
         keyword = f"device={device}"
-        plan.add(e.InsertArgument(call, RULE, REASON, transaction=_GROUP, position=-1, code=keyword))
+        plan.add(e.InsertArgument(call, RULE, REASON, transaction=_GROUP, code=keyword))
 
 
 def _move_weights(plan: Plan, call: ast.Call, devices: Devices) -> None:

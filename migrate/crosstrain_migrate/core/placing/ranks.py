@@ -153,7 +153,7 @@ class Ranks:
         self._import_os(option.call)
         reason = "the launcher starts the processes"
         code = 'default="RANK" in os.environ'
-        self.plan.add(e.InsertArgument(option.call, RULE, reason, transaction=CORE, position=-1, code=code))
+        self.plan.add(e.InsertArgument(option.call, RULE, reason, transaction=CORE, code=code))
 
     # -- options -----------------------------------------------------------------------------------------------
 
@@ -196,9 +196,7 @@ class Ranks:
         if default is not None:
             self._replace(default, code)
             return
-        self.plan.add(
-            e.InsertArgument(call, RULE, KNOWN, transaction=CORE, position=-1, code=f"default={code}")
-        )
+        self.plan.add(e.InsertArgument(call, RULE, KNOWN, transaction=CORE, code=f"default={code}"))
 
     def asks_for_none(self, option: Option) -> bool:
         """Whether the script has a branch for an option that was not given."""

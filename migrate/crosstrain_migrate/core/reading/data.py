@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, place_of, written
+from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .certain import Certain
@@ -24,19 +24,10 @@ from .script import Frame, Loop, Script, is_function_frame, names_in, root_of
 BARS = re.compile(r"tqdm|trange|progress|track\b|ProgBar", re.I)
 SEEN_THROUGH = {"enumerate", "islice", "iter", "cycle", "reversed", "list", "tuple"}
 # Methods whose result is not data: parts of containers, of modules, of text.
-NO_DATA = {
-    "count",
-    "items",
-    "keys",
-    "values",
-    "parameters",
-    "named_parameters",
-    "modules",
-    "children",
-    "split",
-    "chunk",
-}
-NO_DATA |= {"sorted", "listdir", "glob", "named_modules", "state_dict", "unbind"}
+NO_DATA = words(
+    "count items keys values parameters named_parameters modules children split chunk sorted listdir"
+    " glob named_modules state_dict unbind"
+)
 
 
 @dataclass(frozen=True)

@@ -7,29 +7,13 @@ from collections import defaultdict
 from functools import cached_property
 from typing import TypeVar
 
-from crosstrain_migrate.syntax.nodes import Function, last_name, written
+from crosstrain_migrate.syntax.nodes import Function, last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .script import Frame, Loop, Script, is_function_frame, is_method
 
 # What Python knows of a tensor without its values, or has read already.
-_OF_THE_HOST = frozenset(
-    {
-        "item",
-        "tolist",
-        "numpy",
-        "cpu",
-        "size",
-        "dim",
-        "numel",
-        "shape",
-        "device",
-        "dtype",
-        "ndim",
-        "get",
-        "keys",
-    }
-)
+_OF_THE_HOST = words("item tolist numpy cpu size dim numel shape device dtype ndim get keys")
 _BUILT_IN = frozenset({"len", "int", "float", "str", "bool", "range", "enumerate", "print", "isinstance"})
 Some = TypeVar("Some", bound=ast.AST)
 

@@ -5,18 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-CHANGING = {
-    "append",
-    "extend",
-    "insert",
-    "add",
-    "update",
-    "pop",
-    "clear",
-    "remove",
-    "setdefault",
-    "appendleft",
-}
+from crosstrain_migrate.syntax.nodes import words
+
+CHANGING = words("append extend insert add update pop clear remove setdefault appendleft")
 
 
 _CONTAINERS = {"list", "dict", "set", "defaultdict", "deque"}

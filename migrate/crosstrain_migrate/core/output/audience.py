@@ -117,8 +117,9 @@ class Audience:
                 break
             if isinstance(one, ast.Try):
                 return False
-            is_test = isinstance(one, ast.If) and not is_main_test(one)
-            if is_test and may_differ(one.test, set()) and not is_same(one.test):
+            if not isinstance(one, ast.If) or is_main_test(one):
+                continue
+            if may_differ(one.test, set()) and not is_same(one.test):
                 return False
         frame = self.script.frame(node)
         if isinstance(frame, ast.Module):

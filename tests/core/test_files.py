@@ -8,7 +8,32 @@ from .converting import conversion
 from .support import Trap, check, converted
 from .test_output import GUARD, output
 
+LOOKED = (
+    "class shape:\n    width = 3\n\ndef draw(path, width):\n    return cv2.imwrite(path, np.zeros(width))\n\n"
+    "def look(path, width):\n    return np.load(path)[:width]\n"
+)
+LOOKS = """for epoch in range(3):
+    for x, y in loader:
+        if x.mean() > 0:
+            look("{read}", shape.width)
+    draw("out.png", shape.width)
+"""
 OPENED = [
+    output(
+        "a picture by a function that is told more than its path",
+        LOOKS.format(read="mask.npy"),
+        GUARD,
+        'draw("out.png", shape.width)',
+        before=LOOKED,
+    ),
+    output(
+        "but not one that some process may read at any time",
+        LOOKS.format(read="out.png"),
+        'draw("out.png", shape.width)',
+        absent=(GUARD,),
+        before=LOOKED,
+        says="every process writes this file",
+    ),
     output(
         "a film, where the script has a function `save` of its own",
         'film = animation.ArtistAnimation(figure, frames)\nfilm.save("film.mp4")\nsave(model)',

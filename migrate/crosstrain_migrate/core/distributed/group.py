@@ -11,6 +11,7 @@ import re
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators, Choice
 from crosstrain_migrate.core.placing.ranks import without_launcher
+from crosstrain_migrate.core.placing.waiting import timeout_in
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script, is_function_frame
 from crosstrain_migrate.syntax.nodes import place_of, written
@@ -55,10 +56,13 @@ def plan_start(plan: Plan, accelerators: Accelerators) -> bool:
     reads = [] if has_branch else [n for n in script.table.parents if _reads(script, n)]
     if reads:
         options.append("environment=True")
-    code = f"PartialState({', '.join(options)})"
     home = accelerators.home
     at_import = [one for one in reads if isinstance(script.frame(one), ast.Module)]
-    if written_first or at_import or isinstance(home, ast.Module):
+    is_first = bool(written_first or at_import) or isinstance(home, ast.Module)
+    if is_first and (timeout := timeout_in(script, script.entry)):
+        options.append(f"timeout={timeout}")
+    code = f"PartialState({', '.join(options)})"
+    if is_first:
         place = _last_import(script)
         plan.imports(place, "PartialState")
         plan.after(place, RULE, REASON, code)

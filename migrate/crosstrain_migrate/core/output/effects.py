@@ -45,10 +45,11 @@ class Effects:
 
     script: Script
 
-    def fresh(self, nodes: list[ast.AST], given: Iterable[str] = ()) -> set[str]:
-        """The variables that these nodes bind to nothing but what they make. given: names that are parameters, or global."""
+    def fresh(self, nodes: list[ast.AST], given: Iterable[str] = (), made: Iterable[str] = ()) -> set[str]:
+        """The variables that these nodes bind to nothing but what they make. given: names that are parameters, or global;
+        made: parameters that are given what is made for them."""
         bound = [pair for node in nodes for pair in _bound(node)]
-        found = {name for name, _ in bound} - set(given)
+        found = {*(name for name, _ in bound), *made} - set(given)
         while stale := {n for n, value in bound if n in found and not self.is_fresh(value, found)}:
             found -= stale
         return found
@@ -122,11 +123,14 @@ class Effects:
             return (in_place and is_foreign) or _SETTINGS.match(self.script.dotted(call.func)) is not None
         return (in_place or last in _GROWS) and not self.is_fresh(call.func.value, own)
 
-    def keeps(self, function: Function, seen: frozenset[Function] = frozenset()) -> bool:
-        """Whether a function, or one that it calls, changes what was there before."""
+    def keeps(
+        self, function: Function, seen: frozenset[Function] = frozenset(), made: Iterable[str] = ()
+    ) -> bool:
+        """Whether a function, or one that it calls, changes what was there before. made: parameters as in `fresh`."""
         nodes = [node for statement in function.body for node in walk(statement)]
         shared = [name for n in nodes if isinstance(n, ast.Global | ast.Nonlocal) for name in n.names]
-        own = self.fresh(nodes, [*self.script.parameters(function), *shared])
+        given = {*self.script.parameters(function), *shared} - set(made)
+        own = self.fresh(nodes, given, made)
         if shared or self.changes(nodes, own):
             return True
         called = {f for n in nodes if isinstance(n, ast.Call) for f in self._called(n)}
@@ -146,8 +150,17 @@ class Effects:
         return (
             self.changes(inner, own)
             or any(isinstance(n, ast.NamedExpr) for n in nodes)
-            or any(self.keeps(f) for call in inner for f in self._called(call))
+            or any(
+                self.keeps(f, made=self._made_for(call, f, own)) for call in inner for f in self._called(call)
+            )
         )
+
+    def _made_for(self, call: ast.Call, function: Function, own: set[str]) -> list[str]:
+        """The parameters for which a call makes something new: `picture(255 * rows[0])`."""
+        given = [
+            (one, self.script.argument_for(call, function, one)) for one in self.script.parameters(function)
+        ]
+        return [one for one, value in given if value is not None and self.is_fresh(value, own)]
 
 
 def _bound(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:

@@ -356,16 +356,12 @@ class Files:
     def _call(self, call: ast.Call, function: Function) -> None:
         statement = self.script.statement(call)
         paths = {path for one in self.helpers.writing(function) for path in self.paths_of(one)}
-        paths |= {
-            path
-            for argument in (*call.args, *(k.value for k in call.keywords))
-            for path in self.spelled(argument)
-        }
+        paths |= {path for one in self.helpers.given_paths(call, function) for path in self.spelled(one)}
         weights = self.helpers.saves_weights(function)
         reads = [
             c
             for c in self.script.calls
-            if self.reads(c, statement, paths)
+            if (c is not call and self.reads(c, statement, paths))
             or (
                 weights
                 and self.script.dotted(c.func) == "torch.load"

@@ -39,6 +39,7 @@ _EVENTS = "tensorboard_logger"
 _EVENT_FILE = f"{_EVENTS}.Logger"  # one of its own
 _LEVELS = frozenset({"debug", "info", "warning", "error"})
 _LOG = re.compile(r"log", re.I)
+_WRITER = "SummaryWriter"
 # Functions of libraries that only say something.
 _SAYS = words(
     "torch_geometric.logging.log torch_geometric.logging.init_wandb pprint.pprint click.echo"
@@ -64,8 +65,7 @@ class Recorders:
                 self._log_file(call)
             elif name in _CONFIGURES and is_statement_call(self.script, call) and self.audience.is_all(call):
                 self.files.guard(self.script.statement(call))
-            is_writer = last_name(call.func) == "SummaryWriter" and not self.script.functions("SummaryWriter")
-            if is_writer or name == _EVENT_FILE:
+            if self._makes_writer(call) or name == _EVENT_FILE:
                 self._event_file(call)
             if self.script.is_shared(call):
                 continue
@@ -159,17 +159,36 @@ class Recorders:
 
     # -- event files -------------------------------------------------------------------------------------------
 
+    def _makes_writer(self, call: ast.Call) -> bool:
+        """`SummaryWriter(...)`, or an object of a class of the project that is one."""
+        cls = self.script.class_made(call)
+        bases = map(last_name, cls.bases) if cls is not None else [last_name(call.func)]
+        return _WRITER in bases and not self.script.functions(_WRITER)
+
     def _event_file(self, call: ast.Call) -> None:
         """`SummaryWriter(...)`: the other processes make none, where all that uses it is the main process's."""
         statement, state = self.script.statement(call), self.files.state(call)
-        reads = None
-        if isinstance(statement, ast.Assign) and statement.value is call:
-            reads = self._reads({last_name(target) for target in statement.targets})
-        if reads is None or state is None or not all(map(self._is_ours, reads)):
+        names = self._kept_as(call, statement)
+        reads = [one for one in self._reads(names) if not self.script.table.is_inside(one, statement)]
+        if not names or state is None or not all(map(self._is_ours, reads)):
             self._say_event_file(call)
             return
         template = f"{{writer}} if {state}.is_main_process else None"
         self.plan.replace(call, FILE, "one process records the run", template, "event files", writer=call)
+
+    def _kept_as(self, call: ast.Call, statement: ast.stmt) -> set[str]:
+        """What holds a new writer: `writer = SummaryWriter(...)`, `writers["train"] = ...`, `writers.append(...)`"""
+        if isinstance(statement, ast.Assign) and statement.value is call:
+            held = (one.value if isinstance(one, ast.Subscript) else one for one in statement.targets)
+            return set(map(last_name, held)) - {""}
+        outer = self.script.parent(call)
+        if (
+            isinstance(outer, ast.Call)
+            and is_method(outer, "append")
+            and is_statement_call(self.script, outer)
+        ):
+            return {last_name(outer.func.value)}
+        return set()
 
     def _event_module(self, node: ast.Import, name: str) -> None:
         """`tensorboard_logger.configure(...)`: one process opens the file, where all that writes to it is its own."""
@@ -234,6 +253,8 @@ class Recorders:
         parent = self.script.parent(read)
         if isinstance(parent, ast.Assign) and parent.value is read:
             return {last_name(target) for target in parent.targets}
+        if isinstance(parent, ast.For) and parent.iter is read:
+            return {last_name(parent.target)}
         number = parent.elts.index(read) if isinstance(parent, ast.Tuple) else None
         outer = self.script.parent(parent) if isinstance(parent, ast.Tuple) else parent
         if isinstance(outer, ast.Return):
@@ -278,6 +299,8 @@ class Recorders:
         if self._passed_to(read):
             return True
         parent = self.script.parent(read)
+        if isinstance(parent, ast.Subscript) and parent.value is read:  # one of several
+            parent = self.script.parent(parent)
         if isinstance(parent, ast.Attribute) and self._is_called_by_one(parent):
             return True
         return self._only_says(statement) and not self.audience.is_own(read) and self.files.guard(statement)

@@ -26,6 +26,8 @@ from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, words
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
+from .waiting import given_timeout
+
 RULE = "CT102"
 REASON = "one Accelerator knows the processes, the devices and the precision"
 _DEPTH = 4  # how many calls are followed
@@ -324,7 +326,8 @@ class Accelerators:
             return
         statement = self._place(frame)
         self._made[frame] = statement
-        given = [*self._device_options(frame), *self.options]
+        waits = given_timeout(self.plan, frame) if self._mapped and frame is self.home else []
+        given = [*self._device_options(frame), *waits, *self.options]
         self.plan.imports(frame, "Accelerator")
         self.plan.before(statement, RULE, REASON, f"{self.name} = Accelerator({', '.join(given)})")
         if self.choice is not None and self.choice.option and frame is self.choice.frame:

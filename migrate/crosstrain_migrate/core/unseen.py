@@ -38,7 +38,9 @@ def handed_over(script: Script, frames: Iterable[Frame]) -> list[Finding]:
 
     frames: the functions that train.
     """
-    submits = [c for c in script.calls if is_method(c, "submit", "map_array") and script.is_entry(c)]
+    submits: list[ast.Call] = [
+        c for c in script.calls if is_method(c, "submit", "map_array") and script.is_entry(c)
+    ]
     is_imported = any(path.split(".")[0] == "submitit" for path, _ in imported(script.entry))
     if not submits or not is_imported or _comes_to(script, frames, submits):
         return []

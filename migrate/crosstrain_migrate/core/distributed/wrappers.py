@@ -32,15 +32,6 @@ _LOOKING = (ast.Expr, ast.Compare, ast.UnaryOp, ast.If, ast.IfExp, ast.While, as
 _PASSES_ON = {"torch.compile", "copy.deepcopy", "copy.copy"}
 
 
-def makes_group(script: Script, call: ast.Call) -> bool:
-    """Whether a call is torch's `init_process_group`, and not a function of the project with such a name."""
-    name, path = "init_process_group", script.dotted(call.func)
-    if path.startswith("torch.distributed.") and path.endswith(name):
-        return True
-    is_own = isinstance(call.func, ast.Name) or script.is_imported(call.func)
-    return script.last(call.func) == name and not (is_own and script.functions(name))
-
-
 def is_wrapper(script: Script, call: ast.Call) -> bool:
     return _WRAPPERS.search(script.dotted(call.func)) is not None
 

@@ -130,6 +130,22 @@ OPENED = [
         "writer.close()",
         before="from torch.utils.tensorboard import SummaryWriter\n",
     ),
+    output(
+        "an event file of which the script says where it is",
+        'writer = SummaryWriter("runs")\nlogging.info(f"events in {writer.log_dir}")\nprint("in", writer.log_dir)',
+        'writer = SummaryWriter("runs") if accelerator.is_main_process else None',
+        GUARD,
+        'logging.info(f"events in {writer.log_dir}")',
+        'print("in", writer.log_dir)',
+        before="import logging\nfrom torch.utils.tensorboard import SummaryWriter\n",
+    ),
+    output(
+        "an event file by which the script names another",
+        'writer = SummaryWriter("runs")\nprint(keep(writer.log_dir))\npath = writer.log_dir + "/rows.txt"',
+        'writer = SummaryWriter("runs")',
+        before="from torch.utils.tensorboard import SummaryWriter\n",
+        says="every process writes an event file",
+    ),
 ]
 
 

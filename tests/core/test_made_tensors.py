@@ -146,6 +146,12 @@ def test_lists_of_batches_come_from_the_cpu_too() -> None:
     assert "torch.cat(labels).cpu().numpy().mean()" in converted(text)
     text = script("labels.append(y.view(-1))", before="labels = []", behind="print(np.concatenate(labels))")
     assert any("`labels` holds tensors of the device" in one.reason for one in notes(text, "CT105"))
+    text = script(
+        "y = y.view(-1); y = y.cpu().numpy(); labels.append(y)",
+        before="labels = []",
+        behind="print(np.concatenate(labels))",
+    )
+    assert not [one for one in notes(text, "CT105") if "holds tensors" in one.reason]
 
 
 @pytest.mark.parametrize(

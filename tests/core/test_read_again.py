@@ -203,6 +203,14 @@ READ_AGAIN = [
         before="import os\nimport tempfile\n",
     ),
     output(
+        "also where weights are loaded from a path with a time in it",
+        'handle, part = tempfile.mkstemp(suffix=".pt")\ntorch.save(model.state_dict(), part)\n'
+        "try:\n    model.load_state_dict(torch.load(args.out + time.ctime()))\nexcept OSError:\n    pass",
+        GUARD,
+        "torch.save(model.state_dict(), part)",
+        before="import tempfile\nimport time\n",
+    ),
+    output(
         "but each keeps those that it loads again from its own",
         "part = tempfile.mkstemp()[1]\ntorch.save(model.state_dict(), part)\nmodel.load_state_dict(torch.load(part))",
         "accelerator.save(model.state_dict(), part)",

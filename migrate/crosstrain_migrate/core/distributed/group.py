@@ -13,11 +13,12 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators, Choice
 from crosstrain_migrate.core.placing.ranks import without_launcher
 from crosstrain_migrate.core.placing.waiting import timeout_in
 from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.groups import makes_group
 from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script, is_function_frame
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .wrappers import is_wrapper, makes_group
+from .wrappers import is_wrapper
 
 RULE = "CT303"
 REASON = "the launcher's processes, or plain python's one, are the group"

@@ -13,13 +13,14 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.placing.ranks import Ranks
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
+from crosstrain_migrate.core.reading.groups import makes_group
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
 
 from .group import RULE as GROUP
 from .group import is_called_below, plan_start
-from .wrappers import WRAPPER, has_wrapper, is_wrapper, makes_group, plan_wrapper
+from .wrappers import WRAPPER, has_wrapper, is_wrapper, plan_wrapper
 
 SAMPLER, SPAWN = "CT304", "CT305"
 DEVICE = "CT105"
@@ -190,7 +191,7 @@ class Mapping:
         statement, home = self.script.statement(call), self.accelerators.home
         is_below = isinstance(home, ast.Module) or is_called_below(self.script, self.script.frame(call), home)
         is_alone = is_statement_call(self.script, call) and len(self.script.suite_of(statement)) > 1
-        if self._starts and is_below and is_alone:
+        if self._starts and is_below and is_alone and not self.script.is_shared(call):
             self.plan.remove(statement, GROUP, "the group is there already")
             return
         self.plan.imports(call, "PartialState")

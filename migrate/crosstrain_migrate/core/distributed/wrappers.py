@@ -17,7 +17,7 @@ from crosstrain_migrate.syntax.nodes import Function, all_arguments, last_name, 
 
 WRAPPER, PARALLEL = "CT302", "CT301"
 _WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")
-_PARALLEL = re.compile(r"(^|\.)(DataParallel|DataParallelCriterion)$")
+_PARALLEL = re.compile(r"(^|\.)(DataParallel|DataParallelModel|DataParallelCriterion)$")
 _PARALLEL_CALLS = ("torch.nn.parallel.data_parallel", "torch.nn.parallel.replicate")
 _KEEPS_NAMES = "the wrapper stays: the names that it gives to weights, with `module.`, are used"
 _OPTIONS_OF_DEVICES = ("device_ids", "output_device")
@@ -30,15 +30,6 @@ _RETURNS_IT = {"to", "cuda", "cpu", "train", "eval", "half", "float", "double", 
 _LOOKS_ONLY = {"isinstance", "hasattr", "getattr", "type", "id", "print", "len", "callable", "unwrap_model"}
 _LOOKING = (ast.Expr, ast.Compare, ast.UnaryOp, ast.If, ast.IfExp, ast.While, ast.Assert, ast.FormattedValue)
 _PASSES_ON = {"torch.compile", "copy.deepcopy", "copy.copy"}
-
-
-def makes_group(script: Script, call: ast.Call) -> bool:
-    """Whether a call is torch's `init_process_group`, and not a function of the project with such a name."""
-    name, path = "init_process_group", script.dotted(call.func)
-    if path.startswith("torch.distributed.") and path.endswith(name):
-        return True
-    is_own = isinstance(call.func, ast.Name) or script.is_imported(call.func)
-    return script.last(call.func) == name and not (is_own and script.functions(name))
 
 
 def is_wrapper(script: Script, call: ast.Call) -> bool:

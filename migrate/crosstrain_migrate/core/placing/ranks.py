@@ -11,8 +11,9 @@ import ast
 import re
 from collections.abc import Iterable
 
-from crosstrain_migrate.core.distributed.wrappers import is_wrapper, makes_group
+from crosstrain_migrate.core.distributed.wrappers import is_wrapper
 from crosstrain_migrate.core.plan import CORE, IMPORT, Plan
+from crosstrain_migrate.core.reading.groups import makes_group
 from crosstrain_migrate.core.reading.script import Frame, Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written

@@ -173,17 +173,20 @@ def test_uneven_inputs() -> None:
 def _local(enabled: bool) -> list[list[Any]]:
     accelerator = Accelerator(cpu=True)
     torch.manual_seed(0)
-    model = nn.Linear(1, 1, bias=False)
-    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=1.0))
+    model, loose = nn.Linear(1, 1, bias=False), nn.Parameter(torch.zeros(()))
+    optimizer = torch.optim.SGD([*model.parameters(), loose], lr=1.0)
+    model, optimizer = accelerator.prepare(model, optimizer)
     seen = []
     with LocalSGD(accelerator, model, local_sgd_steps=2, enabled=enabled) as local:
         for _ in range(3):
-            accelerator.backward(model(torch.full((1, 1), float(accelerator.process_index + 1))).sum())
+            mine = float(accelerator.process_index + 1)
+            accelerator.backward(model(torch.full((1, 1), mine)).sum() + mine * loose)
             optimizer.step()
             optimizer.zero_grad()
             local.step()
             seen.append(model.weight.item())
     seen.append(model.weight.item())
+    assert loose.item() == -4.5
     return [round(seen[0] - value, 4) for value in seen]  # type: ignore[return-value]
 
 

@@ -97,13 +97,6 @@ OPENED = [
         before="import pickle\n",
     ),
     output(
-        "numbers into a file that stays open",
-        'file = open("rows.bin", "wb")\nrows.tofile(file)',
-        'file = open("rows.bin" if accelerator.is_main_process else os.devnull, "wb")',
-        "rows.tofile(file)",
-        absent=(GUARD,),
-    ),
-    output(
         "a file that is read stays",
         'rows = open("rows.txt").read()\nmore = open("more.txt", "rb").read()',
         'rows = open("rows.txt").read()',

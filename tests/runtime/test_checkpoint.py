@@ -43,12 +43,16 @@ class Counter:
 class Training:
     """A script with dropout, data noise, a scheduler, accumulation and momentum."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, options: dict[str, Any], workers: int = 0) -> None:
         self.accelerator = Accelerator(cpu=True, **options)
         net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.BatchNorm1d(8), nn.Linear(8, 1))
         optimizer = torch.optim.AdamW(net.parameters(), lr=0.05)
         scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=200)
-        loader = DataLoader(Noisy(), batch_size=2, shuffle=True)
+        # The ranks come from a fork server, and would start their workers by one: seconds for each.
+        start = "fork" if workers else None
+        loader = DataLoader(
+            Noisy(), batch_size=2, shuffle=True, num_workers=workers, multiprocessing_context=start
+        )
         self.net, self.optimizer, self.scheduler, self.loader = self.accelerator.prepare(
             net, optimizer, scheduler, loader
         )
@@ -76,21 +80,26 @@ class Training:
         return self.seen, weights, self.counter.value, self.accelerator.step
 
 
-def _uninterrupted(options: dict[str, Any], where: str, save_at: int | None) -> Any:
+def _uninterrupted(options: dict[str, Any], where: str, save_at: int | None, workers: int = 0) -> Any:
+    """The last epochs of a run that saves; with `where` empty it does not."""
     torch.manual_seed(0)
-    training = Training(options)
+    random.seed(0)
+    training = Training(options, workers)
     training.epoch()
     training.epoch(save_at=save_at, where=where)
     if save_at is None:
-        training.accelerator.save_state(where)
+        if where:
+            training.accelerator.save_state(where)
         training.seen.clear()
     training.epoch()
     return training.result()
 
 
-def _resumed(options: dict[str, Any], where: str, save_at: int | None, style: str) -> Any:
+def _resumed(
+    options: dict[str, Any], where: str, save_at: int | None, style: str = "plain", workers: int = 0
+) -> Any:
     torch.manual_seed(99)  # nothing of the new process's own seeds may matter
-    training = Training(options)
+    training = Training(options, workers)
     training.accelerator.load_state(where)
     if save_at is not None:
         skips = style == "skip_first_batches"
@@ -111,6 +120,15 @@ def test_resume_is_exact(world: int, save_at: int | None, options: dict[str, Any
     expected = run_ranks(_uninterrupted, world, options, where, save_at)
     for style in ("plain", "skip_first_batches") if save_at is not None else ("plain",):
         assert run_ranks(_resumed, world, options, where, save_at, style) == expected
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_augmentation_in_workers_is_exact_at_an_epochs_end(world: int, tmp_path: Path) -> None:
+    """In the rest of an epoch that was interrupted in its middle, workers draw other numbers: `load_state` says so."""
+    where = str(tmp_path / "state")
+    expected = run_ranks(_uninterrupted, world, {}, where, None, 2, forks=True)
+    assert run_ranks(_uninterrupted, world, {}, "", None, 2, forks=True) == expected, "saving changes it"
+    assert run_ranks(_resumed, world, {}, where, None, "plain", 2, forks=True) == expected
 
 
 def _numbered(folder: str) -> list[Any]:

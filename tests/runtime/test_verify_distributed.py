@@ -72,12 +72,6 @@ TORCHRUN = by_hand(
     "dist.init_process_group('nccl' if torch.cuda.is_available() else 'gloo')\n"
     "main(dist.get_rank(), dist.get_world_size())\n"
 )
-EITHER_WAY = by_hand(
-    "if 'RANK' in os.environ:\n    dist.init_process_group('gloo')\n"
-    "    main(dist.get_rank(), dist.get_world_size())\n"
-    "else:\n    main(0, 1)\n",
-    "if dist.is_initialized(): model = DistributedDataParallel(model)",
-)
 SPAWN = by_hand(
     "def worker(gpu, count):\n"
     "    torch.cuda.set_device(gpu)\n"
@@ -97,16 +91,6 @@ FIXED = by_hand(
     "if __name__ == '__main__':\n"
     "    torch.multiprocessing.spawn(worker, nprocs=3, args=(3,))\n"
 )
-OPTION = by_hand(
-    "import argparse\n"
-    "parser = argparse.ArgumentParser()\n"
-    "parser.add_argument('--local_rank', type=int, default=-1)\n"
-    "parser.add_argument('--epochs', type=int)\n"
-    "options = parser.parse_args()\n"
-    "assert options.local_rank == int(os.environ['LOCAL_RANK']) and options.epochs == 3\n"
-    "dist.init_process_group(backend='nccl')\n"
-    "main(dist.get_rank(), dist.get_world_size())\n"
-)
 
 
 def run(place: Path, original: str, migrated: str, **options: object) -> Report:
@@ -123,11 +107,6 @@ def test_original_that_torchrun_starts_is_compared_on_as_many_processes(tmp_path
     assert any("2 processes as torchrun does" in note for note in report.notes)
 
 
-def test_original_that_needs_no_launcher_is_compared_on_one_process_as_well(tmp_path: Path) -> None:
-    report = run(tmp_path, EITHER_WAY, converted(), default_launch=False)
-    assert verdicts(report) == ["identical", "identical"], report
-
-
 def test_original_that_starts_a_process_for_each_gpu(tmp_path: Path) -> None:
     report = run(tmp_path, SPAWN, converted())
     assert verdicts(report) == ["identical", "identical"], report
@@ -140,13 +119,6 @@ def test_original_that_says_how_many_processes_it_starts(tmp_path: Path) -> None
     assert verdicts(report) == ["equal"], report
     assert report.runs[0].processes == 3
     assert any("the original does not train on one process" in note for note in report.notes)
-
-
-def test_original_that_is_told_its_rank_as_an_option(tmp_path: Path) -> None:
-    migrated = converted(("main(acc", "assert sys.argv[1:] == ['--epochs', '3']\nmain(acc"))
-    report = run(tmp_path, OPTION, migrated, args=["--epochs", "3"])
-    assert verdicts(report) == ["identical", "identical"], report
-    assert any("torch.distributed.launch does, with --local_rank" in note for note in report.notes)
 
 
 # Each planted mistake, and what is said about the two processes: (quantity, step, rank).

@@ -107,16 +107,6 @@ def test_script_that_asks_for_a_launcher_is_its_only_process(tmp_path: Path) -> 
     assert verdicts(report) == ["different"], report
 
 
-def test_spawning_one_process_is_a_call(tmp_path: Path) -> None:
-    spawning = (
-        START
-        + "import torch.multiprocessing as mp\ndef main(rank, device):\n"
-        + "".join(f"    {line}\n" for line in LOOP.strip().splitlines())
-        + "if __name__ == '__main__': mp.spawn(main, args=('cpu',), nprocs=1)\n"
-    )
-    assert verdicts(run(tmp_path, spawning, START + "device = 'cpu'\n" + LOOP)) == ["identical"]
-
-
 AMP = """
 torch.manual_seed(0)
 model = torch.nn.Linear(6, 3)

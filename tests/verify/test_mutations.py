@@ -213,6 +213,13 @@ MUTATIONS = {
         TWO,
         "other-length",
     ),
+    "model_not_prepared": Mutation(
+        "mnist_functions",
+        {PREPARE: "train_loader = accelerator.prepare(train_loader)"},
+        TWO,
+        "model-not-prepared",
+        TRAIN_SMALL,
+    ),
     "loss_scaled_twice": Mutation(
         "regression_mse",
         {r"accelerator\.backward\(loss\)": "accelerator.backward(loss / accelerator.num_processes)"},

@@ -300,12 +300,10 @@ class Files:
     def _find_read(self, call: ast.Call, depth: int) -> bool:
         if writers.reads_file(self.script, call):
             return True
-        cls = self.script.class_made(call)
-        functions = self.script.functions(self.script.last(call.func))
-        if cls is not None:
-            functions = [one for one in self.script.methods(cls) if one.name == "__init__"]
         return depth < _DEPTH and any(
-            self._reads(one, depth + 1) for function in functions for one in self.script.calls_in(function)
+            self._reads(one, depth + 1)
+            for function in self.script.run_by(call)
+            for one in self.script.calls_in(function)
         )
 
     # -- functions that only write -----------------------------------------------------------------------------

@@ -264,9 +264,9 @@ class Recorders:
             return set()
         return {
             name
-            for function in self._functions(call)
-            for name in self.script.parameters(function)
-            if self.script.argument_for(call, function, name) is read
+            for function in self.script.run_by(call)
+            for name, given in self.script.given_by(call, function).items()
+            if given is read
         }
 
     def _bound_by_callers(self, node: ast.Return, number: int | None) -> set[str]:
@@ -282,12 +282,6 @@ class Recorders:
             parts = [one.elts[number : number + 1] if isinstance(one, ast.Tuple) else [] for one in targets]
             targets = [one for part in parts for one in part] if all(parts) else []
         return {last_name(target) for target in targets}
-
-    def _functions(self, call: ast.Call) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-        cls = self.script.class_made(call)
-        if cls is not None:
-            return [one for one in self.script.methods(cls) if one.name == "__init__"]
-        return self.script.functions(self.script.last(call.func))
 
     def _is_ours(self, read: ast.expr) -> bool:
         """Whether a use of a writer is the main process's, can be made so, passes it on, or asks whether there is one."""

@@ -97,13 +97,6 @@ OPENED = [
         before="import pickle\n",
     ),
     output(
-        "numbers into a file that stays open",
-        'file = open("rows.bin", "wb")\nrows.tofile(file)',
-        'file = open("rows.bin" if accelerator.is_main_process else os.devnull, "wb")',
-        "rows.tofile(file)",
-        absent=(GUARD,),
-    ),
-    output(
         "a file that is read stays",
         'rows = open("rows.txt").read()\nmore = open("more.txt", "rb").read()',
         'rows = open("rows.txt").read()',
@@ -136,6 +129,22 @@ OPENED = [
         'writer.add_scalar("a", 1)',
         "writer.close()",
         before="from torch.utils.tensorboard import SummaryWriter\n",
+    ),
+    output(
+        "an event file of which the script says where it is",
+        'writer = SummaryWriter("runs")\nlogging.info(f"events in {writer.log_dir}")\nprint("in", writer.log_dir)',
+        'writer = SummaryWriter("runs") if accelerator.is_main_process else None',
+        GUARD,
+        'logging.info(f"events in {writer.log_dir}")',
+        'print("in", writer.log_dir)',
+        before="import logging\nfrom torch.utils.tensorboard import SummaryWriter\n",
+    ),
+    output(
+        "an event file by which the script names another",
+        'writer = SummaryWriter("runs")\nprint(keep(writer.log_dir))\npath = writer.log_dir + "/rows.txt"',
+        'writer = SummaryWriter("runs")',
+        before="from torch.utils.tensorboard import SummaryWriter\n",
+        says="every process writes an event file",
     ),
 ]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from crosstrain_migrate.results import FileResult, Options
 
-from .notebooks import FLAT, GLOBALS, MAIN, START
+from .notebooks import FLAT, GLOBALS, START
 from .support import after, migrate, read
 from .support import cells as cells_of
 
@@ -170,7 +170,7 @@ def test_no_training_no_launch() -> None:
 
 
 def test_the_second_migration_changes_nothing() -> None:
-    for text in (GLOBALS, FLAT, MAIN):
+    for text in (GLOBALS, FLAT):
         result = migrate(text)
         again = migrate("".join(f"# %%\n{cell}\n" for cell in after(result).values()))
         assert not again.changed
@@ -315,15 +315,6 @@ def test_an_optimizer_that_two_cells_use_keeps_its_state() -> None:
     first = source(migrate(text), 6)
     assert "    return accelerator.get_state_dict(model), optimizer.state_dict()\n" in first
     assert "\noptimizer.load_state_dict(optimizer_state)" in first
-
-
-def test_a_download_in_the_kernel_needs_no_guard() -> None:
-    text = START.replace("import torch\n", "import torch\nfrom torchvision import datasets\n", 1)
-    text = text.replace("train_set = ", 'train_set = datasets.MNIST("data", download=True)\ntrain_set = ')
-    result = migrate(text + MODEL + LOOP)
-    assert source(result, 4) == read_cell(text, 4)
-    assert not [f for f in result.findings if f.rule == "CT404"]
-    assert "notebook_launcher" in result.after
 
 
 def test_a_device_that_is_chosen_in_two_steps_stays_usable() -> None:

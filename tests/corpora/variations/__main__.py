@@ -1,6 +1,6 @@
 """What the tool makes of scripts in other words.
 
-    python -m tests.corpora.variations [--seed N] [--count N] [--run N] [--public CHECKOUTS] [--case NUMBER]
+    python -m tests.corpora.variations [--seed N] [--count N] [--run N] [--case NUMBER]
 
 Plans the conversion of `--count` varied scripts, and prints the rate by transformation. Scripts that the tool does not
 convert as they are take no part. Of those that are converted, `--run` are trained before and after the conversion, on one
@@ -12,17 +12,14 @@ transformation made no Python, or the tool crashed.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 from random import Random
 
-from tests.corpora.variations.bases import Base, golden, public
+from tests.corpora.variations.bases import Base, golden
 from tests.corpora.variations.drawing import Case, drawn, shrunk, varied
 from tests.corpora.variations.planning import Planned, planned
 from tests.corpora.variations.registry import Broken
@@ -49,7 +46,7 @@ def plan_case(job: tuple[int, int]) -> Row:
 
 
 def _planned(case: Case) -> Planned:
-    return planned(case.project, case.base.folder)
+    return planned(case.project)
 
 
 def run_case(base: Base, row: Row) -> Row:
@@ -77,7 +74,7 @@ def _words(outcome: Outcome) -> str:
 
 def convertible(bases: Sequence[Base]) -> list[Base]:
     """Those that the tool converts as they are."""
-    return [base for base in bases if planned(base.project, base.folder).converted]
+    return [base for base in bases if planned(base.project).converted]
 
 
 def measured(seed: int, count: int, processes: int) -> Iterator[Row]:
@@ -107,34 +104,19 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=100, help="cases that are planned")
     parser.add_argument("--run", type=int, default=0, help="converted cases that are trained")
-    parser.add_argument("--public", type=Path, metavar="CHECKOUTS", help="folders named owner+name")
     parser.add_argument("--case", type=int, metavar="NUMBER", help="show this case of the seed")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument(
-        "--json",
-        type=Path,
-        metavar="FILE",
-        help="write a line for each case there, and one more for each that is trained",
-    )
     chosen = parser.parse_args(arguments)
-    known = [*golden(), *(public(chosen.public) if chosen.public else ())]
+    known = golden()
     _bases[:] = convertible(known)
     print(f"{len(_bases)} of {len(known)} scripts are converted as they are", flush=True)
     if chosen.case is not None:
         show(_bases, chosen.seed, chosen.case)
         return 0
     start = time.monotonic()
-    rows = []
-    with chosen.json.open("w", encoding="utf-8") if chosen.json else nullcontext() as file:
-        for row in measured(chosen.seed, chosen.count, chosen.processes):
-            rows.append(row)
-            if file:
-                print(json.dumps(asdict(row)), file=file, flush=True)
-        print(f"{len(rows)} cases planned in {time.monotonic() - start:.0f} s", flush=True)
-        rows = _with_runs(rows, chosen.seed, chosen.run)
-        for row in rows if file else ():
-            if row.ran:
-                print(json.dumps(asdict(row)), file=file, flush=True)
+    rows = list(measured(chosen.seed, chosen.count, chosen.processes))
+    print(f"{len(rows)} cases planned in {time.monotonic() - start:.0f} s", flush=True)
+    rows = _with_runs(rows, chosen.seed, chosen.run)
     print(f"\n{summary(rows)}\n\n{by_transformation(rows)}\n{causes(rows)}")
     return int(any(row.outcome in ("broken", "crashed") for row in rows))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -36,6 +37,8 @@ _COUNTED = frozenset({"n", "last_print_n", "last_print_t", "start_t", "format_di
 # Its functions write one event file: `configure` opens it, and the others stop where it is not open.
 _EVENTS = "tensorboard_logger"
 _EVENT_FILE = f"{_EVENTS}.Logger"  # one of its own
+_LEVELS = frozenset({"debug", "info", "warning", "error"})
+_LOG = re.compile(r"log", re.I)
 _WRITER = "SummaryWriter"
 # Functions of libraries that only say something.
 _SAYS = words(
@@ -68,7 +71,9 @@ class Recorders:
                 continue
             if name.startswith("tqdm.") and name.endswith(("tqdm", "trange")):
                 self._bar(call)
-            elif name in _SAYS and isinstance(self.script.statement(call), ast.Expr):
+            elif isinstance(self.script.statement(call), ast.Expr) and (
+                name in _SAYS or (name == "wandb.log" and self._shows_media(call))
+            ):
                 self.files.guard(self.script.statement(call))
             elif name in _SILENT:
                 self._give(call, FILE, "trackers", *_SILENT[name])
@@ -82,6 +87,13 @@ class Recorders:
         for imported in self.script.table.each(ast.ImportFrom):
             if imported.module == _EVENTS:
                 self._event_functions(imported)
+
+    def _shows_media(self, call: ast.Call) -> bool:
+        """`wandb.log({"sample": wandb.Image(path)})`: a silent process would read the file too, which one process has written."""
+        made = (n for n in walk(call) if isinstance(n, ast.Call) and n is not call)
+        return self.audience.is_all(call) and any(
+            self.script.dotted(n.func).startswith("wandb.") for n in made
+        )
 
     def _bar(self, call: ast.Call) -> None:
         """`tqdm(...)`: one process shows it, except where the script counts with the bar, which a silent one does not."""
@@ -292,4 +304,14 @@ class Recorders:
         parent = self.script.parent(read)
         if isinstance(parent, ast.Subscript) and parent.value is read:  # one of several
             parent = self.script.parent(parent)
-        return isinstance(parent, ast.Attribute) and self._is_called_by_one(parent)
+        if isinstance(parent, ast.Attribute) and self._is_called_by_one(parent):
+            return True
+        return self._only_says(statement) and not self.audience.is_own(read) and self.files.guard(statement)
+
+    def _only_says(self, statement: ast.AST) -> bool:
+        """Whether a statement prints or logs: `print(writer.log_dir)`."""
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if not isinstance(call, ast.Call):
+            return False
+        is_log = last_name(call.func) in _LEVELS and _LOG.search(written(call.func)) is not None
+        return is_log or self.script.dotted(call.func) == "print"

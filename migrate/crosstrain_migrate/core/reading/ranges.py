@@ -99,7 +99,7 @@ class Ranges:
             if isinstance(node, ast.Subscript)
             and isinstance(node.ctx, ast.Load)
             and number in names_in(node.slice)
-            and _is_arithmetic(node.slice)
+            and (_is_arithmetic(node.slice) or _is_looked_up(node.slice))
             and not self._does_something(node)
         ]
         return [one for one in found if self._counts(frame, call, one)]
@@ -202,6 +202,13 @@ def _asks_sizes(test: ast.expr) -> bool:
     """Whether a test calls nothing but lengths and sizes."""
     calls = [n for n in walk(test) if isinstance(n, ast.Call)]
     return all(last_name(one.func) in ("len", "min", "max", "int", "abs", "size", "dim") for one in calls)
+
+
+def _is_looked_up(node: ast.expr) -> bool:
+    """Whether an element's place is an element itself: `rows[order[n]]`, `rows[order[n].item()]`"""
+    if is_method(node, "item") or (isinstance(node, ast.Call) and written(node.func) == "int" and node.args):
+        node = node.func.value if isinstance(node.func, ast.Attribute) else node.args[0]
+    return isinstance(node, ast.Subscript) and _is_arithmetic(node.slice)
 
 
 def _is_arithmetic(node: ast.expr) -> bool:

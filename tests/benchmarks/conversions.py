@@ -1,6 +1,6 @@
 """Conversions by the tool beside conversions by hand, on two processes: ``python -m tests.benchmarks.conversions``.
 
-`by_hand` holds ten of the golden scripts as somebody who knows Accelerate would convert them; the tool's conversions are
+`by_hand` holds what somebody who knows Accelerate would change in ten of the golden scripts; the tool's conversions are
 `golden/*/after.py`. Both run on crosstrain, in turns. What they say is the same in every turn, so it is counted in the
 first one; times are medians. With ``--accelerate`` the hand's also runs on Accelerate (what its gradients say is not
 counted there, because DDP talks below Python).
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -68,8 +69,17 @@ def arguments(case: str) -> list[str]:
     ]
 
 
+def converted_by_hand(case: str) -> str:
+    """The golden script with the patch of `by_hand`."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "before.py"
+        shutil.copy(ROOT / "golden" / case / script.name, script)
+        subprocess.run(["git", "apply", str(BY_HAND / f"{case}.patch")], cwd=folder, check=True)
+        return script.read_text(encoding="utf-8")
+
+
 def versions(case: str, accelerate: bool = False) -> Iterator[Version]:
-    by_hand = longer((BY_HAND / f"{case}.py").read_text(encoding="utf-8"))
+    by_hand = longer(converted_by_hand(case))
     yield Version("hand", by_hand)
     after = (ROOT / "golden" / case / "after.py").read_text(encoding="utf-8")
     yield Version("tool", longer(after))
@@ -157,7 +167,7 @@ def measure(cases: list[str], turns: int, accelerate: bool) -> dict[str, dict[st
 
 
 def main() -> None:
-    known = sorted(path.stem for path in BY_HAND.glob("*.py"))
+    known = sorted(path.stem for path in BY_HAND.glob("*.patch"))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(known)} [all]")
     parser.add_argument("--turns", type=int, default=5, help="how often each is timed [%(default)s]")

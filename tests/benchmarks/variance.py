@@ -10,26 +10,24 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import json
 import os
 import runpy
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from tests.support.ranks import free_port
+from tests.support.ranks import run_ranks
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "golden"
-MARK = "VARIANCES "
 STEPS = 400
+PATIENCE = 3600  # seconds
 LIMIT = 0.6
 
 
@@ -85,8 +83,10 @@ class Gradients:
         return self._squares / (self.steps - 1)
 
 
-def observe(case: Case, script: Path, steps: int) -> list[float]:
-    """Run the script without updates; the variances of its optimizers' gradients, in the order of their first steps."""
+def observe(name: str, steps: int, folder: str) -> list[float]:
+    """Run a case on this rank without updates; the variances of its optimizers' gradients, in the order of their first
+    steps."""
+    case, script = CASES[name], GOLDEN / name / "after.py"
     found: dict[int, Gradients] = {}
     calls: dict[int, int] = {}
 
@@ -100,6 +100,7 @@ def observe(case: Case, script: Path, steps: int) -> list[float]:
 
     for kind in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
         kind.step = step  # type: ignore[method-assign, assignment]
+    os.chdir(folder)
     sys.argv = [str(script), *case.args]
     with contextlib.suppress(Done), contextlib.redirect_stdout(io.StringIO()):
         runpy.run_path(str(script), run_name="__main__")
@@ -109,38 +110,8 @@ def observe(case: Case, script: Path, steps: int) -> list[float]:
 def measure(name: str, processes: int, steps: int) -> list[float]:
     """The variances of one case on a number of processes."""
     with tempfile.TemporaryDirectory() as folder:
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, "-m", "tests.benchmarks.variance", name, "--steps", str(steps), "--observe"],
-                env=environment,
-                cwd=folder,
-                text=True,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-            for environment in _environments(processes)
-        ]
-        outputs = [process.communicate() for process in ranks]
-    for process, (_, errors) in zip(ranks, outputs, strict=True):
-        if process.returncode:
-            raise RuntimeError(f"{name} failed on {processes} processes:\n{errors}")
-    line = next(line for line in outputs[0][0].splitlines() if line.startswith(MARK))
-    variances: list[float] = json.loads(line.removeprefix(MARK))
+        variances: list[float] = run_ranks(observe, processes, name, steps, folder, timeout=PATIENCE)[0]
     return [value / processes**2 for value in variances] if CASES[name].sums else variances
-
-
-def _environments(processes: int) -> list[dict[str, str]]:
-    sources = [str(ROOT), str(ROOT / "runtime")]
-    common = os.environ | {
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join(sources),
-        "CROSSTRAIN_QUIET": "1",
-        "WORLD_SIZE": str(processes),
-        "LOCAL_WORLD_SIZE": str(processes),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-    }
-    return [common | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(processes)]
 
 
 def row(name: str, one: list[float], two: list[float]) -> str:
@@ -154,16 +125,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", default=sorted(CASES), help="names of cases [all]")
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of each optimizer [%(default)s]")
-    parser.add_argument("--observe", action="store_true", help=argparse.SUPPRESS)
-    options: Any = parser.parse_args()
-    if options.observe:
-        torch.set_num_threads(1)
-        case = CASES[options.cases[0]]
-        variances = observe(case, GOLDEN / options.cases[0] / "after.py", options.steps)
-        if os.environ.get("RANK", "0") == "0":
-            print(MARK + json.dumps(variances))
-        sys.stdout.flush()
-        os._exit(0)  # the other process may wait for nothing any more
+    options = parser.parse_args()
     print(f"| script | two processes' variance by one's, at most {LIMIT} | |\n|---|---:|---|")
     for name in options.cases:
         one, two = (measure(name, processes, options.steps) for processes in (1, 2))

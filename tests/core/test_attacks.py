@@ -33,22 +33,6 @@ HARDEST = """
                 search.step()
             return code.detach()
 """
-STEPPED = """
-        class Walk:
-            def __init__(self, size):
-                self.size = size
-
-            def step(self, x, grad):
-                return x + self.size * grad.sign()
-
-        def walked(model, x, y):
-            walk = Walk(0.1)
-            for _ in range(3):
-                x = x.clone().detach().requires_grad_(True)
-                F.cross_entropy(model(x), y).backward()
-                x = walk.step(x, x.grad.detach())
-            return x.detach() - x.detach()
-"""
 TRAIN = """
         model = nn.Linear(4, 2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -78,23 +62,6 @@ TRAPS = [
         HARDEST + TRAIN.replace("CALL", "hardest"),
         LINES,
         ("prepare(search)", "accelerator.backward(worst)"),
-    ),
-    Trap(
-        "latents that are made to require gradients, and whose loss is a sum",
-        HARDEST.replace(
-            "code = torch.randn(len(x), 4)", "code = Variable(torch.randn(len(x), 4), requires_grad=True)"
-        )
-        .replace("code.requires_grad = True", "code.grad = None")
-        .replace("model(x + code), y)", "model(x + code), y, reduction='sum')")
-        + TRAIN.replace("CALL", "hardest"),
-        LINES,
-        ("prepare(search)", "accelerator.backward(worst)", "loss_reduction"),
-    ),
-    Trap(
-        "what walks by a gradient is no optimizer",
-        STEPPED + TRAIN.replace("CALL", "walked"),
-        LINES,
-        ("prepare(walk)", "accelerator.backward(F."),
     ),
     Trap(
         "an evaluation under attack is dealt as evaluations are",

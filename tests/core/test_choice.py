@@ -320,14 +320,6 @@ def test_a_device_from_elsewhere_is_asked() -> None:
     assert asked in after
 
 
-def test_a_configuration_of_an_object_is_asked_where_it_is_bound() -> None:
-    choice = (
-        "import yaml\nsettings = yaml.safe_load(open(args.file))\ndevice = torch.device(settings['device'])"
-    )
-    after = converted(TRAINING.format(choice=choice, inside="x, y = x.to(device), y.to(device)"))
-    assert "accelerator = Accelerator(device=device)\ndevice = accelerator.device\n" in after
-
-
 FULL_BATCH = """import torch
 
 {choice}

@@ -360,44 +360,6 @@ def test_a_choice_without_an_accelerator_before_stays_where_it_is() -> None:
     assert after.count("Accelerator(") == 1
 
 
-CLASS_OF_SETTINGS = """import torch
-from torch.utils.data import DataLoader
-
-class Trainer:
-    def __init__(self, settings):
-        self.chosen = {chosen}
-        self.model = torch.nn.Linear(4, 2).to(self.chosen)
-
-    def train(self):
-        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        for x, y in DataLoader([], 8):
-            optimizer.zero_grad()
-            torch.nn.functional.mse_loss(self.model(x.to(self.chosen)), y.to(self.chosen)).backward()
-            optimizer.step()
-
-Trainer(read("settings.yaml")).train()
-"""
-
-
-@pytest.mark.parametrize(
-    ("chosen", "said"),
-    [
-        ('"cuda" if settings.fast else "cpu"', True),
-        (
-            '("cuda" if torch.cuda.is_available() else "cpu") if settings.kind == "auto" else settings.kind',
-            True,
-        ),
-        ('torch.device("cuda" if torch.cuda.is_available() else "cpu")', False),
-        ("settings.dtype", False),
-    ],
-)
-def test_what_a_class_chooses_by_settings_is_said(chosen: str, said: bool) -> None:
-    text = CLASS_OF_SETTINGS.format(chosen=chosen)
-    assert ["the script's own choice of the CPU is not kept"] * said == [
-        one.reason for one in notes(text, "CT105")
-    ]
-
-
 FLAGGED = """import argparse
 import torch
 from torch.utils.data import DataLoader

@@ -11,15 +11,6 @@ from .support import Trap, converted
 
 BATCHES = [
     Trap(
-        "an array of row numbers, drawn anew in each epoch",
-        """
-        for epoch in range(2):
-            for number, row in enumerate(np.random.permutation(32)):
-                learn(model, optimizer, rows[row : row + 1], targets[row : row + 1])
-        """,
-        ("for number, row in enumerate(accelerator.prepare(list(np.random.permutation(32)))):",),
-    ),
-    Trap(
         "an array that is shuffled in its place, and a tensor",
         """
         order = np.arange(32)
@@ -120,24 +111,6 @@ BATCHES = [
         """,
         ("source = endless(source)",),
         absent=("prepare(endless",),
-    ),
-    Trap(
-        "a loop over scales inside the loop over batches",
-        """
-        scales = [0.5, 1.0]
-
-        def train(batches, scales):
-            for x, y in batches:
-                seen.append(sorted(x.flatten().tolist()))
-                optimizer.zero_grad()
-                for scale in scales:
-                    F.mse_loss(model(x * scale), y).backward()
-                optimizer.step()
-
-        train(DataLoader(TensorDataset(rows, targets), batch_size=4), scales)
-        """,
-        ("for scale in scales:",),
-        absent=("prepare(scales)", "model, optimizer, scales"),
     ),
     Trap(
         "callbacks that train on each batch",
@@ -334,16 +307,6 @@ BATCHES = [
         """,
         ("for number in accelerator.prepare(range(steps)):",),
         ("for epoch in accelerator",),
-    ),
-    Trap(
-        "examples one by one",
-        """
-        examples = [(rows[i : i + 1], targets[i : i + 1]) for i in range(32)]
-        for i in range(len(examples)):
-            x, y = examples[i]
-            learn(model, optimizer, x, y)
-        """,
-        ("for i in accelerator.prepare(range(len(examples))):",),
     ),
     Trap(
         "a length and an iterator of the same loader",

@@ -99,41 +99,6 @@ LOOPS = [
         says="every process trains on the same data",
     ),
     Trap(
-        "a batch that is drawn once for several steps",
-        """
-        for turn in range(100):
-            chosen = torch.randint(0, 32, (4,))
-            for inner in range(3):
-                loss = F.mse_loss(model(rows[chosen]), targets[chosen])
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-        """,
-        ("chosen = torch.randint(0, 32, (4,))", "for inner in range(3):"),
-    ),
-    Trap(
-        "a loop over the heads of a model inside the loop over batches",
-        """
-        class Heads(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.heads = nn.ModuleList([nn.Linear(1, 1) for _ in range(2)])
-
-        many = Heads()
-        optimizer = torch.optim.SGD(many.parameters(), lr=0.001)
-        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
-        for x, y in loader:
-            optimizer.zero_grad()
-            for head in many.heads:
-                F.mse_loss(head(x), y).backward()
-            optimizer.step()
-        """,
-        (
-            "model, many, optimizer, loader = accelerator.prepare(model, many, optimizer, loader)",
-            "for head in many.heads:",
-        ),
-    ),
-    Trap(
         "losses that go backward one after another",
         """
         def backward_all(losses):
@@ -187,26 +152,6 @@ LOOPS = [
         ("for at in accelerator.prepare(range(0, len(rows), 4)):", "continue"),
     ),
     Trap(
-        "a learning rate by the rows that were counted",
-        """
-        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
-        counted = shown = 0
-        for x, y in loader:
-            learn(model, optimizer, x, y)
-            counted += len(x)
-            shown += len(x)
-            share = counted / 32
-            for group in optimizer.param_groups:
-                group["lr"] = 0.1 * (1 - share)
-        print(counted, shown)
-        """,
-        (
-            'counted += accelerator.reduce(len(x), "sum")',
-            "shown += len(x)",
-            'shown = accelerator.reduce(shown, "sum")',
-        ),
-    ),
-    Trap(
         "rows that an object of the script's own reads by their place",
         """
         for at in range(0, reader.count, 4):
@@ -214,24 +159,6 @@ LOOPS = [
             learn(model, optimizer, x, y)
         """,
         ("for at in accelerator.prepare(range(0, reader.count, 4)):",),
-    ),
-    Trap(
-        "an epoch to go on from, by the steps of a pass",
-        """
-        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
-        total = len(loader) * 3
-        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=total)
-        first = max(0, int(8 / len(loader)))
-        for epoch in range(first, 3):
-            for x, y in loader:
-                learn(model, optimizer, x, y)
-                scheduler.step()
-        """,
-        (
-            "scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=total)",
-            "model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)",
-            "first = max(0, int(8 / len(loader)))",
-        ),
     ),
     Trap(
         "a loop over epochs, in which each step draws its rows",
@@ -322,25 +249,6 @@ model.eval()
 with torch.no_grad():
     {evaluation}
 """
-PHASES = """import torch
-from torch.utils.data import DataLoader
-
-def total(model, loader, trains=False):
-    found = 0.0
-    for x in loader:
-        loss = model(x).square().mean()
-        if trains:
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        found += loss.item()
-    return found
-
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-total(model, DataLoader(torch.ones(8, 4), 2), trains=True)
-print(total(model, DataLoader(torch.ones(6, 4), 2)))
-"""
 
 
 @pytest.mark.parametrize("names", ['["low", "high"]', "sys.argv[1:]"])
@@ -358,11 +266,6 @@ def test_names_that_an_object_is_made_with_are_not_dealt() -> None:
         HEADS.format(names='["low", "high"]', evaluation="sum(total(model, x) for x in loader)")
     )
     assert "    for name in model.names:\n" in after
-
-
-def test_the_one_function_that_goes_over_batches_by_a_flag_is_dealt() -> None:
-    after = converted(PHASES)
-    assert "accelerator.prepare(loader) if trains else accelerator.prepare_evaluation(loader)" in after
 
 
 SIZES = """import torch

@@ -106,14 +106,6 @@ def test_a_word_that_a_model_chooses_has_no_mean() -> None:
     assert ".reduce(" not in text and "model(words).argmax().item()" in text
 
 
-def test_a_number_is_reduced_behind_the_loop_that_sets_it() -> None:
-    body = (
-        "value = 0\nfor n in range(3):\n    value = train()\nif value < best:\n    torch.save(model, 'a.pt')"
-    )
-    lines = after(body).splitlines()
-    assert lines.index(REDUCED) == lines.index("    value = train()") + 1
-
-
 STOPPER = """
 class Stopper:
     def __init__(self):

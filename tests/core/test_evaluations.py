@@ -172,19 +172,13 @@ print(evaluate())
         "metric.update(model(x), y)",
         absent=("merge(", "gather"),
     ),
-    after_training(
+    evaluating(
         "a feature bank",
-        """
-bank = []
-with torch.no_grad():
-    for x, _ in test_loader:
-        bank.append(model(x))
-bank = torch.cat(bank)
-print(bank.mean())
-""",
+        "bank = []",
+        "bank.append(model(x))",
+        "torch.cat(bank)",
         PREPARED,
         "bank = accelerator.merge(test_loader, bank)",
-        "bank = torch.cat(bank)",
     ),
     evaluating(
         "names of a comprehension are not the loop's",
@@ -286,19 +280,13 @@ print(bank.mean())
         ("for x, y in accelerator.prepare(loaders[phase]):",),
         ("if phase == 'test' else",),
     ),
-    after_training(
+    evaluating(
         "batches that are taken apart before the model is asked",
-        """
-held_out = DataLoader(test)
-right = 0
-with torch.no_grad():
-    for one in held_out:
-        x, y = unpack(one)
-        right += (model(x).argmax(1) == y).sum().item()
-print(right)
-""",
-        "held_out = accelerator.prepare_evaluation(held_out)",
-        "right = accelerator.merge(held_out, right)",
+        "hits = 0",
+        f"x, y = unpack(x)\n        {HITS}",
+        "hits",
+        PREPARED,
+        "hits = accelerator.merge(test_loader, hits)",
     ),
 ]
 

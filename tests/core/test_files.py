@@ -8,7 +8,32 @@ from .converting import conversion
 from .support import Trap, check, converted
 from .test_output import GUARD, output
 
+LOOKED = (
+    "class shape:\n    width = 3\n\ndef draw(path, width):\n    return cv2.imwrite(path, np.zeros(width))\n\n"
+    "def look(path, width):\n    return np.load(path)[:width]\n"
+)
+LOOKS = """for epoch in range(3):
+    for x, y in loader:
+        if x.mean() > 0:
+            look("{read}", shape.width)
+    draw("out.png", shape.width)
+"""
 OPENED = [
+    output(
+        "a picture by a function that is told more than its path",
+        LOOKS.format(read="mask.npy"),
+        GUARD,
+        'draw("out.png", shape.width)',
+        before=LOOKED,
+    ),
+    output(
+        "but not one that some process may read at any time",
+        LOOKS.format(read="out.png"),
+        'draw("out.png", shape.width)',
+        absent=(GUARD,),
+        before=LOOKED,
+        says="every process writes this file",
+    ),
     output(
         "a film, where the script has a function `save` of its own",
         'film = animation.ArtistAnimation(figure, frames)\nfilm.save("film.mp4")\nsave(model)',
@@ -72,13 +97,6 @@ OPENED = [
         before="import pickle\n",
     ),
     output(
-        "numbers into a file that stays open",
-        'file = open("rows.bin", "wb")\nrows.tofile(file)',
-        'file = open("rows.bin" if accelerator.is_main_process else os.devnull, "wb")',
-        "rows.tofile(file)",
-        absent=(GUARD,),
-    ),
-    output(
         "a file that is read stays",
         'rows = open("rows.txt").read()\nmore = open("more.txt", "rb").read()',
         'rows = open("rows.txt").read()',
@@ -111,6 +129,22 @@ OPENED = [
         'writer.add_scalar("a", 1)',
         "writer.close()",
         before="from torch.utils.tensorboard import SummaryWriter\n",
+    ),
+    output(
+        "an event file of which the script says where it is",
+        'writer = SummaryWriter("runs")\nlogging.info(f"events in {writer.log_dir}")\nprint("in", writer.log_dir)',
+        'writer = SummaryWriter("runs") if accelerator.is_main_process else None',
+        GUARD,
+        'logging.info(f"events in {writer.log_dir}")',
+        'print("in", writer.log_dir)',
+        before="import logging\nfrom torch.utils.tensorboard import SummaryWriter\n",
+    ),
+    output(
+        "an event file by which the script names another",
+        'writer = SummaryWriter("runs")\nprint(keep(writer.log_dir))\npath = writer.log_dir + "/rows.txt"',
+        'writer = SummaryWriter("runs")',
+        before="from torch.utils.tensorboard import SummaryWriter\n",
+        says="every process writes an event file",
     ),
 ]
 

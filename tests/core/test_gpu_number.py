@@ -227,15 +227,6 @@ def test_where_a_file_is_loaded_to_is_no_second_number() -> None:
     assert "Accelerator(device" not in after("", 1)
 
 
-def test_what_parses_the_options_is_not_run_before_the_accelerator_needs_it() -> None:
-    text = SCRIPT.format(
-        begin=PARSED,
-        batch=IN_CUDA,
-        chosen="model = torch.nn.Linear(4, 2).cuda(args.gpu)\ntrain(model, args.gpu)",
-    )
-    assert "accelerator = Accelerator(device=args.gpu)\nmodel = torch.nn.Linear(4, 2).to(" in converted(text)
-
-
 @pytest.mark.parametrize(
     "chosen",
     [

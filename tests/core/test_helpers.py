@@ -131,15 +131,6 @@ HELPERS = [
         '    def export(self):\n        np.save("weights.npy", self.rows)\n',
     ),
     output(
-        "a method that writes and returns",
-        'done = Painter("out").paint(3)',
-        "if PartialState().is_main_process:",
-        "np.save(self.path, rows)",
-        "return self",
-        before="import numpy as np\n\nclass Painter:\n    def __init__(self, path):\n        self.path = path\n"
-        "    def paint(self, rows):\n        np.save(self.path, rows)\n        return self\n",
-    ),
-    output(
         "a data set's own files, row by row, stay",
         "for row in DataLoader(Rows()):\n    print(row)",
         'np.save(f"{i}.npy", i)',

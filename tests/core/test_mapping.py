@@ -214,29 +214,6 @@ def test_the_meaning_of_micro_batches_stays() -> None:
     assert "def update(model, batches, optimizer):\n    x, y = next(batches)" in after
 
 
-def test_data_parallel_goes_where_it_is_applied() -> None:
-    text = """import torch
-from torch.utils.data import DataLoader
-
-def main(rows):
-    model = torch.nn.Linear(4, 2)
-    if torch.cuda.device_count() > 1:
-        model = torch.nn.DataParallel(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x, y in DataLoader(rows, 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
-
-main(open("rows"))
-"""
-    after = converted(text)
-    assert "DataParallel" not in after
-    assert "model = accelerator.prepare(model)" in after
-    assert "if torch.cuda.device_count() > 1:" in after
-    assert once_more(after) == after
-
-
 def test_data_parallel_goes_in_a_script_that_distributes_itself_too() -> None:
     """It would take the devices of the other processes."""
     text = NODE.replace(

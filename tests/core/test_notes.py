@@ -43,17 +43,6 @@ def test_further_lines_of_a_note_are_those_of_the_file(again: str, said: str, tm
     assert found and all(said in reason for reason in found), found
 
 
-def test_a_note_of_a_file_behind_others_names_its_own_lines(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        other="import torch\n" * 40,
-        shown=SHOWN,
-        train=TRAINS.replace("import shown", "import other, shown"),
-    )
-    said = [f.reason for one in convert(tmp_path, "train").files for f in one.result.findings]
-    assert any("also line 5)" in reason for reason in said), said
-
-
 def test_an_edit_that_is_not_made_leaves_no_import() -> None:
     board = """import visdom
 

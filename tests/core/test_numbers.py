@@ -168,13 +168,6 @@ TRAPS = [
         before="sums = keep.sums\n",
     ),
     training(
-        "a counter that goes on from pass to pass, and a mean",
-        "step += 1; total += loss.item()",
-        "print(step, total / len(loader))",
-        'total = accelerator.reduce(total, "mean")',
-        before="step = keep.step\n",
-    ),
-    training(
         "a number of batches that was taken before the loader is prepared",
         "total += loss.item()",
         "print(total / batches)",
@@ -185,13 +178,6 @@ TRAPS = [
         "total += loss.item()",
         "print(total / (len(data) / args.batch_size))",
         'total = accelerator.reduce(total, "sum")',
-    ),
-    training(
-        "a number of batches that is computed from an entry of the settings",
-        "total += loss.item()",
-        'print(total / (len(data) / config["size"]))',
-        'total = accelerator.reduce(total, "sum")',
-        before='config = {}\nconfig["size"] = args.batch_size\n',
     ),
     training(
         "an entry that holds a number of batches of one process is left",

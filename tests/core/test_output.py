@@ -39,13 +39,6 @@ TRAPS = [
         before="from elsewhere import save_checkpoint\n",
     ),
     output(
-        "and by one that comes with all else of such a file",
-        'save_checkpoint(model.state_dict(), "out.pt")',
-        GUARD,
-        'save_checkpoint(model.state_dict(), "out.pt")',
-        before="from elsewhere import *\n",
-    ),
-    output(
         "weights that a function saves which is given",
         'def keep(save_checkpoint):\n    save_checkpoint(model.state_dict(), "out.pt")\nkeep(log)',
         'save_checkpoint(model.state_dict(), "out.pt")',
@@ -94,12 +87,6 @@ TRAPS = [
         before="import logging\n\nprint = logging.getLogger().info\n",
     ),
     output(
-        "a print that another function binds anew",
-        'print("done")',
-        'accelerator.print("done")',
-        before="\ndef silent():\n    print = ignored\n    print(1)\n",
-    ),
-    output(
         "a bar",
         "for i in tqdm(range(3)):\n    log(i)",
         "for i in tqdm(range(3), disable=not accelerator.is_main_process):",
@@ -136,12 +123,6 @@ TRAPS = [
         before="\ndef drawn(rows):\n    return str(rows)\n",
     ),
     output(
-        "a block that binds what is read behind it writes nowhere on the others",
-        'with open("rows.txt", "w") as file:\n    count = file.write("x")\nprint(count)',
-        'with open("rows.txt" if accelerator.is_main_process else os.devnull, "w") as file:',
-        'count = file.write("x")',
-    ),
-    output(
         "a folder",
         'if not os.path.exists("out"):\n    os.makedirs("out")',
         'os.makedirs("out", exist_ok=True)',
@@ -176,13 +157,6 @@ TRAPS = [
         before="import os\nimport shutil\n",
     ),
     output(
-        "a folder about which the author warns",
-        'if not os.path.exists("out"):\n    os.makedirs("out")\nelse:\n    print("overwritten")',
-        'os.makedirs("out")',
-        absent=("exist_ok",),
-        before="import os\n",
-    ),
-    output(
         "what is saved is there for all",
         'torch.save(model.state_dict(), "model.pt")\nmodel.load_state_dict(torch.load("model.pt"))',
         'accelerator.save(model.state_dict(), "model.pt")',
@@ -208,13 +182,6 @@ TRAPS = [
         "if accelerator.is_main_process:",
         'writer.add_image("a", picture)',
         'plt.savefig("a.png")',
-    ),
-    output(
-        "a download",
-        'test = MNIST("data", download=True)',
-        "with accelerator.main_process_first():",
-        'test = MNIST("data", download=True)',
-        before="from torchvision.datasets import MNIST\n",
     ),
     output(
         "in an evaluation that is dealt one process has the batch",

@@ -2,51 +2,38 @@
 
 from __future__ import annotations
 
+from textwrap import indent
+
 import pytest
 
 from .support import Trap, check, converted
 
+MADE = """
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(data)
+"""
+LOOP = """
+for x, y in loader:
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+"""
+FIT = "def train(model, loader, optimizer):\n" + indent(LOOP, "    ")
+PREPARED = "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
+
 TRAPS = [
     Trap(
-        "globals that functions train with",
-        """
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        train_loader = DataLoader(data)
-
-        def train(epoch):
-            model.train()
-            for x, y in train_loader:
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                optimizer.step()
-
-        for epoch in range(3):
-            train(epoch)
-        """,
-        (
-            "def train(epoch):",
-            "for x, y in train_loader:",
-            "model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)",
-            "for epoch in range(3):",
-        ),
-    ),
-    Trap(
         "a function that is given another optimizer at each call",
-        """
-        def train(model, loader, optimizer):
-            for x, y in loader:
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                optimizer.step()
-
-        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
-        head = torch.optim.SGD(model[1].parameters(), lr=0.1)
-        whole = torch.optim.SGD(model.parameters(), lr=0.1)
-        loader = DataLoader(data)
-        train(model, loader, head)
-        train(model, loader, whole)
-        """,
+        FIT
+        + """
+model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+head = torch.optim.SGD(model[1].parameters(), lr=0.1)
+whole = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(data)
+train(model, loader, head)
+train(model, loader, whole)
+""",
         (
             "for x, y in loader:",
             "model, head, whole, loader = accelerator.prepare(model, head, whole, loader)",
@@ -83,53 +70,15 @@ TRAPS = [
     ),
     Trap(
         "a variable that is bound anew between two calls",
-        """
-        def train(model, loader, optimizer):
-            for x, y in loader:
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                optimizer.step()
-
-        model = nn.Linear(4, 2)
-        loader = DataLoader(data)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        train(model, loader, optimizer)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        train(model, loader, optimizer)
-        """,
+        f"""{FIT}{MADE}train(model, loader, optimizer)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+train(model, loader, optimizer)
+""",
         (
-            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+            PREPARED,
             "optimizer = torch.optim.SGD(model.parameters(), lr=0.01)",
             "optimizer = accelerator.prepare(optimizer)",
             "train(model, loader, optimizer)",
-        ),
-    ),
-    Trap(
-        "attributes that __init__ binds",
-        """
-        class Trainer:
-            def __init__(self, model, loader):
-                self.model = model
-                self.loader = loader
-                self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-                self.epoch = 0
-
-            def train_one_epoch(self):
-                self.model.train()
-                for x, y in self.loader:
-                    loss = F.cross_entropy(self.model(x), y)
-                    self.optimizer.zero_grad()
-                    loss.backward()
-                    self.optimizer.step()
-
-        trainer = Trainer(nn.Linear(4, 2), DataLoader(data))
-        for epoch in range(3):
-            trainer.train_one_epoch()
-        """,
-        (
-            "self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)",
-            "self.model, self.optimizer, self.loader = accelerator.prepare(",
-            "self.epoch = 0",
         ),
     ),
     Trap(
@@ -207,18 +156,7 @@ TRAPS = [
     ),
     Trap(
         "a loader that is a parameter, from a factory",
-        """
-        from factory import make
-
-        def train(model, loader, optimizer):
-            for x, y in loader:
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                optimizer.step()
-
-        model, optimizer = make("model")
-        train(model, make("loader"), optimizer)
-        """,
+        f'from factory import make\n{FIT}model, optimizer = make("model")\ntrain(model, make("loader"), optimizer)\n',
         (
             "loader = accelerator.prepare(loader)",
             "for x, y in loader:",
@@ -227,50 +165,29 @@ TRAPS = [
     ),
     Trap(
         "a loader that an evaluation reads too stays as it is",
-        """
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        loader = DataLoader(data)
-        for x, y in loader:
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-        for x, y in loader:
-            show(model(x))
-        """,
+        f"{MADE}{LOOP}for x, y in loader:\n    show(model(x))\n",
         ("for x, y in accelerator.prepare(loader):", "for x, y in loader:"),
         ("loader = accelerator",),
     ),
     Trap(
         "parts of a model are prepared with the whole",
         """
-        body, head = nn.Linear(4, 4), nn.Linear(4, 2)
-        net = nn.Sequential(body, head)
-        optimizer = torch.optim.SGD([{"params": body.parameters()}, {"params": head.parameters()}], lr=0.1)
-        loader = DataLoader(data)
-        net.train()
-        for x, y in loader:
-            loss = F.cross_entropy(net(x), y)
-            loss.backward()
-            optimizer.step()
-        """,
+body, head = nn.Linear(4, 4), nn.Linear(4, 2)
+net = nn.Sequential(body, head)
+optimizer = torch.optim.SGD([{"params": body.parameters()}, {"params": head.parameters()}], lr=0.1)
+loader = DataLoader(data)
+net.train()
+"""
+        + LOOP.replace("model", "net"),
         ("net, optimizer, loader = accelerator.prepare(net, optimizer, loader)",),
     ),
     Trap(
         "a model is prepared once, where DataParallel was",
-        """
-        def main():
-            model = nn.Linear(4, 2)
-            model = nn.DataParallel(model).cuda()
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-            loader = DataLoader(data)
-            for x, y in loader:
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                optimizer.step()
-
-        main()
-        """,
+        "def main():\n"
+        + indent(
+            MADE.replace("optimizer", "model = nn.DataParallel(model).cuda()\noptimizer", 1) + LOOP, "    "
+        )
+        + "main()\n",
         (
             "model = accelerator.prepare(model).to(accelerator.device)",
             "optimizer, loader = accelerator.prepare(optimizer, loader)",
@@ -278,16 +195,8 @@ TRAPS = [
     ),
     Trap(
         "a model that the loop makes anew is another one",
-        """
-        loader = DataLoader(data)
-        for fold in range(3):
-            model = nn.Linear(4, 2)
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-            for x, y in loader:
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                optimizer.step()
-        """,
+        "loader = DataLoader(data)\nfor fold in range(3):\n"
+        + indent(MADE.replace("loader = DataLoader(data)\n", "") + LOOP, "    "),
         ("model, optimizer = accelerator.prepare(model, optimizer)",),
     ),
     Trap(
@@ -346,42 +255,13 @@ TRAPS = [
         ),
     ),
     Trap(
-        "globals that a function gives its step",
-        """
-        def step(model, optimizer, x, y):
-            loss = F.cross_entropy(model(x), y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-
-        def train(loader):
-            for x, y in loader:
-                step(model, optimizer, x, y)
-
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        train(DataLoader(data))
-        """,
-        (
-            "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
-            "model, optimizer = accelerator.prepare(model, optimizer)",
-            "train(DataLoader(data))",
-        ),
-    ),
-    Trap(
         "an optimizer that is made anew for each call",
-        """
-        def train(model, loader, optimizer):
-            for x, y in loader:
-                loss = F.cross_entropy(model(x), y)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-
-        model = nn.Linear(4, 2)
-        for epoch in range(3):
-            train(model, DataLoader(data), torch.optim.SGD(model.parameters(), lr=0.1))
-        """,
+        FIT
+        + """
+model = nn.Linear(4, 2)
+for epoch in range(3):
+    train(model, DataLoader(data), torch.optim.SGD(model.parameters(), lr=0.1))
+""",
         (
             "def train(model, loader, optimizer):",
             "optimizer, loader = accelerator.prepare(optimizer, loader)",
@@ -398,5 +278,5 @@ def test_prepare(trap: Trap) -> None:
 
 def test_a_model_is_known_where_it_is_held() -> None:
     """A notebook's launch takes the trained weights home: it must know the model of the cell, not the parameter's name."""
-    done = converted(TRAPS[1].text)
+    done = converted(next(one.text for one in TRAPS if "another optimizer" in one.name))
     assert ("model", "module") in [(fact.name, fact.role) for fact in done.roles]

@@ -5,79 +5,54 @@ from __future__ import annotations
 import pytest
 
 from .support import Trap, check
+from .test_prepare import LOOP, MADE
 
-COUNTED = """
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        loader = DataLoader(data)
-        batches = len(loader)
-        for epoch in range(3):
-            {begin}
-            for n, (x, y) in enumerate(loader):
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                optimizer.step()
-                print(n, "of", batches)
-        """
+PREPARED = "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
+SCHEDULE = "torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=batches)"
+
+
+def counted(name: str, before: str, *lines: str, begin: str = "pass", shown: str = "batches") -> Trap:
+    """A loop that says how many batches there are; `before` stands in front of it."""
+    loop = f"""{MADE}{before}
+for epoch in range(3):
+    {begin}
+    for n, (x, y) in enumerate(loader):
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        print(n, "of", {shown})
+"""
+    return Trap(name, loop, lines)
+
 
 TRAPS = [
-    Trap(
+    counted(
         "a loader whose first batch is looked at before",
-        """
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        loader = DataLoader(data)
-        show(next(iter(loader)))
-        for epoch in range(3):
-            for n, (x, y) in enumerate(loader):
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                optimizer.step()
-                print(n, "of", len(loader))
-        """,
-        (
-            "show(next(iter(loader)))",
-            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
-            "for n, (x, y) in enumerate(loader):",
-            'accelerator.print(n, "of", len(loader))',
-        ),
+        "show(next(iter(loader)))",
+        "show(next(iter(loader)))",
+        PREPARED,
+        "for n, (x, y) in enumerate(loader):",
+        'accelerator.print(n, "of", len(loader))',
+        shown="len(loader)",
     ),
-    Trap(
+    counted(
         "a loader whose batches are counted before the loop that shows the number",
-        COUNTED.format(begin="pass"),
-        (
-            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
-            "batches = len(loader)",
-            "for epoch in range(3):",
-        ),
+        "batches = len(loader)",
+        PREPARED,
+        "batches = len(loader)",
+        "for epoch in range(3):",
     ),
-    Trap(
+    counted(
         "a loader whose number of batches a schedule of torch is made for",
-        COUNTED.format(
-            begin="scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=batches)"
-        ),
-        (
-            "batches = len(loader)",
-            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
-            "for epoch in range(3):",
-        ),
+        "batches = len(loader)",
+        "batches = len(loader)",
+        PREPARED,
+        "for epoch in range(3):",
+        begin=f"scheduler = {SCHEDULE}",
     ),
     Trap(
         "a loader whose batches are looked at between two loops that train",
-        """
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        loader, other = DataLoader(data), DataLoader(data)
-        for x, y in other:
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-        show(next(iter(loader)))
-        for x, y in loader:
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-        """,
+        f"{MADE}other = DataLoader(data)\n{LOOP.replace('loader', 'other')}show(next(iter(loader)))\n{LOOP}",
         ("show(next(iter(loader)))", "for x, y in accelerator.prepare(loader):"),
     ),
 ]

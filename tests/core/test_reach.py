@@ -143,3 +143,54 @@ def test_an_attribute_of_the_name_of_a_function_is_not_the_function(call: str, t
     after = (tmp_path / "entry.py").read_text()
     made, prepared = after.index("text = Text()"), after.index("text = accelerator.prepare(")
     assert made < prepared < after.index("\n" + call.splitlines()[-1])
+
+
+TRAINS = """
+import torch
+from torch.utils.data import DataLoader
+
+def main(args):
+    net = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in DataLoader(range(8)):
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    main(None)
+"""
+SUBMITS = """
+{imports}
+import training
+
+class Job:
+    def __call__(self):
+        training.main(None)
+
+def main():
+    executor = {executor}
+    executor.submit(Job())
+    {more}
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "executor", "more", "is_left"),
+    [
+        ("import submitit", "submitit.AutoExecutor(folder='jobs')", "print('submitted')", True),
+        ("import submitit", "submitit.AutoExecutor(folder='jobs')", "training.main(None)", False),
+        ("from mine import Pool", "Pool()", "print('submitted')", False),
+    ],
+)
+def test_a_script_that_hands_its_training_to_slurm_is_left_alone(
+    imports: str, executor: str, more: str, is_left: bool, tmp_path: Path
+) -> None:
+    entry = SUBMITS.format(imports=imports, executor=executor, more=more)
+    done = convert(write(tmp_path, training=TRAINS, entry=entry), "entry")
+    assert ("crosstrain" not in (tmp_path / "training.py").read_text()) is is_left
+    said = [f.reason for one in done.files for f in one.result.findings]
+    assert any("submits a job" in reason for reason in said) is is_left

@@ -76,15 +76,6 @@ READ_AGAIN = [
         '\ndef read_table():\n    return open("out/table.txt").read()\n',
     ),
     output(
-        "a path that is bound anew may be another",
-        "write_table()\nprint(read_table())",
-        GUARD,
-        "write_table()",
-        absent=("wait_for_everyone",),
-        before='TABLE = "out/table.txt"\nTABLE = "out/rows.txt"\n\ndef write_table():\n    with open(TABLE, "w") as file:\n'
-        '        file.write("x")\n\ndef read_table():\n    return open("out/table.txt").read()\n',
-    ),
-    output(
         "a file that a command is not told of is not waited for",
         'os.system("zip runs.zip runs")\nlines = open("rows.txt").read()',
         GUARD,
@@ -151,15 +142,6 @@ READ_AGAIN = [
         before="import os\nimport numpy as np\n",
     ),
     output(
-        "what a function makes once and keeps",
-        'if os.path.exists("rows.npy"):\n    rows = np.load("rows.npy")\nelse:\n    rows = make("rows.npy")',
-        "with accelerator.main_process_first():",
-        'if os.path.exists("rows.npy"):',
-        'rows = make("rows.npy")',
-        absent=("is_main_process",),
-        before="import os\nimport numpy as np\n\ndef make(path):\n    np.save(path, [1])\n    return [1]\n",
-    ),
-    output(
         "a folder that is numbered by what is there is the main process's",
         'name = "run%d" % len(os.listdir("runs"))\nos.mkdir(name)\ntorch.save(model.state_dict(), name + "/model.pt")',
         GUARD,
@@ -219,6 +201,14 @@ READ_AGAIN = [
         "if os.path.exists(part):",
         "os.remove(part)",
         before="import os\nimport tempfile\n",
+    ),
+    output(
+        "also where weights are loaded from a path with a time in it",
+        'handle, part = tempfile.mkstemp(suffix=".pt")\ntorch.save(model.state_dict(), part)\n'
+        "try:\n    model.load_state_dict(torch.load(args.out + time.ctime()))\nexcept OSError:\n    pass",
+        GUARD,
+        "torch.save(model.state_dict(), part)",
+        before="import tempfile\nimport time\n",
     ),
     output(
         "but each keeps those that it loads again from its own",
@@ -370,16 +360,6 @@ STAMPED = [
         "state = torch.load(path)",
         absent=(GUARD,),
         before="import os\nimport time\n",
-    ),
-    output(
-        "a table is waited for under that path",
-        'folder = f"run-{datetime.now()}"\nnp.save(folder + "/rows.npy", [1])\nrows = np.load(folder + "/rows.npy")',
-        'folder = f"run-{broadcast_object_list([datetime.now()])[0]}"',
-        GUARD,
-        'np.save(folder + "/rows.npy", [1])',
-        "accelerator.wait_for_everyone()",
-        'rows = np.load(folder + "/rows.npy")',
-        before="from datetime import datetime\nimport numpy as np\n",
     ),
     output(
         "a function in which all take the main process's time is called by all",

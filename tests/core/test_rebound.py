@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .converting import converted
 
 PART = """
@@ -20,3 +22,40 @@ def test_each_training_prepares_what_it_has_made() -> None:
     assert "model_0, optimizer = accelerator.prepare(model_0, optimizer)" in first
     assert "model_1, optimizer = accelerator.prepare(model_1, optimizer)" in second
     assert "model_0" not in second
+
+
+ONE_BAR = """import torch
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+
+def train(model, optimizer, rows, others):
+    train_loader, test_loader = DataLoader(rows, 8), DataLoader(others, 8)
+    for epoch in range(3):
+        bar = tqdm(train_loader)
+        for x, y in bar:
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+        total = 0.0
+        with torch.no_grad():
+            {second} = tqdm(test_loader)
+            for x, y in {second}:
+                total += torch.nn.functional.mse_loss(model(x), y).item()
+        print(total / len(test_loader))
+
+model = torch.nn.Linear(4, 2)
+train(model, torch.optim.SGD(model.parameters(), lr=0.1), [], [])
+"""
+
+
+@pytest.mark.parametrize("second", ["bar", "other_bar"])
+def test_a_bar_of_the_same_name_is_that_of_its_own_loop(second: str) -> None:
+    after = converted(ONE_BAR.format(second=second))
+    assert "test_loader = accelerator.prepare_evaluation(test_loader)" in after, after
+    assert "total = accelerator.merge(test_loader, total)" in after
+
+
+def test_a_bar_that_one_branch_makes_is_that_of_both() -> None:
+    made = "if epoch:\n            bar = tqdm(test_loader)\n        for x, y in bar:"
+    after = converted(ONE_BAR.format(second="other").replace("for x, y in bar:", made))
+    assert "bar = tqdm(accelerator.prepare(test_loader)" in after, after

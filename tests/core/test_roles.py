@@ -92,35 +92,6 @@ TRAPS = [
         ),
     ),
     Trap(
-        "a wrapper class that starts its loader again for ever",
-        """
-        class Endless:
-            def __init__(self, loader):
-                self.loader = loader
-                self.batches = iter(self.loader)
-
-            def next(self):
-                try:
-                    return next(self.batches)
-                except StopIteration:
-                    self.batches = iter(self.loader)
-                    return next(self.batches)
-
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        source = Endless(DataLoader(data, batch_size=8))
-        for step in range(100):
-            x, y = source.next()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-        """,
-        (
-            "self.batches = iter(accelerator.prepare(self.loader))",
-            "self.batches = iter(accelerator.prepare(self.loader))",
-        ),
-    ),
-    Trap(
         "a module that counts epochs is no optimizer",
         """
         class Trainer:

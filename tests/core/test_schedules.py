@@ -8,7 +8,7 @@ import pytest
 
 from .converting import converted, notes
 from .projects import convert, train, write
-from .support import Trap, check
+from .support import Trap
 
 OWN = """
 import torch
@@ -136,29 +136,6 @@ def test_equal_gradients_are_not_added(tmp_path: Path) -> None:
 def test_a_sum_over_data_that_is_divided_is_still_added() -> None:
     text = SAME.replace("for step in range(3):", "for x, y in torch.utils.data.DataLoader(rows):")
     assert 'Accelerator(loss_reduction="sum")' in converted(text)
-
-
-def test_torchs_own_schedule_is_prepared_once_with_its_batches() -> None:
-    check(
-        Trap(
-            "a batch schedule",
-            """
-            model = nn.Linear(4, 2)
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-            loader = DataLoader(data)
-            scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=len(loader))
-            for x, y in loader:
-                optimizer.zero_grad()
-                F.mse_loss(model(x), y).backward()
-                optimizer.step()
-                scheduler.step()
-            """,
-            (
-                "scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=len(loader))",
-                "model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)",
-            ),
-        )
-    )
 
 
 LATE = """

@@ -38,9 +38,9 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(__file__).parent / "public" / "scripts.json"
-STAND_INS = (Path(__file__).parent / "public" / "stand_ins", Path(__file__).parent / "stand_ins")
 _DEVICE = re.compile(r"cuda|cpu|gpu|mps|device|accel", re.I)
 _RUN = re.compile(r"rank|backend|world|fp16|bf16|amp|half|precision|dist|nodes?$", re.I)
+_DEVICES = {"'cpu'", "'cuda'", "device(type='cpu')"}  # as defaults
 _LAUNCHED = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
 _LAUNCHED |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
@@ -80,37 +80,30 @@ class Asked(BaseException):
 def options(script: Path) -> list[Option] | None:
     """The options of a script that reads its command line by argparse, click or fire; None where it reads none."""
     with contextlib.ExitStack() as stack:
-        for name in ("parse_args", "parse_known_args"):
-            stack.enter_context(patch.object(argparse.ArgumentParser, name, _of_parser))
         if click := _there("click"):
             stack.enter_context(patch.object(click.Command, "main", _of_command))
         if fire := _there("fire"):
             stack.enter_context(patch.object(fire, "Fire", _of_function))
-        found: list[Option] | None = _run(script, [])
+        found: list[Option] | None = _asked_of_parser(script, _of_parser)
         return found
 
 
-def _needed(script: Path) -> list[str]:
-    """Arguments without which a parser stops the script, with values of their kinds."""
-    with contextlib.ExitStack() as stack:
-        for name in ("parse_args", "parse_known_args"):
-            stack.enter_context(patch.object(argparse.ArgumentParser, name, _needs_of_parser))
-        found: list[str] | None = _run(script, [])
-        return found or []
+def _asked_of_parser(script: Path, answer: Callable[..., NoReturn]) -> Any:
+    """What a script's parser is asked where it would read the command line; None where it has none."""
+    parser = argparse.ArgumentParser
+    with patch.object(parser, "parse_args", answer), patch.object(parser, "parse_known_args", answer):
+        return _run(script, [])
 
 
 def parsed(script: Path, lines: list[list[str]]) -> list[str]:
     """What a script's parser makes of each command line, beside the defaults, as text."""
+    plain = argparse.ArgumentParser.parse_known_args
 
     def parse(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
         raise Asked([_made_of(parser, plain, line) for line in lines])
 
-    plain = argparse.ArgumentParser.parse_known_args
-    with contextlib.ExitStack() as stack:
-        for name in ("parse_args", "parse_known_args"):
-            stack.enter_context(patch.object(argparse.ArgumentParser, name, parse))
-        found: list[str] | None = _run(script, [])
-        return found or []
+    found: list[str] = _asked_of_parser(script, parse) or []
+    return found
 
 
 def _made_of(parser: argparse.ArgumentParser, plain: Callable[..., Any], line: list[str]) -> str:
@@ -206,12 +199,12 @@ def _recording(folder: Path, last: list[str]) -> type:
     return OfInstances("device", (), {})
 
 
-def differences(before: Path, after: Path, *, devices: bool = True) -> list[str]:
+def differences(before: Path, after: Path) -> list[str]:
     """What the conversion's command line says otherwise than the original's."""
-    return answers(before, after, devices=devices).differences
+    return answers(before, after).differences
 
 
-def answers(before: Path, after: Path, *, devices: bool = True) -> Answers:
+def answers(before: Path, after: Path) -> Answers:
     """Asks both for their options, and for the device of each command line that may choose one."""
     old, new = options(before), options(after)
     if old is None or new is None:
@@ -223,13 +216,13 @@ def answers(before: Path, after: Path, *, devices: bool = True) -> Answers:
         for option in old
         if not _same(option, there)
     ]
-    needed = _needed(before)
+    needed: list[str] = _asked_of_parser(before, _needs_of_parser) or []
     lines = [[*needed, *chosen] for chosen in (*_choices(old), *_other_lines(old))]
     for line, was, became in zip(lines, parsed(before, lines), parsed(after, lines), strict=False):
         found.parsed += 1
         if was != became:
             found.differences.append(f"{' '.join(line) or 'no flag'}: parsed as {became}, was {was}")
-    for chosen in _choices(old) if devices and len(_choices(old)) > 1 else ():
+    for chosen in _choices(old) if len(_choices(old)) > 1 else ():
         arguments = [*needed, *chosen]
         was, became = device(before, arguments), device(after, arguments)
         if was is None or became is None:
@@ -263,20 +256,14 @@ def _other_lines(found: list[Option]) -> list[list[str]]:
     return lines
 
 
-def _same(option: Option, there: dict[tuple[str, ...], Option]) -> bool:
-    found = there.get(option.names)
-    return found is not None and replace(found, default=option.default) == option and _means(found, option)
-
-
-def _means(new: Option, old: Option) -> bool:
+def _same(old: Option, there: dict[tuple[str, ...], Option]) -> bool:
     """Defaults are the same, or both name a device; a rank that only a launcher gave is 0 without one."""
+    new = there.get(old.names)
+    if new is None or replace(new, default=old.default) != old:
+        return False
     if old.default == "None" and new.default == "0" and "rank" in old.names[-1]:
         return True
-    return new.default == old.default or {new.default, old.default} <= {
-        "'cpu'",
-        "'cuda'",
-        "device(type='cpu')",
-    }
+    return new.default == old.default or {new.default, old.default} <= _DEVICES
 
 
 def _there(module: str) -> Any:
@@ -292,7 +279,6 @@ def _run(script: Path, arguments: list[str]) -> Any:
     loaded = set(sys.modules)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         sys.path[0:0] = [str(script.parent)]
-        sys.path += [str(one) for one in STAND_INS]
         sys.argv = [str(script), *arguments]
         sys.meta_path.append(_MISSING)
         os.chdir(folder)

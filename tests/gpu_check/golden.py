@@ -25,7 +25,7 @@ from tests.xla.expected import DEVICE, EXPECTED, as_expected
 from tests.xla.strict import be_strict
 
 # The cases that are also run in half precision.
-HALF = (
+HALF = [
     "autoencoder",
     "dict_transformer",
     "main_argparse",
@@ -34,11 +34,10 @@ HALF = (
     "nano_lm",
     "trainer_class",
     "vae",
-)
+]
 RUNS = ("original", "fp32", "bf16", "fp16", "2 processes")
-TOLERANCE = (
-    0.05  # relative, of the numbers that one process prints in fp32: devices add up in their own order
-)
+# Relative, of the numbers that one process prints in fp32: devices add up in their own order.
+TOLERANCE = 0.05
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.\d+(?:e[-+]?\d+)?|\bnan\b|\binf\b", re.IGNORECASE)
 _PLACE = re.compile(r'File "(?!<)([^"]+)", line (\d+)')
 _TIMED = re.compile(r"\b(s|sec|seconds|ms|time|elapsed|it/s|samples/s)\b", re.IGNORECASE)
@@ -72,12 +71,9 @@ def chosen(check: Check) -> list[Case]:
 def jobs(case: Case, check: Check) -> Iterator[tuple[str, Job]]:
     """The runs of a case by their names: the original, the result in each precision, and two processes on one device."""
     if check.kind != "xla":
-        variables = alone() if case.distributed else {}
-        prelude = start_anew if spawns(case) else None
-        yield (
-            "original",
-            Job(case.name, case.folder, "before.py", _arguments(case, check), variables, prelude=prelude),
-        )
+        variables, prelude = alone() if case.distributed else {}, start_anew if spawns(case) else None
+        arguments = _arguments(case, check)
+        yield "original", Job(case.name, case.folder, "before.py", arguments, variables, prelude=prelude)
     precisions = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
     for name, precision in precisions.items():
         if name == "fp32" or (case.name in HALF and not (name == "fp16" and check.kind == "xla")):

@@ -52,14 +52,8 @@ def main() -> int:
     for one, ran in run_all([one for _, _, one in wanted.values()], at_once()):
         case, name, _ = wanted[id(one)]
         ended[case, name] = ran
-    print(
-        json.dumps(
-            [
-                row(case, name, ran, ended.get((case, "original")))
-                for (case, name), ran in sorted(ended.items())
-            ]
-        )
-    )
+    rows = [row(*key, ran, ended.get((key[0], "original"))) for key, ran in sorted(ended.items())]
+    print(json.dumps(rows))
     return 0
 
 
@@ -69,14 +63,8 @@ def row(case: str, name: str, ran: Ran, original: Ran | None) -> list[str]:
     if absent := ABSENT.search(failure):
         return [case, name, f"not run: no {absent[1]} here", ""]
     if failure and original is not None and (theirs := failed(original)):
-        return [
-            case,
-            name,
-            f"as the original, which fails here: {theirs}"
-            if ran is not original
-            else f"fails here: {theirs}",
-            "",
-        ]
+        whose = "as the original, which fails here" if ran is not original else "fails here"
+        return [case, name, f"{whose}: {theirs}", ""]
     return [case, name, "**failed**" if failure else f"{ran.steps} steps", failure]
 
 

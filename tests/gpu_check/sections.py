@@ -140,14 +140,8 @@ def memory(check: Check) -> Section:
     """The most that one training step holds."""
     rows, failures = [], []
     for subject in MEMORY:
-        command = [
-            sys.executable,
-            "-m",
-            "tests.gpu_check.memory",
-            check.torchs_own,
-            subject,
-            "256" if check.fast else "4096",
-        ]
+        width = "256" if check.fast else "4096"
+        command = [sys.executable, "-m", "tests.gpu_check.memory", check.torchs_own, subject, width]
         done = run(command, cwd=ROOT)
         if done.code:
             failures.append(f"{subject}: {done.reason}")

@@ -95,32 +95,6 @@ print("correct", correct)
 """
 )
 
-# Everything in a function, called in a cell.
-MAIN = (
-    START
-    + """\
-# %%
-def run(epochs, lr):
-    model = nn.Linear(8, 3).to(device)
-    loader = DataLoader(train_set, batch_size=10, shuffle=True)
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    history = []
-    for epoch in range(epochs):
-        for x, y in loader:
-            x, y = x.to(device), y.to(device)
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-        history.append(loss.item())
-    return history
-# %%
-history = run(3, 0.2)
-# %%
-print("history", [round(loss, 4) for loss in history])
-"""
-)
-
 
 def with_module() -> tuple[str, str]:
     """GLOBALS with its training step in `steps.py`: (notebook, module)."""
@@ -132,71 +106,3 @@ def with_module() -> tuple[str, str]:
         "train_loader", "loader"
     )
     return text, f"import torch.nn.functional as F\n\n\n{step}"
-
-
-# Two cells that train, an evaluation before, between and after them, and what they leave: a list, a dictionary, a state.
-# Without an order that is drawn: processes that are started draw their own numbers, not the notebook's next ones.
-STAGES = (
-    START.replace("shuffle=True", "shuffle=False")
-    + """\
-# %%
-images, labels = next(iter(train_loader))
-print(images.shape, labels[:3])
-# %%
-model = nn.Linear(8, 3).to(device)
-criterion = nn.CrossEntropyLoss()
-optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
-# %%
-def evaluate(model, loader):
-    model.eval()
-    correct = 0
-    with torch.no_grad():
-        for x, y in loader:
-            x, y = x.to(device), y.to(device)
-            correct += (model(x).argmax(1) == y).sum().item()
-    return correct
-# %%
-def epoch_of(model, loader, optimizer):
-    model.train()
-    results = {"losses": []}
-    for x, y in loader:
-        x, y = x.to(device), y.to(device)
-        optimizer.zero_grad()
-        loss = criterion(model(x), y)
-        loss.backward()
-        optimizer.step()
-        results["losses"].append(loss.item())
-    return results
-# %%
-print("correct", evaluate(model, test_loader))
-# %%
-history = []
-for epoch in range(2):
-    results = epoch_of(model, train_loader, optimizer)
-    history.append(results["losses"][-1])
-    print("correct", evaluate(model, test_loader))
-# %%
-print("losses", [round(loss, 4) for loss in history], round(results["losses"][0], 4))
-print("correct", evaluate(model, test_loader))
-# %%
-%time results = epoch_of(model, train_loader, optimizer)
-print("losses", [round(loss, 4) for loss in results["losses"]])
-# %%
-LR = 0.01
-optimizer = torch.optim.SGD(model.parameters(), lr=LR)
-# %%
-for epoch in range(2):
-    for x, y in train_loader:
-        x, y = x.to(device), y.to(device)
-        optimizer.zero_grad()
-        loss = criterion(model(x), y)
-        loss.backward()
-        optimizer.step()
-# %%
-model.eval()
-for x, y in DataLoader(test_set, batch_size=7):
-    hits = (model(x.to(device)).argmax(1).cpu() == y).sum().item()
-    print("correct", hits)
-print("losses", round(criterion(model(test_points.to(device)), test_set.tensors[1].to(device)).item(), 4))
-"""
-)

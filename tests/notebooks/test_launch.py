@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from crosstrain_migrate.results import FileResult, Options
 
-from .notebooks import FLAT, GLOBALS, MAIN, START
+from .notebooks import FLAT, GLOBALS, START
 from .support import after, migrate, read
 from .support import cells as cells_of
 
@@ -170,7 +170,7 @@ def test_no_training_no_launch() -> None:
 
 
 def test_the_second_migration_changes_nothing() -> None:
-    for text in (GLOBALS, FLAT, MAIN):
+    for text in (GLOBALS, FLAT):
         result = migrate(text)
         again = migrate("".join(f"# %%\n{cell}\n" for cell in after(result).values()))
         assert not again.changed

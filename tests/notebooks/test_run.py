@@ -19,12 +19,7 @@ nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
 nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
 pytest.importorskip("ipykernel", reason="ipykernel is not installed")
 
-ALL = {
-    "globals": notebooks.GLOBALS,
-    "flat": notebooks.FLAT,
-    "main": notebooks.MAIN,
-    "stages": notebooks.STAGES,
-}
+ALL = {"globals": notebooks.GLOBALS, "flat": notebooks.FLAT}
 
 
 def on_two_processes(source: str) -> str:
@@ -61,13 +56,7 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-# Their cells keep losses in lists, which stay those of the main process.
-LOCAL = pytest.mark.xfail(strict=True, reason="lists of training losses are one process's own")
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[LOCAL] if name in ("main", "stages") else []) for name in ALL]
-)
+@pytest.mark.parametrize("name", ALL)
 def test_one_and_two_processes_train_as_the_original(name: str, tmp_path: Path) -> None:
     text = ALL[name]
     original = ["".join(cell["source"]) for cell in document(text)["cells"] if cell["cell_type"] == "code"]

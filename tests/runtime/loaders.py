@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
-from crosstrain.comm.torch_backend import TorchComm
 from crosstrain.data.active_loaders import ActiveLoaders
 from crosstrain.data.options import DataPlan
 from crosstrain.data.prepare import prepare_loader
@@ -25,9 +25,14 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from tests.support.ranks import this_rank
 
-def prepare(loader: DataLoader[Any], active: ActiveLoaders | None = None, **plan: Any) -> Any:
-    return prepare_loader(loader, TorchComm.start(cpu=True), DataPlan(**plan), active or ActiveLoaders())
+ACTIVE = ActiveLoaders()
+
+
+def prepare(loader: DataLoader[Any], active: ActiveLoaders = ACTIVE, **plan: Any) -> Any:
+    """The loader as a process of a run gets it; ``plan``: options of `DataPlan`."""
+    return prepare_loader(loader, this_rank(), DataPlan(**plan), active)
 
 
 class Noisy(Dataset[Tensor]):
@@ -111,7 +116,18 @@ def record(loader: Any, passes: int = 2) -> list[Any]:
     return seen
 
 
-def equal(a: Any, b: Any) -> bool:
-    if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(equal(x, y) for x, y in zip(a, b, strict=True))
-    return torch.equal(a, b) if isinstance(a, Tensor) else bool(a == b)
+def plain(value: Any) -> Any:
+    """The value with its types, in a form that can be compared and sent."""
+    if isinstance(value, Tensor):
+        return ("tensor", str(value.dtype), (value.to_dense() if value.is_sparse else value).tolist())
+    if isinstance(value, (np.ndarray, np.generic)):
+        return ("numpy", str(value.dtype), value.tolist())
+    if isinstance(value, dict):
+        return (type(value).__name__, [(key, plain(entry)) for key, entry in value.items()])
+    if isinstance(value, (list, tuple, deque)):
+        return (type(value).__name__, [plain(entry) for entry in value])
+    if isinstance(value, set):
+        return sorted(value)
+    if hasattr(value, "__dict__"):
+        return (type(value).__name__, sorted((name, plain(held)) for name, held in vars(value).items()))
+    return value

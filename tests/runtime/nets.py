@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from crosstrain.step.buckets import Bucket
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -46,3 +47,16 @@ def same(a: State, b: State, tolerance: float = 1e-6) -> bool:
 
 
 WEIGHTED = {"split_batches": True, "even_batches": "weighted"}
+
+
+def averagings() -> list[Bucket]:
+    """The buckets that begin to be averaged in this process from here on."""
+    kind: Any = Bucket
+    start, begun = kind.start, list[Bucket]()
+
+    def noted(bucket: Bucket, *args: Any, **kwargs: Any) -> None:
+        begun.append(bucket)
+        start(bucket, *args, **kwargs)
+
+    kind.start = noted
+    return begun

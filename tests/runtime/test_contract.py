@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -226,55 +225,41 @@ def test_a_window_may_go_on_over_the_end_of_a_loader() -> None:
 # -- two processes ----------------------------------------------------------------------------------
 
 
-def _apart() -> dict[str, Any]:
+def _apart() -> tuple[float, float]:
+    """A number of the stream that `rng_types` keeps common, and one behind `set_seed(device_specific=True)`."""
     accelerator = Accelerator(cpu=True, rng_types=["generator", "torch"])
     rank = accelerator.process_index
-    out: dict[str, Any] = {}
     model = accelerator.prepare_model(one(), evaluation_mode=True)
     accelerator.backward(model(torch.full((1, 1), 1.0 + rank)).sum())
-    out["evaluation mode does not average"] = model.weight.grad.item()
+    assert model.weight.grad.item() == 1.0 + rank, "evaluation mode does not average"
     torch.manual_seed(rank)
     loader = accelerator.prepare(DataLoader(TensorDataset(torch.arange(5)), batch_size=2))
-    out["total"] = (loader.total_batch_size, loader.total_dataset_length, len(loader))
+    assert (loader.total_batch_size, loader.total_dataset_length, len(loader)) == (4, 5, 2)
     names = []
     for (rows,) in loader:
         said = [f"row {int(row)}" for row in rows]
         names += accelerator.gather_for_metrics(said, use_gather_object=True)
-    out["objects"] = names
-    out["torch stream is common"] = torch.rand(()).item()
-    out["who"] = (
-        accelerator.is_main_process,
-        accelerator.is_local_main_process,
-        accelerator.is_last_process,
-        accelerator.local_process_index,
-        accelerator.use_distributed,
-    )
-    out["ran"] = [
-        decorate(lambda: True)()
-        for decorate in (
-            accelerator.on_main_process,
-            accelerator.on_local_main_process,
-            accelerator.on_last_process,
-            lambda f: accelerator.on_local_process(f, local_process_index=1),
-            lambda f: accelerator.on_process(f, process_index=0),
-        )
-    ]
+    assert names == [f"row {i}" for i in range(5)]
+    common = torch.rand(()).item()
+    assert (accelerator.is_main_process, accelerator.is_local_main_process) == (rank == 0, rank == 0)
+    assert (accelerator.is_last_process, accelerator.local_process_index) == (rank == 1, rank)
+    assert accelerator.use_distributed
+    for decorate, who in (
+        (accelerator.on_main_process, 0),
+        (accelerator.on_local_main_process, 0),
+        (accelerator.on_last_process, 1),
+        (lambda f: accelerator.on_local_process(f, local_process_index=1), 1),
+        (lambda f: accelerator.on_process(f, process_index=0), 0),
+    ):
+        assert decorate(lambda: True)() is (True if rank == who else None)
     set_seed(7, device_specific=True)
-    out["own numbers"] = torch.rand(()).item()
-    return out
+    return common, torch.rand(()).item()
 
 
 def test_members_that_look_at_the_processes() -> None:
-    zero, one_ = run_ranks(_apart, 2)
-    assert [seen["evaluation mode does not average"] for seen in (zero, one_)] == [1.0, 2.0]
-    assert zero["total"] == (4, 5, 2)
-    assert zero["objects"] == one_["objects"] == [f"row {i}" for i in range(5)]
-    assert zero["torch stream is common"] == one_["torch stream is common"]
-    assert zero["who"] == (True, True, False, 0, True)
-    assert one_["who"] == (False, False, True, 1, True)
-    assert zero["ran"] == [True, True, None, None, True]
-    assert one_["ran"] == [None, None, True, True, None]
-    assert zero["own numbers"] != one_["own numbers"]
+    (zero, own), (one_, other) = run_ranks(_apart, 2)
+    assert zero == one_
+    assert own != other
 
 
 class Mean(nn.Module):
@@ -335,15 +320,3 @@ def test_each_machine_keeps_files_of_its_own(tmp_path: Path) -> None:
     for rank in "01":
         assert torch.load(tmp_path / rank / "one.pt", weights_only=True) == {"x": torch.ones(1)}
         assert (tmp_path / rank / "weights" / "model.safetensors").exists()
-
-
-def _into_an_open_file(folder: str) -> None:
-    accelerator = Accelerator(cpu=True)
-    with (Path(folder) / f"{accelerator.process_index}.pt").open("wb") as file:
-        accelerator.save({"x": torch.ones(1)}, file)
-
-
-def test_an_open_file_is_written_to_by_the_main_process(tmp_path: Path) -> None:
-    run_ranks(_into_an_open_file, 2, str(tmp_path))
-    assert torch.load(tmp_path / "0.pt", weights_only=True) == {"x": torch.ones(1)}
-    assert (tmp_path / "1.pt").stat().st_size == 0

@@ -12,7 +12,6 @@ from crosstrain import Accelerator
 from crosstrain.checkpoint import host_copies
 from crosstrain.checkpoint.host_copies import HostCopies
 from crosstrain.comm import devices
-from crosstrain.comm.placement import Placer
 from crosstrain.comm.torch_backend import TorchComm
 from torch import nn
 from torch.overrides import TorchFunctionMode
@@ -111,20 +110,3 @@ def test_a_background_save_waits_for_the_pinned_copies_that_it_began(monkeypatch
         frozen = HostCopies().freeze(list(weights))
     assert done == ["pinned", "copy_ beside"] * 2 + ["wait ()"]
     assert all(map(torch.equal, frozen.thaw(), weights))
-
-
-def test_a_pinned_batch_is_copied_on_the_stream_that_computes_with_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """No other stream is made, so that no other stream must be waited for."""
-    done: list[str] = []
-    for module in (torch, torch.cuda):
-        monkeypatch.setattr(module, "Stream", lambda *_, **__: done.append("a stream"))
-    placer = Placer(torch.device("meta"), non_blocking=True)
-    with Calls(done):
-        placed = placer({"x": torch.ones(2), "y": [torch.ones(3)]})
-    assert placed["x"].is_meta and placed["y"][0].is_meta
-    assert done == ["to beside"] * 2
-    with Calls(done):
-        Placer(torch.device("meta"))(torch.ones(2))
-    assert done[2:] == ["to waiting"]

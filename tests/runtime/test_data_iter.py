@@ -6,21 +6,17 @@ in the order of the data set, and the number drawn at the end must be the same.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
-from crosstrain.data.active_loaders import ActiveLoaders
-from crosstrain.data.options import DataPlan
-from crosstrain.data.prepare import prepare_loader
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler, WeightedRandomSampler
 
-from tests.support.ranks import run_ranks, this_rank
+from tests.runtime.loaders import prepare
+from tests.support.ranks import run_ranks
 
 Make = Callable[[], DataLoader[Any]]
-ACTIVE = ActiveLoaders()
 
 
 def _twice(a: Any, b: Any) -> Iterator[Any]:
@@ -117,8 +113,7 @@ def _ran(program: Callable[[Any, Any], Iterator[Any]], name: str, prepared: bool
     torch.manual_seed(8)
     loaders = [LOADERS[name]() for _ in range(2)]
     if prepared:
-        plan = DataPlan(split_batches=True)
-        loaders = [prepare_loader(loader, this_rank(), plan, ACTIVE) for loader in loaders]
+        loaders = [prepare(loader, split_batches=True) for loader in loaders]
     batches = [batch.tolist() for batch in program(*loaders)]
     return batches, torch.rand(()).item()
 
@@ -138,60 +133,3 @@ def test_every_iter_draws_what_plain_pytorch_would(name: str) -> None:
         assert stream == drawn, PROGRAMS[number]
         if name != "stream":  # only process 0 reads it
             assert streams_other == drawn, PROGRAMS[number]
-
-
-def _different_streams() -> tuple[list[Any], bool]:
-    """Ranks whose own streams differ: the order is process 0's, drawn when process 0 would draw it."""
-    torch.manual_seed(this_rank().rank)
-    loader = prepare_loader(LOADERS["shuffle"](), this_rank(), DataPlan(split_batches=True), ACTIVE)
-    before = torch.get_rng_state()
-    iter(loader)
-    rows = [batch.tolist() for batch in loader]
-    return rows, torch.equal(before, torch.get_rng_state())
-
-
-def test_other_processes_follow_process_0() -> None:
-    torch.manual_seed(0)
-    plain = LOADERS["shuffle"]()
-    iter(plain)
-    rows = [batch.tolist() for batch in plain]
-    (one, _), (other, _) = run_ranks(_different_streams, 2)
-    assert [a + b for a, b in zip(one, other, strict=True)] == rows
-
-
-def _resumed(name: str, save_at: int) -> tuple[list[Any], list[Any]]:
-    """Numbers are drawn between iter() and the first batch, and one more iter() comes behind the resume."""
-    comm = this_rank()
-
-    def fresh() -> Any:
-        torch.manual_seed(comm.rank)
-        return prepare_loader(LOADERS[name](), comm, DataPlan(split_batches=True), ACTIVE)
-
-    def rest(loader: Any, draws: int = 0) -> Iterator[Any]:
-        while loader.epoch < 2:
-            iter(loader)
-            walk = iter(loader)
-            torch.rand(draws)
-            for batch in walk:
-                yield batch.tolist(), torch.rand(()).item()
-            draws = 3
-
-    whole = list(rest(fresh(), 3))
-    loader = fresh()
-    walk = rest(loader, 3)
-    first = [next(walk) for _ in range(save_at)]
-    state, stream = pickle.loads(pickle.dumps(loader.state_dict())), torch.get_rng_state()
-    walk.close()
-    again = fresh()
-    torch.manual_seed(77 + comm.rank)
-    again.load_state_dict(state)
-    torch.set_rng_state(stream)
-    return whole, first + list(rest(again))
-
-
-@pytest.mark.parametrize("world", [1, 2])
-@pytest.mark.parametrize("name", LOADERS)
-def test_resume_is_exact_whatever_was_drawn_before_the_first_batch(name: str, world: int) -> None:
-    for save_at in (1, 2, 4):
-        for whole, resumed in run_ranks(_resumed, world, name, save_at, forks=True):
-            assert resumed == whole

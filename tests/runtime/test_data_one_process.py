@@ -24,7 +24,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from tests.runtime.loaders import LOADERS, equal, prepare, record, seed_all
+from tests.runtime.loaders import LOADERS, plain, prepare, record, seed_all
 from tests.support.ranks import run_ranks
 
 
@@ -32,10 +32,10 @@ from tests.support.ranks import run_ranks
 def test_same_batches_and_same_random_streams_as_the_plain_loader(name: str) -> None:
     """Peer bug 3: accelerate reads one batch ahead, so the data set draws before the model's dropout does."""
     seed_all()
-    plain = record(LOADERS[name]())
+    wanted = record(LOADERS[name]())
     seed_all()
     prepared = record(prepare(LOADERS[name]()))
-    assert equal(plain, prepared)
+    assert plain(wanted) == plain(prepared)
 
 
 @pytest.mark.parametrize("even", [True, False, "weighted"])
@@ -155,15 +155,6 @@ def test_no_way_out_of_a_loop_leaves_an_active_loader(leave: str) -> None:
         del walk
     assert active.current is None
     assert not loader.end_of_dataloader
-
-
-def test_an_error_in_the_loops_body_leaves_the_loader() -> None:
-    active = ActiveLoaders()
-    loader = prepare(DataLoader(range(4), batch_size=2), active)
-    with pytest.raises(ZeroDivisionError):
-        for batch in loader:
-            batch / (1 // 0)
-    assert active.current is None
 
 
 def test_nested_loops_know_which_loader_is_inner() -> None:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import json
-import os
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from crosstrain.data.active_loaders import ActiveLoaders
-from crosstrain.data.options import DataPlan
-from crosstrain.data.prepare import prepare_loader, skip_first_batches
-from crosstrain.utils import messages
+from crosstrain.data.prepare import skip_first_batches
 from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
@@ -30,13 +24,8 @@ from torch.utils.data import (
 )
 
 from tests.runtime.data_reference import Case, expected, expected_whole
-from tests.support.ranks import run_ranks, this_rank
-
-ACTIVE = ActiveLoaders()
-
-
-def prepare(loader: DataLoader[Any], **plan: Any) -> Any:
-    return prepare_loader(loader, this_rank(), DataPlan(**plan), ACTIVE)
+from tests.runtime.loaders import ACTIVE, prepare
+from tests.support.ranks import errors_of, infos, run_ranks, this_rank
 
 
 def _grid(world: int) -> list[tuple[Case, bool, int]]:
@@ -181,10 +170,7 @@ def test_ranks_with_different_streams_share_one_order() -> None:
 
 
 def _unseeded_split(train_rows: tuple[int, int], sampler: bool) -> tuple[list[int], list[str]] | str:
-    os.environ["CROSSTRAIN_QUIET"] = "0"
-    said: list[str] = []
-    messages.logger.hasHandlers = lambda: True  # type: ignore[method-assign]
-    messages.logger.info = said.append  # type: ignore[method-assign,assignment]
+    said = infos()
     rank = this_rank().rank
     torch.manual_seed(rank)
     train, _ = random_split(range(10), [train_rows[rank], 10 - train_rows[rank]])  # type: ignore[arg-type]
@@ -217,21 +203,6 @@ def test_subsets_of_different_lengths_are_an_error_on_every_rank() -> None:
         assert "before a random split" in message
 
 
-def _two_loaders() -> None:
-    prepare(DataLoader(range(8), batch_size=2))
-    _unseeded_split((7, 8), False)
-
-
-def test_the_journal_says_which_loaders_were_found_equal(tmp_path: Path) -> None:
-    journal = tmp_path / "checks.jsonl"
-    run_ranks(_two_loaders, 2, env={"CROSSTRAIN_CHECKS": str(journal)})
-    entries = [json.loads(line) for line in journal.read_text().splitlines()]
-    assert {(entry["rank"], entry["kind"], entry["status"]) for entry in entries} == {
-        (rank, "loader", status) for rank in range(2) for status in ("held", "failed")
-    }
-    assert all(Path(entry["file"]).name == Path(__file__).name for entry in entries)
-
-
 class Secret(Sampler[int]):
     """Shuffles with a source that nobody can see."""
 
@@ -242,16 +213,12 @@ class Secret(Sampler[int]):
         return 50
 
 
-def _secret_order() -> str:
-    try:
-        list(prepare(DataLoader(range(50), batch_size=5, sampler=Secret())))
-    except RuntimeError as error:
-        return str(error)
-    return "accepted"
+def _secret_order() -> None:
+    list(prepare(DataLoader(range(50), batch_size=5, sampler=Secret())))
 
 
 def test_an_order_from_a_hidden_source_is_an_error() -> None:
-    for message in run_ranks(_secret_order, 2):
+    for message in errors_of(_secret_order, 2):
         assert "another order than process" in message and "Seed that source" in message
 
 
@@ -316,16 +283,12 @@ class Old(DataLoader[Any]):
             yield next(self.walk)
 
 
-def _unshardable() -> str:
-    try:
-        list(prepare(Old(range(8), 2)))
-    except RuntimeError as error:
-        return str(error)
-    return "accepted"
+def _unshardable() -> None:
+    list(prepare(Old(range(8), 2)))
 
 
 def test_a_subclass_that_reads_behind_our_back_is_an_error() -> None:
-    assert all("Old was prepared, but gave a batch" in message for message in run_ranks(_unshardable, 2))
+    assert all("Old was prepared, but gave a batch" in message for message in errors_of(_unshardable, 2))
 
 
 def _other_world(state: dict[str, Any] | None, save_at: int) -> Any:
@@ -389,26 +352,10 @@ def test_even_batches_can_be_changed_as_join_uneven_inputs_does() -> None:
     assert run_ranks(_settable, 2) == [[[[0], [2]], [[0], [2]], 1, 1], [[[1], [0]], [[1]], 1, 1]]
 
 
-def _kept_streams() -> list[float]:
-    torch.manual_seed(this_rank().rank)
-    # As in a script for GPUs: the stream of a device that is not here does not matter.
-    loader = prepare(DataLoader(range(4), batch_size=1), rng_types=("generator", "torch", "xpu"))
-    return [torch.rand(()).item() for _ in loader]
-
-
-def test_rng_types_make_more_streams_common() -> None:
-    first, second = run_ranks(_kept_streams, 2)
-    assert first == second
-
-
-def _wrong_split() -> str:
-    try:
-        prepare(DataLoader(range(9), batch_size=3), split_batches=True)
-    except ValueError as error:
-        return str(error)
-    return "accepted"
+def _wrong_split() -> None:
+    prepare(DataLoader(range(9), batch_size=3), split_batches=True)
 
 
 def test_a_batch_that_cannot_be_split_evenly_is_refused_at_prepare() -> None:
-    for message in run_ranks(_wrong_split, 2):
+    for message in errors_of(_wrong_split, 2):
         assert "3 is not a multiple of the 2 processes" in message and "weighted" in message

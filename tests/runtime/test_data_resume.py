@@ -19,7 +19,7 @@ from torch.utils.data import (
     RandomSampler,
 )
 
-from tests.runtime.loaders import LOADERS, SizedStream, Stream, equal, prepare, seed_all
+from tests.runtime.loaders import LOADERS, SizedStream, Stream, plain, prepare, seed_all
 
 
 @settings(max_examples=60, deadline=None)
@@ -107,7 +107,7 @@ def _resumes_exactly(make: Any, save_at: int) -> bool:
         while loader.epoch < 3:
             yield from loader
 
-    return equal(first + [(batch, torch.rand(())) for batch in rest(again)], whole)
+    return bool(plain(first + [(batch, torch.rand(())) for batch in rest(again)]) == plain(whole))
 
 
 @pytest.mark.parametrize("save_at", [1, 2, 4, 5, 7])
@@ -154,19 +154,6 @@ def test_resume_between_passes_of_workers_that_persist() -> None:
         again.load_state_dict(state)
         torch.set_rng_state(stream)
         assert [batch.tolist() for batch in skip_first_batches(again, 1)] == following[0][1:]
-
-
-def test_resume_between_two_passes() -> None:
-    generator = torch.Generator().manual_seed(1)
-    loader = prepare(DataLoader(range(9), batch_size=2, shuffle=True, generator=generator))
-    list(loader)
-    state = loader.state_dict()
-    assert (state["epoch"], state["batches_done"]) == (1, 0)
-    following = [b.tolist() for b in loader]
-    other = prepare(DataLoader(range(9), batch_size=2, shuffle=True, generator=torch.Generator()))
-    other.load_state_dict(state)
-    assert [b.tolist() for b in other] == following
-    assert other.epoch == 2
 
 
 def test_skip_after_a_load_counts_from_the_start_of_the_epoch() -> None:

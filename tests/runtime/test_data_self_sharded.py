@@ -10,16 +10,12 @@ from typing import Any
 
 import pytest
 from crosstrain import Accelerator
-from crosstrain.data.active_loaders import ActiveLoaders
-from crosstrain.data.options import DataPlan
-from crosstrain.data.prepare import prepare_loader
 from torch import distributed
 from torch.distributed import get_rank
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+from tests.runtime.loaders import prepare
 from tests.support.ranks import run_ranks, this_rank
-
-ACTIVE = ActiveLoaders()
 
 
 class ByGroup(IterableDataset[int]):
@@ -92,7 +88,7 @@ def _read(kind: Callable[[], Any], workers: int, plan: dict[str, Any]) -> Any:
     comm = this_rank()
     options: dict[str, Any] = {"num_workers": workers, "multiprocessing_context": "fork"} if workers else {}
     try:
-        loader = prepare_loader(DataLoader(kind(), batch_size=2, **options), comm, DataPlan(**plan), ACTIVE)
+        loader = prepare(DataLoader(kind(), batch_size=2, **options), **plan)
         rows = [row for batch in loader for row in batch.tolist()]
     except (ValueError, RuntimeError) as error:
         return str(error)
@@ -137,7 +133,7 @@ class FailsAtOnce(IterableDataset[int]):
 
 def _failing() -> str:
     try:
-        list(prepare_loader(DataLoader(FailsAtOnce()), this_rank(), DataPlan(), ACTIVE))
+        list(prepare(DataLoader(FailsAtOnce())))
     except (KeyError, RuntimeError) as error:
         return repr(error)
     return "read"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from itertools import product
+from typing import Any
 
 import pytest
-from crosstrain.data.sharding import BatchSplit, Counts, cut, rank_steps, steps
+from crosstrain.data.sharding import BatchSplit, Counts, rank_steps, steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, SequentialSampler
@@ -28,47 +30,28 @@ def _batches(case: Case) -> BatchSampler:
     return BatchSampler(SequentialSampler(range(case.n)), case.batch, case.drop_last)
 
 
-def _dealing(case: Case, rank: int) -> BatchSplit:
-    return BatchSplit(case.world, rank, case.batch, case.split, case.even, case.drop_last)
+def _walks(case: Case) -> list[Any]:
+    """The steps of every rank."""
+    how = (case.batch, case.split, case.even, case.drop_last)
+    return [list(rank_steps(_batches(case), BatchSplit(case.world, r, *how))) for r in range(case.world)]
 
 
 @settings(max_examples=600, deadline=None)
 @given(CASES)
-def test_every_rank_gets_the_rows_the_reference_says(case: Case) -> None:
+def test_every_rank_gets_the_rows_the_reference_says_and_knows_the_counts_of_all(case: Case) -> None:
     wanted = expected(list(range(case.n)), case)
-    for rank in range(case.world):
-        got = [
-            (list(own), counts)
-            for own, counts in rank_steps(_batches(case), _dealing(case, rank))
-            if own is not None
-        ]
-        if case.world == 1:  # one process: the user's own batches, nothing completed
-            assert [rows for rows, _ in got] == list(_batches(case))
-            continue
-        assert [rows for rows, _ in got] == [rows for rows, _ in wanted[rank]]
-        assert [counts.real[rank] for _, counts in got] == [real for _, real in wanted[rank]]
-        assert [counts.rows[rank] for _, counts in got] == [len(rows) for rows, _ in wanted[rank]]
-
-
-@settings(max_examples=600, deadline=None)
-@given(CASES)
-def test_every_rank_knows_the_counts_of_all(case: Case) -> None:
-    """`real` of all ranks is known on each rank, and over a pass it adds up to the samples of the pass."""
-    seen = [
-        [counts for _, counts in rank_steps(_batches(case), _dealing(case, r))] for r in range(case.world)
-    ]
-    assert all(counts == seen[0] for counts in seen)
+    walks = _walks(case)
+    if case.world == 1:  # one process: the user's own batches, nothing completed
+        wanted = [[(rows, len(rows)) for rows in _batches(case)]]
+    for rank, walk in enumerate(walks):
+        got = [(list(own), counts.real[rank]) for own, counts in walk if own is not None]
+        assert got == wanted[rank]
+        how = BatchSplit(case.world, rank, case.batch, case.split, case.even, case.drop_last)
+        assert steps(len(_batches(case)), how, case.n) == len(got)
+        assert [counts for _, counts in walk] == [counts for _, counts in walks[0]]
+        assert all(len(own) == counts.rows[rank] for own, counts in walk if own is not None)
     if not case.drop_last:
-        assert sum(sum(counts.real) for counts in seen[0]) == case.n
-
-
-@settings(max_examples=600, deadline=None)
-@given(CASES)
-def test_the_number_of_batches_is_known_beforehand(case: Case) -> None:
-    batches = _batches(case)
-    for rank in range(case.world):
-        dealt = sum(own is not None for own, _ in rank_steps(batches, _dealing(case, rank)))
-        assert steps(len(batches), _dealing(case, rank), case.n) == dealt
+        assert sum(sum(counts.real) for _, counts in walks[0]) == case.n
 
 
 @settings(max_examples=300, deadline=None)
@@ -88,9 +71,8 @@ def test_batches_of_varying_size_stay_whole(sizes: list[int], world: int, even: 
 def test_weighted_mean_of_the_rank_means_is_the_mean_over_the_step(case: Case) -> None:
     """The averaged, weighted gradient of each global batch is the one-process gradient of that global batch."""
     value = [float(7 * i % 11) for i in range(case.n)]
-    walks = [list(rank_steps(_batches(case), _dealing(case, r))) for r in range(case.world)]
     at = 0
-    for step in zip(*walks, strict=True):
+    for step in zip(*_walks(case), strict=True):
         weights = step[0].counts.weights()
         means = [sum(value[i] for i in own) / len(own) for own, _ in step if own is not None]
         averaged = sum(w * m for w, m in zip(weights, means, strict=True)) / case.world
@@ -106,13 +88,6 @@ def test_even_batches_weigh_exactly_one() -> None:
             assert set(Counts((rows,) * world, (rows,) * world).weights()) == {1.0}
 
 
-def test_the_filler_weighs_nothing_and_is_not_real() -> None:
-    piece = cut(2, 4, 0, "weighted")
-    assert piece.bounds == ((0, 1), (1, 2), (0, 1), (0, 1))
-    assert piece.counts == Counts((1, 1, 1, 1), (1, 1, 0, 0))
-    assert piece.counts.weights() == (2.0, 2.0, 0.0, 0.0)
-
-
 def test_nothing_is_read_ahead_of_the_step_in_hand() -> None:
     drawn: list[int] = []
 
@@ -126,12 +101,68 @@ def test_nothing_is_read_ahead_of_the_step_in_hand() -> None:
     assert drawn == [0, 1]
 
 
-def test_splitting_what_cannot_be_split_says_so() -> None:
-    with pytest.raises(ValueError, match=r"batch size 5 is not a multiple of the 2 processes.*weighted"):
-        BatchSplit(2, 0, 5, split=True)
-    with pytest.raises(ValueError, match="no batch_size"):
-        BatchSplit(2, 0, None, split=True)
+@pytest.mark.parametrize(
+    ("size", "devices", "message"),
+    [
+        (5, 1, r"batch size 5 is not a multiple of the 2 processes.*weighted"),
+        (None, 1, "no batch_size"),
+        (6, 2, "6 is not a multiple of the 4 devices"),
+    ],
+)
+def test_what_cannot_be_split_is_refused(size: int | None, devices: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BatchSplit(2, 0, size, split=True, devices=devices)
+
+
+def test_a_batch_that_is_not_as_large_as_it_says_is_refused() -> None:
     with pytest.raises(ValueError, match="batch of 3 rows although its batch_size is 2"):
         list(rank_steps([[1, 2, 3]], BatchSplit(2, 0, 2, split=True)))
-    BatchSplit(2, 0, 5, split=True, even="weighted")
-    BatchSplit(1, 0, 5, split=True)
+
+
+# -- a process that feeds several devices gets, in one batch, what as many single-device processes would get ----------
+
+
+def _dealt(rows: int, size: int, parts: int, devices: int, part: int, **how: Any) -> list[list[int]]:
+    batches = [list(range(at, min(at + size, rows))) for at in range(0, rows, size)]
+    split = BatchSplit(parts, part, size, devices=devices, **how)
+    dealt = [list(own) for own, _ in rank_steps(batches, split) if own is not None]
+    assert len(dealt) == steps(len(batches), split, rows)
+    return dealt
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("even", [True, False])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_devices_of_one_process_share_its_batch(split: bool, even: bool, drop_last: bool) -> None:
+    for rows, processes, devices in product(range(1, 20), (1, 2), (2, 3)):
+        size = 6 * processes if split else 2
+        how = {"split": split, "even": even, "drop_last": drop_last}
+        every = processes * devices
+        alone = [_dealt(rows, size, every, 1, part, **how) for part in range(every)]
+        for process in range(processes):
+            group = alone[process * devices : (process + 1) * devices]
+            wanted = [
+                [row for one in group for row in (one[step : step + 1] or [[]])[0]]
+                for step in range(max(map(len, group)))
+            ]
+            assert _dealt(rows, size, processes, devices, process, **how) == wanted
+
+
+def test_counts_tell_real_rows_from_completion_over_devices() -> None:
+    batches = [list(range(at, min(at + 2, 11))) for at in range(0, 11, 2)]
+    last = list(rank_steps(batches, BatchSplit(1, 0, 2, devices=4)))[-1]
+    assert (last.counts.rows, last.counts.real) == ((8,), (3,))
+
+
+def test_weighted_batches_are_not_completed_for_devices() -> None:
+    assert _dealt(11, 8, 1, 4, 0, split=True, even="weighted") == [list(range(8)), [8, 9, 10]]
+    assert _dealt(11, 2, 1, 4, 0, even="weighted") == [list(range(8)), [8, 9, 10]]
+
+
+def test_batches_of_varying_size_stay_whole_on_devices() -> None:
+    split = BatchSplit(1, 0, None, devices=3)
+    groups = [[0], [1, 2], [3, 4, 5], [6]]
+    assert [(list(own or ()), counts.real) for own, counts in rank_steps(groups, split)] == [
+        ([0, 1, 2, 3, 4, 5], (6,)),
+        ([6, 0, 1, 2], (1,)),
+    ]

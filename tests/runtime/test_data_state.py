@@ -10,15 +10,13 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator
-from crosstrain.data.active_loaders import ActiveLoaders
-from crosstrain.data.options import DataPlan
-from crosstrain.data.prepare import prepare_loader, skip_first_batches
+from crosstrain.data.prepare import skip_first_batches
 from crosstrain.utils import DataLoaderConfiguration
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
-from tests.support.ranks import run_ranks, this_rank
+from tests.runtime.loaders import prepare
+from tests.support.ranks import run_ranks
 
-ACTIVE = ActiveLoaders()
 LENGTH = 23
 
 
@@ -105,16 +103,15 @@ def _workers(number: int, start: str = "fork") -> dict[str, Any]:
     return {"num_workers": number, "multiprocessing_context": start} if number else {}
 
 
-def _fresh(kind: str, workers: int, dispatch: bool | None, start: str = "fork") -> Any:
+def _fresh(kind: str, workers: int, dispatch: bool | None) -> Any:
     raw: DataLoader[Any] = DataLoader(
         KINDS[kind](),
         batch_size=BATCH,
         shuffle=True if kind == "rows" else None,
         generator=torch.Generator().manual_seed(3),
-        **_workers(workers, start),
+        **_workers(workers),
     )
-    plan = DataPlan(use_stateful_dataloader=True, dispatch_batches=dispatch)
-    return prepare_loader(raw, this_rank(), plan, ACTIVE)
+    return prepare(raw, use_stateful_dataloader=True, dispatch_batches=dispatch)
 
 
 def _resume(kind: str, workers: int, dispatch: bool | None) -> tuple[Any, Any]:
@@ -167,7 +164,7 @@ def test_workers_that_are_started_anew_get_their_states_too() -> None:
 
 def _spawned() -> Any:
     raw: DataLoader[Any] = DataLoader(OfWalks(), batch_size=BATCH, **_workers(2, "spawn"))
-    return prepare_loader(raw, _alone()[0], DataPlan(use_stateful_dataloader=True), ACTIVE)
+    return prepare(raw, use_stateful_dataloader=True)
 
 
 def _reads(dispatch: bool | None) -> list[int]:
@@ -197,7 +194,7 @@ def test_only_what_completes_the_last_step_is_read_again(
 def test_batches_are_those_of_torchdatas_stateful_loader(kind: str, workers: int) -> None:
     loaders = pytest.importorskip("torchdata.stateful_dataloader")
     seen = []
-    for stateful in (lambda loader: loader, lambda loader: prepare_loader(loader, *_alone())):
+    for stateful in (lambda loader: loader, prepare):
 
         def fresh(stateful: Any = stateful) -> Any:
             return stateful(loaders.StatefulDataLoader(KINDS[kind](), batch_size=BATCH, **_workers(workers)))
@@ -211,12 +208,6 @@ def test_batches_are_those_of_torchdatas_stateful_loader(kind: str, workers: int
         again.load_state_dict(state)
         seen.append([batch.tolist() for batch in again])
     assert seen[0] == seen[1] != []
-
-
-def _alone() -> tuple[Any, DataPlan, ActiveLoaders]:
-    from crosstrain.comm.torch_backend import TorchComm
-
-    return TorchComm.start(cpu=True), DataPlan(), ACTIVE
 
 
 def _checkpoint(folder: Path, kind: str, workers: int) -> tuple[Any, Any]:
@@ -257,12 +248,7 @@ def test_a_checkpoint_holds_the_state_of_every_process(
 
 def test_another_position_than_the_saved_one_is_read_from_the_start() -> None:
     for skip in (1, 3):
-        loader = prepare_loader(
-            DataLoader(OfWalks(), batch_size=BATCH),
-            _alone()[0],
-            DataPlan(use_stateful_dataloader=True),
-            ACTIVE,
-        )
+        loader = prepare(DataLoader(OfWalks(), batch_size=BATCH), use_stateful_dataloader=True)
         whole = [batch.tolist() for batch in loader]
         walk = iter(loader)
         next(walk), next(walk)
@@ -280,6 +266,6 @@ class Transforming(DataLoader[Any]):
 
 def test_a_loader_with_an_iteration_of_its_own_sees_its_batches_alone() -> None:
     raw = Transforming(Rows(), batch_size=BATCH)
-    loader = prepare_loader(raw, _alone()[0], DataPlan(use_stateful_dataloader=True), ACTIVE)
+    loader = prepare(raw, use_stateful_dataloader=True)
     assert [batch[:, 0].tolist() for batch in loader][1] == [4, 6]
     assert "data" not in loader.state_dict()  # type: ignore[attr-defined]

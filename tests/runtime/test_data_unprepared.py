@@ -6,15 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from crosstrain.data.active_loaders import ActiveLoaders
-from crosstrain.data.options import DataPlan
-from crosstrain.data.prepare import prepare_loader
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
-from tests.support.ranks import run_ranks, this_rank
-
-ACTIVE = ActiveLoaders()
+from tests.runtime.loaders import ACTIVE, prepare
+from tests.support.ranks import run_ranks
 
 
 def plain(n: int = 3, **kw: Any) -> DataLoader[Any]:
@@ -22,7 +18,7 @@ def plain(n: int = 3, **kw: Any) -> DataLoader[Any]:
 
 
 def prepared(n: int = 4, loader: DataLoader[Any] | None = None) -> DataLoader[Any]:
-    return prepare_loader(loader or plain(n), this_rank(), DataPlan(), ACTIVE)
+    return prepare(loader or plain(n))  # type: ignore[no-any-return]
 
 
 def _evaluate(loader: Any) -> list[bool]:
@@ -38,21 +34,12 @@ def _inside() -> list[bool]:
     return [found for _ in prepared() for found in _evaluate(plain())]
 
 
-def _outside() -> list[bool]:
-    prepared()
-    return _evaluate(plain())
-
-
 def _wrapped() -> list[bool]:
     found = []
     for _ in prepared():
         for _, _ in enumerate(tqdm(plain(), disable=False)):
             found.append(ACTIVE.foreign)
     return found
-
-
-def _generator_expression() -> list[bool]:
-    return [any(ACTIVE.foreign for _ in plain()) for _ in prepared()]
 
 
 def _workers() -> list[bool]:
@@ -71,7 +58,7 @@ def _in_prepared_again() -> list[bool]:
     return found
 
 
-LOOPS = [_inside, _outside, _wrapped, _generator_expression, _workers, _in_prepared_again]
+LOOPS = [_inside, _wrapped, _workers, _in_prepared_again]
 
 
 def _all(ask: Callable[[], list[bool]]) -> bool:
@@ -84,19 +71,6 @@ def test_the_loop_of_an_unprepared_loader_is_noticed(ask: Callable[[], list[bool
     assert run_ranks(_all, 2, ask) == [True, True]
 
 
-def _only_prepared() -> list[bool]:
-    evaluation = prepared(6)
-    return [found for _ in prepared() for found in _evaluate(evaluation)]
-
-
-def _behind_it() -> list[bool]:
-    found = []
-    for _ in prepared():
-        _evaluate(plain())
-        found.append(ACTIVE.foreign)
-    return found
-
-
 def _broken_off() -> list[bool]:
     found, loader = [], plain(num_workers=1, persistent_workers=True)
     for _ in prepared():
@@ -105,19 +79,6 @@ def _broken_off() -> list[bool]:
         walk = iter(plain())
         for _ in walk:
             break
-        found.append(ACTIVE.foreign)
-    return found
-
-
-def _next() -> list[bool]:
-    """Labelled and unlabelled data: one batch of the other loader for each of the prepared one."""
-    found, walk = [], iter(plain(1))
-    for _ in prepared():
-        try:
-            next(walk)
-        except StopIteration:
-            walk = iter(plain(1))
-            next(walk)
         found.append(ACTIVE.foreign)
     return found
 
@@ -159,11 +120,7 @@ def _failed() -> list[bool]:
     return found
 
 
-def _listed() -> list[bool]:
-    return [ACTIVE.foreign for _ in prepared() if list(plain())]
-
-
-NEIGHBOURS = [_only_prepared, _behind_it, _broken_off, _next, _cycled, _zipped, _around_it, _failed, _listed]
+NEIGHBOURS = [_broken_off, _cycled, _zipped, _around_it, _failed]
 
 
 def _none(ask: Callable[[], list[bool]]) -> bool:

@@ -10,30 +10,14 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator, FullyShardedDataParallelPlugin
-from crosstrain.step.buckets import Bucket
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.optim import SGD
 
+from tests.runtime.nets import averagings
 from tests.support.ranks import run_ranks
 
 MICRO_STEPS = 8
-
-
-class Averagings:
-    """Counts how many buckets begin to be averaged."""
-
-    count = 0
-
-    def __init__(self) -> None:
-        kind: Any = Bucket
-        start = kind.start
-
-        def counted(bucket: Bucket, *args: Any, **kwargs: Any) -> None:
-            Averagings.count += 1
-            start(bucket, *args, **kwargs)
-
-        kind.start = counted
 
 
 class Net(nn.Module):
@@ -54,7 +38,7 @@ def _batches(rank: int, world: int) -> list[Tensor]:
 
 def _micro_steps(compiled: bool, fsdp: bool) -> tuple[list[Tensor], list[int]]:
     """The loop of a script that accumulates in the way of nanoGPT."""
-    Averagings()
+    begun = averagings()
     options: Any = {"fsdp_plugin": FullyShardedDataParallelPlugin()} if fsdp else {}
     accelerator = Accelerator(cpu=True, **options)
     model: Any = Net()
@@ -65,7 +49,7 @@ def _micro_steps(compiled: bool, fsdp: bool) -> tuple[list[Tensor], list[int]]:
     batches = iter(_batches(accelerator.process_index, accelerator.num_processes))
     counts = []
     for _ in range(3):
-        before = Averagings.count
+        before = len(begun)
         for micro_step in range(MICRO_STEPS):
             model.require_backward_grad_sync = micro_step == MICRO_STEPS - 1
             loss = model(next(batches)).square().mean() / MICRO_STEPS
@@ -73,7 +57,7 @@ def _micro_steps(compiled: bool, fsdp: bool) -> tuple[list[Tensor], list[int]]:
         assert model.require_backward_grad_sync is True
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        counts.append(Averagings.count - before)
+        counts.append(len(begun) - before)
     state = accelerator.get_state_dict(model)
     return list(state.values()), counts
 
@@ -152,14 +136,14 @@ def test_members_are_nowhere_else() -> None:
 
 
 def _joined(active_only: bool) -> tuple[Tensor, Tensor]:
-    """Rank 1 has one batch and rank 0 has two; each gradient is the sum of a row."""
+    """The last rank has two batches, and the other one has one; each gradient is the sum of a row."""
     accelerator = Accelerator(cpu=True)
     loose = nn.Parameter(torch.zeros(()))
     model: Any = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(model.weight)
     model, optimizer, other = accelerator.prepare(model, SGD(model.parameters(), 1.0), SGD([loose], 1.0))
     with model.join(divide_by_initial_world_size=not active_only):
-        for _ in range(2 - accelerator.process_index):
+        for _ in range(2 if accelerator.is_last_process else 1):
             accelerator.backward(model(torch.ones(1, 1)).sum() + loose)
             optimizer.step()
             other.step()

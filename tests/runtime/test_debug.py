@@ -14,7 +14,7 @@ from crosstrain.run import RUN
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import errors_of, run_ranks
 
 DEBUG = {"CROSSTRAIN_DEBUG": "1"}
 
@@ -75,25 +75,21 @@ def test_tensors_on_a_device_are_compared_at_the_first_call_and_in_debug_at_ever
     assert all(("disagree" in text) == bool(env) for text in later)
 
 
-def _large_ones(kind: str) -> str:
+def _large_ones(kind: str) -> None:
     accelerator = Accelerator(cpu=True)
     rows = 3000 + accelerator.process_index
     one = torch.ones(rows)
-    try:
-        if kind == "broadcast":
-            from crosstrain.utils.operations import broadcast
+    if kind == "broadcast":
+        from crosstrain.utils.operations import broadcast
 
-            broadcast(one)
-        else:
-            accelerator.reduce(one) if kind == "reduce" else accelerator.gather(one)
-    except DistributedOperationException as error:
-        return str(error)
-    return "no error"
+        broadcast(one)
+    else:
+        accelerator.reduce(one) if kind == "reduce" else accelerator.gather(one)
 
 
 @pytest.mark.parametrize("kind", ["gather", "reduce", "broadcast"])
 def test_large_tensors_on_the_cpu_are_always_compared(kind: str) -> None:
-    for text in run_ranks(_large_ones, 2, kind):
+    for text in errors_of(_large_ones, 2, kind):
         assert "(3000,) float32 at" in text
         assert "(3001,) float32 at" in text
 
@@ -127,23 +123,19 @@ def test_the_states_switch_reaches_the_backend(monkeypatch: pytest.MonkeyPatch) 
     assert not RUN.debug
 
 
-def _common_draws_on_rank_0_alone() -> str:
+def _common_draws_on_rank_0_alone() -> None:
     accelerator = Accelerator(cpu=True)
     assert accelerator._comm.debug == (os.environ.get("CROSSTRAIN_DEBUG") == "1")
-    try:
-        for _ in accelerator.prepare(DataLoader(torch.arange(8.0), batch_size=2)):
-            if accelerator.is_main_process:
-                with accelerator.common_draws():
-                    torch.rand(1)
-            accelerator.gather(torch.ones(1))
-    except DistributedOperationException as error:
-        return str(error)
-    return "gathered"
+    for _ in accelerator.prepare(DataLoader(torch.arange(8.0), batch_size=2)):
+        if accelerator.is_main_process:
+            with accelerator.common_draws():
+                torch.rand(1)
+        accelerator.gather(torch.ones(1))
 
 
 def test_common_draws_on_some_ranks_only_are_said_in_debug() -> None:
     """What one rank draws there alone is not alike on all of them."""
-    for text in run_ranks(_common_draws_on_rank_0_alone, 2, env=DEBUG):
+    for text in errors_of(_common_draws_on_rank_0_alone, 2, env=DEBUG):
         assert f"rank 0: common_draws() at {__file__}:" in text
         assert "rank 1: all_gather of (1,) float32 at" in text
-    assert run_ranks(_common_draws_on_rank_0_alone, 2) == ["gathered"] * 2
+    assert errors_of(_common_draws_on_rank_0_alone, 2) == ["no error"] * 2

@@ -81,16 +81,21 @@ def _sparse(by_host: bool) -> list[Any]:
     accelerator = Accelerator(cpu=True)
     net = nn.Sequential(nn.Embedding(10, 3, sparse=True), nn.Linear(3, 1))
     model, optimizer = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.5))
+    ranks = [accelerator.process_index] if accelerator.num_processes > 1 else [0, 1]
     for step in range(3):
         optimizer.zero_grad()
-        rows = torch.tensor([step, 2 + 3 * accelerator.process_index])
+        rows = torch.tensor([row for rank in ranks for row in (step, 2 + 3 * rank)])
         accelerator.backward(model(rows).square().mean())
         optimizer.step()
     return [bool(calls), *(value.tolist() for value in model.state_dict().values())]
 
 
 def test_sparse_gradients_go_by_the_hosts_where_the_devices_cannot_add_them() -> None:
-    plain, others = run_ranks(_sparse, 2, False), run_ranks(_sparse, 2, True)
+    alone, plain, others = (
+        run_ranks(_sparse, world, by_host) for world, by_host in ((1, False), (2, False), (2, True))
+    )
+    for value, whole in zip(plain[0][1:], alone[0][1:], strict=True):
+        torch.testing.assert_close(value, whole)
     assert [rank[0] for rank in plain + others] == [False, False, True, True]
     assert plain[0][1:] == plain[1][1:] == others[0][1:] == others[1][1:]
 

@@ -16,12 +16,10 @@ import torch
 import torch.distributed as dist
 from crosstrain import Accelerator, PartialState
 from crosstrain.comm import hang_report, process_group
-from crosstrain.comm.pending import PendingWork
 from crosstrain.comm.torch_backend import TorchComm
 from crosstrain.comm.visible_devices import device_index, see_all_again
 from crosstrain.config import Place
 from crosstrain.run import RUN
-from crosstrain.utils import reduce
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
@@ -163,10 +161,6 @@ def test_a_launched_process_keeps_its_own_device(
     assert 1 not in four_gpus
 
 
-def test_a_script_without_an_accelerator_device_ignores_the_number() -> None:
-    assert str(Accelerator(device=1).device) == "cpu"
-
-
 def started_with(monkeypatch: pytest.MonkeyPatch, place: Place, **options: Any) -> dict[str, Any]:
     """The arguments with which a GPU's group would be started."""
     seen: dict[str, Any] = {}
@@ -252,12 +246,6 @@ def test_several_processes_leave_their_devices_together() -> None:
     assert run_ranks(_leaves_the_device, 2) == [("cpu", [0, 1], False, 0.5)] * 2
 
 
-def test_unknown_reduction_is_named_before_a_run() -> None:
-    with pytest.raises(ValueError, match="reduction 'median' is unknown; choose one of sum, mean"):
-        reduce(torch.ones(1), "median")
-    assert not RUN.started
-
-
 # -- pending work -------------------------------------------------------------------------------------
 
 
@@ -269,27 +257,6 @@ class Work:
 
     def is_completed(self) -> bool:
         return self.done
-
-
-def test_the_oldest_work_that_is_not_done_is_known() -> None:
-    pending, first, second = PendingWork(), Work(), Work()
-    assert pending.oldest() == (0, "")
-    pending.add("all_gather", first)
-    pending.add("broadcast", second)
-    number, operation = pending.oldest()
-    assert (number < 0, operation) == (True, "all_gather")
-    assert pending.oldest() == (number, operation)
-    first.done = True
-    assert pending.oldest()[1] == "broadcast"
-    second.done = True
-    assert pending.oldest() == (0, "")
-
-
-def test_pending_work_holds_few() -> None:
-    pending = PendingWork()
-    for _ in range(10_000):
-        pending.add("the averaging of gradients", Work())
-    assert len(pending._remembered) < 50
 
 
 def _hangs_on_the_device() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 from crosstrain import Accelerator
-from crosstrain.utils import messages, set_seed
+from crosstrain.utils import set_seed
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Sampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import infos, run_ranks
 
 Drawn = tuple[float, float, float]
 
@@ -251,19 +250,6 @@ def test_seeds_set_in_a_pass_hold_until_its_end_and_those_outside_for_later_pass
     assert run_ranks(_reseeded, 2) == [zero, one]
 
 
-def _own_sampler() -> list[Drawn]:
-    accelerator = start()
-    data = rows()
-    loader = accelerator.prepare(DataLoader(data, batch_size=2, sampler=DistributedSampler(data)))
-    return [draw() for _ in loader] + [draw()]
-
-
-def test_a_loader_that_the_script_shards_keeps_the_streams() -> None:
-    torch.manual_seed(3)
-    zero, one = run_ranks(_own_sampler, 2)
-    assert zero == one
-
-
 def _train(accelerator: Accelerator, steps: int) -> list[float]:
     model, optimizer = _model(accelerator)
     seen = []
@@ -286,16 +272,13 @@ def _step(accelerator: Accelerator, model: Any, optimizer: Any, loss: Any = None
 
 
 def _no_loader() -> dict[str, Any]:
-    os.environ["CROSSTRAIN_QUIET"] = "0"
-    said: list[str] = []
-    messages.logger.hasHandlers = lambda: True  # type: ignore[method-assign]
     accelerator = start()
     model, optimizer = _model(accelerator)
     evaluation = accelerator.prepare(DataLoader(rows(), batch_size=2))
     for _ in evaluation:  # a look before the training
         pass
     before = draw()
-    messages.logger.info = said.append  # type: ignore[method-assign,assignment]
+    said = infos()
     first = _step(accelerator, model, optimizer)
     later = [_step(accelerator, model, optimizer) for _ in range(3)]
     for _ in evaluation:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import pickle
 import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -14,12 +13,10 @@ import numpy as np
 import pytest
 import torch
 from crosstrain import Accelerator
-from crosstrain.data.accumulators import Merge, packed, packed_as_it_is, unpacked
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Sampler
 
+from tests.runtime.loaders import plain
 from tests.support.ranks import run_ranks
 
 
@@ -155,23 +152,6 @@ def evaluate(
     return [*numbers, *more, *joins, *lasts]
 
 
-def plain(value: Any) -> Any:
-    """The value with its types, in a form that can be compared and sent."""
-    if isinstance(value, Tensor):
-        return ("tensor", str(value.dtype), value.tolist())
-    if isinstance(value, (np.ndarray, np.generic)):
-        return ("numpy", str(value.dtype), value.tolist())
-    if isinstance(value, dict):
-        return (type(value).__name__, [(key, plain(entry)) for key, entry in value.items()])
-    if isinstance(value, (list, tuple, deque)):
-        return (type(value).__name__, [plain(entry) for entry in value])
-    if isinstance(value, set):
-        return sorted(value)
-    if hasattr(value, "__dict__"):
-        return (type(value).__name__, sorted((name, plain(held)) for name, held in vars(value).items()))
-    return value
-
-
 def same(found: Any, wanted: Any) -> None:
     """Equal to the bit, but for sums of floats, whose terms come in another order."""
     if isinstance(wanted, (list, tuple)) and wanted[:1] != ("tensor",):
@@ -190,46 +170,6 @@ def same(found: Any, wanted: Any) -> None:
 
 
 # -- the arithmetic, without processes ------------------------------------------------------------
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    sizes=st.lists(st.integers(1, 4), max_size=9),
-    processes=st.integers(1, 5),
-    seed=st.integers(0, 1000),
-)
-def test_merged_parts_are_the_whole(sizes: list[int], processes: int, seed: int) -> None:
-    draw = random.Random(seed)
-    batches = [torch.tensor([draw.randrange(40) for _ in range(size)]) for size in sizes]
-    bounds = [rank * len(batches) // processes for rank in range(processes + 1)]
-    sent: list[list[bytes]] = [[] for _ in range(processes)]  # by rank and call of merge
-
-    def run(rank: int, merge: Callable[..., Any]) -> list[Any]:
-        return evaluate(batches[bounds[rank] : bounds[rank + 1]], bounds[rank], merge)
-
-    for rank in range(processes):
-
-        def send(*values: Any, last: bool = False, rank: int = rank, **_: Any) -> Any:
-            sent[rank].append(pickle.dumps([packed_as_it_is(v) if last else packed(v) for v in values]))
-            return values
-
-        run(rank, send)
-    ran = [rank for rank in range(processes) if bounds[rank] < bounds[rank + 1]] or range(processes)
-    wanted = plain(evaluate(batches))
-    for rank in range(processes):
-        calls = itertools.count()
-
-        def merge(
-            *values: Any, last: bool = False, join: bool = False, rank: int = rank, calls: Any = calls
-        ) -> Any:
-            call = next(calls)
-            parts = [pickle.loads(theirs[call]) for theirs in sent]
-            if last:
-                return tuple(unpacked(value, torch.device("cpu")) for value in parts[-1])
-            rule = Merge(frozenset(ran), rank, torch.device("cpu"), join)
-            return tuple(rule.of(own, [part[at] for part in parts]) for at, own in enumerate(values))
-
-        same(plain(run(rank, merge)), wanted)
 
 
 # -- loops of real processes ----------------------------------------------------------------------

@@ -14,19 +14,15 @@ import pytest
 import torch
 from crosstrain import Accelerator, FullyShardedDataParallelPlugin
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from tqdm import tqdm
 
+from tests.runtime.loaders import Stream
 from tests.support.ranks import run_ranks
 
 
 def _rows(n: int = 23, batch: int = 3, **options: Any) -> DataLoader[Any]:
     return DataLoader(range(n), batch, **options)  # type: ignore[arg-type]
-
-
-class Stream(IterableDataset[int]):
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(7))
 
 
 class Prefetched(DataLoader[Any]):
@@ -108,7 +104,7 @@ def _stay_whole() -> None:
     for kept in ([1, 2], ("a.png",), range(5), {"a": 1}, "text", None, iter([1]), {1, 2}, np.arange(3)):
         assert accelerator.prepare_evaluation(kept) is kept
         assert accelerator.merge(kept, 5, [1]) == (5, [1])
-    for original in (DataLoader(Stream(), 2), Prefetched(range(7), 2)):  # type: ignore[arg-type]
+    for original in (DataLoader(Stream(7), 2), Prefetched(range(7), 2)):  # type: ignore[arg-type]
         loader = accelerator.prepare_evaluation(original)
         assert loader.whole
         assert loader.start == 0

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.support.numbers import furthest, steady_adamw, steady_tolerance
-from tests.support.ranks import run_ranks
+from tests.support.ranks import errors_of, run_ranks
 
 WEIGHTED = {"split_batches": True, "even_batches": "weighted"}
 RATE = 0.02
@@ -61,7 +61,6 @@ def _train(
     where: str = "",
     load: str = "",
     more: Any = None,
-    scale: float = 1.0,
 ) -> dict[str, Any]:
     accelerator = Accelerator(cpu=True, fsdp_plugin=_plugin(options), **WEIGHTED, **(more or {}))
     model = Stack()
@@ -82,7 +81,7 @@ def _train(
     norms = []
     for x, y in loader:
         with accelerator.accumulate(model):
-            accelerator.backward(((model(x) - y).square() * torch.tensor([scale, 1.0, 1.0])).mean())
+            accelerator.backward((model(x) - y).square().mean())
             if accelerator.sync_gradients:
                 norms.append(accelerator.clip_grad_norm_(model.parameters(), 0.5).item())
             optimizer.step()
@@ -132,14 +131,6 @@ def test_sharded_equals_one_process(
         assert rank["norms"] == pytest.approx(alone["norms"], rel=1e-4)
 
 
-def test_the_comparison_sees_a_loss_of_which_a_third_is_wrong_by_a_hundredth() -> None:
-    """What the tolerance must not let pass, in the setting with the fewest steps."""
-    options, more = {"cpu_offload": True}, {"gradient_accumulation_steps": 3}
-    (right,) = run_ranks(_train, 1, options, 0, "", "", more)
-    (wrong,) = run_ranks(_train, 1, options, 0, "", "", more, 1.01)
-    assert furthest(right["state"], wrong["state"])[0] > 10 * TOLERANCE
-
-
 @pytest.mark.parametrize("kind", ["SHARDED_STATE_DICT", "FULL_STATE_DICT"])
 def test_a_sharded_training_continues_with_any_number_of_processes(kind: str, tmp_path: Path) -> None:
     options = {"state_dict_type": kind}
@@ -164,25 +155,6 @@ def test_hybrid_sharding_equals_one_process_and_continues_elsewhere(kind: str, t
         assert rank["norms"] == pytest.approx(alone["norms"], rel=1e-4)
     expected = run_ranks(_train, 2, {"state_dict_type": kind}, 0, "", where)[0]["state"]
     _same(expected, run_ranks(_train, 4, HYBRID | {"state_dict_type": kind}, 0, "", where)[0]["state"])
-
-
-def _hybrid_parts() -> tuple[list[int], str, tuple[int, ...], int, int]:
-    accelerator = Accelerator(cpu=True, fsdp_plugin=FullyShardedDataParallelPlugin(**HYBRID))
-    model = accelerator.prepare(nn.Linear(3, 8, bias=False))
-    mesh = model.weight.device_mesh
-    rows = model.weight.to_local().shape[0]
-    return (
-        mesh.mesh.flatten().tolist(),
-        ",".join(mesh.mesh_dim_names),
-        tuple(mesh.shape),
-        rows,
-        accelerator.data_parallel_shard_rank,
-    )
-
-
-def test_hybrid_sharding_keeps_a_copy_in_every_group() -> None:
-    for rank, parts in enumerate(run_ranks(_hybrid_parts, 4)):
-        assert parts == ([0, 1, 2, 3], "replicate,shard", (2, 2), 4, rank % 2)
 
 
 def _divided(sizes: dict[str, int], zero2: bool) -> tuple[Any, Any, Any]:
@@ -312,21 +284,17 @@ def test_windows_inside_windows_stay_local_and_local_sgd_is_refused() -> None:
         assert "leave out fsdp_plugin" in said
 
 
-def _guarded() -> str:
+def _guarded() -> None:
     accelerator = Accelerator(cpu=True, fsdp_plugin=_plugin({}))
     model = accelerator.prepare(Stack())
-    try:
-        if accelerator.is_main_process:
-            accelerator.save_model(model, "nowhere.pt")
-        accelerator.wait_for_everyone()
-    except RuntimeError as error:
-        return str(error)
-    return "no error"
+    if accelerator.is_main_process:
+        accelerator.save_model(model, "nowhere.pt")
+    accelerator.wait_for_everyone()
 
 
 def test_a_collective_save_under_a_guard_is_reported() -> None:
     """accelerate deadlocks here."""
-    for text in run_ranks(_guarded, 2):
+    for text in errors_of(_guarded, 2):
         assert "rank 0: get_state_dict of a sharded model at " in text
         assert "rank 1: wait_for_everyone at " in text
 
@@ -344,14 +312,10 @@ def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
         FullyShardedDataParallelPlugin(**options)
 
 
-def _wrong_class() -> str:
+def _wrong_class() -> None:
     accelerator = Accelerator(cpu=True, fsdp_plugin=_plugin({"transformer_cls_names_to_wrap": "Bloc"}))
-    try:
-        accelerator.prepare(Stack())
-    except ValueError as error:
-        return str(error)
-    return "no error"
+    accelerator.prepare(Stack())
 
 
 def test_an_unknown_class_to_wrap_is_named() -> None:
-    assert all("names ['Bloc'], but Stack has no such modules" in text for text in run_ranks(_wrong_class, 2))
+    assert all("names ['Bloc'], but Stack has no such modules" in text for text in errors_of(_wrong_class, 2))

@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pytest
 import yaml
-from crosstrain import Accelerator
 from crosstrain.cli import main
 from crosstrain.config import read_launch_config
-from crosstrain.launch import cores, selftest
+from crosstrain.launch import cores
 from crosstrain.launch.config import default_file, layered, read_file
 from crosstrain.launch.options import Devices, LaunchOptions, UsageError, resolve
 from crosstrain.utils import FullyShardedDataParallelPlugin
 from typer.testing import CliRunner
 
-from tests.support.ranks import free_port, run_ranks
+from tests.support.ranks import free_port
 
 pytestmark = pytest.mark.usefixtures("empty_home")
 
@@ -260,18 +259,6 @@ def test_cores_are_shared_by_memory_node_and_core(tmp_path: Path) -> None:
     assert [cores.share(ordered, rank, 2) for rank in range(2)] == [[0, 4, 1, 5], [2, 6, 3, 7]]
     assert [cores.share([3, 7], rank, 3) for rank in range(3)] == [[3], [3], [7]]
     assert cores.in_order([9, 8], tmp_path / "nothing") == [8, 9]
-
-
-def _wrong_on_one(accelerator: Accelerator) -> None:
-    selftest.expect(accelerator.process_index == 0, "rank 0 only")
-
-
-def _self_test(_: object) -> list[str]:
-    return selftest.run(Accelerator(cpu=True), _wrong_on_one)
-
-
-def test_check_that_fails_on_one_rank_is_a_failure_on_all() -> None:
-    assert run_ranks(_self_test, 2, None) == [["rank 1: rank 0 only"]] * 2
 
 
 STARTED_BY = {

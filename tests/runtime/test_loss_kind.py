@@ -19,7 +19,7 @@ from torch.optim import SGD
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.runtime.nets import WEIGHTED
-from tests.support.ranks import run_ranks
+from tests.support.ranks import errors_of
 
 ROWS = 6
 _NET = nn.Linear(3, 4)
@@ -128,45 +128,37 @@ def _data(rows: int = 8) -> DataLoader[Any]:
     return DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=4)
 
 
-def _train(reduction: str, of_loss: str, steps: int = 1, **options: Any) -> str:
+def _train(reduction: str, of_loss: str, steps: int = 1, **options: Any) -> None:
     accelerator = Accelerator(
         cpu=True, loss_reduction=reduction, split_batches=True, gradient_accumulation_steps=steps, **options
     )
     model = nn.Linear(3, 1)
     model, optimizer, loader = accelerator.prepare(model, SGD(model.parameters(), 0.0), _data())
-    try:
-        for x, y in loader:
-            with accelerator.accumulate(model):
-                accelerator.backward(F.mse_loss(model(x), y, reduction=of_loss))
-                optimizer.step()
-                optimizer.zero_grad()
-    except RuntimeError as error:
-        return str(error)
-    return "no error"
+    for x, y in loader:
+        with accelerator.accumulate(model):
+            accelerator.backward(F.mse_loss(model(x), y, reduction=of_loss))
+            optimizer.step()
+            optimizer.zero_grad()
 
 
-def _half() -> str:
+def _half() -> None:
     accelerator = Accelerator(cpu=True, split_batches=False)
     model = nn.Linear(3, 2)
     model, optimizer, loader = accelerator.prepare(model, SGD(model.parameters(), 0.0), _data())
-    try:
-        for x, _ in loader:
-            out = model(x)
-            accelerator.backward(out[:, :1].square().sum() / out.numel())
-            optimizer.step()
-    except RuntimeError as error:
-        return str(error)
-    return "no error"
+    for x, _ in loader:
+        out = model(x)
+        accelerator.backward(out[:, :1].square().sum() / out.numel())
+        optimizer.step()
 
 
 def test_only_rows_of_a_batch_that_is_split_are_those_of_the_whole() -> None:
-    assert set(run_ranks(_half, 2)) == {"no error"}
+    assert set(errors_of(_half, 2)) == {"no error"}
 
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_a_sum_under_mean_is_an_error_on_every_rank(steps: int, tmp_path: Path) -> None:
     journal = tmp_path / "checks.jsonl"
-    for said in run_ranks(_train, 2, "mean", "sum", steps, env={"CROSSTRAIN_CHECKS": str(journal)}):
+    for said in errors_of(_train, 2, "mean", "sum", steps, env={"CROSSTRAIN_CHECKS": str(journal)}):
         assert 'Use Accelerator(loss_reduction="sum")' in said
         assert f"{_line(_train, 'accelerator.backward')}: the loss is a sum over the rows" in said
     entries = [json.loads(line) for line in journal.read_text().splitlines()]
@@ -174,7 +166,7 @@ def test_a_sum_under_mean_is_an_error_on_every_rank(steps: int, tmp_path: Path) 
 
 
 def test_a_mean_under_sum_is_an_error_on_every_rank() -> None:
-    for said in run_ranks(_train, 2, "sum", "mean"):
+    for said in errors_of(_train, 2, "sum", "mean"):
         assert 'Leave loss_reduction="sum" out' in said
 
 
@@ -182,74 +174,60 @@ def test_a_mean_under_sum_is_an_error_on_every_rank() -> None:
 def test_what_was_said_is_what_is_trained(reduction: str, tmp_path: Path) -> None:
     journal = tmp_path / "checks.jsonl"
     env = {"CROSSTRAIN_CHECKS": str(journal)}
-    assert run_ranks(_train, 2, reduction, reduction, env=env) == ["no error"] * 2
+    assert errors_of(_train, 2, reduction, reduction, env=env) == ["no error"] * 2
     entries = [json.loads(line) for line in journal.read_text().splitlines()]
     assert [entry["status"] for entry in entries if entry["kind"] == "mean"] == ["held"] * 2
-    assert run_ranks(_train, 1, "mean", "sum") == ["no error"]
+    assert errors_of(_train, 1, "mean", "sum") == ["no error"]
 
 
-def _apart() -> str:
+def _apart() -> None:
     """Only rank 1's first loss is a sum (of as many elements as there are rows)."""
     accelerator = Accelerator(cpu=True)
     model = nn.Linear(3, 1)
     model, optimizer, loader = accelerator.prepare(model, SGD(model.parameters(), 0.0), _data())
-    try:
-        for x, _ in loader:
-            chosen = model(x)[: 4 if accelerator.process_index else 3]
-            accelerator.backward(chosen.sum())
-            optimizer.step()
-    except RuntimeError as error:
-        return str(error)
-    return "no error"
+    for x, _ in loader:
+        chosen = model(x)[: 4 if accelerator.process_index else 3]
+        accelerator.backward(chosen.sum())
+        optimizer.step()
 
 
 def test_all_ranks_raise_what_one_of_them_sees() -> None:
-    zero, one = run_ranks(_apart, 2)
+    zero, one = errors_of(_apart, 2)
     assert "another process cannot train on its loss" in zero
     assert 'loss_reduction="sum"' in one
 
 
-def _two_places(second: str) -> str:
+def _two_places(second: str) -> None:
     accelerator = Accelerator(cpu=True)
     maker, judge = nn.Linear(3, 3), nn.Linear(3, 1)
     first, other = SGD(maker.parameters(), 0.1), SGD(judge.parameters(), 0.1)
     maker, judge, first, other, loader = accelerator.prepare(maker, judge, first, other, _data())
     entropy = F.binary_cross_entropy_with_logits
-    try:
-        for x, _ in loader:
-            other.zero_grad()
-            accelerator.backward(entropy(judge(maker(x).detach()), torch.zeros(len(x), 1)))
-            other.step()
-            first.zero_grad()
-            accelerator.backward(entropy(judge(maker(x)), torch.ones(len(x), 1), reduction=second))
-            first.step()
-    except RuntimeError as error:
-        return str(error)
-    return "no error"
+    for x, _ in loader:
+        other.zero_grad()
+        accelerator.backward(entropy(judge(maker(x).detach()), torch.zeros(len(x), 1)))
+        other.step()
+        first.zero_grad()
+        accelerator.backward(entropy(judge(maker(x)), torch.ones(len(x), 1), reduction=second))
+        first.step()
 
 
 def test_both_places_of_a_gan_are_looked_at() -> None:
-    assert run_ranks(_two_places, 2, "mean") == ["no error"] * 2
+    assert errors_of(_two_places, 2, "mean") == ["no error"] * 2
     line = _line(_two_places, "reduction=second")
-    assert all(f"{line}: the loss is a sum" in said for said in run_ranks(_two_places, 2, "sum"))
+    assert all(f"{line}: the loss is a sum" in said for said in errors_of(_two_places, 2, "sum"))
 
 
-def _plain(options: dict[str, Any], no_sync: bool = False) -> str:
+def _plain(options: dict[str, Any], no_sync: bool = False) -> None:
     accelerator = Accelerator(cpu=True, **options)
     model = nn.Linear(3, 1)
     model, optimizer, loader = accelerator.prepare(model, SGD(model.parameters(), 0.0), _data())
-    try:
-        for x, y in loader:
-            window = accelerator.no_sync(model) if no_sync else accelerator.accumulate(model)
-            with (
-                window if no_sync or accelerator.gradient_accumulation_steps > 1 else contextlib.nullcontext()
-            ):
-                F.mse_loss(model(x), y, reduction=accelerator.loss_reduction).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-    except RuntimeError as error:
-        return str(error)
-    return "no error"
+    for x, y in loader:
+        window = accelerator.no_sync(model) if no_sync else accelerator.accumulate(model)
+        with window if no_sync or accelerator.gradient_accumulation_steps > 1 else contextlib.nullcontext():
+            F.mse_loss(model(x), y, reduction=accelerator.loss_reduction).backward()
+        optimizer.step()
+        optimizer.zero_grad()
 
 
 @pytest.mark.parametrize(
@@ -262,11 +240,11 @@ def _plain(options: dict[str, Any], no_sync: bool = False) -> str:
 )
 def test_a_plain_backward_where_the_loss_must_be_scaled(options: dict[str, Any], why: str) -> None:
     line = _line(_plain, ".backward()")
-    for said in run_ranks(_plain, 2, options):
+    for said in errors_of(_plain, 2, options):
         assert f"{line}: loss.backward() trains a prepared model {why}" in said
         assert "Use accelerator.backward(loss)" in said
 
 
 def test_a_plain_backward_elsewhere_is_as_good() -> None:
-    assert run_ranks(_plain, 2, {}) == ["no error"] * 2
-    assert run_ranks(_plain, 2, {}, True) == ["no error"] * 2
+    assert errors_of(_plain, 2, {}) == ["no error"] * 2
+    assert errors_of(_plain, 2, {}, True) == ["no error"] * 2

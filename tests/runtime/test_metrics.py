@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import namedtuple
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,10 @@ import torch
 from crosstrain import Accelerator, skip_first_batches
 from crosstrain.utils import broadcast_object_list, gather_object, pad_across_processes
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler
+from torch.utils.data import DataLoader, SubsetRandomSampler
 
-from tests.support.ranks import run_ranks
+from tests.runtime.loaders import Stream, plain
+from tests.support.ranks import errors_of, run_ranks
 
 MODES: list[dict[str, Any]] = [
     {},
@@ -87,6 +89,8 @@ def _scalars(mode: dict[str, Any]) -> list[Any]:
     entries, means = [], []
     for x in loader:
         entries.append(accelerator.gather_for_metrics(x.mean()).numel())
+        if len(x) == 2:  # where a batch has one row, (1,) is the shape of a row
+            assert accelerator.gather_for_metrics(x.mean().reshape(1)).numel() == entries[-1]
         means.append(accelerator.reduce(x.mean(), "mean").item())
     return [entries, means]
 
@@ -114,122 +118,93 @@ class Output:
     names: list[str] | None = None
 
 
-def _mixed(named: bool) -> dict[str, Any]:
+def _mixed() -> None:
     accelerator = Accelerator(cpu=True)
     rows = [{"x": float(i), "name": f"row {i}"} for i in range(7)]
-    seen: dict[str, Any] = {"dict": [], "tuple": [], "dataclass": [], "array": [], "listed": []}
-    for batch in accelerator.prepare(DataLoader(rows, batch_size=2)):
+    seen: list[list[Any]] = [[] for _ in range(4)]
+    for number, batch in enumerate(accelerator.prepare(DataLoader(rows, batch_size=2))):  # type: ignore[arg-type]
         x, names = batch["x"], batch["name"]
         both = accelerator.gather_for_metrics({"x": x, "names": names, "nothing": None})
-        seen["dict"] += zip(both["x"].tolist(), both["names"], strict=True)
+        seen[0] += zip(both["x"].tolist(), both["names"], strict=True)
         assert both["nothing"] is None
         values, others = accelerator.gather_for_metrics((x, names))
-        seen["tuple"] += zip(values.tolist(), others, strict=True)
-        output = accelerator.gather_for_metrics(Output(x.sum(), x, names if named else None))
-        seen["dataclass"] += output.logits.tolist()
+        seen[1] += zip(values.tolist(), others, strict=True)
+        output = accelerator.gather_for_metrics(Output(x.sum(), x, names if number else None))
         assert isinstance(output, Output) and output.loss.numel() == 2
-        assert output.names == (others if named else None)
-        seen["array"] += accelerator.gather_for_metrics(x.numpy()).tolist()
+        assert output.names == (others if number else None)
+        seen[2] += zip(output.logits.tolist(), others, strict=True)
+        assert accelerator.gather_for_metrics(x.numpy()).tolist() == values.tolist()
         for part in accelerator.gather_for_metrics({"x": x, "names": names}, use_gather_object=True):
-            seen["listed"] += zip(part["x"].tolist(), part["names"], strict=True)
-    return seen
+            seen[3] += zip(part["x"].tolist(), part["names"], strict=True)
+    assert seen == [[(row["x"], row["name"]) for row in rows]] * 4
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_tensors_beside_other_values_are_gathered_in_their_place(named: bool) -> None:
+def test_tensors_beside_other_values_are_gathered_in_their_place() -> None:
     """accelerate makes a list of a dict's keys, and cuts the list of a tuple's parts as if these were rows."""
-    rows = [(float(i), f"row {i}") for i in range(7)]
-    values = [value for value, _ in rows]
-    expected = {"dict": rows, "tuple": rows, "dataclass": values, "array": values, "listed": rows}
-    for seen in run_ranks(_mixed, 2, named):
-        assert seen == expected
+    run_ranks(_mixed, 2)
 
 
-class Stream(IterableDataset[int]):
-    def __iter__(self) -> Any:
-        return iter(range(7))
-
-
-def _others() -> dict[str, Any]:
+def _others() -> None:
     accelerator = Accelerator(cpu=True)
-    me = accelerator.process_index
-    stream = accelerator.prepare(DataLoader(Stream(), batch_size=2))
-    sampled = accelerator.prepare(
-        DataLoader(torch.arange(20), batch_size=4, sampler=SubsetRandomSampler(range(3, 9)))
-    )
-    outer = accelerator.prepare(DataLoader(torch.arange(6), batch_size=2))
-    inner = accelerator.prepare(DataLoader(torch.arange(5), batch_size=2))
-    nested: list[Any] = []
+
+    def gathered(loader: Any) -> list[int]:
+        return [row for x in loader for row in accelerator.gather_for_metrics(x).tolist()]
+
+    assert gathered(accelerator.prepare(DataLoader(Stream(7), batch_size=2))) == list(range(7))
+    sampler = SubsetRandomSampler(range(3, 9))
+    sampled = accelerator.prepare(DataLoader(torch.arange(20), batch_size=4, sampler=sampler))  # type: ignore[arg-type]
+    assert sorted(gathered(sampled)) == list(range(3, 9))
+    outer = accelerator.prepare(DataLoader(torch.arange(6), batch_size=2))  # type: ignore[arg-type]
+    inner = accelerator.prepare(DataLoader(torch.arange(5), batch_size=2))  # type: ignore[arg-type]
+    rows = []
     for x in outer:
-        nested.append([row for y in inner for row in accelerator.gather_for_metrics(y).tolist()])
-        nested.append(accelerator.gather_for_metrics(x).tolist())
-    return {
-        "stream": [row for x in stream for row in accelerator.gather_for_metrics(x).tolist()],
-        "sampled": sorted(row for x in sampled for row in accelerator.gather_for_metrics(x).tolist()),
-        "nested": nested,
-        "outside": accelerator.gather_for_metrics(torch.tensor([me])).tolist(),
-    }
+        assert gathered(inner) == list(range(5))
+        rows.append(accelerator.gather_for_metrics(x).tolist())
+    assert rows == [[0, 1, 2, 3], [4, 5]]
+    mine = torch.tensor([accelerator.process_index])
+    assert accelerator.gather_for_metrics(mine).tolist() == [0, 1]
 
 
 def test_streams_samplers_and_nested_loops() -> None:
-    for seen in run_ranks(_others, 2):
-        assert seen["stream"] == list(range(7))
-        assert seen["sampled"] == list(range(3, 9))
-        inner = list(range(5))
-        assert seen["nested"] == [inner, [0, 1, 2, 3], inner, [4, 5]]
-        assert seen["outside"] == [0, 1]
+    run_ranks(_others, 2)
 
 
 Pair = namedtuple("Pair", "a b")
 
 
-def _operations() -> dict[str, Any]:
+def _operations() -> None:
     accelerator = Accelerator(cpu=True)
     me = accelerator.process_index
     pair = accelerator.gather(Pair(torch.tensor([me]), {"b": torch.tensor(float(me))}))
+    assert (type(pair), pair.a.tolist(), pair.b["b"].tolist()) == (Pair, [0, 1], [0.0, 1.0])
+    assert accelerator.gather(torch.full((3000,), me)).sum() == 3000
     uneven = torch.full((me + 1, 2), float(me + 1))
-    big = torch.full((3000,), me)
-    out: dict[str, Any] = {
-        "pair": (type(pair).__name__, pair.a.tolist(), pair.b["b"].tolist()),
-        "padded": accelerator.pad_across_processes(uneven, pad_index=-1).tolist(),
-        "padded first": pad_across_processes(uneven, pad_first=True).tolist(),
-        "pad other dim": accelerator.pad_across_processes(uneven, dim=5) is uneven,
-        "big": accelerator.gather(big).sum().item(),
-        "sum": accelerator.reduce(torch.tensor([me + 1])).tolist(),
-        "mean": accelerator.reduce({"x": torch.tensor([me + 1])}, "mean")["x"].tolist(),
-        "max": accelerator.reduce(torch.tensor(me), "max").item(),
-        "none": accelerator.reduce(torch.tensor(me), "none").item() == me,
-        "scaled": accelerator.reduce(torch.tensor(1.0), scale=0.5).item(),
-        "objects": gather_object([{"rank": me}]),
-        "list": broadcast_object_list([me, "x"], from_process=1),
-    }
-    with accelerator.split_between_processes(list("abcde")) as part:
-        out["part"] = part
-    with accelerator.split_between_processes(list("abc"), apply_padding=True) as part:
-        out["padded part"] = part
-    with accelerator.split_between_processes({"x": torch.arange(3), "y": "abc"}) as part:
-        out["dict part"] = (part["x"].tolist(), part["y"])
-    with accelerator.split_between_processes(["one"]) as part:
-        out["short"] = part
-    return out
+    padded = accelerator.pad_across_processes(uneven, pad_index=-1).tolist()
+    assert padded == ([[2.0, 2.0]] * 2 if me else [[1.0, 1.0], [-1.0, -1.0]])
+    padded = pad_across_processes(uneven, pad_first=True).tolist()
+    assert padded == ([[2.0, 2.0]] * 2 if me else [[0.0, 0.0], [1.0, 1.0]])
+    assert accelerator.pad_across_processes(uneven, dim=5) is uneven
+    assert accelerator.reduce(torch.tensor([me + 1])).tolist() == [3]
+    assert accelerator.reduce({"x": torch.tensor([me + 1])}, "mean")["x"].tolist() == [1.5]
+    assert accelerator.reduce(torch.tensor(me), "max") == 1
+    assert accelerator.reduce(torch.tensor(me), "none") == me
+    assert accelerator.reduce(torch.tensor(1.0), scale=0.5) == 1.0
+    assert gather_object([{"rank": me}]) == [{"rank": 0}, {"rank": 1}]
+    assert broadcast_object_list([me, "x"], from_process=1) == [1, "x"]
+    parts: list[tuple[Any, dict[str, bool], Any, Any]] = [
+        (list("abcde"), {}, list("abc"), list("de")),
+        (list("abc"), {"apply_padding": True}, list("ab"), list("cc")),
+        (["one"], {}, ["one"], []),
+        ({"x": [0, 1, 2], "y": "abc"}, {}, {"x": [0, 1], "y": "ab"}, {"x": [2], "y": "c"}),
+        (torch.arange(3), {}, torch.tensor([0, 1]), torch.tensor([2])),
+    ]
+    for whole, options, first, second in parts:
+        with accelerator.split_between_processes(whole, **options) as part:
+            assert plain(part) == plain(second if me else first)
 
 
 def test_collective_operations() -> None:
-    zero, one = run_ranks(_operations, 2)
-    assert (zero["part"], one["part"]) == (list("abc"), list("de"))
-    assert (zero["padded part"], one["padded part"]) == (list("ab"), list("cc"))
-    assert (zero["dict part"], one["dict part"]) == (([0, 1], "ab"), ([2], "c"))
-    assert (zero["short"], one["short"]) == (["one"], [])
-    assert zero["padded"] == [[1.0, 1.0], [-1.0, -1.0]]
-    assert zero["padded first"] == [[0.0, 0.0], [1.0, 1.0]]
-    for seen in (zero, one):
-        assert seen["pair"] == ("Pair", [0, 1], [0.0, 1.0])
-        assert seen["pad other dim"]
-        assert seen["none"]
-        assert (seen["big"], seen["sum"], seen["mean"], seen["max"]) == (3000, [3], [1.5], 1)
-        assert seen["scaled"] == 1.0
-        assert seen["objects"] == [{"rank": 0}, {"rank": 1}]
-        assert seen["list"] == [1, "x"]
+    run_ranks(_operations, 2)
 
 
 def test_one_process_gets_its_own_objects_back() -> None:
@@ -241,23 +216,19 @@ def test_one_process_gets_its_own_objects_back() -> None:
     assert torch.equal(accelerator.reduce(x, "mean"), x)
 
 
-def _mismatch(kind: str) -> str:
+def _mismatch(kind: str) -> None:
     accelerator = Accelerator(cpu=True)
     me = accelerator.process_index
-    try:
-        if kind == "shape":
-            accelerator.gather(torch.ones(3 + me))
-        elif kind == "guard":
-            if accelerator.is_main_process:
-                accelerator.gather(torch.ones(2))
-            accelerator.wait_for_everyone()
-        elif kind == "object":
-            accelerator.gather([torch.ones(1), "text"])
-        else:
-            accelerator.reduce(torch.ones(1), "average")
-    except (RuntimeError, TypeError, ValueError) as error:
-        return str(error)
-    return "no error"
+    if kind == "shape":
+        accelerator.gather(torch.ones(3 + me))
+    elif kind == "guard":
+        if accelerator.is_main_process:
+            accelerator.gather(torch.ones(2))
+        accelerator.wait_for_everyone()
+    elif kind == "object":
+        accelerator.gather([torch.ones(1), "text"])
+    else:
+        accelerator.reduce(torch.ones(1), "average")
 
 
 @pytest.mark.parametrize(
@@ -274,30 +245,20 @@ def _mismatch(kind: str) -> str:
 )
 def test_a_collective_that_cannot_work_says_why(kind: str, messages: list[str]) -> None:
     """The plain collectives hang, abort the process or return garbage here."""
-    for text in run_ranks(_mismatch, 2, kind):
+    for text in errors_of(_mismatch, 2, kind):
         assert all(message in text for message in messages), text
 
 
-def _order() -> list[str]:
+def _failing_first() -> None:
     accelerator = Accelerator(cpu=True)
-    seen: list[Tensor] = []
+    with contextlib.suppress(KeyError), accelerator.main_process_first():
+        if accelerator.is_main_process:
+            raise KeyError("the others must not wait for ever")
+    accelerator.wait_for_everyone()
 
-    @accelerator.on_main_process
-    def only_main() -> str:
-        return "main"
 
-    @accelerator.on_process(process_index=1)
-    def only_one() -> str:
-        return "one"
-
-    try:
-        with accelerator.main_process_first():
-            if accelerator.is_main_process:
-                raise KeyError("the others must not wait for ever")
-    except KeyError:
-        pass
-    assert not seen
-    return [str(only_main()), str(only_one())]
+def test_a_block_that_fails_on_the_main_process_holds_up_nobody() -> None:
+    run_ranks(_failing_first, 2)
 
 
 def _nested(folder: str) -> list[str]:
@@ -318,7 +279,3 @@ def _nested(folder: str) -> list[str]:
 
 def test_one_block_within_another(tmp_path: Path) -> None:
     assert run_ranks(_nested, 2, str(tmp_path)) == [["fetches", "rows", "rows"], ["rows", "rows"]]
-
-
-def test_guards() -> None:
-    assert run_ranks(_order, 2) == [["main", "None"], ["None", "one"]]

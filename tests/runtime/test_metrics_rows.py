@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from crosstrain import Accelerator, skip_first_batches
-from crosstrain.data.merging import Column, RowsByRank
-from crosstrain.data.metric_rows import VALUE, BatchInHand
+from crosstrain.data.merging import Column
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from tests.support.ranks import run_ranks
@@ -22,71 +21,41 @@ def _loader(accelerator: Accelerator, n: int, size: int, **options: Any) -> Any:
     return accelerator.prepare(DataLoader(torch.arange(float(n)), batch_size=size, **options))
 
 
-def _filtered(accelerator: Accelerator) -> Any:
-    for x in _loader(accelerator, 16, 4):
-        accelerator.gather_for_metrics(x[:3])
+class Batch(NamedTuple):
+    """Rows in hand, their step's number, and this process's rank."""
+
+    x: Tensor
+    step: int
+    rank: int
 
 
-def _filtered_on_one(accelerator: Accelerator) -> Any:
-    for x in _loader(accelerator, 16, 4):
-        accelerator.gather_for_metrics(x[:3] if accelerator.process_index == 1 else x)
+# What a script gathers that is neither the batch's rows nor one value: for 16 rows in batches of 4.
+NOT_ROWS: dict[str, Callable[[Batch], Any]] = {
+    "filtered": lambda b: b.x[:3],
+    "filtered on one": lambda b: b.x[:3] if b.rank == 1 else b.x,
+    "filtered late": lambda b: {"x": b.x, "some": b.x[:3] if b.step else b.x},
+    "filtered large": lambda b: torch.ones(4, 5000)[: 4 if b.rank else 3],
+    "none left": lambda b: b.x[b.x < 0],
+    "array beside words": lambda b: {"x": b.x.numpy()[:3], "words": "these"},
+    # 11 rows, whose last step is uneven.
+    "in an uneven step": lambda b: b.x[:3] if b.rank == 0 and b.step else b.x,
+    "listed": lambda b: [str(i) for i in b.x.tolist()][b.rank :],
+    # 10 rows in batches of 5, which have weights.
+    "weighted": lambda b: b.x if b.rank else b.x.new_zeros(4),
+}
 
 
-def _filtered_late(accelerator: Accelerator) -> Any:
-    for step, x in enumerate(_loader(accelerator, 16, 4)):
-        accelerator.gather_for_metrics({"x": x, "some": x[:3] if step else x})
+def _no_rows(accelerator: Accelerator, name: str) -> Any:
+    n, size = {"in an uneven step": (11, 4), "listed": (11, 4), "weighted": (10, 5)}.get(name, (16, 4))
+    for step, x in enumerate(_loader(accelerator, n, size)):
+        given = NOT_ROWS[name](Batch(x, step, accelerator.process_index))
+        accelerator.gather_for_metrics(given, use_gather_object=name == "listed")
 
 
-def _filtered_large(accelerator: Accelerator) -> Any:
-    wide = torch.ones(4, 5000)
-    for x in _loader(accelerator, 16, 4):
-        accelerator.gather_for_metrics(wide[: 3 if accelerator.process_index == 0 else len(x)])
-
-
-def _none_left(accelerator: Accelerator) -> Any:
-    for x in _loader(accelerator, 16, 4):
-        accelerator.gather_for_metrics(x[x < 0])
-
-
-def _in_uneven_step(accelerator: Accelerator) -> Any:
-    for x in _loader(accelerator, 11, 4):
-        some = x if len(x) == 4 and x[0] < 8 else x[:3]
-        accelerator.gather_for_metrics(some if accelerator.process_index == 0 else x)
-
-
-def _weighted(accelerator: Accelerator) -> Any:
-    for x in _loader(accelerator, 10, 5):
-        accelerator.gather_for_metrics(x.new_zeros(4) if accelerator.process_index == 0 else x)
-
-
-def _array_beside_words(accelerator: Accelerator) -> Any:
-    for x in _loader(accelerator, 16, 4):
-        accelerator.gather_for_metrics({"x": x.numpy()[:3], "words": "these"})
-
-
-def _listed(accelerator: Accelerator) -> Any:
-    for x in _loader(accelerator, 11, 4):
-        some = accelerator.process_index == 1
-        accelerator.gather_for_metrics([str(i) for i in x.tolist()][int(some) :], use_gather_object=True)
-
-
-NOT_ROWS = [
-    _filtered,
-    _filtered_on_one,
-    _filtered_late,
-    _filtered_large,
-    _none_left,
-    _in_uneven_step,
-    _array_beside_words,
-    _listed,
-    (_weighted, {"split_batches": True, "even_batches": "weighted"}),
-]
-
-
-def _said(case: Callable[[Accelerator], Any], options: dict[str, Any]) -> str:
+def _said(case: Callable[..., Any], options: dict[str, Any], *args: Any) -> str:
     accelerator = Accelerator(cpu=True, **options)
     try:
-        case(accelerator)
+        case(accelerator, *args)
     except RuntimeError as error:
         accelerator.wait_for_everyone()  # all ranks have raised, and can go on together
         return str(error)
@@ -95,16 +64,16 @@ def _said(case: Callable[[Accelerator], Any], options: dict[str, Any]) -> str:
 
 def _name(case: Any) -> str:
     """A function's name, the same in every process that collects the tests."""
-    return str((case[0] if isinstance(case, tuple) else case).__name__.strip("_"))
+    return str(case.__name__.strip("_"))
 
 
-@pytest.mark.parametrize("case", NOT_ROWS, ids=_name)
-def test_what_is_neither_rows_nor_one_value_is_an_error_on_all_ranks(case: Any) -> None:
+@pytest.mark.parametrize("name", NOT_ROWS)
+def test_what_is_neither_rows_nor_one_value_is_an_error_on_all_ranks(name: str) -> None:
     """Plain: a tensor of another size is gathered and counted, or hangs where only one rank has it."""
-    work, options = case if isinstance(case, tuple) else (case, {})
-    texts = run_ranks(_said, 2, work, options)
+    options = {"split_batches": True, "even_batches": "weighted"} if name == "weighted" else {}
+    texts = run_ranks(_said, 2, _no_rows, options, name)
     assert len(set(texts)) == 1
-    assert texts[0].startswith(f"{__file__}:{_line_of(work)}: gather_for_metrics got a ")
+    assert texts[0].startswith(f"{__file__}:{_line_of(_no_rows)}: gather_for_metrics got a ")
     assert "accelerator.gather()" in texts[0] and "accelerator.reduce()" in texts[0]
     assert "Dimension 0 must be these rows (" in texts[0]
 
@@ -245,90 +214,32 @@ def test_rows_that_complete_a_batch_are_not_counted_after_the_loop(case: Any) ->
 # -- legal neighbours ---------------------------------------------------------------------------------
 
 
-def _values(options: dict[str, Any]) -> list[Any]:
-    """One value for each process, of shape () and (1,), beside rows; batches of several rows and of one."""
-    accelerator = Accelerator(cpu=True, **options)
-    out: list[Any] = []
-    for size in (1, 2, 3):
-        if options.get("split_batches") and options.get("even_batches") != "weighted" and size % 2:
-            continue
-        for n in (4, 5, 6):
-            if options.get("even_batches") is False and n != 4:
-                continue
-            rows, scalars, ones = [], [], []
-            for x in _loader(accelerator, n, size):
-                both = accelerator.gather_for_metrics((x, x.mean(), x.mean().reshape(1)))
-                rows += both[0].tolist()
-                scalars.append(both[1].numel())
-                ones.append(both[2].numel())
-            out.append([rows == list(range(n)), scalars, ones, size])
-    return out
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"even_batches": False},
-        {"even_batches": "weighted"},
-        {"split_batches": True},
-        {"split_batches": True, "even_batches": "weighted"},
-        {"dispatch_batches": True},
-    ],
-    ids=str,
-)
-def test_one_value_for_each_process_is_no_row(options: dict[str, Any]) -> None:
-    zero, one = run_ranks(_values, 2, options)
-    assert zero == one
-    for rows, scalars, ones, size in zero:
-        assert rows
-        assert set(scalars) <= {1, 2}
-        if size > 1:
-            assert set(ones) <= {1, 2}
-        assert len(scalars) == len(ones)
-
-
-def _neighbours() -> dict[str, Any]:
+def _neighbours() -> None:
     accelerator = Accelerator(cpu=True)
-    out: dict[str, Any] = {}
+    gather = accelerator.gather_for_metrics
     plain = DataLoader(torch.arange(3.0), batch_size=3)
-    out["unprepared alone"] = [accelerator.gather_for_metrics(x).numel() for x in plain]
-    out["next"] = []
-    for x in _loader(accelerator, 8, 2):
+    assert [gather(x).numel() for x in plain] == [6]
+    for step, x in enumerate(_loader(accelerator, 8, 2)):
         other = next(iter(plain))
-        out["next"].append(accelerator.gather_for_metrics(x + other[:1] * 0).tolist())
-    out["after"] = []
-    even = list(_loader(accelerator, 12, 3))
-    out["after"].append(sorted(accelerator.gather_for_metrics(torch.cat(even)).tolist()) == list(range(12)))
+        assert gather(x + other[:1] * 0).tolist() == list(range(4 * step, 4 * step + 4))
+    # After a loop.
+    even = torch.cat(list(_loader(accelerator, 12, 3)))
+    assert sorted(gather(even).tolist()) == list(range(12))
     uneven = sum(len(x) for x in _loader(accelerator, 11, 3))
-    out["after"].append(accelerator.gather_for_metrics(torch.tensor([float(uneven)])).tolist())
-    out["after"].append(accelerator.gather_for_metrics(torch.tensor(uneven)).tolist())
-    out["after"].append(accelerator.gather_for_metrics(torch.ones(5)).numel())
-    out["skipped"] = [
-        i
-        for x in skip_first_batches(_loader(accelerator, 11, 2), 1)
-        for i in accelerator.gather_for_metrics(x).tolist()
-    ]
-    for _ in _loader(
-        accelerator, 7, 4
-    ):  # collected in an inner loop that completes nothing: not cut as the outer is
+    assert gather(torch.tensor([float(uneven)])).tolist() == [6.0, 6.0]
+    assert gather(torch.tensor(uneven)).tolist() == [6, 6]
+    assert gather(torch.ones(5)).numel() == 10
+    skipped = skip_first_batches(_loader(accelerator, 11, 2), 1)
+    assert [i for x in skipped for i in gather(x).tolist()] == list(range(4, 11))
+    for _ in _loader(accelerator, 7, 4):  # an inner loop that completes nothing: not cut as the outer is
         inner = torch.cat(list(_loader(accelerator, 24, 4)))
-        out["inside"] = sorted(accelerator.gather_for_metrics(inner).tolist()) == list(range(24))
-    out["words"] = [
-        len(accelerator.gather_for_metrics(["a"] * (1 + accelerator.process_index), use_gather_object=True))
-        for x in _loader(accelerator, 8, 4)
-    ]
-    return out
+        assert sorted(gather(inner).tolist()) == list(range(24))
+    for _ in _loader(accelerator, 8, 4):
+        assert len(gather(["a"] * (1 + accelerator.process_index), use_gather_object=True)) == 3
 
 
 def test_what_is_legal_stays_so() -> None:
-    for seen in run_ranks(_neighbours, 2):
-        assert seen["unprepared alone"] == [6]
-        assert seen["next"] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-        assert seen["after"] == [True, [6.0, 6.0], [6, 6], 10]
-        assert seen["skipped"] == list(range(4, 11))
-        assert seen["inside"]
-        assert seen["words"] == [3]
+    run_ranks(_neighbours, 2)
 
 
 def _several() -> list[str]:
@@ -381,29 +292,6 @@ def test_a_transposed_square_looks_like_rows() -> None:
     assert run_ranks(_square, 2) == [8, 8]
 
 
-def _journal(fails: bool) -> None:
-    accelerator = Accelerator(cpu=True)
-    for step, x in enumerate(_loader(accelerator, 16, 4)):
-        accelerator.gather_for_metrics(x[: 3 if fails and step else 4])
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_the_journal_says_what_came_of_the_check(fails: bool, tmp_path: Path) -> None:
-    env = {"CROSSTRAIN_CHECKS": str(tmp_path / "checks")}
-    if fails:
-        with pytest.raises(RuntimeError, match="gather_for_metrics got"):
-            run_ranks(_journal, 2, fails, env=env)
-    else:
-        run_ranks(_journal, 2, fails, env=env)
-    written = [json.loads(line) for line in (tmp_path / "checks").read_text().splitlines()]
-    entries = [entry for entry in written if entry["kind"] == "rows"]
-    seen = {(entry["rank"], entry["kind"], entry["status"]) for entry in entries}
-    wanted = {(0, "rows", "held"), (1, "rows", "held")}
-    assert wanted <= seen
-    assert fails == any(status == "failed" for _, _, status in seen)
-    assert {entry["line"] for entry in entries} == {_line_of(_journal)}
-
-
 def _exchanges(on_device: bool) -> list[int]:
     """How many each step makes. Tensors on a device travel without a frame: here they only say that they do."""
     if on_device:
@@ -451,20 +339,3 @@ def test_tensors_on_a_device_are_compared_at_first_and_in_uneven_steps(first: bo
     texts = run_ranks(_on_device, 2, first)
     assert len(set(texts)) == 1
     assert "gather_for_metrics got a Tensor of shape (2,)" in texts[0]
-
-
-def _whole(size: int, completed: bool = True) -> tuple[str | None, list[int]]:
-    """What one program for 2 x 4 rows says about a tensor, which holds the rows of all."""
-    counts = RowsByRank([4, 4], [4, 2 if completed else 4], weighted=False)
-    hand = BatchInHand("Rows", counts, rank=0, whole=True, foreign=False, ended=[])
-    found = [Column(torch.ones(size))]
-    said = hand.problem(found)
-    return said, [] if said else hand.rows_per_sample(found, [[size]])
-
-
-def test_one_program_for_several_devices_counts_the_rows_of_all() -> None:
-    assert _whole(8) == (None, [1])
-    assert _whole(24) == (None, [3])
-    assert _whole(1) == (None, [VALUE])
-    said, _ = _whole(4)
-    assert said is not None and "has 8 rows" in said

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 from crosstrain import Accelerator, utils
-from crosstrain.utils import DataLoaderConfiguration, TorchDynamoPlugin
+from crosstrain.utils import TorchDynamoPlugin
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 
 class Net(nn.Module):
@@ -96,77 +94,3 @@ def test_the_plugin_says_what_is_compiled(regional: bool, monkeypatch: pytest.Mo
     net = Net()
     Accelerator(cpu=True, dynamo_plugin=plugin).prepare(net)
     assert compiled == ([net.inside, *net.blocks, net.outside] if regional else [net])
-
-
-def test_a_model_compiled_by_blocks_trains_and_is_saved_under_its_own_names(tmp_path: Path) -> None:
-    plugin = TorchDynamoPlugin(backend="aot_eager", use_regional_compilation=True)
-    accelerator = Accelerator(cpu=True, dynamo_plugin=plugin)
-    torch.manual_seed(0)
-    plain, net = Net(), Net()
-    net.load_state_dict(plain.state_dict())
-    net, optimizer = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.1))
-    accelerator.backward(net(torch.ones(2, 4)).sum())
-    optimizer.step()
-    other = torch.optim.SGD(plain.parameters(), lr=0.1)
-    plain(torch.ones(2, 4)).sum().backward()
-    other.step()
-    accelerator.save_state(tmp_path / "state")
-    assert list(accelerator.get_state_dict(net)) == list(plain.state_dict())
-    assert all(torch.allclose(a, b) for a, b in zip(net.parameters(), plain.parameters(), strict=True))
-
-
-class Pickled:
-    """A registered object whose state is an object of its own."""
-
-    def __init__(self) -> None:
-        self.kept: Any = Path("a")
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"path": self.kept}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.kept = state["path"]
-
-
-def test_load_kwargs_reach_torch_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    accelerator = Accelerator(cpu=True)
-    net = nn.Linear(2, 2)
-    accelerator.prepare(net, torch.optim.AdamW(net.parameters()))
-    held = Pickled()
-    accelerator.register_for_checkpointing(held)
-    accelerator.save_state(tmp_path / "state")
-    held.kept = None
-    with pytest.raises(ValueError, match="allow_pickle=True"):
-        accelerator.load_state(tmp_path / "state")
-    accelerator.load_state(tmp_path / "state", {"weights_only": False}, allow_pickle=True)
-    seen: list[dict[str, Any]] = []
-    real = torch.load
-    monkeypatch.setattr(torch, "load", lambda f, **options: seen.append(options) or real(f, **options))
-    accelerator.load_state(tmp_path / "state", {"weights_only": False, "mmap": True}, map_location="cpu")
-    assert held.kept == Path("a")
-    states = [options for options in seen if "mmap" in options]
-    assert len(states) >= 2  # the optimizer's and the registered object's
-    assert all(one == {"weights_only": False, "mmap": True, "map_location": "cpu"} for one in states)
-
-
-def test_a_stateful_loader_goes_on_where_the_checkpoint_was_saved(tmp_path: Path) -> None:
-    """The loop skips nothing by hand, as Accelerate's users write it with use_stateful_dataloader."""
-
-    def fresh() -> tuple[Any, Any]:
-        config = DataLoaderConfiguration(use_stateful_dataloader=True)
-        accelerator = Accelerator(cpu=True, dataloader_config=config)
-        return accelerator, accelerator.prepare(DataLoader(range(10), batch_size=2))  # type: ignore[arg-type]
-
-    accelerator, loader = fresh()
-    seen = []
-    for index, batch in enumerate(loader):
-        seen.append(batch.tolist())
-        if index == 1:
-            accelerator.save_state(str(tmp_path / "state"))
-            break
-    accelerator.free_memory()  # as a new run begins: without what this one has prepared
-    accelerator, loader = fresh()
-    accelerator.load_state(str(tmp_path / "state"))
-    seen += [batch.tolist() for batch in loader]
-    assert seen == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
-    assert len(list(loader)) == 5  # a whole epoch again

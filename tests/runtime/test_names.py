@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 import os
 import pickle
 from typing import Any
@@ -13,7 +12,6 @@ import crosstrain
 import pytest
 import torch
 from crosstrain import Accelerator, DataLoaderConfiguration, DistributedType
-from crosstrain.parts import Parts
 from crosstrain.utils import compare_versions, extract_model_from_parallel
 from torch import nn
 from torch.utils.data import DataLoader
@@ -133,12 +131,6 @@ def test_the_old_name_of_the_tpu() -> None:
     assert DistributedType.TPU is DistributedType.XLA
 
 
-def test_each_base_of_an_accelerator_declares_one_attribute_of_its_own() -> None:
-    declared = [list(inspect.get_annotations(base)) for base in Accelerator.__bases__ if base is not Parts]
-    assert [len(names) for names in declared] == [1] * len(declared)
-    assert len({name for [name] in declared}) == len(declared)
-
-
 def test_an_accelerator_can_be_pickled() -> None:
     accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(even_batches=False))
     accelerator.prepare(nn.Linear(1, 1))
@@ -209,15 +201,6 @@ def test_arguments_have_accelerates_names() -> None:
     assert torch.equal(utils.reduce(tensor=x, reduction="mean", scale=2.0), x * 2)
     assert utils.convert_to_fp32(tensor=x.half()).dtype is torch.float32
     assert len(crosstrain.skip_first_batches(dataloader=DataLoader(range(4)), num_batches=1)) == 3
-
-
-def test_what_is_reduced_is_new_with_one_process_too() -> None:
-    """`total = accelerator.reduce(running); running.zero_()` must not take the total away."""
-    running = torch.tensor([3.0])
-    accelerator = Accelerator(cpu=True)
-    totals = [accelerator.reduce(running), accelerator.reduce(running, "none")]
-    running.zero_()
-    assert totals == [torch.tensor([3.0])] * 2
 
 
 def test_availability_of_devices_and_packages() -> None:

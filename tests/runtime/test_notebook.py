@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from crosstrain.launch import notebook
-from crosstrain.launch.notebook import names_on_accelerator
 
 CELLS = """
 import json, os, signal, sys, threading
@@ -122,7 +121,3 @@ def test_an_accelerator_that_may_be_in_use_is_not_forked(
             notebook._start_method()
     else:
         assert notebook._start_method() == "fork"
-
-
-def test_variables_on_a_device_are_named() -> None:
-    assert names_on_accelerator({"x": torch.ones(1), "net": torch.nn.Linear(1, 1)}) == []

@@ -17,9 +17,9 @@ from torch import nn
 from torch.nn.modules.module import _global_forward_pre_hooks
 from torch.optim import SGD
 from torch.optim.lr_scheduler import LRScheduler, StepLR
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler
+from torch.utils.data import DataLoader, IterableDataset
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import errors_of, run_ranks
 
 
 @pytest.fixture(autouse=True)
@@ -64,24 +64,17 @@ def test_what_a_loop_would_get_batches_from(given: Any) -> None:
     "given",
     [
         None,
-        3,
         "name",
         {"lr": 0.1, "sizes": [1, 2]},
-        {"start": torch.ones(2)},
         {"train": _loader()},
         [_loader()],
         [],
-        {1, 2},
         torch.ones(3),
-        torch.ones(3).numpy(),
         nn.ParameterList([nn.Parameter(torch.ones(1))]),
-        nn.Sequential(_LINEAR),
         [_LINEAR],
         list(_LINEAR.parameters()),
         StepLR(SGD(_LINEAR.parameters(), 0.1), 1),
-        RandomSampler([1, 2]),
         io.StringIO("text"),
-        dict,
     ],
     ids=lambda given: type(given).__name__,
 )
@@ -101,21 +94,17 @@ def test_an_optimizer_of_any_parameters() -> None:
         accelerator.prepare(SGD(nn.Linear(2, 2).parameters(), 0.1))
 
 
-def _spread(mixed: bool) -> str:
+def _spread(mixed: bool) -> None:
     accelerator = Accelerator(cpu=True)
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta" if mixed else "cpu"))
-    try:
-        accelerator.prepare(model)
-    except ValueError as error:
-        return str(error)
-    return "no error"
+    accelerator.prepare(model)
 
 
 @pytest.mark.parametrize("world", [1, 2])
 def test_a_model_on_several_devices(world: int) -> None:
-    for said in run_ranks(_spread, world, True):
+    for said in errors_of(_spread, world, True):
         assert "the Sequential is spread over several devices (cpu, meta)" in said
-    assert run_ranks(_spread, world, False) == ["no error"] * world
+    assert errors_of(_spread, world, False) == ["no error"] * world
 
 
 def _train_unfed(kind: str) -> tuple[list[str], int]:

@@ -16,9 +16,8 @@ import torch.distributed as dist
 from crosstrain import Accelerator, PartialState
 from crosstrain.run import RUN
 from crosstrain.utils import checks
-from torch import nn
 
-from tests.support.ranks import free_port, run_ranks
+from tests.support.ranks import free_port, infos, run_ranks
 
 LAUNCHED = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
 
@@ -100,29 +99,6 @@ def test_one_launched_process_needs_no_address(monkeypatch: pytest.MonkeyPatch) 
     assert not dist.is_initialized()
 
 
-def _weights(launched: bool) -> list[list[float]]:
-    if not launched:
-        for name in LAUNCHED:
-            del os.environ[name]
-    torch.manual_seed(3)
-    accelerator = Accelerator(cpu=True)
-    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    rows = torch.utils.data.TensorDataset(torch.randn(10, 4), torch.randn(10, 1))
-    loader = torch.utils.data.DataLoader(rows, batch_size=4, shuffle=True)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-    for x, y in loader:
-        optimizer.zero_grad()
-        accelerator.backward(nn.functional.mse_loss(model(x), y))
-        optimizer.step()
-    assert dist.is_initialized() == launched
-    return [param.flatten().tolist() for param in model.parameters()]
-
-
-def test_the_group_of_one_process_changes_no_bit() -> None:
-    assert run_ranks(_weights, 1, True) == run_ranks(_weights, 1, False)
-
-
 # -- a second start ---------------------------------------------------------------------------------
 
 
@@ -135,14 +111,9 @@ def _imported() -> Any:
 
 
 def _again(calls: list[dict[str, Any]]) -> list[str]:
-    os.environ["CROSSTRAIN_QUIET"] = "0"
     users = _imported()
     plain = dist.init_process_group
-    said: list[str] = []
-    from crosstrain.utils import messages
-
-    messages.logger.hasHandlers = lambda: True  # type: ignore[method-assign]
-    messages.logger.info = said.append  # type: ignore[method-assign,assignment]
+    said = infos()
     accelerator = Accelerator(cpu=True)
     for start in (dist.init_process_group, users.init_process_group):
         for call in calls:
@@ -282,12 +253,3 @@ def test_a_forgotten_run_forgets_its_checks(tmp_path: Path, monkeypatch: pytest.
     assert (tmp_path / "journal").read_text().count('"not reached"') == 1
     RUN.close()
     assert (tmp_path / "journal").read_text().count('"not reached"') == 1
-
-
-def test_first_use_is_new_in_a_new_run() -> None:
-    def use() -> bool:
-        return checks.first_use("rows")
-
-    seen = [use(), use()]
-    RUN.close()
-    assert [*seen, use()] == [True, False, True]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from crosstrain import Accelerator
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed import all_reduce  # a name of the script's own, as old as the script
 from torch.utils.data import DataLoader
 
@@ -26,30 +24,25 @@ def _reduced() -> Given:
     return accelerator, accelerator.reduce(mine, "mean")
 
 
-def _all_reduce() -> None:
-    dist.all_reduce(_reduced()[1])
+# What a script does with the value that was reduced already.
+TWICE: dict[str, Callable[[Accelerator, Tensor], Any]] = {
+    "all_reduce": lambda ours, value: dist.all_reduce(value),
+    "a name of its own": lambda ours, value: all_reduce(value, op=dist.ReduceOp.SUM),
+    "an average": lambda ours, value: dist.all_reduce(ours.gather(value), op=dist.ReduceOp.AVG),
+    "asynchronous": lambda ours, value: dist.all_reduce(value, async_op=True).wait(),
+    "to one": lambda ours, value: dist.reduce(value, dst=0),
+    "scattered": lambda ours, value: dist.reduce_scatter_tensor(torch.empty(1), value),
+    "large": lambda ours, value: dist.all_reduce(ours.reduce(torch.ones(5000))),
+    "by us": lambda ours, value: ours.reduce({"value": value}, "sum"),
+    "one of them alone": lambda ours, value: ours.reduce(
+        value if ours.is_main_process else torch.ones(2), "sum"
+    ),
+}
 
 
-def _imported_before() -> None:
-    all_reduce(_reduced()[1], op=dist.ReduceOp.SUM)
-
-
-def _average() -> None:
-    accelerator, value = _reduced()
-    dist.all_reduce(accelerator.gather(value), op=dist.ReduceOp.AVG)
-
-
-def _asynchronous() -> None:
-    dist.all_reduce(_reduced()[1], async_op=True).wait()
-
-
-def _to_one() -> None:
-    dist.reduce(_reduced()[1], dst=0)
-
-
-def _scattered() -> None:
-    _, value = _reduced()
-    dist.reduce_scatter_tensor(torch.empty(1), value)
+def _twice(name: str, inference: bool) -> None:
+    with torch.inference_mode(inference):
+        TWICE[name](*_reduced())
 
 
 def _gathered_in_a_loop() -> None:
@@ -68,63 +61,29 @@ def _gathered_twice() -> None:
         accelerator.gather_for_metrics({"rows": rows, "x": x})
 
 
-def _inference() -> None:
-    with torch.inference_mode():
-        dist.all_reduce(_reduced()[1])
-
-
-def _large() -> None:
-    accelerator = Accelerator(cpu=True)
-    dist.all_reduce(accelerator.reduce(torch.ones(5000)))
-
-
-def _twice_by_us() -> None:
-    accelerator, value = _reduced()
-    accelerator.reduce({"value": value}, "sum")
-
-
-TWICE = [
-    _all_reduce,
-    _imported_before,
-    _average,
-    _asynchronous,
-    _to_one,
-    _scattered,
-    _gathered_in_a_loop,
-    _gathered_twice,
-    _inference,
-    _large,
-    _twice_by_us,
-]
-
-
-def _said(case: Callable[[], None]) -> str:
+def _said(case: Callable[..., None], *args: Any) -> str:
     try:
-        case()
+        case(*args)
     except RuntimeError as error:
-        Accelerator(cpu=True).wait_for_everyone()
+        Accelerator(cpu=True).wait_for_everyone()  # all ranks have raised, and can go on together
         return str(error)
     return "no error"
 
 
-@pytest.mark.parametrize("case", TWICE, ids=lambda case: case.__name__)
-def test_what_was_reduced_is_not_reduced_again(case: Callable[[], None]) -> None:
+CASES: list[tuple[Any, ...]] = [(_twice, name, False) for name in TWICE]
+CASES += [(_twice, "all_reduce", True), (_gathered_in_a_loop,), (_gathered_twice,)]
+
+
+@pytest.mark.parametrize(
+    "case", CASES, ids=lambda case: " ".join(str(one) for one in case[1:]) or case[0].__name__
+)
+def test_what_was_reduced_is_not_reduced_again(case: tuple[Any, ...]) -> None:
     """accelerate: the author's all_reduce over the global value counts every process twice, without a word."""
-    for text in run_ranks(_said, 2, case):
+    for text in run_ranks(_said, 2, *case):
         assert text.startswith(f"{__file__}:")
         assert "gets the tensor that accelerator." in text
         assert f"() returned at {__file__}:" in text
         assert "a value of this process alone" in text
-
-
-def test_a_rank_that_alone_sums_again_takes_the_others_along() -> None:
-    for text in run_ranks(_said, 2, _alone):
-        assert "gets the tensor that accelerator.reduce() returned" in text
-
-
-def _alone() -> None:
-    accelerator, value = _reduced()
-    accelerator.reduce(value if accelerator.is_main_process else torch.ones(2), "sum")
 
 
 def _legal() -> list[Any]:
@@ -158,38 +117,3 @@ def _legal() -> list[Any]:
 def test_what_is_no_second_sum_stays_legal() -> None:
     for seen in run_ranks(_legal, 2):
         assert seen == [[1.5, 2.0], [1.5, 2.0], [6.0, 8.0], [1.5, 2.0], [1.5, 2.0], 4, [2.0, 2.0]]
-
-
-def _training() -> float:
-    """Gradients that were reduced by hand are averaged by us all the same: that is not the script's collective."""
-    accelerator = Accelerator(cpu=True)
-    model = nn.Linear(2, 1)
-    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    for _ in range(3):
-        loss = model(torch.ones(1, 2)).sum() / 1.0
-        accelerator.reduce(loss.detach())
-        accelerator.backward(loss)
-        optimizer.step()
-        optimizer.zero_grad()
-        accelerator.reduce(torch.ones(5000))
-    return float(accelerator.reduce(torch.ones(1)).item())
-
-
-def test_our_own_collectives_are_no_concern() -> None:
-    assert run_ranks(_training, 2) == [2.0, 2.0]
-
-
-def _journal() -> None:
-    accelerator = Accelerator(cpu=True)
-    accelerator.reduce(torch.ones(1))
-    accelerator.reduce(torch.ones(5000))
-    mine = torch.ones(3)
-    dist.all_reduce(mine)
-
-
-def test_the_journal_names_the_scripts_collective_alone(tmp_path: Path) -> None:
-    run_ranks(_journal, 2, env={"CROSSTRAIN_CHECKS": str(tmp_path / "checks")})
-    entries = [json.loads(line) for line in (tmp_path / "checks").read_text().splitlines()]
-    seen = [(entry["line"], entry["status"]) for entry in entries if entry["kind"] == "reduced"]
-    line = Path(__file__).read_text().splitlines().index("    dist.all_reduce(mine)") + 1
-    assert seen == [(line, "held")] * 2

@@ -17,7 +17,7 @@ from crosstrain import Accelerator, FullyShardedDataParallelPlugin, InitProcessG
 from crosstrain.utils.files import write_atomically
 from torch import nn
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import errors_of, run_ranks
 
 
 def _slowly(accelerator: Accelerator) -> None:
@@ -75,66 +75,51 @@ def test_the_writers_error_reaches_those_that_wait(tmp_path: Path) -> None:
     assert len(zero) == 2
 
 
-def _alone() -> str:
+def _alone() -> None:
     patience = InitProcessGroupKwargs(timeout=timedelta(seconds=2))
     accelerator = Accelerator(cpu=True, kwargs_handlers=[patience])
     if accelerator.process_index == 0:
         time.sleep(6)
-        return ""
-    try:
-        accelerator.save_model(nn.Linear(2, 1), "/tmp/crosstrain-of-nobody.pt")
-    except RuntimeError as error:
-        return str(error)
-    return "saved"
+        return
+    accelerator.save_model(nn.Linear(2, 1), "/tmp/crosstrain-of-nobody.pt")
 
 
 def test_a_file_that_nobody_writes_is_waited_for_no_longer_than_the_time_out() -> None:
-    _, one = run_ranks(_alone, 2)
+    _, one = errors_of(_alone, 2)
     assert "rank 1 waited in vain in save_model('/tmp/crosstrain-of-nobody.pt')" in one
     assert "(missing: rank 0)" in one
     assert f"at {__file__}:" in one
 
 
-def _everywhere(folder: str) -> dict[str, Any]:
+def _everywhere(folder: str) -> None:
     """Objects saved by every process, under a guard, and to paths that differ by process."""
     accelerator = Accelerator(cpu=True)
-    main = accelerator.is_main_process
-    shared = Path(folder)
-    found: dict[str, Any] = {"shared": [], "own": []}
+    main, shared = accelerator.is_main_process, Path(folder)
     for epoch in range(3):
         _slowly(accelerator)
         if main and epoch == 1:
             accelerator.save({"guarded": epoch}, shared / "best.pt")
         accelerator.save({"epoch": epoch}, shared / "last.pt")
-        found["shared"].append(torch.load(shared / "last.pt")["epoch"])
+        assert torch.load(shared / "last.pt") == {"epoch": epoch}
         stamped = shared / f"run-{os.getpid()}-{time.time_ns()}.pt"
         accelerator.save({"epoch": epoch}, str(stamped))
-        found["own"].append(torch.load(stamped)["epoch"])
+        assert torch.load(stamped) == {"epoch": epoch}
         accelerator.wait_for_everyone()  # the next one replaces last.pt
-    for target in (shared / "file" / "x.pt", shared / str(os.getpid()) / "y.pt"):
-        try:
-            accelerator.save({}, target)
-        except OSError as error:
-            found["error"] = f"{error}"
+    with pytest.raises(OSError, match=str(shared / "file")) as error:
+        accelerator.save({}, shared / "file" / "x.pt")
+    assert ("process 0 could not write" in str(error.value)) is not main
     os.chdir(tempfile.mkdtemp(dir=folder))
     accelerator.save({"cwd": accelerator.process_index}, "here.pt")
-    found["cwd"] = torch.load("here.pt")["cwd"]
+    assert torch.load("here.pt") == {"cwd": accelerator.process_index}
     buffer = io.BytesIO()
     accelerator.save({"a": 1}, buffer)
-    found["buffer"] = len(buffer.getvalue()) > 0
-    return found
+    assert bool(buffer.getvalue()) is main
 
 
 @pytest.mark.parametrize("world", [2, 3])
 def test_an_object_is_complete_on_every_process_that_saves_it(world: int, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    results = run_ranks(_everywhere, world, str(tmp_path))
-    for rank, found in enumerate(results):
-        assert found["shared"] == found["own"] == [0, 1, 2]
-        assert str(tmp_path / "file") in found["error"]
-        assert ("process 0 could not write" in found["error"]) == (rank > 0)
-        assert found["cwd"] == rank
-        assert found["buffer"] == (rank == 0)
+    run_ranks(_everywhere, world, str(tmp_path))
     assert torch.load(tmp_path / "best.pt") == {"guarded": 1}
 
 

@@ -13,7 +13,6 @@ from torch.optim.lr_scheduler import (
     ChainedScheduler,
     ExponentialLR,
     LRScheduler,
-    OneCycleLR,
     ReduceLROnPlateau,
     SequentialLR,
     StepLR,
@@ -92,15 +91,6 @@ def test_metrics_that_differ_are_an_error_on_all_ranks(metrics: list[Any], shown
         assert shown in message
         assert f"{__file__}:" in message
         assert "accelerator.reduce(metric, 'mean')" in message
-
-
-def _no_number() -> None:
-    with pytest.raises(TypeError, match="float"):
-        _plateau({}, [[None], [None]])
-
-
-def test_what_is_nowhere_a_number_is_the_schedulers_own_error() -> None:
-    run_ranks(_no_number, 2)
 
 
 def test_an_observation_counts_though_the_last_step_overflowed() -> None:
@@ -208,19 +198,3 @@ def test_a_scheduler_inside_another_keeps_time_with_windows_and_by_epochs(prepar
         assert rates == pytest.approx(_plain("sequential", windows))
     for rates in run_ranks(_rates, 2, "chained", prepared, {"step_scheduler_with_optimizer": False}):
         assert rates == pytest.approx(_plain("chained", list(range(1, 9))))
-
-
-def test_a_cycle_inside_another_scheduler_is_never_exceeded() -> None:
-    """Processes complete the last batches, so there may be a few steps more than the schedule was made for."""
-    rates = []
-    for steps in (40, 42):
-        accelerator = Accelerator(cpu=True)
-        model = nn.Linear(3, 1)
-        optimizer = SGD(model.parameters(), lr=1.0)
-        chain = ChainedScheduler([OneCycleLR(optimizer, 1.0, total_steps=40)])
-        model, optimizer, chain = accelerator.prepare(model, optimizer, chain)
-        for _ in range(steps):
-            optimizer.step()
-            chain.step()
-        rates += [group["lr"] for group in optimizer.param_groups]
-    assert rates[0] == rates[1]

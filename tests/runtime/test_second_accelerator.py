@@ -225,17 +225,3 @@ def test_whatever_is_constructed_again_on_one_rank_alone_waits_for_nobody(first:
     zero, one = run_ranks(_made_on_rank_0_alone, 2, first, env={"CROSSTRAIN_DEBUG": debug})
     assert zero == one
     assert zero[0] == 0
-
-
-def _state_again_on_rank_0_alone() -> tuple[int, int]:
-    """Where nothing but a PartialState was constructed before."""
-    state = PartialState(cpu=True)
-    if state.process_index == 0:
-        PartialState()
-        AcceleratorState()
-    state.wait_for_everyone()
-    return state.process_index, PartialState().num_processes
-
-
-def test_a_state_that_is_constructed_again_on_one_rank_alone_waits_for_nobody() -> None:
-    assert run_ranks(_state_again_on_rank_0_alone, 3) == [(0, 3), (1, 3), (2, 3)]

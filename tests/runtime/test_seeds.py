@@ -11,18 +11,13 @@ import pytest
 import torch
 from crosstrain import Accelerator
 from crosstrain.comm.types import DistributedType
-from crosstrain.utils import messages
-from torch.utils.data import DataLoader, TensorDataset, random_split
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import infos, run_ranks
 
 
 def _start(how: str) -> dict[str, Any]:
     rank = int(os.environ["RANK"])
-    os.environ["CROSSTRAIN_QUIET"] = "0"
-    said: list[str] = []
-    messages.logger.hasHandlers = lambda: True  # type: ignore[method-assign]
-    messages.logger.info = said.append  # type: ignore[method-assign,assignment]
+    said = infos()
     seed = 42 if how == "one seed" else 1000 * rank + 42
     if how == "nothing":  # as processes that were not forked from one begin
         torch.seed()
@@ -71,21 +66,3 @@ def test_the_line_says_which_streams_are_whose() -> None:
     ]
     zero, _ = run_ranks(_start, 2, "all")
     assert zero["said"][0].endswith("they keep their own torch, python and numpy streams.")
-
-
-def _split(seeded: bool) -> list[int]:
-    if seeded:
-        torch.manual_seed(7 + int(os.environ["RANK"]))
-    else:
-        torch.seed()
-    accelerator = Accelerator(cpu=True)
-    train, _ = random_split(TensorDataset(torch.arange(12)), [8, 4])
-    loader = accelerator.prepare(DataLoader(train, batch_size=2))
-    return [row for (rows,) in loader for row in rows.tolist()]
-
-
-def test_a_split_is_one_on_all_ranks_also_from_streams_that_stay_apart() -> None:
-    """Each rank would train on items that another one validates on."""
-    for seeded in (True, False):
-        zero, one = run_ranks(_split, 2, seeded)
-        assert len({*zero, *one}) == 8

@@ -132,15 +132,6 @@ def test_breaking_off_at_the_last_batch_leaves_no_active_loader() -> None:
     assert synced == [False, False, False, True]
 
 
-def test_an_exception_inside_accumulate_does_not_count() -> None:
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
-    with pytest.raises(KeyError), accelerator.accumulate():
-        raise KeyError
-    assert (accelerator.step, accelerator.sync_gradients) == (0, True)
-    with accelerator.accumulate():
-        assert not accelerator.sync_gradients
-
-
 def test_prepared_objects_stay_what_they_were() -> None:
     accelerator = Accelerator(cpu=True, mixed_precision="bf16")
     net, optimizer, scheduler, _ = build()
@@ -182,34 +173,6 @@ def test_prepare_keeps_order_and_passes_others_through() -> None:
     assert accelerator.prepare(net) is net
 
 
-class Wrapping(torch.optim.Optimizer):
-    """Lookahead and its like: another optimizer does the work."""
-
-    def __init__(self, inner: torch.optim.Optimizer) -> None:
-        super().__init__(inner.param_groups, {})
-        self.optimizer = inner
-
-    def step(self, closure: Any = None) -> Any:
-        return self.optimizer.step(closure)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        self.optimizer.zero_grad(set_to_none)
-
-
-def test_an_optimizer_that_wraps_another_keeps_it() -> None:
-    net, inner, _, _ = build()
-    accelerator = Accelerator(cpu=True)
-    wrapping = Wrapping(inner)
-    net, prepared = accelerator.prepare(net, wrapping)
-    assert prepared.optimizer is inner
-    before = net.one.weight.clone()
-    accelerator.backward(net.loss(torch.ones(2, 4), torch.ones(2, 1)))
-    prepared.step()
-    prepared.zero_grad()
-    assert not torch.equal(before, net.one.weight)
-    assert net.one.weight.grad is None
-
-
 def test_scheduler_made_after_prepare_follows_too() -> None:
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
     net = nn.Linear(1, 1)
@@ -224,26 +187,6 @@ def test_scheduler_made_after_prepare_follows_too() -> None:
             optimizer.zero_grad()
         rates.append(optimizer.param_groups[0]["lr"])
     assert rates == [1.0, 0.5, 0.5, 0.25]
-
-
-def test_epoch_schedulers_step_as_written() -> None:
-    accelerator = Accelerator(cpu=True, step_with_optimizer=False)
-    net = nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
-    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.1)
-    optimizer, plateau = accelerator.prepare(optimizer, plateau)
-    for value in (1.0, 1.0, 1.0):
-        plateau.step(value)
-    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.01)
-
-
-def test_second_accelerator_shares_the_run_and_conflicts_are_errors() -> None:
-    first = Accelerator(cpu=True, mixed_precision="bf16")
-    second = Accelerator()
-    assert second.mixed_precision == "bf16"
-    assert second.device == first.device == torch.device("cpu")
-    with pytest.raises(ValueError, match="already runs with 'bf16'"):
-        Accelerator(mixed_precision="fp16")
 
 
 @pytest.mark.parametrize(

@@ -7,41 +7,31 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from crosstrain import Accelerator, InitProcessGroupKwargs
 from crosstrain.comm import hang_report
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
-from tests.support.ranks import free_port, run_ranks
-
-
-class Stream(IterableDataset[Any]):
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(8))
+from tests.runtime.loaders import Stream
+from tests.support.ranks import errors_of, free_port, run_ranks
 
 
-def _alone(kind: str) -> str:
+def _alone(kind: str) -> None:
     patience = InitProcessGroupKwargs(timeout=timedelta(seconds=2))
     accelerator = Accelerator(cpu=True, kwargs_handlers=[patience])
     model = accelerator.prepare(nn.Linear(2, 1))
     if accelerator.process_index == 1:
         time.sleep(8)  # busy
-        return ""
-    try:
-        if kind == "gather":
-            accelerator.gather(torch.ones(3))
-        else:
-            accelerator.backward(model(torch.ones(1, 2)).mean())
-    except RuntimeError as error:
-        return str(error)
-    return "no error"
+        return
+    if kind == "gather":
+        accelerator.gather(torch.ones(3))
+    else:
+        accelerator.backward(model(torch.ones(1, 2)).mean())
 
 
 @pytest.mark.parametrize(
@@ -50,7 +40,7 @@ def _alone(kind: str) -> str:
 )
 def test_the_missing_rank_and_its_line_are_named(kind: str, operation: str) -> None:
     """torch says only that a time-out passed; accelerate hangs for thirty minutes first."""
-    text = run_ranks(_alone, 2, kind)[0]
+    text = errors_of(_alone, 2, kind)[0]
     assert f"rank 0 waited in vain in {operation} (missing: rank 1)" in text
     assert f"rank 0: waits in {operation} at {__file__}:" in text
     lines = Path(__file__).read_text().splitlines()
@@ -59,40 +49,32 @@ def test_the_missing_rank_and_its_line_are_named(kind: str, operation: str) -> N
     assert "Timed out" in text
 
 
-def _behind(slow: int) -> str:
+def _behind(slow: int) -> None:
     patience = InitProcessGroupKwargs(timeout=timedelta(seconds=2))
     accelerator = Accelerator(cpu=True, kwargs_handlers=[patience])
-    loader = accelerator.prepare(DataLoader(Stream(), batch_size=1))
-    try:
-        for _ in loader:
-            if accelerator.process_index == slow:
-                time.sleep(9)
-                return ""
-    except RuntimeError as error:
-        return str(error)
-    return "no error"
+    loader = accelerator.prepare(DataLoader(Stream(8), batch_size=1))
+    for _ in loader:
+        if accelerator.process_index == slow:
+            time.sleep(9)
+            return
 
 
 @pytest.mark.parametrize("slow", [0, 1])
 def test_a_dispatched_batch_that_nobody_sends_or_takes_is_explained(slow: int) -> None:
-    text = run_ranks(_behind, 2, slow)[1 - slow]
+    text = errors_of(_behind, 2, slow)[1 - slow]
     assert f"waited in vain in scatter from rank 0 (missing: rank {slow})" in text
 
 
-def _gone() -> str:
+def _gone() -> None:
     patience = InitProcessGroupKwargs(timeout=timedelta(seconds=30))
     accelerator = Accelerator(cpu=True, kwargs_handlers=[patience])
     if accelerator.process_index == 1:
-        return ""
-    try:
-        accelerator.wait_for_everyone()
-    except RuntimeError as error:
-        return str(error)
-    return "no error"
+        return
+    accelerator.wait_for_everyone()
 
 
 def test_a_rank_that_has_ended_is_named_at_once() -> None:
-    text = run_ranks(_gone, 2)[0]
+    text = errors_of(_gone, 2)[0]
     assert "rank 0 waited in vain in wait_for_everyone (missing: rank 1)" in text
 
 
@@ -158,28 +140,6 @@ def test_of_several_that_wait_one_speaks_for_every_wait() -> None:
     assert text.count("in wait_for_everyone (missing: rank 2):") == 1
     assert text.count("in wait_for_everyone (missing: rank 0):") == 1
     assert text.count("has waited") == 2
-
-
-def _reported_then_over() -> list[str]:
-    hang_report.REPORT_SECONDS = 1.0
-    sys.stderr = said = io.StringIO()
-    patience = InitProcessGroupKwargs(timeout=timedelta(seconds=4))
-    accelerator = Accelerator(cpu=True, kwargs_handlers=[patience])
-    if accelerator.process_index == 1:
-        time.sleep(10)
-        return []
-    try:
-        accelerator.wait_for_everyone()
-    except RuntimeError as error:
-        return [said.getvalue(), str(error)]
-    return []
-
-
-def test_the_error_after_a_report_asks_again() -> None:
-    report, error = run_ranks(_reported_then_over, 2)[0]
-    for text in (report, error):
-        assert "rank 1: in no collective, at" in text
-    assert "waited in vain in wait_for_everyone (missing: rank 1)" in error
 
 
 SCRIPT = """

@@ -12,9 +12,10 @@ from crosstrain import Accelerator
 from crosstrain.comm.host_links import HostGather
 from crosstrain.run import RUN
 from crosstrain.utils import operations
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
-from tests.support.ranks import run_ranks
+from tests.runtime.loaders import Stream
+from tests.support.ranks import errors_of, run_ranks
 
 SHARED: list[dict[str, Any]] = [
     {"split_batches": True, "even_batches": "weighted"},
@@ -45,11 +46,6 @@ def test_a_total_is_that_of_all_rows(mode: dict[str, Any], n: int, size: int) ->
         assert found == pytest.approx(expected)
 
 
-class Stream(IterableDataset[int]):
-    def __iter__(self) -> Any:
-        return iter(range(7))
-
-
 def _counted(mode: dict[str, Any]) -> list[int]:
     accelerator = Accelerator(cpu=True, **mode)
     rows, tokens, streamed, listed = 0, 0, 0, 0
@@ -57,7 +53,7 @@ def _counted(mode: dict[str, Any]) -> list[int]:
         rows += accelerator.global_rows(x)
         tokens += accelerator.global_rows(x.repeat_interleave(3))
         listed += accelerator.global_rows([str(i) for i in x.tolist()])
-    for x in accelerator.prepare(DataLoader(Stream(), batch_size=2)):
+    for x in accelerator.prepare(DataLoader(Stream(7), batch_size=2)):
         streamed += accelerator.global_rows(x)
     return [rows, tokens, listed, streamed]
 
@@ -70,22 +66,18 @@ def test_every_row_is_counted_once(mode: dict[str, Any], world: int) -> None:
         assert streamed >= 7  # what completes a stream's last batch is not known
 
 
-def _miscounted() -> str:
+def _miscounted() -> None:
     accelerator = Accelerator(cpu=True)
     for x in accelerator.prepare(DataLoader(torch.arange(16), batch_size=4)):
-        try:
-            accelerator.global_rows(x[:3])
-        except RuntimeError as error:
-            return str(error)
-    return "no error"
+        accelerator.global_rows(x[:3])
 
 
 def test_other_rows_than_the_batch_has_are_an_error() -> None:
-    for said in run_ranks(_miscounted, 2):
+    for said in errors_of(_miscounted, 2):
         assert "has 4 rows on this process" in said
 
 
-def _reduced() -> dict[str, Any]:
+def _reduced() -> None:
     accelerator = Accelerator(cpu=True)
     me = accelerator.process_index
     calls: list[str] = []
@@ -96,15 +88,20 @@ def _reduced() -> dict[str, Any]:
     nearby: Any = HostGather
     nearby.gather = _listed(nearby.gather, calls)
     sums = {"a": me / 3, "b": torch.full((2,), float(me)), "c": torch.tensor(2.0 * me)}
-    found: dict[str, Any] = accelerator.reduce(sums, "mean")
+    found = accelerator.reduce(sums, "mean")
+    assert found["a"] == 1 / 6 and isinstance(found["a"], float)
+    assert found["b"].tolist() == [0.5, 0.5] and found["c"].item() == 1.0
     large = accelerator.reduce((torch.full((300_000,), float(me)), torch.tensor(float(me))), "mean")
-    found["large"] = [tensor.max().item() for tensor in large]
+    assert [tensor.max().item() for tensor in large] == [0.5, 0.5]
     calls.clear()
     accelerator.reduce([torch.tensor(1.0), torch.tensor(2.0), torch.ones(3)], "mean")
-    found["collectives"] = len(calls)
-    found["sum"] = accelerator.reduce((me + 1, me + 0.5), "sum")
-    found["numpy"] = accelerator.reduce((numpy.float32(me), numpy.int64(me + 1)), "mean")
-    return found
+    assert len(calls) == 1
+    summed = accelerator.reduce((me + 1, me + 0.5), "sum")
+    assert summed == (3, 2.0) and isinstance(summed[0], int)
+    means = accelerator.reduce((numpy.float32(me), numpy.int64(me + 1)), "mean")
+    assert means == (0.5, 1.5) and means[0].dtype == "float32"
+    several = accelerator.reduce((1 + me, 0.5, torch.tensor([2.0 + me]), torch.tensor(True)), "max")
+    assert (several[0], several[1], several[2].tolist()) == (2, 0.5, [3.0])
 
 
 def _listed(call: Any, calls: list[str]) -> Any:
@@ -116,14 +113,7 @@ def _listed(call: Any, calls: list[str]) -> Any:
 
 
 def test_numbers_are_reduced_and_what_stands_together_travels_together() -> None:
-    for found in run_ranks(_reduced, 2):
-        assert found["a"] == 1 / 6 and isinstance(found["a"], float)
-        assert found["b"].tolist() == [0.5, 0.5] and found["c"].item() == 1.0
-        assert found["large"] == [0.5, 0.5]
-        assert found["collectives"] == 1
-        assert found["sum"] == (3, 2.0) and isinstance(found["sum"][0], int)
-        assert found["numpy"] == (0.5, 1.5)
-        assert [one.item() for one in found["numpy"]] == [0.5, 1.5] and found["numpy"][0].dtype == "float32"
+    run_ranks(_reduced, 2)
 
 
 def test_one_process_keeps_its_numbers() -> None:
@@ -168,11 +158,6 @@ def test_own_rows_are_this_ranks_part_of_what_is_gathered(mode: dict[str, Any], 
         assert rank["reduced"] == (sum(i * i for i in wanted), n, 3 * n)
 
 
-def test_one_process_owns_all_rows() -> None:
-    (alone,) = run_ranks(_own, 1, {}, 13, 4)
-    assert alone["own"] == [float(i) for i in range(13)]
-
-
 def _no_rows(kind: str) -> str:
     accelerator = Accelerator(cpu=True)
     for x in accelerator.prepare(DataLoader(torch.arange(12.0), batch_size=4)):
@@ -188,25 +173,6 @@ def test_own_rows_of_what_has_none_is_an_error(kind: str) -> None:
     for said in run_ranks(_no_rows, 2, kind):
         assert "own_rows" in said or "gather_for_metrics" in said
         assert "test_totals.py" in said
-
-
-def _mixed() -> list[Any]:
-    accelerator = Accelerator(cpu=True)
-    rank = accelerator.process_index
-    given = (1 + rank, 0.5, torch.tensor([2.0 + rank]), torch.tensor(True))
-    return [accelerator.reduce(given, how) for how in ("sum", "max")] + [
-        accelerator.reduce((1 + rank, torch.tensor(3.0)), "mean")
-    ]
-
-
-def test_values_of_several_kinds_are_reduced_together() -> None:
-    for summed, most, mean in run_ranks(_mixed, 2):
-        assert summed[:2] == (3, 1.0)
-        assert summed[2].tolist() == [5.0]
-        assert most[:2] == (2, 0.5)
-        assert isinstance(summed[0], int)
-        assert isinstance(summed[1], float)
-        assert (mean[0], mean[1].item()) == (1.5, 3.0)
 
 
 class _OneProgram:

@@ -32,10 +32,6 @@ def test_one_process_is_identical_and_two_are_equal(tmp_path: Path) -> None:
 
 # Each planted mistake, and what must be reported for one and for two processes: (quantity, step).
 PLANTED = {
-    "loss_scaled": (
-        [("    loss.backward()", "    (loss * 1.001).backward()")],
-        [("loss", 1), ("loss", 1)],
-    ),
     "learning_rate_from_step_3": (
         [
             (
@@ -45,50 +41,9 @@ PLANTED = {
         ],
         [("learning rate", 3), ("learning rate", 3)],
     ),
-    "scheduler_steps_per_process": (
-        [("    scheduler.step()", "    for _ in range(world): scheduler.step()")],
-        [("learning rate", 3)],
-    ),
-    "gradients_clipped": (
-        [
-            (
-                "    optimizer.step()",
-                "    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.3)\n    optimizer.step()",
-            )
-        ],
-        [("gradient norm", 1), ("gradient norm", 1)],
-    ),
-    "a_changed_word": (
-        [('print("done"', 'print("Done"')],
-        [("printed line", None), ("printed line", None)],
-    ),
-    "a_line_too_many": (
-        [('    print("done"', '    print("extra")\n    print("done"')],
-        [("printed line", None), ("printed line", None)],
-    ),
-    "a_local_metric": (
-        [("    average(shown)\n", "")],
-        [("printed line", None)],
-    ),
-    "a_batch_left_out": (
-        [("    loss = F.cross", "    if i == 64: continue\n    loss = F.cross")],
-        [("loss", 5), ("loss", 5)],
-    ),
-    "the_last_batch_left_out": (
-        [("range(0, 96, 16)", "range(0, 80, 16)")],
-        [("order", 6), ("order", 6)],
-    ),
-    "backward_twice": (
-        [("    loss.backward()", "    loss.backward(retain_graph=True); loss.backward()")],
-        [("order", 1), ("order", 1)],
-    ),
     "weights_touched_at_the_end": (
         [('if rank == 0:\n    print("done"', 'model[0].bias.data += 1e-3\nif rank == 0:\n    print("done"')],
         [("weights", None), ("weights", None)],
-    ),
-    "gradients_not_averaged": (
-        [("        average(parameter.grad)", "        pass")],
-        [("ranks", 1)],
     ),
     "gradients_summed": (
         [("        average(parameter.grad)", "        average(parameter.grad); parameter.grad *= world")],
@@ -98,17 +53,9 @@ PLANTED = {
         [("share = 16 // world", "share = 16"), ("rank * share", "0"), ("(rank + 1) * share", "share")],
         [],  # the same mathematics, done twice: nothing that training can show
     ),
-    "loader_not_sharded_but_shifted": (
-        [("i + rank * share, i + (rank + 1) * share", "rank, rank + share")],
-        [("loss", 2), ("loss", 1)],
-    ),
     "a_rank_that_drifts": (
         [("    optimizer.step()", "    optimizer.step()\n    model[0].weight.data += 1e-6 * rank")],
         [("ranks", 2)],
-    ),
-    "a_rank_that_skips_a_step": (
-        [("    optimizer.step()", "    if not (rank == 1 and i == 80): optimizer.step()")],
-        [("ranks", 6)],
     ),
 }
 

@@ -6,7 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-from crosstrain_verify import Report, verify
+from crosstrain_verify import Report
+
+from tests.runtime import verify_scripts
+from tests.runtime.verify_scripts import verdicts
 
 LOOP = """
 model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)).to(device)
@@ -20,15 +23,8 @@ for x, y in DataLoader(TensorDataset(X, Y), batch_size=8, shuffle=True, num_work
 START = "import copy, io, os, pickle, sys, threading, torch\nfrom torch.utils.data import DataLoader, TensorDataset\n"
 
 
-def run(place: Path, /, original: str, migrated: str | None = None, **options: object) -> Report:
-    (place / "before.py").write_text(original)
-    (place / "after.py").write_text(migrated or original)
-    options = {"timeout": 300.0, "processes": [1]} | options
-    return verify(place / "before.py", place / "after.py", **options)  # type: ignore[arg-type]
-
-
-def verdicts(report: Report) -> list[str]:
-    return [run.verdict.value for run in report.runs]
+def run(place: Path, original: str, migrated: str = "", **options: object) -> Report:
+    return verify_scripts.run(place, migrated or original, original, **{"processes": [1]} | options)
 
 
 EVERYWHERE = """
@@ -109,16 +105,6 @@ def test_script_that_asks_for_a_launcher_is_its_only_process(tmp_path: Path) -> 
     fixed = "sampler=torch.utils.data.DistributedSampler(range(24), shuffle=False)"
     report = run(tmp_path, launched + LOOP.replace("shuffle=True", fixed), plain)
     assert verdicts(report) == ["different"], report
-
-
-def test_spawning_one_process_is_a_call(tmp_path: Path) -> None:
-    spawning = (
-        START
-        + "import torch.multiprocessing as mp\ndef main(rank, device):\n"
-        + "".join(f"    {line}\n" for line in LOOP.strip().splitlines())
-        + "if __name__ == '__main__': mp.spawn(main, args=('cpu',), nprocs=1)\n"
-    )
-    assert verdicts(run(tmp_path, spawning, START + "device = 'cpu'\n" + LOOP)) == ["identical"]
 
 
 AMP = """

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 import torch.utils.checkpoint
-from crosstrain_verify import Report, verify
+from crosstrain_verify import Report
 from crosstrain_verify.emulation.draws import SharedDraws, row_dimension
 from crosstrain_verify.judging.printed_lines import aligned, volatile, words
 from crosstrain_verify.report.curves import sparkline, svg
 from crosstrain_verify.report.report import Run, Verdict
 from crosstrain_verify.tracing.batches import checksum
 from torch import nn
+
+from tests.runtime import verify_scripts
 
 PLAIN = """
 import random, torch
@@ -49,27 +51,20 @@ for epoch in range(3):
     scheduler.step()
     evaluate()
 """
-BEFORE = PLAIN.format(start="", prepare="", gathered="hit", say="print", backward="loss.backward()")
+BEFORE = verify_scripts.before(PLAIN, gathered="hit")
 
 
 def after(**changes: str) -> str:
     parts = {
         "start": "from crosstrain import Accelerator\n"
         "accelerator = Accelerator(step_scheduler_with_optimizer=False)",
-        "prepare": "model, optimizer, train, valid, scheduler = accelerator.prepare(\n"
-        "    model, optimizer, train, valid, scheduler)",
         "gathered": "accelerator.gather_for_metrics(hit)",
-        "say": "accelerator.print",
-        "backward": "accelerator.backward(loss)",
     }
-    return PLAIN.format(**(parts | changes))
+    return verify_scripts.after(PLAIN, "model, optimizer, train, valid, scheduler", **(parts | changes))
 
 
 def run(place: Path, /, migrated: str, original: str = BEFORE, **options: object) -> Report:
-    (place / "before.py").write_text(original)
-    (place / "after.py").write_text(migrated)
-    options = {"timeout": 300.0, "processes": [2]} | options
-    return verify(place / "before.py", place / "after.py", **options)  # type: ignore[arg-type]
+    return verify_scripts.run(place, migrated, original, **{"processes": [2]} | options)
 
 
 def test_dropout_noise_and_batch_statistics_are_verified_exactly(tmp_path: Path) -> None:
@@ -123,13 +118,17 @@ for epoch in range(2):
 """
 
 
+NAMES = "model, optimizer, train"
+
+
 def test_augmentation_is_drawn_for_the_rows_of_each_process(tmp_path: Path) -> None:
     """From torch's, python's and numpy's streams, and while collating; uneven batches make the streams drift.
 
     The evaluation is not prepared: each process reads all of it, in an order of its own. Times are no results.
     """
-    before = AUGMENTED.format(start="", prepare="", backward="loss.backward()", say="print")
-    report = run(tmp_path, _augmented(), before, processes=[1, 2])
+    report = run(
+        tmp_path, verify_scripts.after(AUGMENTED, NAMES), verify_scripts.before(AUGMENTED), processes=[1, 2]
+    )
     assert [one.verdict.value for one in report.runs] == ["identical", "equal"], report
     assert "'epoch # # in # s, done at (clock)'" in " ".join(report.runs[0].notes)
     assert len(report.runs[1].compared) == len(report.runs[1].losses)
@@ -149,49 +148,20 @@ def test_a_time_in_whole_seconds_is_no_result(tmp_path: Path) -> None:
 
 
 def test_a_small_mistake_after_a_loss_that_is_right_is_no_noise(tmp_path: Path) -> None:
-    before = AUGMENTED.format(start="", prepare="", backward="loss.backward()", say="print")
     scaled = "accelerator.backward(loss); [p.grad.mul_(1.01) for p in model.parameters()]"
-    report = run(tmp_path, _augmented(backward=scaled), before)
+    report = run(
+        tmp_path,
+        verify_scripts.after(AUGMENTED, NAMES, backward=scaled),
+        verify_scripts.before(AUGMENTED),
+    )
     assert [one.verdict.value for one in report.runs] == ["different"], report
     assert report.runs[0].difference is not None and report.runs[0].difference.quantity == "gradient norm"
-
-
-def _augmented(**changes: str) -> str:
-    parts = {
-        "start": "from crosstrain import Accelerator\naccelerator = Accelerator()",
-        "prepare": "model, optimizer, train = accelerator.prepare(model, optimizer, train)",
-        "backward": "accelerator.backward(loss)",
-        "say": "accelerator.print",
-    }
-    return AUGMENTED.format(**(parts | changes))
 
 
 def test_a_mistake_under_dropout_is_no_noise(tmp_path: Path) -> None:
     scaled = run(tmp_path, after(backward="accelerator.backward(loss * 1.5)")).runs[0]
     assert scaled.verdict is Verdict.DIFFERENT
     assert scaled.difference is not None and scaled.difference.step == 1
-    seeded = after(
-        prepare="torch.manual_seed(5 + accelerator.process_index)\n"
-        + "model, optimizer, train, valid, scheduler = accelerator.prepare(model, optimizer, train, valid, scheduler)"
-    )
-    report = run(
-        tmp_path, seeded, original=BEFORE.replace("def evaluate", "torch.manual_seed(5)\ndef evaluate")
-    )
-    run_ = report.runs[0]
-    assert run_.verdict in (Verdict.NOISE, Verdict.DIFFERENT)
-    if run_.verdict is Verdict.NOISE:
-        assert any("spread of" in note for note in run_.notes)
-
-
-def test_completed_rows_in_a_metric_show_only_in_the_default_launch(tmp_path: Path) -> None:
-    report = run(tmp_path, after(gathered="accelerator.gather(hit)"), default_launch=True)
-    shared, launched = report.runs
-    assert shared.verdict is Verdict.EQUAL
-    assert launched.verdict is Verdict.DIFFERENT
-    assert launched.difference is not None and launched.difference.quantity == "evaluation"
-    assert launched.cause is not None and launched.cause.rule == "evaluation-not-gathered"
-    number = after().splitlines().index('    accelerator.print("hits", hits)') + 1
-    assert launched.cause.lines == (f"after.py:{number}",)
 
 
 def test_few_steps_still_reach_the_evaluation(tmp_path: Path) -> None:
@@ -226,16 +196,6 @@ def test_rounding_that_training_amplifies_is_told_apart_in_double_precision(tmp_
     assert any("rounding was amplified in float32" in note for note in report.runs[0].notes)
     wrong = other.replace("1.0)).backward", "1.02)).backward")
     assert run(tmp_path, wrong, original=before).runs[0].verdict is Verdict.DIFFERENT
-
-
-def test_noise_of_an_original_that_differs_from_itself(tmp_path: Path) -> None:
-    """Seeded by the clock: two runs of the original differ, and the migrated script no more than they do."""
-    noisy = BEFORE.replace("torch.manual_seed(1)", "import time; torch.manual_seed(time.time_ns())")
-    report = run(tmp_path, noisy, original=noisy, processes=[1])
-    verdict = report.runs[0].verdict
-    assert verdict in (Verdict.NOISE, Verdict.DIFFERENT), report
-    far = noisy.replace("loss.backward()", "(loss * 50).backward()")
-    assert run(tmp_path, far, original=noisy, processes=[1]).runs[0].verdict is Verdict.DIFFERENT
 
 
 def test_ranks_that_wait_for_each_other_are_found_before_the_time_is_up(tmp_path: Path) -> None:

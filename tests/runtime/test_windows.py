@@ -101,34 +101,6 @@ def test_no_step_was_skipped_inside_a_window() -> None:
     assert run_ranks(_overflow, 1)[0] == [(False, False), (True, True), (False, False), (True, False)]
 
 
-def _by_epoch(prepared: bool) -> list[float]:
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=3, step_scheduler_with_optimizer=False)
-    model = line()
-    optimizer = SGD(model.parameters(), lr=1.0)
-    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
-    model, optimizer, batches = accelerator.prepare(model, optimizer, loader())
-    if prepared:
-        scheduler = accelerator.prepare(scheduler)
-    rates = []
-    for _ in range(2):
-        for x in batches:
-            with accelerator.accumulate(model):
-                accelerator.backward(model(x).sum() * 0)
-                optimizer.step()
-                optimizer.zero_grad()
-            break  # inside the window
-        scheduler.step()
-        rates += scheduler.get_last_lr()
-    return rates
-
-
-@pytest.mark.parametrize("prepared", [True, False])
-def test_epochs_of_several_processes_are_epochs(prepared: bool) -> None:
-    """accelerate steps the scheduler once for each process, and only where a window ends."""
-    for rates in run_ranks(_by_epoch, 2, prepared):
-        assert rates == [0.5, 0.25]
-
-
 def test_memory_that_was_freed_holds_no_open_window() -> None:
     """accelerate's next training would never step: `sync_gradients` stays as the last micro-batch left it."""
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)

@@ -76,6 +76,7 @@ def changed(script: str, *changes: tuple[str, str]) -> str:
 
 
 def run(place: Path, /, migrated: str, original: str = PLAIN, **options: object) -> Report:
+    """The comparison of two scripts, from files in the folder."""
     (place / "before.py").write_text(original)
     (place / "after.py").write_text(migrated)
     options = {"timeout": 300.0} | options
@@ -88,3 +89,21 @@ def verdicts(report: Report) -> list[str]:
 
 def differences(report: Report) -> list[tuple[str, int | None]]:
     return [(run.difference.quantity, run.difference.step) for run in report.runs if run.difference]
+
+
+def before(script: str, **parts: object) -> str:
+    """A script with places for what a conversion changes, as its author wrote it."""
+    return script.format(
+        **{"start": "", "prepare": "", "backward": "loss.backward()", "say": "print"} | parts
+    )
+
+
+def after(script: str, prepared: str, **parts: object) -> str:
+    """The same script on the runtime; ``prepared``: the names that `prepare` is given."""
+    converted: dict[str, object] = {
+        "start": "from crosstrain import Accelerator\naccelerator = Accelerator()",
+        "prepare": f"{prepared} = accelerator.prepare({prepared})",
+        "backward": "accelerator.backward(loss)",
+        "say": "accelerator.print",
+    }
+    return script.format(**converted | parts)

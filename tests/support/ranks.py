@@ -71,12 +71,36 @@ def run_ranks(
             pipe.close()
 
 
+def errors_of(fn: Callable[..., Any], world: int, *args: Any, **options: Any) -> list[str]:
+    """The message of the error that ``fn(*args)`` raises on each rank, "no error" where it raises none."""
+    return run_ranks(_message, world, fn, args, **options)
+
+
+def _message(fn: Callable[..., Any], args: tuple[Any, ...]) -> str:
+    try:
+        fn(*args)
+    except Exception as error:
+        return str(error)
+    return "no error"
+
+
 @functools.cache
 def this_rank() -> TorchComm:
     """The one communicator of this process, as in a real run."""
     from crosstrain.comm.torch_backend import TorchComm
 
     return TorchComm.start(cpu=True)
+
+
+def infos() -> list[str]:
+    """What the runtime says at INFO in this process from here on."""
+    from crosstrain.utils import messages
+
+    os.environ["CROSSTRAIN_QUIET"] = "0"
+    said: list[str] = []
+    messages.logger.hasHandlers = lambda: True  # type: ignore[method-assign]
+    messages.logger.info = said.append  # type: ignore[method-assign,assignment]
+    return said
 
 
 def free_port() -> int:

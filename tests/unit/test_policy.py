@@ -11,7 +11,6 @@ from crosstrain_migrate.results import FileResult, Options, Severity
 from crosstrain_migrate.rules.policy import Policy
 from crosstrain_migrate.syntax.suppress import suppressions
 
-ROOT = Path(__file__).parents[2]
 SCRIPT = """\
 import os
 
@@ -220,25 +219,3 @@ def test_no_comment_and_no_selection_ever_gives_half_a_conversion() -> None:
         ast.parse(after)
         # A plain backward averages as well, and processes clip the same averaged gradients.
         assert ("Accelerator(" in after) == ("accelerator.prepare(" in after) == (after != text)
-
-
-DISTRIBUTED = (ROOT / "golden" / "data_parallel" / "before.py").read_text("utf-8")
-
-
-def test_the_same_holds_for_a_conversion_in_several_passes() -> None:
-    whole = migrate_text(Path("train.py"), DISTRIBUTED, Options())
-    if not whole.changed:
-        pytest.skip("this version leaves DataParallel to its author")
-    for change in whole.changes:
-        if not change.rule.startswith("CT3"):
-            continue
-        lines = DISTRIBUTED.split("\n")
-        lines[change.line - 1] += "  # migrate: skip"
-        text = "\n".join(lines)
-        result = migrate_text(Path("train.py"), text, Options())
-        assert not result.changed
-        assert {one.rule for one in result.findings if one.severity is Severity.REFUSED} == {"CT003"}
-    assert not migrate_text(Path("train.py"), DISTRIBUTED, Options(ignore=("CT301",))).changed
-    advice = migrate_text(Path("train.py"), DISTRIBUTED, Options(select=("CT7",)))
-    assert not advice.changed
-    assert all(one.rule.startswith("CT7") for one in advice.findings)

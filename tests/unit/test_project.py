@@ -161,23 +161,6 @@ def test_a_shared_module_changes_once_for_both_scripts(tmp_path: Path) -> None:
     assert not migrate(tmp_path).changed
 
 
-def test_other_uses_of_a_changed_module_are_no_obstacle(tmp_path: Path) -> None:
-    helper = HELPER + "\ndef seed():\n    torch.manual_seed(0)\n"
-    other = "from loop import seed\n\nseed()\nprint('nothing to train')\n"
-    write(tmp_path, {"train.py": TRAIN, "loop.py": helper, "plot.py": other})
-    outcome = migrate(tmp_path)
-    assert changed(outcome, tmp_path) == {"train.py", "loop.py"}
-    assert not said(outcome)
-
-
-def test_a_module_that_does_something_at_its_top_is_not_judged_alone(tmp_path: Path) -> None:
-    helper = HELPER + "\ntorch.set_printoptions(precision=3)\n"
-    write(tmp_path, {"train.py": TRAIN, "loop.py": helper})
-    outcome = migrate(tmp_path)
-    assert changed(outcome, tmp_path) == {"train.py", "loop.py"}
-    assert not outcome.refused
-
-
 def test_no_follow_changes_no_other_file(tmp_path: Path) -> None:
     write(tmp_path, {"train.py": TRAIN, "loop.py": HELPER})
     outcome = migrate(tmp_path / "train.py", follow=False)

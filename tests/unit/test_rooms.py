@@ -11,142 +11,108 @@ from typing import NamedTuple
 import pytest
 
 HERE = Path(__file__).resolve().parents[2]
-EVERY = frozenset({"*"})  # may import every room of its package
 
 
 class Package(NamedTuple):
     """A package's folder, the rooms in it, and the other packages that it may import.
 
-    rooms: for each room the rooms that it may import besides itself. A room is a module or a folder by its dotted name
-    inside the package, without the modules that the table names themselves; "x.__init__" is a folder's own file.
+    rooms: for each room the rooms that it may import besides itself, "*" for every one. A room is a module or a folder by
+    its dotted name inside the package, without the modules that the table names themselves; "x.__init__" is a folder's own file.
     """
 
     folder: Path
-    rooms: Mapping[str, Iterable[str]]
+    rooms: Mapping[str, str]
     others: frozenset[str] = frozenset()
 
 
-STEP = {"comm.types", "comm", "utils", "data", "step.window", "run", "state"}
 RUNTIME = {
-    "version": (),
-    "config": (),
-    "requirements": (),
-    "compat.lazy": {"requirements"},
-    "compat.not_supported": (),
-    "comm.types": (),
-    "utils": {"config", "comm.types"},
-    "comm": {"config", "comm.types", "requirements", "utils"},
-    "data": {"comm.types", "comm", "utils"},
-    "step.window": {"data", "utils"},
-    "run": {"config", "comm.types", "comm", "utils", "step.window"},
-    "state": {"config", "comm.types", "comm", "utils", "step.window", "run"},
-    "step": {*STEP, "utils.operations"},
-    "utils.random": {"comm", "run", "state"},  # seeds, which a checkpoint sets anew
-    "checkpoint": {*STEP, "step", "utils.random", "version"},
-    "tracking": {"config", "run", "state", "utils"},
-    "options": {"config", "comm", "data", "utils"},
-    "compat": {"comm.types", "comm", "data", "run", "state", "utils", "compat.not_supported"},
-    "utils.memory": {"comm"},
-    "utils.operations": {"comm.types", "comm", "run", "state", "utils"},
-    "other_objects": {*STEP, "step"},
-    "parts": {*STEP, "other_objects", "step", "checkpoint", "tracking", "compat", "options"},
-    "accelerator": {
-        *STEP,
-        "parts",
-        "step",
-        "checkpoint",
-        "tracking",
-        "compat",
-        "options",
-        "utils.memory",
-        "utils.operations",
-    },
-    "command_line": {"version"},
-    "launch": {"command_line", "config", "comm.types", "comm", "requirements", "utils"},
-    "cli": {"command_line", "launch", "checkpoint", "requirements", "version"},
+    "version": "",
+    "config": "",
+    "requirements": "",
+    "compat.lazy": "requirements",
+    "compat.not_supported": "",
+    "comm.types": "",
+    "utils": "comm.types config",
+    "comm": "comm.types config requirements utils",
+    "data": "comm comm.types utils",
+    "step.window": "data utils",
+    "run": "comm comm.types config step.window utils",
+    "state": "comm comm.types config run step.window utils",
+    "step": "comm comm.types data run state step.window utils utils.operations",
+    "utils.random": "comm run state",  # seeds, which a checkpoint sets anew
+    "checkpoint": "comm comm.types data run state step step.window utils utils.random version",
+    "tracking": "config run state utils",
+    "options": "comm config data utils",
+    "compat": "comm comm.types compat.not_supported data run state utils",
+    "utils.memory": "comm",
+    "utils.operations": "comm comm.types run state utils",
+    "other_objects": "comm comm.types data run state step step.window utils",
+    "parts": (
+        "checkpoint comm comm.types compat data options other_objects run state step step.window tracking "
+        "utils"
+    ),
+    "accelerator": (
+        "checkpoint comm comm.types compat data options parts run state step step.window tracking utils "
+        "utils.memory utils.operations"
+    ),
+    "command_line": "version",
+    "launch": "comm comm.types command_line config requirements utils",
+    "cli": "checkpoint command_line launch requirements version",
     # What scripts import, under Accelerate's names: nothing else here imports these.
-    "__init__": EVERY,
-    "big_modeling": {"utils.modeling", "compat.not_supported"},
-    "data_loader": {"data", "run", "state"},
-    "parallelism_config": {"utils"},
-    "launch.selftest": {"__init__", "utils.__init__"},  # a script of our own
-    "launchers": {"launch"},
-    "local_sgd": {"accelerator", "run", "state", "step"},
-    "logging": {"config", "run", "state"},
-    "utils.__init__": EVERY,
-    "utils.environment": {"config"},
-    "utils.imports": {"comm"},
-    "utils.modeling": {"step", "checkpoint", "compat.not_supported"},
-    "utils.other": {"run", "state", "step", "checkpoint"},
-    "utils.padding": {"run", "state", "utils"},
-    "utils.progress": {"config"},
-    "utils.xla_report": {"comm", "run", "state"},
+    "__init__": "*",
+    "big_modeling": "compat.not_supported utils.modeling",
+    "data_loader": "data run state",
+    "parallelism_config": "utils",
+    "launch.selftest": "__init__ utils.__init__",  # a script of our own
+    "launchers": "launch",
+    "local_sgd": "accelerator run state step",
+    "logging": "config run state",
+    "utils.__init__": "*",
+    "utils.environment": "config",
+    "utils.imports": "comm",
+    "utils.modeling": "checkpoint compat.not_supported step",
+    "utils.other": "checkpoint run state step",
+    "utils.padding": "run state utils",
+    "utils.progress": "config",
+    "utils.xla_report": "comm run state",
 }
 VERIFY = {
-    "records": (),
-    "report": {"records"},
-    "emulation": (),
-    "tracing": {"records", "emulation"},
-    "running": {"records", "report", "emulation", "tracing"},
-    "judging": {"records", "report", "running"},
-    "render": {"records", "report", "running"},
-    "engine": {"records", "report", "emulation", "running", "judging"},
-    "observing": {"records", "report", "emulation", "running", "judging", "engine", "render"},
-    "__init__": {"report", "running", "engine"},
-    "command": {"report", "running", "engine", "render"},
-    "__main__": (),
+    "records": "",
+    "report": "records",
+    "emulation": "",
+    "tracing": "emulation records",
+    "running": "emulation records report tracing",
+    "judging": "records report running",
+    "render": "records report running",
+    "engine": "emulation judging records report running",
+    "observing": "emulation engine judging records render report running",
+    "__init__": "engine report running",
+    "command": "engine render report running",
+    "__main__": "",
 }
 TOOL = {
-    "__init__": (),  # the version
-    "results": (),
-    "choices": (),
-    "assumptions": {"results"},
-    "syntax": {"results"},
-    "core.reading.frameworks": (),
-    "files.may_train": {"core.reading.frameworks"},
-    "files.sources": {"results"},
-    "files.notebooks": {"results", "syntax", "files.sources"},
-    "outcome": {"choices", "results", "files.sources"},
-    "files": {
-        "__init__",
-        "results",
-        "outcome",
-        "syntax",
-        "files.may_train",
-        "files.sources",
-        "files.notebooks",
-    },
-    "core": {"results", "assumptions", "syntax", "core.reading.frameworks", "files.notebooks"},
-    "rules": {"results", "assumptions", "syntax", "core", "files.notebooks"},
-    "engine": {
-        "core",
-        "results",
-        "assumptions",
-        "syntax",
-        "files.may_train",
-        "files.notebooks",
-        "rules",
-    },
-    "report": {"__init__", "results", "choices", "outcome", "syntax", "rules"},
-    "verify": {"results", "outcome", "syntax", "files.sources", "files.notebooks"},
-    "observe": {"results", "files.sources", "verify"},
-    "cli": {
-        "__init__",
-        "results",
-        "choices",
-        "outcome",
-        "syntax",
-        "files.may_train",
-        "files.sources",
-        "files",
-        "core",
-        "rules",
-        "engine",
-        "report",
-        "verify",
-        "observe",
-    },
-    "__main__": {"cli"},
+    "__init__": "",  # the version
+    "results": "",
+    "choices": "",
+    "assumptions": "results",
+    "syntax": "results",
+    "core.reading.frameworks": "",
+    "files.may_train": "core.reading.frameworks",
+    "files.sources": "results",
+    "files.notebooks": "files.sources results syntax",
+    "outcome": "choices files.sources results",
+    "files": "__init__ files.may_train files.notebooks files.sources outcome results syntax",
+    "core": "assumptions core.reading.frameworks files.notebooks results syntax",
+    "rules": "assumptions core files.notebooks results syntax",
+    "engine": "assumptions core files.may_train files.notebooks results rules syntax",
+    "report": "__init__ choices outcome results rules syntax",
+    "verify": "files.notebooks files.sources outcome results syntax",
+    "observe": "files.sources results verify",
+    "cli": (
+        "__init__ choices core engine files files.may_train files.sources observe outcome report results "
+        "rules syntax verify"
+    ),
+    "__main__": "cli",
 }
 
 PACKAGES = {
@@ -197,7 +163,7 @@ def _module(name: str, known: Mapping[str, Path]) -> str | None:
     return None
 
 
-def room(module: str, rooms: Mapping[str, Iterable[str]]) -> str:
+def room(module: str, rooms: Mapping[str, str]) -> str:
     """The longest entry of the table that this module, named without its package, is or lies in; "" for none."""
     parents = [module]
     while "." in parents[-1]:
@@ -219,7 +185,7 @@ def trespasses(name: str, packages: Mapping[str, Package], edges: Mapping[str, s
             continue
         for target in sorted(targets):
             other, _, there = target.partition(".")
-            allowed = package.rooms[here]
+            allowed = package.rooms[here].split()
             if other != name:
                 legal = other in package.others
             else:
@@ -255,8 +221,8 @@ def test_no_import_leads_back(ours: dict[str, set[str]]) -> None:
 @pytest.mark.parametrize("name", PACKAGES)
 def test_rooms_lie_above_each_other(name: str) -> None:
     rooms = PACKAGES[name].rooms
-    assert circle({here: set(allowed) - {"*"} for here, allowed in rooms.items()}) == []
-    unknown = {other for allowed in rooms.values() for other in allowed} - {"*", *rooms}
+    assert circle({here: set(allowed.split()) - {"*"} for here, allowed in rooms.items()}) == []
+    unknown = {other for allowed in rooms.values() for other in allowed.split()} - {"*", *rooms}
     assert unknown == set()
 
 

@@ -2,65 +2,94 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from crosstrain_verify import verify
+from crosstrain_verify import Report, verify
 from crosstrain_verify.judging.default_launch import ONLY_EVEN
 
-from tests.verify.planted import BY_HAND, PLANTED, found, rules
-
-SHORT = {("loader not sharded", "ddp"), ("loader not sharded", "on_runtime")}
-PAIRS = [
-    pytest.param(cause, script, marks=() if (cause, script) in SHORT else pytest.mark.slow)
-    for cause, scripts in PLANTED.items()
-    for script in scripts
+BY_HAND = Path(__file__).with_name("by_hand")
+# Mistakes in `by_hand/ddp.py`: text and replacement, the cause that verify must name, arguments of the script.
+# The golden corpus has those in conversions for the runtime (`test_mutations.py`).
+PLANTED: dict[str, tuple[Mapping[str, str], str, tuple[str, ...]]] = {
+    "loader not sharded": (
+        {"batch_size=8, sampler=sampler": "batch_size=8, shuffle=True"},
+        "loader-not-prepared",
+        (),
+    ),
+    "loss scaled twice": ({"scaler.scale(loss)": "scaler.scale(loss / world)"}, "scaled-twice", ()),
+    "gradients not averaged": (
+        {"cross_entropy(model(x)": "cross_entropy(model.module(x)"},
+        "not-averaged",
+        (),
+    ),
+    "scheduler stepped P times": (
+        {"scheduler.step()": "[scheduler.step() for _ in range(world)]"},
+        "scheduler-per-process",
+        (),
+    ),
+    "evaluation counted twice": ({"[128 + rank :: world]": "[128:]"}, "evaluation-counted-twice", ()),
+    "clipping before unscaling": (
+        {"scaler.unscale_(optimizer)\n": "pass\n"},
+        "clipped-before-unscale",
+        ("amp",),
+    ),
+    "model not prepared": ({"model = DistributedDataParallel(model)\n": ""}, "model-not-prepared", ()),
+    "dropout drawn alike": ({"if rank:\n": "if False:\n"}, "drawn-alike", ()),
+}
+SLOW = [
+    pytest.param(name, marks=() if name == "loader not sharded" else pytest.mark.slow) for name in PLANTED
 ]
 
 
-@pytest.mark.parametrize(("cause", "script"), PAIRS)
-def test_a_planted_mistake_is_named(cause: str, script: str, tmp_path: Path) -> None:
-    planted = PLANTED[cause][script]
-    report = found(script, planted, tmp_path)
+def verified(
+    folder: Path, edits: Mapping[str, str], args: tuple[str, ...] = (), *, source: str = ".", rows: str = ""
+) -> Report:
+    """`plain.py` of a folder of `by_hand` against its `ddp.py` with these edits; ``rows``: as many pictures in both."""
+    place = BY_HAND / source
+    for name, changes in (("plain.py", {}), ("ddp.py", edits)):
+        text = (place / name).read_text(encoding="utf-8")
+        if rows:
+            text = text.replace("149", rows)
+        for old, new in changes.items():
+            assert old in text, old
+            text = text.replace(old, new)
+        (folder / name).write_text(text, encoding="utf-8")
+    devices = "present" if args else None
+    return verify(
+        folder / "plain.py", folder / "ddp.py", args=args, default_launch=True, devices=devices, timeout=300
+    )
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_a_planted_mistake_is_named(name: str, tmp_path: Path) -> None:
+    edits, rule, args = PLANTED[name]
+    report = verified(tmp_path, edits, args)
     assert not report.ok
-    assert rules(report)[0] == planted.rule, report.runs
+    assert next(run.cause.rule for run in report.runs if run.cause is not None) == rule, report.runs
 
 
 def test_a_right_conversion_is_equal(tmp_path: Path) -> None:
-    report = found("ddp", None, tmp_path)
+    report = verified(tmp_path, {})
     assert [run.verdict.value for run in report.runs] == ["identical", "equal"], report.runs
     assert report.runs[1].launch == "torchrun --nproc-per-node 2 ddp.py"
     assert not report.checks  # they belong to the bundled runtime
 
 
-def test_an_evaluation_that_is_even_and_sharded_by_hand_is_equal(tmp_path: Path) -> None:
-    """It is compared with one row less first, which each rank leaves out of its own share."""
-    before, after = tmp_path / "before.py", tmp_path / "after.py"
-    for path, source in ((before, "plain.py"), (after, "ddp.py")):
-        path.write_text((BY_HAND / "images" / source).read_text().replace("149", "150"))
-    report = verify(before, after, default_launch=True, timeout=300)
-    assert [run.verdict.value for run in report.runs] == ["identical", "equal"], report.runs
-    assert ONLY_EVEN in report.runs[1].notes
+SHARE = "DataLoader(Subset(test_set, range(rank, len(test_set), world)), batch_size=10)"
+PADDED = "DataLoader(test_set, batch_size=10, sampler=DistributedSampler(test_set, shuffle=False))"
 
 
-def test_a_row_that_completes_a_share_counts_once(tmp_path: Path) -> None:
-    """A sampler that pads counts a row twice in other sets than even ones: that is seen with one row less."""
-    before, after = tmp_path / "before.py", tmp_path / "after.py"
-    share = "DataLoader(Subset(test_set, range(rank, len(test_set), world)), batch_size=10)"
-    padded = "DataLoader(test_set, batch_size=10, sampler=DistributedSampler(test_set, shuffle=False))"
-    for path, source in ((before, "plain.py"), (after, "ddp.py")):
-        path.write_text(
-            (BY_HAND / "images" / source).read_text().replace("149", "150").replace(share, padded)
-        )
-    assert padded in after.read_text()
-    report = verify(before, after, default_launch=True, timeout=300)
-    assert [run.verdict.value for run in report.runs] == ["identical", "different"], report.runs
-
-
-def test_a_loader_that_is_not_shared_out_fails_the_check_of_its_loop(tmp_path: Path) -> None:
-    """It had been *not reached* in a default launch that agreed."""
-    report = found("on_runtime", PLANTED["loader not sharded"]["on_runtime"], tmp_path)
-    default = report.runs[-1]
-    assert default.verdict.value == "different"
-    at_step = {one.status for one in default.checks if one.kind == "loader" and one.line >= 26}
-    assert at_step == {"failed"}, default.checks
+@pytest.mark.parametrize(
+    ("edits", "verdict"),
+    [({}, "equal"), ({SHARE: PADDED}, "different")],
+    ids=["own share", "padded"],
+)
+def test_an_even_evaluation_is_compared_with_one_row_less_first(
+    edits: Mapping[str, str], verdict: str, tmp_path: Path
+) -> None:
+    """Which each rank leaves out of its own share. A sampler that pads counts a row twice in other sets than even ones."""
+    report = verified(tmp_path, edits, source="images", rows="150")
+    assert [run.verdict.value for run in report.runs] == ["identical", verdict], report.runs
+    assert (ONLY_EVEN in report.runs[1].notes) or edits

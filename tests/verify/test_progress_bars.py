@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crosstrain_verify import verify
+
+from tests.runtime.verify_scripts import after, before, run, verdicts
 
 SCRIPT = """
 import numpy as np, torch
@@ -45,19 +46,12 @@ for epoch in tqdm(range(2)):
 
 @pytest.mark.parametrize("broken_off", [True, False], ids=["broken-off", "to-the-end"])
 def test_two_iterators_over_one_loader(tmp_path: Path, broken_off: bool) -> None:
-    plain = {"start": "", "prepare": "", "backward": "loss.backward()", "say": "print"}
-    converted = {
-        "start": "from crosstrain import Accelerator\naccelerator = Accelerator()",
-        "prepare": "model, optimizer, train, valid = accelerator.prepare(model, optimizer, train, valid)",
-        "backward": "accelerator.backward(loss)",
-        "say": "accelerator.print",
-    }
-    hits = "(model(x).argmax(1) == y)"
-    (tmp_path / "before.py").write_text(SCRIPT.format(broken_off=broken_off, gathered=hits, **plain))
+    hits, names = "(model(x).argmax(1) == y)", "model, optimizer, train, valid"
+    plain = before(SCRIPT, broken_off=broken_off, gathered=hits)
     gathered = f"accelerator.gather_for_metrics({hits})"
-    (tmp_path / "after.py").write_text(SCRIPT.format(broken_off=broken_off, gathered=gathered, **converted))
-    report = verify(tmp_path / "before.py", tmp_path / "after.py", default_launch=True, timeout=300)
-    assert [run.verdict.value for run in report.runs] == ["identical", "equal", "agree"], report
+    converted = after(SCRIPT, names, broken_off=broken_off, gathered=gathered)
+    report = run(tmp_path, converted, plain, default_launch=True)
+    assert verdicts(report) == ["identical", "equal", "agree"], report
     held = {check.kind for check in report.checks if check.status == "held"}
     assert {"rows", "loader", "mean", "module"} <= held
     assert all(check.status == "held" for check in report.checks), report.checks

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 from crosstrain import Accelerator
-from crosstrain_verify import verify
 from crosstrain_verify.records.operands import Operand, misplaced, permutation, read, write
 from crosstrain_verify.tracing.permuting import Permuting
+
+from tests.runtime.verify_scripts import after, before, run, verdicts
 
 
 def test_a_permutation_moves_something_and_is_always_the_same() -> None:
@@ -97,7 +98,7 @@ for epoch in range(2):
 
 
 @pytest.mark.parametrize(
-    ("operand", "number", "verdicts"),
+    ("operand", "number", "expected"),
     [
         # 4 classes, and each of two processes has 4 rows of the batch.
         ("model(x)", "torch.cat(best).max(0).values.sum()", ["identical", "equal", "agree"]),
@@ -105,24 +106,18 @@ for epoch in range(2):
     ],
     ids=["rows", "transposed"],
 )
-def test_rows_by_coincidence(tmp_path: Path, operand: str, number: str, verdicts: list[str]) -> None:
-    plain = {"start": "", "prepare": "", "backward": "loss.backward()", "say": "print", "gather": ""}
-    converted = {
-        "start": "from crosstrain import Accelerator\naccelerator = Accelerator()",
-        "prepare": "model, optimizer, train, valid = accelerator.prepare(model, optimizer, train, valid)",
-        "backward": "accelerator.backward(loss)",
-        "say": "accelerator.print",
-        "gather": "accelerator.gather_for_metrics",
-    }
-    for name, parts in (("before.py", plain), ("after.py", converted)):
-        (tmp_path / name).write_text(SCRIPT.format(operand=operand, number=number, **parts))
-    report = verify(tmp_path / "before.py", tmp_path / "after.py", default_launch=True, timeout=300)
-    assert [run.verdict.value for run in report.runs] == verdicts, report
-    if len(verdicts) > 3:
-        run = report.runs[-1]
-        place = f"after.py:{run.checks[0].line}"
+def test_rows_by_coincidence(tmp_path: Path, operand: str, number: str, expected: list[str]) -> None:
+    parts = {"operand": operand, "number": number}
+    converted = after(
+        SCRIPT, "model, optimizer, train, valid", gather="accelerator.gather_for_metrics", **parts
+    )
+    report = run(tmp_path, converted, before(SCRIPT, gather="", **parts), default_launch=True)
+    assert verdicts(report) == expected, report
+    if len(expected) > 3:
+        last = report.runs[-1]
+        place = f"after.py:{last.checks[0].line}"
         said = f"{place}: the rows of what is gathered are in dimension 1 of shape [4, 8], not in dimension 0"
-        assert str(run.difference) == said
-        assert run.cause is not None and run.cause.rule == "rows-elsewhere"
+        assert str(last.difference) == said
+        assert last.cause is not None and last.cause.rule == "rows-elsewhere"
     rows = {check.line: check.status for check in report.checks if check.kind == "rows"}
-    assert sorted(rows.values()) == (["failed", "held"] if len(verdicts) > 3 else ["held", "held"])
+    assert sorted(rows.values()) == (["failed", "held"] if len(expected) > 3 else ["held", "held"])

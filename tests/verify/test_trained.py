@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crosstrain_verify import verify
 from crosstrain_verify.judging.compare import compare_trained_parameters
 from crosstrain_verify.records.traces import Parameter, RankTrace
+
+from tests.runtime.verify_scripts import after, before, run, verdicts
 
 
 def trace(*trained: int, steps: int = 4) -> RankTrace:
@@ -75,29 +76,24 @@ for number, (x,) in enumerate(loader):
     {backward}(sum(losses.values()))
     optimizer.step()
 """
-BEFORE = SCRIPT.format(start="", prepare="", aux="losses['aux']", backward="torch.autograd.backward")
+OWN = "losses['aux']"
 
 
-def after(aux: str) -> str:
-    return SCRIPT.format(
-        start="from crosstrain import Accelerator\naccelerator = Accelerator()",
-        prepare="model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
-        aux=aux,
-        backward="accelerator.backward",
-    )
+def converted(aux: str) -> str:
+    return after(SCRIPT, "model, optimizer, loader", aux=aux, backward="accelerator.backward")
 
 
 def test_a_head_that_is_silently_not_trained_is_a_difference_in_every_run(tmp_path: Path) -> None:
     """A parameter that has no gradient in either run is none."""
-    (tmp_path / "before.py").write_text(BEFORE)
-    (tmp_path / "after.py").write_text(after("losses['aux']"))
-    report = verify(tmp_path / "before.py", tmp_path / "after.py", default_launch=True, timeout=300)
-    assert [run.verdict.value for run in report.runs] == ["identical", "equal", "agree"], report
-    (tmp_path / "after.py").write_text(after("accelerator.gather(losses['aux'].detach()).mean()"))
-    report = verify(tmp_path / "before.py", tmp_path / "after.py", default_launch=True, timeout=300)
-    assert [run.verdict.value for run in report.runs] == ["different"] * 3, report
-    for run in report.runs:
-        assert run.difference is not None and run.difference.quantity == "gradient", run
-        assert run.difference.detail == "2.weight, 2.bias"
-        assert run.cause is not None and run.cause.rule == "not-trained"
-        assert run.cause.lines == ("after.py:17",)
+    original = before(SCRIPT, aux=OWN, backward="torch.autograd.backward")
+    report = run(tmp_path, converted(OWN), original, default_launch=True)
+    assert verdicts(report) == ["identical", "equal", "agree"], report
+    report = run(
+        tmp_path, converted(f"accelerator.gather({OWN}.detach()).mean()"), original, default_launch=True
+    )
+    assert verdicts(report) == ["different"] * 3, report
+    for one in report.runs:
+        assert one.difference is not None and one.difference.quantity == "gradient", one
+        assert one.difference.detail == "2.weight, 2.bias"
+        assert one.cause is not None and one.cause.rule == "not-trained"
+        assert one.cause.lines == ("after.py:17",)

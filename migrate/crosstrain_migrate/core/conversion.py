@@ -68,6 +68,7 @@ from .training.prepare import Preparing
 from .training.schedules import plan_counted_rates
 from .training.taken import plan_taken_batches
 from .unseen import (
+    handed_over,
     note_unread,
     trains_in_wrapper,
     unseen_training,
@@ -116,6 +117,8 @@ def convert(
     roles = Roles(script)
     if not roles.trains and not trains_in_wrapper(script):
         return Conversion(text, findings=tuple(unseen_training(script)))
+    if over := handed_over(script, roles.frames):
+        return Conversion(text, findings=tuple(over))
     if not in_spite and (refused := known_wrong(script, roles)):
         return Conversion(text, findings=tuple(refused), trains=True)
     plan = _planned(script, roles, runtime, seen)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.syntax.nodes import last_name
@@ -15,7 +15,7 @@ from .distributed.wrappers import has_wrapper
 from .plan import Plan, finding_at
 from .reading.frameworks import FRAMEWORKS, HIDDEN, LOOPS, TRAINERS
 from .reading.imported import imported
-from .reading.script import Script, is_function_frame, is_method
+from .reading.script import Frame, Script, is_function_frame, is_method
 
 BUILT_ON, BACKWARD, UNREACHED = "CT901", "CT202", "CT905"
 # Calls by which code is found by its name, so that nobody can say what runs.
@@ -31,6 +31,39 @@ def written_for_accelerate(tree: ast.Module) -> list[Finding]:
     reason = "a file that this script runs imports from Accelerate, and may be written for it: nothing is converted"
     remedy = "leave it as it is, or take that import out"
     return [finding_at(node, BUILT_ON, reason, remedy, Severity.NOTE) for _, node in paths[:1]]
+
+
+def handed_over(script: Script, frames: Iterable[Frame]) -> list[Finding]:
+    """A script that hands the training of another file to Slurm, by submitit: its own process trains nothing.
+
+    frames: the functions that train.
+    """
+    submits: list[ast.Call] = [
+        c for c in script.calls if is_method(c, "submit", "map_array") and script.is_entry(c)
+    ]
+    is_imported = any(path.split(".")[0] == "submitit" for path, _ in imported(script.entry))
+    if not submits or not is_imported or _comes_to(script, frames, submits):
+        return []
+    reason = "this script submits a job and trains nothing itself: it is left as it is"
+    return [finding_at(submits[0], UNREACHED, reason, "migrate the script that the job runs", Severity.NOTE)]
+
+
+def _comes_to(script: Script, frames: Iterable[Frame], submits: list[ast.Call]) -> bool:
+    """Whether the script's own file trains, or calls what does otherwise than in a method or by what it submits."""
+    work: list[Frame] = [*frames]
+    for frame in work:  # which grows meanwhile
+        if script.is_entry(frame) and (not is_function_frame(frame) or script.class_of(frame) is None):
+            return True
+        if is_function_frame(frame) and not script.is_entry(frame):
+            calls = [c for c in script.direct_callers(frame) if c not in submits and not _is_own(script, c)]
+            work += [caller for call in calls if (caller := script.frame(call)) not in work]
+    return False
+
+
+def _is_own(script: Script, call: ast.Call) -> bool:
+    """Whether a call in the script's own file means that file's function: `main()`, beside `training.main(args)`."""
+    named = script.functions(call.func.id) if isinstance(call.func, ast.Name) else []
+    return script.is_entry(call) and any(map(script.is_entry, named))
 
 
 def unseen_training(script: Script) -> list[Finding]:

@@ -93,6 +93,10 @@ def _also(others: list[Finding]) -> str:
 # -- steps, tensors, masks -----------------------------------------------------------------------------------------
 
 
+def _calls_to(code: InStep, *paths: str) -> list[ast.Call]:
+    return [call for call in code.script.table.each(ast.Call) if code.script.dotted(call.func) in paths]
+
+
 def _each_step(code: InStep, node: ast.AST) -> bool:
     """Whether the code runs once a batch: in a loop over batches, in what such a loop calls, or in a module."""
     return code.in_batch_loop(node) or code.in_module(node)
@@ -111,7 +115,7 @@ def _is_mask(code: InStep, node: ast.AST, depth: int = 0) -> bool:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr):
         return _is_mask(code, node.left, depth) and _is_mask(code, node.right, depth)
     if isinstance(node, ast.Name) and depth < 3:
-        values = code.assigned(node)
+        values = code.script.values(code.script.frame(node), node.id)
         return bool(values) and all(_is_mask(code, value, depth + 1) for value in values)
     return False
 
@@ -137,7 +141,7 @@ def _text(node: ast.AST) -> str:
 
 
 def _shapes(code: InStep) -> Iterator[Advice]:
-    for node in code.nodes:
+    for node in code.script.table.parents:
         if isinstance(node, ast.Subscript) and _each_step(code, node):
             if _is_mask(code, node.slice) and _may_be_tensor(code, node.value):
                 yield _indexing(code, node)
@@ -155,7 +159,7 @@ def _shapes(code: InStep) -> Iterator[Advice]:
 
 def _indexing(code: InStep, node: ast.Subscript) -> Advice:
     base, mask = _text(node.value), _text(node.slice)
-    statement = code.table.statement_of(node)
+    statement = code.script.table.statement_of(node)
     if isinstance(statement, ast.Assign) and statement.targets == [node]:
         remedy = f"choose with torch.where({mask}, ..., {base}), which keeps the shape"
         if isinstance(statement.value, ast.Constant | ast.UnaryOp):
@@ -173,7 +177,7 @@ def _shape_by_value(code: InStep, call: ast.Call) -> str | None:
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in _BY_VALUE:
         return None
     name = call.func.attr
-    of_tensor = code.path(call.func) == f"torch.{name}" or _may_be_tensor(code, call.func.value)
+    of_tensor = code.script.dotted(call.func) == f"torch.{name}" or _may_be_tensor(code, call.func.value)
     return name if of_tensor else None
 
 
@@ -192,7 +196,7 @@ def _branches(code: InStep) -> Iterator[Advice]:
 
 
 def _conditionals(code: InStep) -> list[ast.If | ast.While | ast.IfExp]:
-    return [node for node in code.nodes if isinstance(node, ast.If | ast.While | ast.IfExp)]
+    return [node for node in code.script.table.parents if isinstance(node, ast.If | ast.While | ast.IfExp)]
 
 
 def _conditions(test: ast.expr) -> Iterator[ast.expr]:
@@ -217,7 +221,7 @@ def _decides(code: InStep, test: ast.expr) -> bool:
 def _reads(code: InStep) -> Iterator[Advice]:
     """One note for each loop: at its first read, with the number of them."""
     loops: dict[ast.AST, list[ast.Call]] = {}
-    for call in code.calls:
+    for call in code.script.table.each(ast.Call):
         if _reads_value(code, call) and code.in_batch_loop(call) and not _rarely(code, call):
             around = code.loop_around(call) or code.function_around(call)
             if around is not None:
@@ -234,7 +238,7 @@ def _reads(code: InStep) -> Iterator[Advice]:
 def _reads_value(code: InStep, call: ast.Call) -> bool:
     if isinstance(call.func, ast.Attribute) and call.func.attr in _READERS:
         return _is_tensor(code, call.func.value)
-    if code.path(call.func) in _PRINTERS:
+    if code.script.dotted(call.func) in _PRINTERS:
         return any(_is_tensor(code, part) for argument in call.args for part in _shown(argument))
     return False
 
@@ -247,7 +251,7 @@ def _shown(argument: ast.expr) -> list[ast.expr]:
 
 def _rarely(code: InStep, node: ast.AST) -> bool:
     """Whether it stands under `if step % n == 0` or the like."""
-    for around in code.table.ancestors(node):
+    for around in code.script.table.ancestors(node):
         if isinstance(around, ast.If) and any(
             isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) for part in walk(around.test)
         ):
@@ -261,7 +265,7 @@ def _rarely(code: InStep, node: ast.AST) -> bool:
 
 
 def _lengths(code: InStep) -> Iterator[Advice]:
-    for call in code.calls:
+    for call in code.script.table.each(ast.Call):
         if any(_to_longest(keyword) for keyword in call.keywords):
             yield (
                 call,
@@ -269,7 +273,7 @@ def _lengths(code: InStep) -> Iterator[Advice]:
                 "128 were compiled 32 times, 5 times with multiples of 32",
                 'use padding="max_length", or pad_to_multiple_of with truncation',
             )
-    for call in code.calls_to("torch.nn.utils.rnn.pad_sequence"):
+    for call in _calls_to(code, "torch.nn.utils.rnn.pad_sequence"):
         yield call, *_PADDED
 
 
@@ -283,7 +287,7 @@ def _to_longest(keyword: ast.keyword) -> bool:
 
 
 def _counts(code: InStep) -> Iterator[Advice]:
-    for loop in code.each(ast.For):
+    for loop in code.script.table.each(ast.For):
         counts = loop not in code.loops and isinstance(loop.target, ast.Name) and _is_range(loop.iter)
         if counts and _each_step(code, loop) and _random_size(code, loop.iter):
             yield (
@@ -291,7 +295,7 @@ def _counts(code: InStep) -> Iterator[Advice]:
                 "the loop runs a random number of times: each number is a graph of its own (8 were compiled in 8 steps)",
                 "draw from a few fixed numbers, or run the longest loop and mask what is too much",
             )
-    for node in code.each(ast.Slice):
+    for node in code.script.table.each(ast.Slice):
         ends = [end for end in (node.lower, node.upper) if end is not None]
         if _each_step(code, node) and any(_random_size(code, end) for end in ends):
             yield (
@@ -307,10 +311,10 @@ def _is_range(node: ast.expr) -> bool:
 
 def _random_size(code: InStep, node: ast.AST, depth: int = 0) -> bool:
     for part in walk(node):
-        if isinstance(part, ast.Call) and code.path(part.func) in _RANDOM:
+        if isinstance(part, ast.Call) and code.script.dotted(part.func) in _RANDOM:
             return True
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and depth < 3:
-            values = code.assigned(part)
+            values = code.script.values(code.script.frame(part), part.id)
             if any(_random_size(code, value, depth + 1) for value in values):
                 return True
     return False
@@ -320,8 +324,8 @@ def _random_size(code: InStep, node: ast.AST, depth: int = 0) -> bool:
 
 
 def _recurrent(code: InStep) -> Iterator[Advice]:
-    for call in code.calls_to(*_RECURRENT):
-        if code.path(call.func) == "torch.nn.GRU":
+    for call in _calls_to(code, *_RECURRENT):
+        if code.script.dotted(call.func) == "torch.nn.GRU":
             continue  # torch_xla brings a GRU of its own that is compiled once
         yield (
             call,
@@ -329,14 +333,14 @@ def _recurrent(code: InStep) -> Iterator[Advice]:
             "every length",
             "use few, short lengths (pad_collate), or a GRU, which torch_xla compiles as a loop",
         )
-    for call in code.calls_to("torch.nn.utils.rnn.pack_padded_sequence"):
+    for call in _calls_to(code, "torch.nn.utils.rnn.pack_padded_sequence"):
         yield call, *_PACKED
 
 
 def _autocast(code: InStep) -> Iterator[Advice]:
-    for call in code.calls_to(*_CUDA_AUTOCAST, *_ANY_AUTOCAST):
+    for call in _calls_to(code, *_CUDA_AUTOCAST, *_ANY_AUTOCAST):
         named = next((k.value for k in call.keywords if k.arg == "device_type"), next(iter(call.args), None))
-        cuda = code.path(call.func) in _CUDA_AUTOCAST
+        cuda = code.script.dotted(call.func) in _CUDA_AUTOCAST
         if cuda or (isinstance(named, ast.Constant) and named.value == "cuda"):
             yield (
                 call,
@@ -346,7 +350,7 @@ def _autocast(code: InStep) -> Iterator[Advice]:
 
 
 def _rates(code: InStep) -> Iterator[Advice]:
-    for node in code.each(ast.BinOp):
+    for node in code.script.table.each(ast.BinOp):
         if not isinstance(node.op, ast.Mult | ast.Div):
             continue
         sides = (node.left, node.right)
@@ -360,7 +364,7 @@ def _rates(code: InStep) -> Iterator[Advice]:
 
 def _process_count(code: InStep, node: ast.expr) -> bool:
     if isinstance(node, ast.Call):
-        return code.path(node.func) in _SIZES
+        return code.script.dotted(node.func) in _SIZES
     attribute = isinstance(node, ast.Attribute) and node.attr == "num_processes"
     return attribute or last_name(node) == "world_size"
 

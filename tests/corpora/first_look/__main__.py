@@ -12,11 +12,7 @@ checkout, in a process of its own with a time limit; FOLDER is only read.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import os
-import signal
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,7 +20,7 @@ from typing import Any
 
 from . import report
 from .entries import listed
-from .look import Look, Refusal
+from .look import Look, Refusal, answered
 from .training import Data
 
 AROUND = 120.0  # seconds beside the planning: the copy, and our own reading of both programs
@@ -92,26 +88,10 @@ def _look(checkout: Path, script: str, options: argparse.Namespace) -> Look:
 
 
 def _apart(words: list[str], timeout: float) -> tuple[Any, str]:
-    """What `look` prints, run as a process group that is ended with all it started; None and why otherwise."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.corpora.first_look.look", *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        out, err = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        return None, f"no answer in {timeout:g} s"
-    try:
-        return json.loads(out), ""
-    except ValueError:
-        lines = err.decode("utf-8", "replace").strip().splitlines() or [f"exit code {process.returncode}"]
-        return None, lines[-1][:300]
+    """What `look` prints in a process of its own; None and why otherwise."""
+    command = [sys.executable, "-m", "tests.corpora.first_look.look", *words]
+    answer, (_, why) = answered(command, timeout)
+    return answer, why
 
 
 if __name__ == "__main__":

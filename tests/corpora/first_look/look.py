@@ -82,14 +82,17 @@ def _migrate(tree: Path, script: str, timeout: float) -> tuple[dict[str, Any] | 
     """The tool's report; where it gave none, the outcome and why."""
     options = ["--write", "--output-format", "json", "--no-cache"]
     command = [sys.executable, "-m", "crosstrain_migrate.cli", script, *options]
+    # The tree's `ast.py` is not Python's.
+    return answered(command, timeout, tree, os.environ | {"PYTHONUTF8": "1", "PYTHONSAFEPATH": "1"})
+
+
+def answered(
+    command: list[str], timeout: float, cwd: Path | None = None, env: dict[str, str] | None = None
+) -> tuple[Any, tuple[str, str]]:
+    """The JSON that a command prints, as a process group that is ended with all it started; None, and why, otherwise."""
+    pipe = subprocess.PIPE
     process = subprocess.Popen(
-        command,
-        cwd=tree,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        env=os.environ | {"PYTHONUTF8": "1", "PYTHONSAFEPATH": "1"},  # the tree's `ast.py` is not Python's
+        command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
     )
     try:
         out, err = process.communicate(timeout=timeout)

@@ -1,6 +1,6 @@
 """What becomes of the public training scripts of `scripts.json`.
 
-    python -m tests.corpora.public CHECKOUTS [--only ID ...] [--new] [--markdown]
+    python -m tests.corpora.public CHECKOUTS [--only ID ...] [--new]
 
 CHECKOUTS holds a folder ``owner+name`` for each repository of `scripts.json`, at the commit named there. Prints a line
 for each script: what an expert does, what the tool does, how much it assumes, how many lines it changes, how many notes
@@ -49,14 +49,13 @@ def main() -> int:
     parser.add_argument(
         "--new", action="store_true", help="only the scripts that the tool was not developed with"
     )
-    parser.add_argument("--markdown", action="store_true", help="rows of a table for docs/")
     chosen = parser.parse_args()
     rows = []
     for script in json.loads(SCRIPTS.read_text())["scripts"]:
         if (chosen.only and script["id"] not in chosen.only) or (chosen.new and not script.get("new")):
             continue
         rows.append(_row(script, chosen.checkouts / script["repo"].replace("/", "+")))
-        print(_markdown(rows[-1]) if chosen.markdown else _line(rows[-1]), flush=True)
+        print(_line(rows[-1]), flush=True)
     print(_summary(rows))
     return sum(row.outcome == "crashed" for row in rows)
 
@@ -66,15 +65,8 @@ def _row(script: dict[str, Any], folder: Path) -> Row:
     path = folder / script["script"]
     if not path.exists():
         return Row(*known, "missing")
-    command = [
-        sys.executable,
-        "-m",
-        "crosstrain_migrate.cli",
-        path.name,
-        "--output-format",
-        "json",
-        "--no-cache",
-    ]
+    command = [sys.executable, "-m", "crosstrain_migrate.cli", path.name]
+    command += ["--output-format", "json", "--no-cache"]
     started = time.monotonic()
     try:
         done = subprocess.run(
@@ -118,14 +110,6 @@ def _line(row: Row) -> str:
         f"{row.assumptions:3} assumed {row.changed_lines:4} lines {row.notes:3} notes {row.seconds:5.1f} s"
     )
     return f"{row.id:16} {row.expected:8} {kind:11} {row.outcome:10} {counts}  {row.reason[:120]}".rstrip()
-
-
-def _markdown(row: Row) -> str:
-    kind = ", distributed" if row.distributed else ""
-    return (
-        f"| {row.id} | {row.expected}{kind} | {row.outcome} | {row.assumptions} | {row.changed_lines} | "
-        f"{row.notes} | {row.seconds:.1f} | {row.reason} |"
-    )
 
 
 def _summary(rows: list[Row]) -> str:

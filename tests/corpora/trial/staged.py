@@ -24,7 +24,7 @@ from tests.support.forked import Job
 ROOT = Path(__file__).resolve().parents[3]
 HERE = Path(__file__).parent
 FOLDER = ROOT / "build" / "public-scripts"
-TEN = (
+TEN = [
     "cnn-text",
     "d2l-lenet",
     "hunkim-cnn",
@@ -35,9 +35,9 @@ TEN = (
     "rasbt-mlp",
     "swav-linear",
     "znx-gan",
-)
+]
 # Of the trial's variables these concern its own comparison, or name the CPU or a place.
-_OTHER = (
+_OTHER = [
     "ACCELERATE_USE_CPU",
     "TRIAL_OUT",
     "CUDA_VISIBLE_DEVICES",
@@ -45,7 +45,7 @@ _OTHER = (
     "PYTHONPATH",
     "HOME",
     "TRIAL_SHIM",
-)
+]
 _NO_GPU = ("cuda", "avail")  # shims that answer for a GPU where there is none
 
 

@@ -1,6 +1,6 @@
 """What the tool makes of scripts in other words.
 
-    python -m tests.corpora.variations [--seed N] [--count N] [--run N] [--public CHECKOUTS] [--case NUMBER]
+    python -m tests.corpora.variations [--seed N] [--count N] [--run N] [--case NUMBER]
 
 Plans the conversion of `--count` varied scripts, and prints the rate by transformation. Scripts that the tool does not
 convert as they are take no part. Of those that are converted, `--run` are trained before and after the conversion, on one
@@ -22,7 +22,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
 
-from tests.corpora.variations.bases import Base, golden, public
+from tests.corpora.variations.bases import Base, golden
 from tests.corpora.variations.drawing import Case, drawn, shrunk, varied
 from tests.corpora.variations.planning import Planned, planned
 from tests.corpora.variations.registry import Broken
@@ -49,7 +49,7 @@ def plan_case(job: tuple[int, int]) -> Row:
 
 
 def _planned(case: Case) -> Planned:
-    return planned(case.project, case.base.folder)
+    return planned(case.project)
 
 
 def run_case(base: Base, row: Row) -> Row:
@@ -77,7 +77,7 @@ def _words(outcome: Outcome) -> str:
 
 def convertible(bases: Sequence[Base]) -> list[Base]:
     """Those that the tool converts as they are."""
-    return [base for base in bases if planned(base.project, base.folder).converted]
+    return [base for base in bases if planned(base.project).converted]
 
 
 def measured(seed: int, count: int, processes: int) -> Iterator[Row]:
@@ -107,7 +107,6 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=100, help="cases that are planned")
     parser.add_argument("--run", type=int, default=0, help="converted cases that are trained")
-    parser.add_argument("--public", type=Path, metavar="CHECKOUTS", help="folders named owner+name")
     parser.add_argument("--case", type=int, metavar="NUMBER", help="show this case of the seed")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument(
@@ -117,7 +116,7 @@ def main(arguments: Sequence[str]) -> int:
         help="write a line for each case there, and one more for each that is trained",
     )
     chosen = parser.parse_args(arguments)
-    known = [*golden(), *(public(chosen.public) if chosen.public else ())]
+    known = golden()
     _bases[:] = convertible(known)
     print(f"{len(_bases)} of {len(known)} scripts are converted as they are", flush=True)
     if chosen.case is not None:

@@ -10,42 +10,29 @@ import libcst as cst
 from tests.corpora.variations.script import Edits, Script, Variable, leaves_early, own_walk, walk
 
 
-def extracted(
-    script: Script, suite: Sequence[cst.BaseStatement], name: str, *, method: bool = False
-) -> cst.Module | None:
-    """The script with consecutive statements of one suite in a function `name`; None where that is not the same.
-
-    method: the statements are in a method, and the function becomes another method of its class.
-    """
+def extracted(script: Script, suite: Sequence[cst.BaseStatement], name: str) -> cst.Module | None:
+    """The script with consecutive statements of one suite in a function `name`; None where that is not the same."""
     around = script.function_of(suite[0])
-    of_class = script.class_of(around) is not None
-    nested = not of_class and around is not script.module and script.parents[around] is not script.module
-    if method != of_class or nested:
-        return None
-    if leaves_early(suite, loops=True) or any(_defines(one) for s in suite for one in own_walk(s)):
+    nested = around is not script.module and script.parents[around] is not script.module
+    if nested or leaves_early(suite, loops=True) or any(_defines(one) for s in suite for one in own_walk(s)):
         return None
     found = _flows(script, suite, around)
     if found is None:
         return None
     given, returned = found
-    if method:
-        given = [one for one in given if one != "self"]
-    call = f"{'self.' if method else ''}{name}({', '.join(given)})"
+    call = f"{name}({', '.join(given)})"
     line: Any = script.one(f"{', '.join(returned)} = {call}" if returned else call)
-    parameters = [*(["self"] if method else []), *given]
     end = f"    return {', '.join(returned)}" if returned else "    pass"
-    function: Any = script.one(f"def {name}({', '.join(parameters)}):\n{end}")
+    function: Any = script.one(f"def {name}({', '.join(given)}):\n{end}")
     last = function.body.body if returned else []
     function = function.with_changes(
         body=function.body.with_changes(body=[_bare(suite[0]), *suite[1:], *last]),
-        leading_lines=[cst.EmptyLine(indent=False)] * (1 if method else 2),
+        leading_lines=[cst.EmptyLine(indent=False)] * 2,
     )
     edits: Edits = {one: lambda updated: cst.RemoveFromParent() for one in suite[1:]}
     edits[suite[0]] = lambda updated: line.with_changes(leading_lines=updated.leading_lines)
-    place: cst.CSTNode = around if method else _statement_of_module(script, suite[0])
-    if method:
-        edits[place] = lambda updated: cst.FlattenSentinel([updated, function])
-    elif place is suite[0]:
+    place = _statement_of_module(script, suite[0])
+    if place is suite[0]:
         edits[place] = lambda updated: cst.FlattenSentinel(
             [function, line.with_changes(leading_lines=updated.leading_lines)]
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -39,9 +37,9 @@ class Planned:
         return self.outcome == "converted"
 
 
-def planned(project: Project, around: Path | None = None) -> Planned:
-    """Migrate the entry of a project. around: a folder whose other files stand beside its own."""
-    with _folder(project, around) as folder:
+def planned(project: Project) -> Planned:
+    """Migrate the entry of a project."""
+    with _folder(project) as folder:
         signal.signal(signal.SIGPROF, _too_long)
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
         try:
@@ -73,22 +71,9 @@ def _too_long(number: int, frame: FrameType | None) -> None:
 
 
 @contextmanager
-def _folder(project: Project, around: Path | None) -> Iterator[Path]:
+def _folder(project: Project) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place).resolve() / "project"
-        if around is None:
-            folder.mkdir()
-        else:
-            shutil.copytree(around, folder, ignore=_no_python, ignore_dangling_symlinks=True)
+        folder = Path(place).resolve()
         for name, text in project.files.items():
             (folder / name).write_text(text, encoding="utf-8", newline="")
         yield folder
-
-
-def _no_python(folder: str, names: list[str]) -> set[str]:
-    """What `copytree` leaves out: everything but folders and the text of modules."""
-    return {
-        name
-        for name in names
-        if name == ".git" or not (name.endswith(".py") or os.path.isdir(os.path.join(folder, name)))  # noqa: PTH112, PTH118
-    }

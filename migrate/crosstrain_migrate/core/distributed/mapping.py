@@ -13,6 +13,7 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.placing.ranks import Ranks
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
+from crosstrain_migrate.core.reading.groups import makes_group
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
@@ -35,7 +36,7 @@ Ordinals = set[
 
 
 def distributes_itself(script: Script) -> bool:
-    return any(map(script.makes_group, script.calls))
+    return any(makes_group(script, call) for call in script.calls)
 
 
 def is_shared_out(script: Script, data: Data) -> bool:
@@ -82,7 +83,7 @@ class Mapping:
             if any(self.plan.is_replaced(one) for one in self.script.around(call)):
                 continue
             name = self.script.dotted(call.func)
-            if self.script.makes_group(call):
+            if makes_group(self.script, call):
                 self._group(call)
             elif is_wrapper(self.script, call):
                 plan_wrapper(self.plan, self.accelerators, call)
@@ -96,7 +97,7 @@ class Mapping:
     def _flags(self) -> None:
         """`distributed = False`, written into the script, under which it makes no group: where several processes are
         launched, it is true."""
-        for call in filter(self.script.makes_group, self.script.calls):
+        for call in (one for one in self.script.calls if makes_group(self.script, one)):
             tests = [one.test for one in self.script.around(call) if isinstance(one, ast.If)]
             for test in (one for one in tests if isinstance(one, ast.Name)):
                 own, module = self.script.frame(test), self.script.module(test)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from crosstrain_migrate.core.reading.script import (
-    LOOPS,
     Frame,
     Script,
     is_statement_call,
@@ -126,13 +125,10 @@ class Pass:
         for node in self._body():
             if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom):
                 raise Unsure("it returns or yields inside")
-            if isinstance(node, ast.Break) and self._loop_of(node) is self.loop:
+            if isinstance(node, ast.Break) and self.script.loop_of(node) is self.loop:
                 raise Unsure("it breaks off")
             if isinstance(node, ast.Call) and DRAWS.search(ast.unparse(node)):
                 raise Unsure("it draws random numbers")
-
-    def _loop_of(self, node: ast.AST) -> ast.AST | None:
-        return next((one for one in self.script.around(node) if isinstance(one, LOOPS)), None)
 
     def changes(self) -> dict[str, list[tuple[Change, ast.AST]]]:
         """How the body changes what, by the text of the variable or the attribute."""
@@ -378,7 +374,7 @@ def _only_adds(script: Script, cls: ast.ClassDef, method: str) -> bool:
                 return False
         elif isinstance(node, ast.Assign):
             changed = {written(_changed(target)) for target in node.targets}
-            if any(text.startswith("self.") and _reads(node.value, text) for text in changed):
+            if any(text.startswith("self.") and reads(node.value, text) for text in changed):
                 return False  # self.total = f(self.total)
         elif isinstance(node, ast.Call) and root_of(node.func) == "self":
             if not (isinstance(node.func, ast.Attribute) and node.func.attr in ("append", "extend")):
@@ -399,7 +395,7 @@ def _is_understood(script: Script, cls: ast.ClassDef) -> bool:
             if not text.startswith("self.") or text in meter:
                 continue
             index = names_in(target.slice) if isinstance(target, ast.Subscript) else set[str]()
-            if _reads(value, text) and _kind(target, value) is not Change.SUM:
+            if reads(value, text) and _kind(target, value) is not Change.SUM:
                 return False
             if isinstance(target, ast.Subscript) and names_in(value) - index - {"self"}:
                 return False
@@ -469,7 +465,8 @@ def _is_read(node: ast.AST, text: str) -> bool:
     )
 
 
-def _reads(node: ast.AST, text: str) -> bool:
+def reads(node: ast.AST, text: str) -> bool:
+    """Whether code reads a variable, or an attribute."""
     return any(_is_read(one, text) for one in walk(node))
 
 
@@ -478,7 +475,7 @@ def _kind(target: ast.expr, value: ast.expr | None) -> Change:
     text = written(_changed(target))
     if isinstance(target, ast.Subscript):
         return Change.OTHER
-    if value is None or not _reads(value, text):
+    if value is None or not reads(value, text):
         return Change.SET
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and written(value.left) == text:
         return Change.SUM

@@ -26,7 +26,7 @@ from crosstrain_migrate.core.reading.workers import given_to_workers, is_for_wor
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .accumulators import Left, Pass, Unsure, adds_over_processes
+from .accumulators import Left, Pass, Unsure, adds_over_processes, reads
 
 _NOT_DATA = re.compile(r"(glob|listdir|children|modules|sorted|split|keys|items|values|zip_longest)\b")
 _NAMED_LIKE_DATA = re.compile(r"load|data|iter|batch|test|val|dev|set\b|dl\b|gen", re.I)
@@ -252,7 +252,7 @@ class Evaluations:
             )
         ]
         given = [a for n in calls for a in (*n.args, *(k.value for k in n.keywords))]
-        return [text for text in names if any(_mentions(a, text) for a in given)]
+        return [text for text in names if any(reads(a, text) for a in given)]
 
     def _shown_behind(self, frame: Frame, loop: ast.For, text: str, depth: int = 0) -> bool:
         """Whether `text` is returned, printed or passed on behind the loop."""
@@ -261,7 +261,7 @@ class Evaluations:
             if (
                 not isinstance(node, ast.Return | ast.Expr | ast.Assign)
                 or node.lineno <= end
-                or not _mentions(node, text)
+                or not reads(node, text)
             ):
                 continue
             if not isinstance(node, ast.Assign):
@@ -277,9 +277,7 @@ class Evaluations:
         """Whether the script adds `text` up over the processes behind the loop."""
         end = loop.end_lineno or 0
         calls = [
-            c
-            for c in self.script.calls_in(frame)
-            if c.lineno > end and any(_mentions(a, text) for a in c.args)
+            c for c in self.script.calls_in(frame) if c.lineno > end and any(reads(a, text) for a in c.args)
         ]
         return any(adds_over_processes(self.script, call) for call in calls)
 
@@ -288,13 +286,6 @@ def _is_one(sources: list[ast.expr]) -> bool:
     """Whether all that a loop reads is one iterable, perhaps on both sides of a choice."""
     return len({ast.unparse(one) for one in sources}) == 1 and (
         len(sources) == 1 or not any(isinstance(n, ast.Call) for n in walk(sources[0]))
-    )
-
-
-def _mentions(node: ast.AST, text: str) -> bool:
-    return any(
-        isinstance(one, ast.Name | ast.Attribute) and isinstance(one.ctx, ast.Load) and written(one) == text
-        for one in walk(node)
     )
 
 

@@ -18,7 +18,6 @@ from crosstrain_migrate.core.reading.differing import Differing
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import (
     FUNCTIONS,
-    LOOPS,
     Frame,
     Script,
     is_function_frame,
@@ -128,7 +127,7 @@ class Decisions:
 
     def _must_agree(self, frame: Frame, test: ast.If, node: ast.AST) -> bool:
         if isinstance(node, ast.Break | ast.Continue):
-            return frame in self._drivers and self._loop_of(node) not in walk(test)
+            return frame in self._drivers and self.script.loop_of(node) not in walk(test)
         if isinstance(node, ast.Return):
             return frame in self._drivers
         if isinstance(node, ast.AugAssign):
@@ -164,9 +163,6 @@ class Decisions:
             for function in functions
             for node in self.script.within(function)
         )
-
-    def _loop_of(self, node: ast.AST) -> ast.AST | None:
-        return next((one for one in self.script.around(node) if isinstance(one, LOOPS)), None)
 
     def _frames_that_drive(self) -> set[Frame]:
         """The code that trains, and what calls it."""
@@ -305,7 +301,7 @@ class Decisions:
             self.differing.make_alike(node)
             return True
         is_elif = isinstance(statement, ast.If | ast.While) and self.script.table.is_whole_else(statement)
-        loops = isinstance(statement, ast.While) or self._is_in_pass(at)
+        loops = isinstance(statement, ast.While) or self.differing.is_in_pass(at)
         if not self._has_plain_keys(node) or is_elif or loops or not self._all_come(at):
             return False
         self.plan.before(statement, RULE, REASON, self._bound_to_mean(node, at), GROUP)
@@ -327,10 +323,8 @@ class Decisions:
             return False
         if root.id not in self.script.parameters(frame) or self.script.stores(frame, root.id):
             return False
-        given = [
-            (call, self.script.argument_for(call, frame, root.id)) for call in self.script.callers(frame)
-        ]
-        atoms = [(one, call) for call, value in given if value is not None for one in self._atoms(value)]
+        given = self.script.given_for(frame, root.id)
+        atoms = [(one, call) for value, call in given for one in self._atoms(value)]
         return self._repair_all(atoms, depth + 1) and not self.differing.level(root)
 
     def _where_collected(self, node: ast.expr, depth: int) -> bool:
@@ -344,14 +338,14 @@ class Decisions:
             for call in self.script.calls_in(frame)
             if is_statement_call(self.script, call) and call.args and holders & {*_callee(call)}
         ]
-        if depth > _DEPTH or not calls or any(self._is_in_pass(call) for call in calls):
+        if depth > _DEPTH or not calls or any(self.differing.is_in_pass(call) for call in calls):
             return False
         atoms = [(one, call) for call in calls for given in call.args for one in self._atoms(given)]
         return self._repair_all(atoms, depth + 1) and not self.differing.level(node)
 
     def _where_read(self, node: ast.expr, at: ast.AST) -> bool:
         """In the test itself, and where its branches keep the same: what flows into backward is never touched."""
-        if not self._all_come(at) or (self._is_in_pass(at) and not self._is_answer(node, 0)):
+        if not self._all_come(at) or (self.differing.is_in_pass(at) and not self._is_answer(node, 0)):
             return False
         reads = [node]
         if isinstance(at, ast.If | ast.While):
@@ -413,7 +407,7 @@ class Decisions:
             isinstance(n, ast.Continue) for s in node.body for n in walk(s)
         ):
             return None
-        loop = self._loop_of(node)
+        loop = self.script.loop_of(node)
         return loop if isinstance(loop, ast.For) and loop in self.differing.loops else None
 
     def _accelerator(self, at: ast.AST) -> str:
@@ -436,9 +430,6 @@ class Decisions:
         """Whether a statement runs in every step of the training, where a number may flow into backward."""
         loops = [loop for loop in self.script.loops_around(statement) if loop in self._steps]
         return bool(loops) and not any(isinstance(one, ast.If) for one in self._up_to(statement, loops[0]))
-
-    def _is_in_pass(self, node: ast.AST) -> bool:
-        return any(loop in self.differing.loops for loop in self.script.loops_around(node))
 
     def _up_to(self, node: ast.AST, end: ast.AST) -> Iterator[ast.AST]:
         for one in self.script.around(node):

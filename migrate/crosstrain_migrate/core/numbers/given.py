@@ -17,8 +17,8 @@ def given_to(script: Script, call: ast.Call) -> list[tuple[str, Function, str]]:
     if len(functions) != 1:
         return []
     (function,) = functions
-    given = [(script.argument_for(call, function, name), name) for name in script.parameters(function)]
-    return [(written(a), function, name) for a, name in given if isinstance(a, ast.Name | ast.Attribute)]
+    given = script.given_by(call, function).items()
+    return [(written(a), function, name) for name, a in given if isinstance(a, ast.Name | ast.Attribute)]
 
 
 def what_becomes(script: Script, function: Function, name: str, depth: int = 3) -> set[str]:

@@ -98,8 +98,13 @@ class Audience:
             return frozenset({ALL})
         return frozenset(who for call in calls for who in self.of(call)) or frozenset({ALL})
 
-    def comes_alike(self, node: ast.AST, depth: int = 4) -> bool:
-        """Whether every process comes to a node when one does, so that they may wait for each other there."""
+    def comes_alike(
+        self, node: ast.AST, depth: int = 4, is_same: Callable[[ast.expr], bool] = lambda _: False
+    ) -> bool:
+        """Whether every process comes to a node when one does, so that they may wait for each other there.
+
+        is_same: whether a test that asks for more than options is known to tell all the same.
+        """
         below = node
         for loop in self.script.loops_around(node):
             if below is not node and below not in self._passes:
@@ -112,13 +117,15 @@ class Audience:
                 break
             if isinstance(one, ast.Try):
                 return False
-            if isinstance(one, ast.If) and not is_main_test(one) and may_differ(one.test, set()):
+            if not isinstance(one, ast.If) or is_main_test(one):
+                continue
+            if may_differ(one.test, set()) and not is_same(one.test):
                 return False
         frame = self.script.frame(node)
         if isinstance(frame, ast.Module):
             return True
         calls = self.script.callers(frame)
-        return depth > 0 and all(self.is_all(c) and self.comes_alike(c, depth - 1) for c in calls)
+        return depth > 0 and all(self.is_all(c) and self.comes_alike(c, depth - 1, is_same) for c in calls)
 
     def comes_after(self, later: ast.AST, earlier: ast.AST) -> bool:
         """Whether a run may come to one node when it has been at the other: below it, or in the next turn of a loop."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import takewhile
 
 from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.alike import asks_rank, is_plain
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method, names_in
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, place_of
@@ -55,7 +57,7 @@ class Downloads:
         for frame in self.script.reached_frames:
             if is_function_frame(frame) and self._makes_once(frame):
                 calls = self._calls_of(frame, 4)
-                if all(map(self.audience.comes_alike, calls)):
+                if all(self.audience.comes_alike(call, is_same=self._asks_for_given) for call in calls):
                     self._plan(frame, calls)
         for statement, state in self._first_there.items():
             if not any(one in self._first_there for one in self.script.around(statement)):
@@ -140,6 +142,24 @@ class Downloads:
         first = min(map(place_of, ways_out))
         later = [n for n in nodes if isinstance(n, ast.Call) and place_of(n) > first]
         return self._fills(later) and not self._trains(function)
+
+    def _asks_for_given(self, test: ast.expr) -> bool:
+        """Whether a test asks for files that nothing in the script makes, so that they are there for all or for none."""
+        calls = [n for n in walk(test) if isinstance(n, ast.Call) and not is_plain(n)]
+        return (
+            all(self.script.dotted(call.func).startswith("os.path.") for call in calls)
+            and writers.asks_for_files(test)
+            and not asks_rank(test)
+            and self._made.isdisjoint(self.files.spelled_in(test))
+        )
+
+    @cached_property
+    def _made(self) -> set[str]:
+        """How the paths are written that the script makes."""
+        calls = [call for call in self.script.calls if self.script.is_reached(call)]
+        folders = [writers.path_of_folder(one) for one in calls if writers.makes_folder(self.script, one)]
+        made = {text for one in folders if one is not None for text in self.files.spelled(one)}
+        return made | {text for one in calls if self._makes(one) for text in self.files.paths_of(one)}
 
     def _fills(self, calls: list[ast.Call]) -> bool:
         """Whether calls write files that are no weights."""

@@ -300,12 +300,10 @@ class Files:
     def _find_read(self, call: ast.Call, depth: int) -> bool:
         if writers.reads_file(self.script, call):
             return True
-        cls = self.script.class_made(call)
-        functions = self.script.functions(self.script.last(call.func))
-        if cls is not None:
-            functions = [one for one in self.script.methods(cls) if one.name == "__init__"]
         return depth < _DEPTH and any(
-            self._reads(one, depth + 1) for function in functions for one in self.script.calls_in(function)
+            self._reads(one, depth + 1)
+            for function in self.script.run_by(call)
+            for one in self.script.calls_in(function)
         )
 
     # -- functions that only write -----------------------------------------------------------------------------
@@ -356,16 +354,12 @@ class Files:
     def _call(self, call: ast.Call, function: Function) -> None:
         statement = self.script.statement(call)
         paths = {path for one in self.helpers.writing(function) for path in self.paths_of(one)}
-        paths |= {
-            path
-            for argument in (*call.args, *(k.value for k in call.keywords))
-            for path in self.spelled(argument)
-        }
+        paths |= {path for one in self.helpers.given_paths(call, function) for path in self.spelled(one)}
         weights = self.helpers.saves_weights(function)
         reads = [
             c
             for c in self.script.calls
-            if self.reads(c, statement, paths)
+            if (c is not call and self.reads(c, statement, paths))
             or (
                 weights
                 and self.script.dotted(c.func) == "torch.load"

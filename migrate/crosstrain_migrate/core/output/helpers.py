@@ -70,6 +70,17 @@ class Helpers:
         function = self.called(call)
         return self.writing(function, seen) if function is not None and function not in seen else []
 
+    def given_paths(self, call: ast.Call, function: Function) -> list[ast.expr]:
+        """The arguments of a call that may name what its function writes: those whose parameters are the paths, else all."""
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        paths = [writers.path_of_write(self.script, one) for one in self.writing(function)]
+        names = {written(path) if isinstance(path, ast.Name) else "" for path in paths}
+        own = names & set(self.script.parameters(function))
+        if names != own or any(self.script.stores(function, name) for name in own):
+            return given
+        found = [self.script.argument_for(call, function, name) for name in sorted(own)]
+        return [one for one in found if one is not None] if None not in found else given
+
     def saves_weights(self, function: Function, seen: frozenset[Function] = frozenset()) -> bool:
         """Whether weights are saved in a function, or in one that it calls."""
         called = {f for call in _calls(function) if (f := self.called(call)) is not None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -36,6 +37,8 @@ _COUNTED = frozenset({"n", "last_print_n", "last_print_t", "start_t", "format_di
 # Its functions write one event file: `configure` opens it, and the others stop where it is not open.
 _EVENTS = "tensorboard_logger"
 _EVENT_FILE = f"{_EVENTS}.Logger"  # one of its own
+_LEVELS = frozenset({"debug", "info", "warning", "error"})
+_LOG = re.compile(r"log", re.I)
 _WRITER = "SummaryWriter"
 # Functions of libraries that only say something.
 _SAYS = words(
@@ -261,9 +264,9 @@ class Recorders:
             return set()
         return {
             name
-            for function in self._functions(call)
-            for name in self.script.parameters(function)
-            if self.script.argument_for(call, function, name) is read
+            for function in self.script.run_by(call)
+            for name, given in self.script.given_by(call, function).items()
+            if given is read
         }
 
     def _bound_by_callers(self, node: ast.Return, number: int | None) -> set[str]:
@@ -280,12 +283,6 @@ class Recorders:
             targets = [one for part in parts for one in part] if all(parts) else []
         return {last_name(target) for target in targets}
 
-    def _functions(self, call: ast.Call) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-        cls = self.script.class_made(call)
-        if cls is not None:
-            return [one for one in self.script.methods(cls) if one.name == "__init__"]
-        return self.script.functions(self.script.last(call.func))
-
     def _is_ours(self, read: ast.expr) -> bool:
         """Whether a use of a writer is the main process's, can be made so, passes it on, or asks whether there is one."""
         if self.audience.of(read) == {ONE}:
@@ -298,4 +295,14 @@ class Recorders:
         parent = self.script.parent(read)
         if isinstance(parent, ast.Subscript) and parent.value is read:  # one of several
             parent = self.script.parent(parent)
-        return isinstance(parent, ast.Attribute) and self._is_called_by_one(parent)
+        if isinstance(parent, ast.Attribute) and self._is_called_by_one(parent):
+            return True
+        return self._only_says(statement) and not self.audience.is_own(read) and self.files.guard(statement)
+
+    def _only_says(self, statement: ast.AST) -> bool:
+        """Whether a statement prints or logs: `print(writer.log_dir)`."""
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if not isinstance(call, ast.Call):
+            return False
+        is_log = last_name(call.func) in _LEVELS and _LOG.search(written(call.func)) is not None
+        return is_log or self.script.dotted(call.func) == "print"

@@ -37,7 +37,8 @@ def plan_saving(
             one in saved_apart or _is_failure(one) for one in script.around(call)
         )
         if is_statement_call(script, call) and (is_for_one or is_apart or accelerators.is_early(call)):
-            reads = _read_again(plan, audience, stamps, call) if is_for_one else []
+            may_read = is_for_one and not stamps.is_temporary(path)  # then it is moved first
+            reads = _read_again(plan, audience, stamps, call) if may_read else []
             files.guard_before(script.statement(call), reads, call)
         elif not accelerators.is_too_soon(call):
             plan.replace(call.func, RULE, REASON, f"{_accelerator(plan, accelerators, call)}.save", "saving")

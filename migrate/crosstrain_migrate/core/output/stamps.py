@@ -186,8 +186,7 @@ def _bound_to(script: Script, node: ast.Name | ast.Attribute) -> list[ast.expr]:
         return []
     if node.id not in script.parameters(frame):
         return script.values(script.module(node), node.id)
-    given = [script.argument_for(call, frame, node.id) for call in script.callers(frame)]
-    return [value for value in given if value is not None]
+    return [value for value, _ in script.given_for(frame, node.id)]
 
 
 def _unpacked(script: Script, frame: Frame, name: str) -> list[ast.expr]:

@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method
+from crosstrain_migrate.core.reading.script import Frame, Script, is_method
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
@@ -110,9 +110,7 @@ def _device_option(script: Script, frames: list[Frame]) -> Choice | None:
 
 def holds_options(script: Script, home: Frame, name: str) -> bool:
     """Whether a variable is what parsing the command line has given."""
-    values = list(script.values(home, name))
-    if is_function_frame(home) and name in script.parameters(home):
-        values += filter(None, (script.argument_for(one, home, name) for one in script.callers(home)))
+    values = [*script.values(home, name), *(one for one, _ in script.given_for(home, name))]
     calls = [value for value in values if isinstance(value, ast.Call)]
     return any(_parses(script, call) for call in calls)
 

@@ -19,7 +19,7 @@ from crosstrain_migrate.core.reading.script import (
     is_method,
     names_in,
 )
-from crosstrain_migrate.syntax.nodes import place_of, written
+from crosstrain_migrate.syntax.nodes import Function, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
@@ -185,7 +185,9 @@ def _on_the_way(script: Script, roles: Roles) -> list[Frame]:
     seen = set(work)
     while work:
         frame = work.pop()
-        calls = [*script.callers(frame), *script.choosing_callers(frame)] if is_function_frame(frame) else []
+        calls = (
+            [*script.callers(frame), *_choosing_callers(script, frame)] if is_function_frame(frame) else []
+        )
         once = len(calls) == 1 and script.class_of(frame) is None and not script.loops_around(calls[0])
         if once and script.is_entry(frame):
             found.append(frame)
@@ -195,6 +197,20 @@ def _on_the_way(script: Script, roles: Roles) -> list[Frame]:
                 seen.add(caller)
                 work.append(caller)
     return found
+
+
+def _choosing_callers(script: Script, function: Function) -> list[ast.Call]:
+    """The calls of a variable that is the function by a condition: `fit = fit_pairs if args.pairs else fit_rows`."""
+    chosen = [
+        n for n in script.table.each(ast.IfExp) if function.name in (written(n.body), written(n.orelse))
+    ]
+    bound = {
+        (script.frame(one), written(target))
+        for one in chosen
+        if isinstance(assign := script.parent(one), ast.Assign)
+        for target in assign.targets
+    }
+    return [call for call in script.calls if (script.frame(call), written(call.func)) in bound]
 
 
 def _by_expression(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:

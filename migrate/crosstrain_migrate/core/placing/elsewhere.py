@@ -163,8 +163,7 @@ def _options_asked(script: Script, frame: Frame, code: str) -> dict[str, str]:
 def _name_given(script: Script, frame: Frame, of: ast.expr) -> str:
     """The name of an object where it comes from: `args`, for a parameter `opt` that is given `args`."""
     if isinstance(of, ast.Name) and is_function_frame(frame) and of.id in script.parameters(frame):
-        given = [script.argument_for(call, frame, of.id) for call in script.callers(frame)]
-        names = {one.id for one in given if isinstance(one, ast.Name)}
+        names = {one.id for one, _ in script.given_for(frame, of.id) if isinstance(one, ast.Name)}
         return names.pop() if len(names) == 1 else of.id
     return "" if last_name(of) == "self" else last_name(of)
 

@@ -71,7 +71,8 @@ def _bring(plan: Plan, code: InStep, node: ast.expr) -> None:
     if not isinstance(node, ast.Name | ast.Attribute) or not code.is_tensor(node) or _is_on_cpu(script, node):
         return
     if _is_list(script, frame, node):
-        if any(_is_tensor_for_sure(script, frame, one) for one in _kept(script, frame, node)):
+        kept = _kept(script, frame, node)
+        if any(_is_tensor_for_sure(script, frame, one) and not _is_on_cpu(script, one) for one in kept):
             plan.note(
                 RULE,
                 node,

@@ -10,7 +10,7 @@ import ast
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.in_step import InStep
-from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_method, is_statement_call
+from crosstrain_migrate.core.reading.script import Script, is_method, is_statement_call
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
@@ -64,10 +64,7 @@ def _given(script: Script, node: ast.Name | ast.Attribute) -> list[ast.expr]:
     if isinstance(node, ast.Attribute):
         return [value for one in script.frames for value in script.values(one, text)]
     found = list(script.values(frame, text) or script.values(script.module(node), text))
-    if is_function_frame(frame) and text in script.parameters(frame):
-        given = [script.argument_for(call, frame, text) for call in script.callers(frame)]
-        found += [one for one in given if one is not None]
-    return found
+    return found + [one for one, _ in script.given_for(frame, text)]
 
 
 def _is_placed(plan: Plan, code: InStep, node: ast.expr) -> bool:

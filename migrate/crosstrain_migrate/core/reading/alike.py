@@ -13,7 +13,9 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .script import Loop, Script
 
-_PLAIN = {"len", "int", "min", "max"}  # calls that tell the same on every process
+# Calls that tell the same on every process: functions, and methods of a text.
+_PLAIN = {"len", "int", "min", "max", "str", "float", "bool", "hasattr", "getattr", "isinstance"}
+_OF_TEXTS = {"lower", "upper", "strip", "startswith", "endswith"}
 
 
 def what_may_differ(script: Script, loop: Loop) -> set[str]:
@@ -72,9 +74,15 @@ def comes_alike(script: Script, node: ast.AST, loop: ast.AST, own: set[str]) -> 
 def may_differ(test: ast.expr, own: set[str]) -> bool:
     """Whether a test asks for the batch, the rank, or what only a call tells: a clock, a random number."""
     nodes = walk(test)
-    if any(isinstance(n, ast.Call) and written(n.func) not in _PLAIN for n in nodes) or asks_rank(test):
+    if any(isinstance(n, ast.Call) and not is_plain(n) for n in nodes) or asks_rank(test):
         return True
     return any(isinstance(n, ast.Name | ast.Attribute) and written(n) in own for n in nodes)
+
+
+def is_plain(call: ast.Call) -> bool:
+    """Whether a call tells the same on every process that gives it the same."""
+    of_text = isinstance(call.func, ast.Attribute) and call.func.attr in _OF_TEXTS
+    return of_text or written(call.func) in _PLAIN
 
 
 def asks_rank(test: ast.expr) -> bool:

@@ -197,13 +197,22 @@ class TrainingData:
         if isinstance(node, ast.IfExp):
             return [*self.sources(frame, node.body, depth + 1), *self.sources(frame, node.orelse, depth + 1)]
         if isinstance(node, ast.Name) and node.id not in self.script.parameters(frame) and depth < DEPTH:
-            behind = [
-                self._behind_name(frame, node, value, depth) for value in self.script.values(frame, node.id)
-            ]
+            behind = [self._behind_name(frame, node, value, depth) for value in self._bound_to(frame, node)]
             found = [inner for inner in behind if inner is not None]
             if found:  # a bar in one branch, another one in the other
                 return list(dict.fromkeys(one for inner in found for one in inner))
         return [node] if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) else []
+
+    def _bound_to(self, frame: Frame, name: ast.Name) -> list[ast.expr]:
+        """What a variable is bound to: the last value right above, in the same suite, where there is one.
+
+        `bar = tqdm(train_loader)` and its loop, `bar = tqdm(test_loader)` and its loop.
+        """
+        values, statement = self.script.values(frame, name.id), self.script.statement(name)
+        above = [one for one in values if place_of(one) < place_of(statement)]
+        last = max(above, key=place_of, default=None)
+        is_beside = last is not None and self.script.statement(last) in self.script.suite_of(statement)
+        return [last] if last is not None and is_beside else values
 
     def _behind_name(
         self, frame: Frame, name: ast.Name, value: ast.expr, depth: int

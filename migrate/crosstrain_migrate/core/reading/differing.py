@@ -206,7 +206,7 @@ class Differing:
         is_asked = self.calls_trained(call) and not self._is_repeated(call)
         if is_asked or name == "next" or CLOCK.search(f"{written(call.func)}()"):
             return OWN
-        if RANDOM.match(self.script.dotted(call.func)) and self._is_in_pass(call):
+        if RANDOM.match(self.script.dotted(call.func)) and self.is_in_pass(call):
             return OWN
         functions = self.script.functions(self.script.last(call.func))
         results = [max(self._results.get(one, [ALIKE])) for one in functions]
@@ -230,7 +230,8 @@ class Differing:
         """Whether a node stands in an evaluation that every process does alike."""
         return any(loop in self._repeated for loop in self.script.loops_around(node))
 
-    def _is_in_pass(self, node: ast.AST) -> bool:
+    def is_in_pass(self, node: ast.AST) -> bool:
+        """Whether a node stands in a loop over batches."""
         return any(loop in self.loops for loop in self.script.loops_around(node))
 
     def _class_around(self, node: ast.AST) -> ast.ClassDef | None:
@@ -260,10 +261,8 @@ class Differing:
         """The parameters of the project's functions, each with what a call gives for it."""
         found: list[tuple[Key, ast.expr]] = []
         for frame in filter(is_function_frame, self.script.reached_frames):
-            calls = self.script.callers(frame)
             for name in self.script.parameters(frame):
-                given = (self.script.argument_for(call, frame, name) for call in calls)
-                found += [((frame, name), one) for one in given if one is not None]
+                found += [((frame, name), one) for one, _ in self.script.given_for(frame, name)]
         return found
 
     @cached_property

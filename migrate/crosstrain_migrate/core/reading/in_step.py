@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from functools import cached_property
-from typing import TypeVar
 
 from crosstrain_migrate.syntax.nodes import Function, last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
@@ -15,7 +14,6 @@ from .script import Frame, Loop, Script, is_function_frame, is_method
 # What Python knows of a tensor without its values, or has read already.
 _OF_THE_HOST = words("item tolist numpy cpu size dim numel shape device dtype ndim get keys")
 _BUILT_IN = frozenset({"len", "int", "float", "str", "bool", "range", "enumerate", "print", "isinstance"})
-Some = TypeVar("Some", bound=ast.AST)
 
 
 class InStep:
@@ -24,22 +22,6 @@ class InStep:
     def __init__(self, script: Script, loops: list[Loop]) -> None:
         self.script = script
         self.loops = loops
-        self.table = self.script.table
-        self.nodes = list(self.table.parents)
-        self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]
-
-    def each(self, kind: type[Some]) -> list[Some]:
-        return [node for node in self.nodes if isinstance(node, kind)]
-
-    def path(self, node: ast.AST) -> str:
-        return self.script.dotted(node)
-
-    def calls_to(self, *paths: str) -> list[ast.Call]:
-        return [call for call in self.calls if self.path(call.func) in paths]
-
-    def assigned(self, node: ast.Name) -> list[ast.expr]:
-        """What the function around a variable assigns to it."""
-        return self.script.values(self.script.frame(node), node.id)
 
     # -- what runs once a batch --------------------------------------------------------------------------------
 
@@ -111,12 +93,8 @@ class InStep:
                 found[frame].add(written(node.func.value))
             elif isinstance(node, ast.Call):
                 for function in self.script.functions(self.script.last(node.func)):
-                    found[function] |= {
-                        name
-                        for name in self.script.parameters(function)
-                        if (given := self.script.argument_for(node, function, name)) is not None
-                        and self._is_tensor(given, found[frame])
-                    }
+                    given = self.script.given_by(node, function)
+                    found[function] |= {n for n, one in given.items() if self._is_tensor(one, found[frame])}
 
     def _is_tensor(self, node: ast.AST, known: set[str]) -> bool:
         match node:

@@ -79,11 +79,7 @@ class Ranges:
         """What a function cuts by a number that it is given, in the words of its caller where it is given that too."""
         found: list[ast.expr] = []
         for function in self.script.functions(self.script.last(call.func)):
-            given = {
-                name: argument
-                for name in self.script.parameters(function)
-                if (argument := self.script.argument_for(call, function, name)) is not None
-            }
+            given = self.script.given_by(call, function)
             own = {n for n, a in given.items() if names_in(a) & numbers and _is_arithmetic(a)}
             if own:
                 body = self.script.within(function)

@@ -101,6 +101,10 @@ class Script:
                 found.append(one)
         return found
 
+    def loop_of(self, node: ast.AST) -> Loop | None:
+        """The innermost loop around a node."""
+        return next((one for one in self.around(node) if isinstance(one, LOOPS)), None)
+
     def suite_of(self, statement: ast.stmt) -> list[ast.stmt]:
         """The list of statements that a statement is one of."""
         parent = self.parent(statement)
@@ -282,10 +286,8 @@ class Script:
             name = self.last(call.func)
             inits = [m for cls in self.classes(name) for m in self.methods(cls) if m.name == "__init__"]
             for function in (*self.functions(name), *inits):
-                for parameter in self.parameters(function):
-                    argument = self.argument_for(call, function, parameter)
-                    if argument is not None:
-                        found[last_name(argument)].add(parameter)
+                for parameter, argument in self.given_by(call, function).items():
+                    found[last_name(argument)].add(parameter)
         for node in self.table.each(ast.Assign):
             found[last_name(node.value)] |= {last_name(target) for target in node.targets}
         return found
@@ -312,19 +314,6 @@ class Script:
                 return source is not self.module(function) and any(defines)
         return False
 
-    def choosing_callers(self, function: Function) -> list[ast.Call]:
-        """The calls of a variable that is the function by a condition: `fit = fit_pairs if args.pairs else fit_rows`."""
-        chosen = [
-            n for n in self.table.each(ast.IfExp) if function.name in (written(n.body), written(n.orelse))
-        ]
-        bound = {
-            (self.frame(one), written(target))
-            for one in chosen
-            if isinstance(assign := self.parent(one), ast.Assign)
-            for target in assign.targets
-        }
-        return [call for call in self.calls if (self.frame(call), written(call.func)) in bound]
-
     @cached_property
     def _mentions(self) -> dict[str, list[ast.Call]]:
         found: dict[str, list[ast.Call]] = defaultdict(list)
@@ -346,6 +335,23 @@ class Script:
             positional = positional[1:]
         index = positional.index(name) if name in positional else len(call.args)
         return call.args[index] if index < len(call.args) else None
+
+    def given_by(self, call: ast.Call, function: Function) -> dict[str, ast.expr]:
+        """What a call gives for each of a function's parameters, as far as that is sure."""
+        given = ((name, self.argument_for(call, function, name)) for name in self.parameters(function))
+        return {name: value for name, value in given if value is not None}
+
+    def given_for(self, frame: Frame, name: str) -> list[tuple[ast.expr, ast.Call]]:
+        """What the calls of a function give for its parameter `name`; nothing for another variable."""
+        calls = self.callers(frame) if is_function_frame(frame) and name in self.parameters(frame) else []
+        given = ((self.argument_for(call, frame, name), call) for call in calls if is_function_frame(frame))
+        return [(value, call) for value, call in given if value is not None]
+
+    def run_by(self, call: ast.Call) -> list[Function]:
+        """The functions of the project that a call may run: the constructor of a class, else those of that name."""
+        if (cls := self.class_made(call)) is not None:
+            return [one for one in self.methods(cls) if one.name == "__init__"]
+        return self.functions(self.last(call.func))
 
     # -- what is reached ---------------------------------------------------------------------------------------
 
@@ -371,14 +377,6 @@ class Script:
         text = _plain(node)
         head, dot, rest = text.partition(".")
         return self._imports[self.module(node)].get(head, head) + dot + rest if text else ""
-
-    def makes_group(self, call: ast.Call) -> bool:
-        """Whether a call is torch's `init_process_group`, and not a function of the project with such a name."""
-        name, path = "init_process_group", self.dotted(call.func)
-        if path.startswith("torch.distributed.") and path.endswith(name):
-            return True
-        is_own = isinstance(call.func, ast.Name) or self.is_imported(call.func)
-        return self.last(call.func) == name and not (is_own and self.functions(name))
 
     def is_imported(self, node: ast.AST) -> bool:
         """Whether a dotted name begins with a name that its file imports."""

@@ -9,19 +9,13 @@ from random import Random
 import libcst as cst
 
 from tests.corpora.variations.registry import variation
-from tests.corpora.variations.script import Edits, Script, called, full_name, walk, with_import, with_top
+from tests.corpora.variations.script import Edits, Script, full_name, walk, with_import, with_top
 
 OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop", "Adadelta", "Adagrad", "NAdam", "RAdam", "Adamax")
 FACTORY = """
 def {name}(*args, **kwargs):
     \"\"\"The one place where {what} is made.\"\"\"
     return {made}(*args, **kwargs)
-"""
-OPTIMIZER_FACTORY = """
-def {name}(kind, params, **options):
-    if kind == "{kind}":
-        return {made}(params, **options)
-    raise ValueError("unknown optimizer " + kind)
 """
 REGISTRY = """
 {registry} = {{}}
@@ -118,28 +112,12 @@ def model_by_name(script: Script, rng: Random) -> cst.Module | None:
 
 
 @variation
-def optimizer_from_factory(script: Script, rng: Random) -> cst.Module | None:
-    """a function of a name and parameters makes the optimizer"""
+def optimizer_by_name(script: Script, rng: Random) -> cst.Module | None:
+    """`getattr(torch.optim, name)` finds the optimizer's class"""
     calls = _optimizer_calls(script)
-    if any(one.keyword is None for call, _ in calls for one in call.args[1:]) or not calls:
+    if not re.search(r"^import torch$", script.text, re.MULTILINE):
         return None
-    edits: Edits = {}
-    names = {name: script.fresh(f"make_{called(call).lower()}") for call, name in calls}
-    for call, name in calls:
-        kind = cst.Arg(
-            cst.SimpleString(f'"{called(call).lower()}"'),
-            comma=cst.Comma(cst.SimpleWhitespace(""), cst.SimpleWhitespace(" ")),
-        )
-        edits[call] = lambda updated, name=name, kind=kind: updated.with_changes(
-            func=cst.Name(names[name]), args=[kind, *updated.args]
-        )
-    made = script.edited(edits)
-    for name, factory in names.items():
-        kind_name = name.rpartition(".")[2].lower()
-        made = with_top(
-            made, *script.parsed(OPTIMIZER_FACTORY.format(name=factory, kind=kind_name, made=name))
-        )
-    return made
+    return _called_by(script, calls, lambda name: f'getattr(torch.optim, "{name.rpartition(".")[2]}")')
 
 
 def _loader_calls(script: Script) -> list[tuple[cst.Call, str]]:

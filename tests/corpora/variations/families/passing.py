@@ -8,7 +8,7 @@ from typing import Any
 import libcst as cst
 
 from tests.corpora.variations.registry import variation
-from tests.corpora.variations.script import Edits, Script, walk
+from tests.corpora.variations.script import Edits, Script
 
 
 def _calls_of(script: Script, function: cst.FunctionDef) -> list[cst.Call] | None:
@@ -32,58 +32,6 @@ def _plain_parameters(function: cst.FunctionDef) -> bool:
         and not p.posonly_params
         and not isinstance(p.star_arg, cst.Param)
     )
-
-
-def _locals(script: Script, function: cst.FunctionDef) -> set[str]:
-    return set(script.variables(script.scope(function)))
-
-
-@variation
-def globals_as_parameters(script: Script, rng: Random) -> cst.Module | None:
-    """functions get the module's variables that they read as parameters"""
-    edits: Edits = {}
-    if script.dynamic:
-        return None
-    variables = {n: v for n, v in script.globals().items() if v.plain and v.stores and n.islower()}
-    renewed = {i.name.value for n in script.nodes if isinstance(n, cst.Global) for i in n.names}
-    for function in script.functions():
-        calls = _calls_of(script, function)
-        if calls is None or not _plain_parameters(function):
-            continue
-        inside = {id(n) for n in walk(function.body)}
-        read = [n for n, v in variables.items() if n not in renewed and any(id(x) in inside for x in v.loads)]
-        callers = [script.function_of(one) for one in calls]
-        read = [
-            n for n in read if not any(c is not script.module and n in _locals(script, c) for c in callers)
-        ]  # type: ignore[arg-type]
-        if not read or any(id(call) in inside for call in calls) or any(c in edits for c in calls):
-            continue
-        if any(id(script.module) == id(c) for c in callers) and not _bound_before(script, read, calls):
-            continue
-        more = [cst.Param(cst.Name(n), default=cst.Name("None")) for n in read]
-        edits[function.params] = lambda updated, more=more: updated.with_changes(
-            params=[*(_with_comma(p) for p in updated.params), *more]
-        )
-        given = [cst.Arg(cst.Name(n), keyword=cst.Name(n), equal=_tight()) for n in read]
-        for call in calls:
-            edits[call] = lambda updated, given=given: updated.with_changes(
-                args=[*(_with_comma(a) for a in updated.args), *given]
-            )
-    return script.edited(edits) if edits else None
-
-
-def _with_comma(node: Any) -> Any:
-    return node.with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
-
-
-def _tight() -> cst.AssignEqual:
-    return cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
-
-
-def _bound_before(script: Script, names: list[str], calls: list[cst.Call]) -> bool:
-    first = min(script.line(one) for one in calls)
-    variables = script.globals()
-    return all(min(script.line(s) for s in variables[n].stores) < first for n in names)
 
 
 @variation

@@ -24,7 +24,6 @@ from tests.corpora.variations.script import (
     walk,
 )
 
-OWN_NAMES = ("self", "run", "train", "validate")  # of the class that `main_in_class` makes
 GUARD = 'if __name__ == "__main__":\n    {call}'
 
 
@@ -198,87 +197,6 @@ def evaluation_in_function(script: Script, rng: Random) -> cst.Module | None:
     above = script.parents[script.parents[loops[0]]]
     whole = above if isinstance(above, cst.With) else loops[0]
     return extracted(script, [whole], script.fresh("evaluate_model"))
-
-
-def _main(script: Script) -> cst.FunctionDef | None:
-    """The function without parameters that trains, or calls what trains, and is called at the end."""
-    last = script.module.body[-1] if script.module.body else None
-    names = (
-        {n.func.value for n in walk(last) if isinstance(n, cst.Call) and isinstance(n.func, cst.Name)}
-        if last
-        else set()
-    )
-    found = [one for one in script.functions() if one.name.value in names and not one.decorators]
-    empty = [one for one in found if not one.params.params and not one.params.kwonly_params]
-    return empty[-1] if empty else None
-
-
-def _on_self(script: Script, function: cst.FunctionDef) -> Edits:
-    """The edits that make the function's variables attributes."""
-    edits: Edits = {}
-    for variable in script.variables(script.scope(function)).values():
-        assigned = [
-            s for s in variable.stores if isinstance(script.parents[s], cst.AssignTarget | cst.Element)
-        ]
-        nested = any(
-            isinstance(n, cst.Nonlocal | cst.Global) and variable.name in [i.name.value for i in n.names]
-            for n in walk(function)
-        )
-        shown = any(script.in_fstring(n) and _self_documenting(script, n) for n in variable.nodes)
-        if not variable.plain or not assigned or nested or shown or variable.name in OWN_NAMES:
-            continue
-        if any(
-            not isinstance(script.parents[s], cst.AssignTarget | cst.Element | cst.AugAssign | cst.For)
-            for s in variable.stores
-        ):
-            continue
-        for node in variable.nodes:
-            edits[node] = text_name(f"self.{variable.name}")
-    return edits
-
-
-def _self_documenting(script: Script, node: cst.CSTNode) -> bool:
-    found = script.enclosing(node, cst.FormattedStringExpression)
-    return isinstance(found, cst.FormattedStringExpression) and found.equal is not None
-
-
-@variation
-def main_in_class(script: Script, rng: Random) -> cst.Module | None:
-    """what `main()` does is a class with its variables on `self`, and methods `train` and `validate`"""
-    function = _main(script)
-    if function is None or script.dynamic or not isinstance(function.body, cst.IndentedBlock):
-        return None
-    edits = _on_self(script, function)
-    if not edits:
-        return None
-    kind = script.fresh("Trainer")
-
-    def edit(updated: Any) -> Any:
-        outer: Any = script.one(f"class {kind}:\n    def run(self):\n        pass")
-        method = outer.body.body[0].with_changes(body=updated.body)
-        made = outer.with_changes(
-            body=outer.body.with_changes(body=[method]), leading_lines=updated.leading_lines
-        )
-        call: Any = script.one(f"def {updated.name.value}():\n    return {kind}().run()")
-        return cst.FlattenSentinel([made, call.with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2)])
-
-    edits[function] = edit
-    made = script.edited(edits)
-    for name, evaluates in (("train", False), ("validate", True)):
-        made = _method(script.project.with_text(made.code), name, evaluates=evaluates) or made
-    return made
-
-
-def _method(project: Project, name: str, *, evaluates: bool) -> cst.Module | None:
-    """The first loop that trains, or evaluates, as a method of the class that it is in."""
-    script = Script(project)
-    loops = script.evaluation_loops() if evaluates else script.training_loops()
-    loops = [one for one in loops if script.class_of(script.function_of(one)) is not None]
-    if not loops:
-        return None
-    above = script.parents[script.parents[loops[0]]]
-    whole = above if evaluates and isinstance(above, cst.With) else loops[0]
-    return extracted(script, [whole], name, method=True)
 
 
 @variation

@@ -62,15 +62,3 @@ def prints_in_function(script: Script, rng: Random) -> cst.Module | None:
     edits: Edits = {call.func: lambda updated: cst.Name(name) for call in _prints(script)}
     code = f"\n\ndef {name}(*words):\n    print(*words, flush=True)\n\n"
     return with_top(script.edited(edits), *script.parsed(code)) if edits else None
-
-
-@variation
-def prints_written(script: Script, rng: Random) -> cst.Module | None:
-    """`sys.stdout.write` instead of `print`"""
-    edits: Edits = {}
-    for call in _prints(script):
-        if len(call.args) == 1:
-            value = script.code(call.args[0].value)
-            code = cst.parse_expression(f"sys.stdout.write(str({value}) + '\\n')")
-            edits[call] = lambda updated, code=code: code
-    return with_import(script.edited(edits), "import sys") if edits else None

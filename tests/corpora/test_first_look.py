@@ -116,7 +116,7 @@ def test_the_command_measures_whatever_is_in_a_folder(tmp_path: Path) -> None:
     damaged(first / "five+damaged")
     (first / "five+damaged" / "train.py").symlink_to("ok/train.py")
     before = {path: path.read_bytes() for path in first.rglob("*") if path.is_file()}
-    report = json.loads(run(first, "--json", "--timeout", "60", "--diffs", tmp_path / "diffs").stdout)
+    report = json.loads(run(first, "--timeout", "60", "--diffs", tmp_path / "diffs").stdout)
     assert {path: path.read_bytes() for path in first.rglob("*") if path.is_file()} == before  # only read
     looks = {f"{one['checkout']}/{one['script']}": one for one in report["scripts"]}
     assert set(looks) >= {

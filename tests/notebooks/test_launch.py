@@ -317,15 +317,6 @@ def test_an_optimizer_that_two_cells_use_keeps_its_state() -> None:
     assert "\noptimizer.load_state_dict(optimizer_state)" in first
 
 
-def test_a_download_in_the_kernel_needs_no_guard() -> None:
-    text = START.replace("import torch\n", "import torch\nfrom torchvision import datasets\n", 1)
-    text = text.replace("train_set = ", 'train_set = datasets.MNIST("data", download=True)\ntrain_set = ')
-    result = migrate(text + MODEL + LOOP)
-    assert source(result, 4) == read_cell(text, 4)
-    assert not [f for f in result.findings if f.rule == "CT404"]
-    assert "notebook_launcher" in result.after
-
-
 def test_a_device_that_is_chosen_in_two_steps_stays_usable() -> None:
     choice = (
         'device = torch.device("cpu")\nif torch.cuda.is_available():\n    device = torch.device("cuda")\n'

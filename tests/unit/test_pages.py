@@ -6,14 +6,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from crosstrain_migrate.report import rule_pages
 from crosstrain_migrate.rules.catalogue import titles
 
-from tests.unit.conftest import Ran
+from tests.unit.conftest import Page, Ran
 
 ROOT = Path(__file__).parents[2]
 Migrate = Callable[..., Ran]
@@ -60,31 +59,14 @@ def test_all_pages_become_one_markdown_document(migrate: Migrate, tmp_path: Path
     assert links == set(re.findall(r'<a id="(ct\d{3})">', text))
 
 
-class _Reader(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.ids: list[str] = []
-        self.links: list[str] = []
-        self.open: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.ids += [given["id"] or ""] if "id" in given else []
-        self.links += [given["href"] or ""] if "href" in given else []
-        if tag not in ("meta", "link"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
 def test_all_pages_become_one_html_file(migrate: Migrate) -> None:
-    reader = _Reader()
-    reader.feed(migrate("--list-rules", "--output-format", "html").out.decode())
-    assert not reader.open
-    assert {link.removeprefix("#") for link in reader.links} <= set(reader.ids)
-    assert len(set(reader.ids)) == len(reader.ids)
-    assert set(rule_pages.rule_names()) <= set(reader.ids)
+    page = Page()
+    page.feed(migrate("--list-rules", "--output-format", "html").out.decode())
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    links = {str(attrs["href"]).removeprefix("#") for _, attrs in page.tags if "href" in attrs}
+    assert links <= set(ids)
+    assert len(set(ids)) == len(ids)
+    assert set(rule_pages.rule_names()) <= set(ids)
 
 
 def test_rules_have_no_other_form(migrate: Migrate) -> None:

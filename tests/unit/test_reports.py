@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +26,7 @@ from crosstrain_migrate.results import Change, Confidence, FileResult, Finding, 
 from crosstrain_migrate.rules.catalogue import titles
 from crosstrain_verify import Cause, Difference, Report, Run, Verdict
 
-from tests.unit.conftest import Ran
+from tests.unit.conftest import Page, Ran
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "</script><script>document.title='hacked'</script>"
@@ -250,29 +249,8 @@ def test_a_fence_is_longer_than_any_inside(text: str) -> None:
     assert fence(text) not in text
 
 
-class _Page(HTMLParser):
-    """The elements of a page, and the text outside scripts and styles."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text: list[str] = []
-        self.inside: str | None = None
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self.inside = tag
-
-    def handle_endtag(self, tag: str) -> None:
-        self.inside = None
-
-    def handle_data(self, data: str) -> None:
-        if self.inside not in ("script", "style"):
-            self.text.append(data)
-
-
-def _page(outcome: Outcome) -> _Page:
-    page = _Page()
+def _page(outcome: Outcome) -> Page:
+    page = Page()
     page.feed(reports.render(outcome, "html").decode())
     return page
 

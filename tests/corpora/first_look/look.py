@@ -56,9 +56,6 @@ class Look:
     data: list[Data] = field(default_factory=list)
     reason: str = ""  # of an outcome without a report
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def look(root: Path, script: str, timeout: float, diff: Path | None = None) -> Look:
     """Plan one script of a checkout."""
@@ -168,7 +165,7 @@ def main(arguments: list[str]) -> int:
         print(json.dumps(find(Checkout(options.checkout), options.timeout)))
     else:
         found = look(options.checkout, options.script, options.timeout, options.diff)
-        print(json.dumps(found.as_json()))
+        print(json.dumps(asdict(found)))
     return 0
 
 

@@ -12,14 +12,11 @@ transformation made no Python, or the tool crashed.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 from random import Random
 
 from tests.corpora.variations.bases import Base, golden
@@ -109,12 +106,6 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--run", type=int, default=0, help="converted cases that are trained")
     parser.add_argument("--case", type=int, metavar="NUMBER", help="show this case of the seed")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument(
-        "--json",
-        type=Path,
-        metavar="FILE",
-        help="write a line for each case there, and one more for each that is trained",
-    )
     chosen = parser.parse_args(arguments)
     known = golden()
     _bases[:] = convertible(known)
@@ -123,17 +114,9 @@ def main(arguments: Sequence[str]) -> int:
         show(_bases, chosen.seed, chosen.case)
         return 0
     start = time.monotonic()
-    rows = []
-    with chosen.json.open("w", encoding="utf-8") if chosen.json else nullcontext() as file:
-        for row in measured(chosen.seed, chosen.count, chosen.processes):
-            rows.append(row)
-            if file:
-                print(json.dumps(asdict(row)), file=file, flush=True)
-        print(f"{len(rows)} cases planned in {time.monotonic() - start:.0f} s", flush=True)
-        rows = _with_runs(rows, chosen.seed, chosen.run)
-        for row in rows if file else ():
-            if row.ran:
-                print(json.dumps(asdict(row)), file=file, flush=True)
+    rows = list(measured(chosen.seed, chosen.count, chosen.processes))
+    print(f"{len(rows)} cases planned in {time.monotonic() - start:.0f} s", flush=True)
+    rows = _with_runs(rows, chosen.seed, chosen.run)
     print(f"\n{summary(rows)}\n\n{by_transformation(rows)}\n{causes(rows)}")
     return int(any(row.outcome in ("broken", "crashed") for row in rows))
 

@@ -32,7 +32,7 @@ from .cuda_alone import ASK, SAID, asked_of_cuda, holds_with_cuda, stops_without
 from .given_devices import is_given
 from .lost import Lost
 from .own_moves import has_nothing_else, has_own_cuda
-from .sides import arms_of, asks_place, is_about_gpu, is_read_as_text, keeps_data, side_of
+from .sides import arms_of, asks_place, is_about_gpu, keeps_data, must_be_text, side_of
 
 RULE = "CT105"
 REASON = "each process has a device of its own"
@@ -406,7 +406,7 @@ class Devices:
         return isinstance(node, ast.Call) and self.script.dotted(node.func) == "torch.device"
 
     def _is_read_as_text(self, assign: ast.Assign) -> bool:
-        return any(is_read_as_text(self.script, written(target)) for target in assign.targets)
+        return any(must_be_text(self.script, written(target)) for target in assign.targets)
 
     def _default(self, node: ast.expr, arguments: ast.arguments) -> None:
         """`def f(device="cuda")`: calls that give none give the accelerator's; where no call is seen, that is said."""

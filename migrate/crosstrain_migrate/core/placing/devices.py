@@ -163,10 +163,8 @@ class Devices:
         elif name in ("torch.accelerator.current_accelerator", "torch.cuda.current_device"):
             if not self._is_asked_of_cuda(call):
                 self._place(call)
-        elif (
-            name == "torch.cuda.device" and len(call.args) == 1
-        ):  # the current one for a block; -1 changes nothing
-            code = f"{self.device(call)} if torch.cuda.is_available() else -1"
+        elif name == "torch.cuda.device" and self._is_block(call):
+            code = f"{self.device(call)} if torch.cuda.is_available() else -1"  # -1 changes nothing
             self.plan.replace(call.args[0], GPU_ONLY, REASON, code)
             self._whole.add(call)
         elif self._needs_cuda(call, name):
@@ -260,6 +258,12 @@ class Devices:
         if isinstance(given, ast.keyword):
             return given.arg == "map_location"
         return isinstance(given, ast.Call) and last_name(given.func) == "load"
+
+    def _is_block(self, call: ast.Call) -> bool:
+        """Whether a GPU is the current one for a block, and neither by where a tensor is nor in a file that other scripts
+        run by DataParallel."""
+        is_block = isinstance(self.script.parent(call), ast.withitem) and len(call.args) == 1
+        return is_block and not asks_place(call.args[0]) and not self.script.is_shared(call)
 
     def _needs_cuda(self, call: ast.Call, name: str) -> bool:
         """Whether a statement of its own stops where there is no CUDA."""

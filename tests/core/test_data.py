@@ -271,27 +271,11 @@ BATCHES = [
                     continue
                 learn(model, optimizer, rows[chosen], targets[chosen])
         """,
-        ("for number in accelerator.prepare(range(-(-len(rows) // size))):",),
-        ("prepare(range(2", "for epoch in accelerator"),
-    ),
-    Trap(
-        "slices of which the short ones are left out",
-        """
-        size, length = 4, 4
-        for epoch in range(2):
-            for number, at in enumerate(range(0, len(rows) - 1, 4)):
-                if at < length:
-                    continue
-                if not (at + size < len(rows) or size == 1):
-                    continue
-                learn(model, optimizer, rows[at : at + size], targets[at : at + size])
-        """,
         (
-            "for number, at in enumerate(",
-            "[",
-            "if at >= length and (at + size < len(rows) or size == 1)",
+            "for number in accelerator.prepare(range(count)):",
+            'if accelerator.reduce(int(bool(not len(chosen))), "sum") > 0:',
         ),
-        ("continue",),
+        ("prepare(range(2", "for epoch in accelerator"),
     ),
     Trap(
         "a function that cuts the batch of a number",

@@ -152,6 +152,11 @@ def test_a_block_on_a_gpu_is_on_that_of_the_process_and_runs_without(number: str
         pass  # no CUDA is asked
 
 
+def test_a_block_on_the_gpu_of_a_tensor_stays() -> None:
+    block = "with torch.cuda.device(rows.get_device()):"
+    assert block in converted(script(before=f"{block}\n        kind = torch.zeros(2)"))
+
+
 def test_a_move_of_the_authors_stays() -> None:
     """Once `device` is the accelerator's, `.to(device)` is harmless."""
     code = script(before='device = torch.device("cuda")', inside="x, y = x.to(device), y.to(device)")

@@ -58,6 +58,24 @@ def test_a_test_whose_branch_does_more_than_leave_out_is_each_process_s_own(step
     assert [one for one in notes(text, "CT605") if "makes the others wait" in one.reason], "and is said"
 
 
+SAYS_IT = """
+    loss = F.mse_loss(model(x), y)
+    if loss.item() == float("inf"):
+        print("no finite loss", loss.item())
+        loss = torch.zeros_like(loss)
+        continue
+    loss.backward()
+    optimizer.step()"""
+
+
+def test_all_leave_out_a_batch_where_the_branch_only_says_so() -> None:
+    test = 'if accelerator.reduce(int(bool(loss.item() == float("inf"))), "sum") > 0:'
+    assert test in converted(STEP.format(step=SAYS_IT))
+    assert not notes(STEP.format(step=SAYS_IT), "CT605")
+    counts = SAYS_IT.replace("        continue", "        skipped += 1\n        continue")
+    assert '"sum") > 0' not in converted(STEP.format(step=counts)), "what is counted is each process's own"
+
+
 @pytest.mark.parametrize("step", [NOISE, OWN_ROW])
 def test_noise_and_a_choice_among_own_rows_are_no_coins(step: str) -> None:
     assert "common_draws" not in converted(STEP.format(step=step))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .converting import converted, notes
+from .converting import converted, notes, once_more
 
 VISIBLE = """import os
 import torch
@@ -68,12 +68,12 @@ main()
     [
         "choose(args)",
         'os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu',
-        'os.environ["CUDA_VISIBLE_DEVICES"] = str(args.cuda)',
+        'os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(args.gpus)',
     ],
 )
 def test_the_accelerator_comes_behind_the_choice_of_a_gpu(choice: str) -> None:
     text = CHOSEN_INSIDE.format(first=choice, then="pass")
-    assert f"    {choice}\n    accelerator = Accelerator()\n" in converted(text)
+    assert f"{choice}\n    accelerator = Accelerator()\n" in converted(text)
     assert not notes(text, "CT105")
 
 
@@ -118,3 +118,27 @@ def test_one_process_writes_what_an_object_opens_that_is_made_behind_the_choice(
     choice, made = 'os.environ["CUDA_VISIBLE_DEVICES"] = "1"', 'notes = Notes("log")'
     after = converted(LOGGED.format(lines=lines.format(choice=choice, made=made)))
     assert ("open(path if " in after) is one
+
+
+@pytest.mark.parametrize(
+    ("gpus", "test"),
+    [
+        ('"0"', '"LOCAL_RANK" not in os.environ'),
+        ("str(args.gpu)", '"LOCAL_RANK" not in os.environ or "," in str(args.gpu)'),
+        ('"0,1"', ""),  # the processes share them
+        ('"-1"', ""),  # the CPU
+        ('",".join(args.gpus)', ""),
+    ],
+)
+def test_one_gpu_is_visible_to_a_process_that_nobody_launched(gpus: str, test: str) -> None:
+    """Launched processes would all have the same one."""
+    choice = f'os.environ["CUDA_VISIBLE_DEVICES"] = {gpus}'
+    after = converted(CHOSEN_INSIDE.format(first=choice, then="pass"))
+    guarded = f"    if {test}:\n        {choice}\n" if test else f"    {choice}\n"
+    assert guarded + "    accelerator = Accelerator()\n" in after
+    assert once_more(after) == after
+
+
+def test_a_script_that_asks_who_launched_it_chooses_by_itself() -> None:
+    choice = 'os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("LOCAL_RANK", "0")'
+    assert f"    {choice}\n" in converted(CHOSEN_INSIDE.format(first=choice, then="pass"))

@@ -42,6 +42,7 @@ from .placing.lost import NOT_KEPT
 from .placing.made_tensors import plan_made_tensors
 from .placing.only_with_cuda import note_moves_with_cuda
 from .placing.own_tensors import computes_with_own_tensors
+from .placing.visible import plan_visible
 from .plan import CORE, Plan
 from .reading.arrays import is_array
 from .reading.differing import Differing
@@ -209,6 +210,7 @@ def _planned_by(
         note_seeds(plan, roles)
         plan_shown_losses(plan, roles, accelerators)
         note_running_numbers(plan, roles)
+        plan_visible(plan, accelerators)
         Output(plan, accelerators, roles.frames, dealt, saved_apart).run()
     if same_data:
         reason = "every process trains on the same data: no loop over batches was found"

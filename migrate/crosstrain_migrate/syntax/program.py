@@ -174,14 +174,6 @@ class Links:
             return f"{path}.py"
         return path if path in self.folders or posixpath.join(path, "__init__.py") in self.regions else None
 
-    def child(self, path: str, name: str) -> str | None:
-        """The module `name` of the package `path`."""
-        if path.endswith(".py"):
-            if posixpath.basename(path) != "__init__.py":
-                return None
-            path = posixpath.dirname(path)
-        return self._existing(path, [name])
-
     def region(self, path: str | None) -> Region | None:
         """The file itself, or a package's `__init__.py`."""
         if path is None:

@@ -138,7 +138,9 @@ class _Rewriter(cst.CSTTransformer):
             if len(kept) == len(arguments):
                 raise EditNotApplied(removal)
             if kept and arguments[-1][0].value is target:
-                kept[-1] = (kept[-1][0], _as_last(kept[-1][1], arguments[-1][1]))
+                last, gone = kept[-1][1], arguments[-1][1]
+                closed = last.with_changes(comma=gone.comma, whitespace_after_arg=gone.whitespace_after_arg)
+                kept[-1] = (kept[-1][0], closed)
             arguments = kept
         args = [updated for _, updated in arguments]
         for insertion in self.plan.made(original_node, e.InsertArgument):
@@ -210,23 +212,6 @@ class _Fill(cst.CSTTransformer):
         ):
             return updated_node
         return updated_node.with_changes(value=value.with_changes(lpar=[], rpar=[]))
-
-
-def _as_last(argument: cst.Arg, gone: cst.Arg) -> cst.Arg:
-    """`argument` in the place of the last one, with the comment that stands behind it."""
-    closed = argument.with_changes(comma=gone.comma, whitespace_after_arg=gone.whitespace_after_arg)
-    own = argument.comma.whitespace_after if isinstance(argument.comma, cst.Comma) else None
-    if not isinstance(own, cst.ParenthesizedWhitespace) or own.first_line.comment is None:
-        return closed
-    if isinstance(closed.comma, cst.Comma):
-        space = closed.comma.whitespace_after
-        if isinstance(space, cst.ParenthesizedWhitespace):
-            space = space.with_changes(first_line=own.first_line)
-            return closed.with_changes(comma=closed.comma.with_changes(whitespace_after=space))
-    elif isinstance(closed.whitespace_after_arg, cst.ParenthesizedWhitespace):
-        space = closed.whitespace_after_arg.with_changes(first_line=own.first_line)
-        return closed.with_changes(whitespace_after_arg=space)
-    return closed
 
 
 def _separator(items: Sequence[cst.Arg]) -> cst.Comma:

@@ -95,11 +95,6 @@ class ScopeTable:
             found[node.__class__].append(node)
         return found
 
-    @property
-    def root(self) -> Scope:
-        """The script's own top level."""
-        return next(scope for scope in reversed(self.scopes.values()) if scope.parent is None)
-
     def _visit_each(self, nodes: Iterable[ast.AST], scope: Scope, parent: ast.AST) -> None:
         for node in nodes:
             self.parents[node] = parent

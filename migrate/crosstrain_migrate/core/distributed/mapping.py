@@ -191,7 +191,7 @@ class Mapping:
         statement, home = self.script.statement(call), self.accelerators.home
         is_below = isinstance(home, ast.Module) or is_called_below(self.script, self.script.frame(call), home)
         is_alone = is_statement_call(self.script, call) and len(self.script.suite_of(statement)) > 1
-        if self._starts and is_below and is_alone:
+        if self._starts and is_below and is_alone and not self.script.is_shared(call):
             self.plan.remove(statement, GROUP, "the group is there already")
             return
         self.plan.imports(call, "PartialState")

@@ -17,7 +17,7 @@ from crosstrain_migrate.syntax.nodes import Function, all_arguments, last_name, 
 
 WRAPPER, PARALLEL = "CT302", "CT301"
 _WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")
-_PARALLEL = re.compile(r"(^|\.)(DataParallel|DataParallelCriterion)$")
+_PARALLEL = re.compile(r"(^|\.)(DataParallel|DataParallelModel|DataParallelCriterion)$")
 _PARALLEL_CALLS = ("torch.nn.parallel.data_parallel", "torch.nn.parallel.replicate")
 _KEEPS_NAMES = "the wrapper stays: the names that it gives to weights, with `module.`, are used"
 _OPTIONS_OF_DEVICES = ("device_ids", "output_device")

@@ -30,7 +30,8 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .binding import binding
-from .means import PASSED_ON, has_no_mean, is_number, is_object
+from .leaving_out import only_leaves_out
+from .means import PASSED_ON, has_no_mean, is_number, is_object, is_of_another
 
 RULE = "CT605"
 GROUP = "decisions"
@@ -234,6 +235,8 @@ class Decisions:
             return True
         if depth == 0 and not self._is_number_there(node):
             return self._where_bound(node, depth, reduces=False) or self._where_collected(node, depth)
+        if depth and is_of_another(node):
+            return False
         if isinstance(node, ast.Call):
             is_one = is_number(self.script, node)
             return is_one and (self._where_collected(node, depth) or self._where_read(node, at))
@@ -389,10 +392,7 @@ class Decisions:
         passes = [one.call for one in self.roles.backwards if self.script.table.is_inside(one.call, loop)]
         if passes and all(place_of(one) < place_of(node) for one in passes):
             return False  # behind the step
-        leaves_out_alone = isinstance(
-            node.body[0], ast.Continue
-        )  # what else a branch does is of its own batch
-        if leaves_out_alone and self._all_come(node):
+        if only_leaves_out(self.script, node.body) and self._all_come(node):
             code = f'{self._accelerator(node)}.reduce(int(bool({{it}})), "sum") > 0'
             reason = "a process that left out a step alone would make the others wait"
             self.plan.replace(node.test, RULE, reason, code, it=node.test)

@@ -45,6 +45,15 @@ def has_no_mean(script: Script, node: ast.expr) -> bool:
     return any(chooses(value) or isinstance(value, ast.Dict | ast.List) for value in values)
 
 
+def is_of_another(node: ast.expr) -> bool:
+    """`log.columns["train"]`: an entry of another object's dictionary, which may hold names as well as numbers."""
+    if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Constant):
+        return False
+    of = node.value
+    is_named = isinstance(node.slice.value, str) and isinstance(of, ast.Attribute)
+    return is_named and written(of).partition(".")[0] != "self"
+
+
 def chooses(value: ast.expr) -> bool:
     """Whether a value is a class, a word or a place that is chosen: `logits.argmax().item()`."""
     while is_method(value, *PASSED_ON):

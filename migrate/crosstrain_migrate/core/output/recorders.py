@@ -71,7 +71,9 @@ class Recorders:
                 continue
             if name.startswith("tqdm.") and name.endswith(("tqdm", "trange")):
                 self._bar(call)
-            elif name in _SAYS and isinstance(self.script.statement(call), ast.Expr):
+            elif isinstance(self.script.statement(call), ast.Expr) and (
+                name in _SAYS or (name == "wandb.log" and self._shows_media(call))
+            ):
                 self.files.guard(self.script.statement(call))
             elif name in _SILENT:
                 self._give(call, FILE, "trackers", *_SILENT[name])
@@ -85,6 +87,13 @@ class Recorders:
         for imported in self.script.table.each(ast.ImportFrom):
             if imported.module == _EVENTS:
                 self._event_functions(imported)
+
+    def _shows_media(self, call: ast.Call) -> bool:
+        """`wandb.log({"sample": wandb.Image(path)})`: a silent process would read the file too, which one process has written."""
+        made = (n for n in walk(call) if isinstance(n, ast.Call) and n is not call)
+        return self.audience.is_all(call) and any(
+            self.script.dotted(n.func).startswith("wandb.") for n in made
+        )
 
     def _bar(self, call: ast.Call) -> None:
         """`tqdm(...)`: one process shows it, except where the script counts with the bar, which a silent one does not."""

@@ -12,7 +12,7 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from . import writers
@@ -57,6 +57,8 @@ class Stamps:
             if is_read and self.audience.is_all(call):
                 self._read_again |= dict.fromkeys(one for one in self._in(call.args[0]) if one in written_to)
         stamps = list(filter(self._may_be_common, self._read_again))
+        for call in self.script.calls:
+            self._take_name(call)
         for stamp in stamps:
             if set(stamps).isdisjoint(self.script.around(stamp)):
                 self._start(stamp)
@@ -102,16 +104,41 @@ class Stamps:
 
     def _may_be_common(self, stamp: ast.Call) -> bool:
         is_value = last_name(stamp.func) in _NAMES - {"iglob"}
-        comes = self.audience.is_all(stamp) and self.audience.comes_alike(stamp)
-        is_started = self._is_started(stamp) or self._may_start(stamp)
-        return is_value and comes and not self.script.in_lambda(stamp) and is_started
+        return is_value and self._is_agreed_on(stamp) and not self.script.in_lambda(stamp)
 
-    def _may_start(self, stamp: ast.Call) -> bool:
+    def _is_agreed_on(self, node: ast.AST) -> bool:
+        """Whether all processes come to a place, and know each other by then."""
+        comes = self.audience.is_all(node) and self.audience.comes_alike(node)
+        return comes and (self._is_started(node) or self._may_start(node))
+
+    def _take_name(self, call: ast.Call) -> None:
+        """`if os.path.exists(path): path = another(path)`, above what makes the folder: the main process, which has found what
+        was there before, says which path it is."""
+        statement = self.script.statement(call)
+        if self.script.dotted(call.func) not in ("os.path.exists", "os.path.isdir") or not call.args:
+            return
+        if not isinstance(statement, ast.If | ast.While) or call not in walk(statement.test):
+            return
+        frame, path = self.script.frame(call), written(call.args[0])
+        texts = {path, *map(written, self.script.values(frame, path))}
+        stored = (n for one in statement.body for n in walk(one) if isinstance(n, ast.Name | ast.Attribute))
+        renamed = sorted({written(n) for n in stored if isinstance(n.ctx, ast.Store)} & texts)
+        makes = [c for c in self.script.calls_in(frame) if writers.makes_folder(self.script, c)]
+        made = {written(at) for c in makes if (at := writers.path_of_folder(c)) is not None}
+        is_above = bool(made) and all(place_of(statement) < place_of(one) for one in makes)
+        if made & {*renamed} and is_above and self._is_agreed_on(statement):
+            self._start(statement)
+            for text in sorted(made & {*renamed}):
+                self._import(statement)
+                code = f"{text} = broadcast_object_list([{text}])[0]"
+                self.plan.after(statement, RULE, REASON, code, GROUP)
+
+    def _may_start(self, stamp: ast.AST) -> bool:
         """Whether the processes may come to life in the function that asks for the time."""
         is_early = self.accelerators.is_early(stamp) or self.accelerators.is_too_soon(stamp)
         return not is_early and is_function_frame(self.script.frame(stamp))
 
-    def _start(self, stamp: ast.Call) -> None:
+    def _start(self, stamp: ast.AST) -> None:
         if not self._is_started(stamp):
             reason = "the processes know each other when they agree on a path"
             self.plan.before(self.script.statement(stamp), RULE, reason, self.plan.state(stamp, GROUP), GROUP)
@@ -127,8 +154,11 @@ class Stamps:
     def _make_common(self, stamp: ast.Call) -> None:
         self._common.add(stamp)
         if self.plan.replace(stamp, RULE, REASON, "broadcast_object_list([{stamp}])[0]", GROUP, stamp=stamp):
-            code = f"from {self.plan.runtime}.utils import broadcast_object_list"
-            self.plan.add(e.AddImport(self.script.module(stamp), RULE, transaction=GROUP, code=code))
+            self._import(stamp)
+
+    def _import(self, node: ast.AST) -> None:
+        code = f"from {self.plan.runtime}.utils import broadcast_object_list"
+        self.plan.add(e.AddImport(self.script.module(node), RULE, transaction=GROUP, code=code))
 
     def _in(self, path: ast.expr | None, names: frozenset[str] = _NAMES | _MADE) -> list[ast.Call]:
         """The calls from which such a text comes; those of which all have the main process's are none any more."""

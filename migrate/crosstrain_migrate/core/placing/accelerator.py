@@ -47,12 +47,12 @@ _QUESTIONS = words(
     " split strip lower get sorted min max"
 )
 
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def _chooses_visible(statement: ast.stmt) -> bool:
     """Whether a statement says which GPUs there are, and does nothing else that matters."""
-    if _VISIBLE not in ast.unparse(statement):
+    if VISIBLE not in ast.unparse(statement):
         return False
     inside = [n for n in walk(statement) if isinstance(n, ast.stmt) and n is not statement]
     return not any(isinstance(n, ast.For | ast.While | ast.With | ast.Return) for n in inside) and not any(
@@ -243,7 +243,7 @@ class Accelerators:
 
     @cached_property
     def _choose_visible(self) -> list[ast.stmt]:
-        if _VISIBLE not in self.script.text:
+        if VISIBLE not in self.script.text:
             return []
         return [s for s in self.script.table.parents if isinstance(s, ast.stmt) and _chooses_visible(s)]
 

@@ -26,6 +26,7 @@ from crosstrain_migrate.syntax.walks import walk
 from .accelerator import Choice
 from .asked import asked_device, holds_options, unknown_choice
 from .elsewhere import Renamed, chosen_elsewhere, is_given_cpu
+from .entries import device_among_settings
 from .first import needs_accelerator
 from .numbered import gpu_number
 from .options import Options
@@ -73,7 +74,7 @@ def device_choice(
         return choice
     if is_given_cpu(script, frames, finders):
         return Choice("True", home, first)
-    return unknown_choice(script, frames)
+    return device_among_settings(script, frames) or unknown_choice(script, frames)
 
 
 def with_number(

@@ -173,6 +173,19 @@ def is_read_as_text(script: Script, text: str) -> bool:
     return False
 
 
+def must_be_text(script: Script, text: str) -> bool:
+    """Whether a variable that holds a device's name must hold one afterwards. What is kept among settings,
+    `settings["device"] = device`, may be shown there with a width, or written as JSON, which a device cannot."""
+    if is_read_as_text(script, text):
+        return True
+    for read in (read for frame in script.frames for read in script.reads(frame, text)):
+        parent = script.parent(read)
+        is_entry = isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Subscript)
+        if isinstance(parent, ast.Dict) or is_entry:
+            return True
+    return False
+
+
 def default_of(script: Script, node: ast.If) -> ast.expr | None:
     """The CPU that a variable holds above an `if` without an `else` that binds a GPU to it; None where it is none such."""
     bound = {

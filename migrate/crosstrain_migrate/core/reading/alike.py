@@ -14,7 +14,7 @@ from crosstrain_migrate.syntax.walks import walk
 from .script import Loop, Script
 
 # Calls that tell the same on every process: functions, and methods of a text.
-_PLAIN = {"len", "int", "min", "max", "str", "float", "bool", "hasattr", "getattr", "isinstance"}
+_PLAIN = {"len", "int", "min", "max", "str", "float", "bool", "hasattr", "isinstance"}
 _OF_TEXTS = {"lower", "upper", "strip", "startswith", "endswith"}
 
 

@@ -140,47 +140,6 @@ class Ranges:
         return found | {written(n.value) for n in stored}
 
 
-def full_batches(script: Script, call: ast.expr, loop: ast.AST | None) -> str:
-    """The number of batches of a loop over `range(n // size + 1)` that skips the last one where it is empty.
-
-    A process that skipped a batch would keep the others waiting. Empty for another loop.
-    """
-    if not isinstance(call, ast.Call) or len(call.args) != 1 or not isinstance(loop, ast.For):
-        return ""
-    values = script.values(script.frame(loop), written(call.args[0])) or [call.args[0]]
-    value = values[-1]
-    if not any(isinstance(n, ast.Continue) for n in walk(loop)) or not isinstance(value, ast.BinOp):
-        return ""
-    count = value.left
-    adds_one = isinstance(value.op, ast.Add) and ast.unparse(value.right) == "1"
-    if adds_one and isinstance(count, ast.BinOp) and isinstance(count.op, ast.FloorDiv):
-        return f"-(-{ast.unparse(count.left)} // {ast.unparse(count.right)})"
-    return ""
-
-
-def skips(script: Script, call: ast.expr, loop: ast.AST | None) -> list[ast.If]:
-    """The tests at the head of a loop over a range that leave a number out: `if i + length >= len(rows): continue`.
-
-    Each reads the number, and besides it only what the loop does not change, so that it can be asked before the loop.
-    """
-    if not isinstance(loop, ast.For) or not isinstance(call, ast.Call) or last_name(call.func) != "range":
-        return []
-    item = item_of(loop)
-    counters = names_in(loop.target) - {item}
-    changed = {written(n) for n in walk(loop) if hasattr(n, "ctx") and not isinstance(n.ctx, ast.Load)}
-    changed |= {root_of(n.func) for n in walk(loop) if is_method(n, *_GROWS)}
-    found: list[ast.If] = []
-    for statement in loop.body:
-        if not isinstance(statement, ast.If) or statement.orelse or len(statement.body) != 1:
-            break
-        read = {written(n) for n in walk(statement.test) if isinstance(n, ast.Name | ast.Attribute)}
-        is_known = item in read and not read & (counters | (changed - {item})) and _asks_sizes(statement.test)
-        if not isinstance(statement.body[0], ast.Continue) or not is_known:
-            break
-        found.append(statement)
-    return found
-
-
 def is_range(node: ast.expr) -> bool:
     """Whether the numbers of a range are dealt, and not batches."""
     return isinstance(node, ast.Call) and last_name(node.func) in ("range", "trange")
@@ -192,12 +151,6 @@ def item_of(loop: ast.For) -> str:
     if isinstance(target, ast.Tuple) and len(target.elts) == 2 and counters_of(loop):
         target = target.elts[1]
     return target.id if isinstance(target, ast.Name) else ""
-
-
-def _asks_sizes(test: ast.expr) -> bool:
-    """Whether a test calls nothing but lengths and sizes."""
-    calls = [n for n in walk(test) if isinstance(n, ast.Call)]
-    return all(last_name(one.func) in ("len", "min", "max", "int", "abs", "size", "dim") for one in calls)
 
 
 def _is_arithmetic(node: ast.expr) -> bool:

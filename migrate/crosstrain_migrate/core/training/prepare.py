@@ -16,7 +16,6 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.arrays import is_array
 from crosstrain_migrate.core.reading.data import Data
-from crosstrain_migrate.core.reading.ranges import full_batches, item_of, skips
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, names_in
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
@@ -36,14 +35,6 @@ from .schedules import (
 
 RULE = "CT201"
 REASON = "every process trains on its own share, and the gradients are averaged"
-_OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.GtE,
-    ast.GtE: ast.Lt,
-    ast.Gt: ast.LtE,
-    ast.LtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-}
 _ORDER = {"model": 0, "optimizer": 1, "loader": 2, "scheduler": 3}
 
 
@@ -89,29 +80,11 @@ class Preparing:
 
     def _prepare_in_place(self, data: Data) -> None:
         accelerator = self.accelerators.at(data.node)
-        batches = full_batches(self.script, data.node, data.loop)
-        left_out = skips(self.script, data.node, data.loop)
-        looked_up = self._numbered.get(data.node)
-        if looked_up:
+        if looked_up := self._numbered.get(data.node):
             deal_with_numbers(self.plan, looked_up, accelerator, RULE, REASON)
-        elif left_out and isinstance(data.loop, ast.For):
-            self._prepare_what_is_left(data, data.loop, left_out, accelerator)
-        elif batches:
-            self.plan.replace(data.node, RULE, REASON, f"{accelerator}.prepare(range({batches}))")
         else:
             given = "list({it})" if is_array(self.script, data.frame, data.node) else "{it}"
             self.plan.replace(data.node, RULE, REASON, f"{accelerator}.prepare({given})", it=data.node)
-
-    def _prepare_what_is_left(
-        self, data: Data, loop: ast.For, left_out: list[ast.If], accelerator: str
-    ) -> None:
-        """Deals the numbers of a range that the loop does not skip: each process has a step for each of its own."""
-        item = item_of(loop)
-        tests = " and ".join(_negated(one.test) for one in left_out)
-        template = f"{accelerator}.prepare([{item} for {item} in {{it}} if {tests}])"
-        self.plan.replace(data.node, RULE, REASON, template, it=data.node)
-        for one in left_out:
-            self.plan.remove(one, RULE, "what is skipped is not dealt")
 
     # -- which -------------------------------------------------------------------------------------------------
 
@@ -479,17 +452,6 @@ class Preparing:
         if not loops and is_function_frame(one.frame) and not bound:
             return self.script.first_statement(one.frame)
         return statement
-
-
-def _negated(test: ast.expr) -> str:
-    """The opposite of a test."""
-    if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _OPPOSITES:
-        opposite = _OPPOSITES[type(test.ops[0])]
-        return ast.unparse(ast.Compare(test.left, [opposite()], test.comparators))
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        inner = ast.unparse(test.operand)
-        return f"({inner})" if isinstance(test.operand, ast.BoolOp) else inner
-    return ast.unparse(ast.UnaryOp(ast.Not(), test))
 
 
 def _binds_none(statement: ast.stmt) -> bool:

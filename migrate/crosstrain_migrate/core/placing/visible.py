@@ -1,0 +1,55 @@
+"""CT105: one GPU that a script makes visible is that of a process that nobody launched.
+
+`os.environ["CUDA_VISIBLE_DEVICES"] = "0"` would leave one GPU to all launched processes, where NCCL stops. Several GPUs, which
+they share, and none stay the author's.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.files.notebooks import is_linked
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .accelerator import VISIBLE, Accelerators
+
+RULE = "CT105"
+REASON = "launched processes have a GPU each"
+_LAUNCHED = "LOCAL_RANK"
+
+
+def plan_visible(plan: Plan, accelerators: Accelerators) -> None:
+    """Plans that only a process that nobody launched makes one GPU visible."""
+    script, late = plan.script, accelerators.choices_behind()
+    if VISIBLE not in script.text or _LAUNCHED in script.text or is_linked(script.text):
+        return
+    for statement in script.table.each(ast.Assign):
+        test = _test(statement)
+        if test and script.is_reached(statement) and not {statement, *script.around(statement)} & {*late}:
+            guard = e.Guard(statement, RULE, REASON, transaction="visible", last=statement, test=test)
+            plan.add(guard)
+
+
+def _test(statement: ast.Assign) -> str:
+    """When the statement is still right; empty where it is in any case, or says something else."""
+    target, value = statement.targets[0], statement.value
+    if len(statement.targets) != 1 or not isinstance(target, ast.Subscript):
+        return ""
+    if getattr(target.slice, "value", None) != VISIBLE or not written(target.value).endswith("environ"):
+        return ""
+    is_alone = f'"{_LAUNCHED}" not in {written(target.value)}'
+    if isinstance(value, ast.Constant):
+        return is_alone if isinstance(value.value, str) and value.value.strip().isdigit() else ""
+    return f'{is_alone} or "," in {ast.unparse(value)}' if _is_plain(value) else ""
+
+
+def _is_plain(value: ast.expr) -> bool:
+    """Whether an expression may be written twice: an option, or its text."""
+    plain = ast.Name | ast.Attribute | ast.Subscript | ast.Constant | ast.expr_context
+    return all(
+        isinstance(n, plain) or (isinstance(n, ast.Call) and last_name(n.func) == "str" and not n.keywords)
+        for n in walk(value)
+    )

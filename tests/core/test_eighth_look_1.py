@@ -262,3 +262,30 @@ def test_another_wrapper_of_the_project_stays() -> None:
 def test_an_entry_of_another_object_may_be_no_number(read: str, other: bool) -> None:
     """The names of a log's columns were averaged, beside the numbers that the log was given."""
     assert is_of_another(ast.parse(read, mode="eval").body) is other
+
+
+FORMATTED = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--gpu", type=int, default=0)
+args = parser.parse_args()
+device = "cuda:{}".format(args.gpu) if torch.cuda.is_available() else "cpu"
+where = "cuda:{}".format(args.gpu)
+print("on", "cuda:{}".format(args.gpu))
+model = torch.nn.Linear(4, 2).to(device)
+model.load_state_dict(torch.load("net.pt", map_location=where))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader([], 8):
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
+    optimizer.step()
+"""
+
+
+def test_a_number_that_is_formatted_names_a_gpu() -> None:
+    """Launched processes would all move their batches to that one."""
+    after = converted(FORMATTED)
+    assert "\ndevice = accelerator.device\nwhere = accelerator.device\n" in after
+    assert 'print("on", "cuda:{}".format(args.gpu))' in after

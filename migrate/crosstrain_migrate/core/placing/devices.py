@@ -39,6 +39,7 @@ REASON = "each process has a device of its own"
 GPU_ONLY = "CT308"
 _CUDA_ANSWERS = re.compile(r"torch\.cuda\.(get_device_|(max_)?memory_|mem_)")
 _GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
+_FORMATS = ("cuda:{}", "cuda:{:d}", "cuda:{0}")
 _CUDA_TENSOR = re.compile(r"torch\.cuda\.\w*Tensor")
 TYPE_OF_CUDA = "this type is CUDA's or the CPU's: on another device its tensors stay on the CPU"
 NO_SCRIPT = "move tensors before they are given to it"
@@ -79,10 +80,12 @@ class Devices:
                 continue
             if any(one in self._whole for one in self.script.around(node)):
                 continue
-            if isinstance(node, ast.Call):
-                self._call(node)
-            elif isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp) and self._names_gpu(node):
+            if isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp | ast.Call) and self._names_gpu(
+                node
+            ):
                 self._literal(node)
+            elif isinstance(node, ast.Call):
+                self._call(node)
             elif isinstance(node, ast.IfExp):
                 self._choice_of_text(node)
             elif isinstance(node, ast.Attribute) and _CUDA_TENSOR.fullmatch(self.script.dotted(node)):
@@ -329,8 +332,10 @@ class Devices:
 
     # -- texts -------------------------------------------------------------------------------------------------
 
-    def _names_gpu(self, node: ast.Constant | ast.JoinedStr | ast.BinOp) -> bool:
-        """`"cuda"`, `"cuda:0"`, `f"cuda:{rank}"`, `"cuda:" + str(rank)`, `"cuda:%d" % rank`"""
+    def _names_gpu(self, node: ast.Constant | ast.JoinedStr | ast.BinOp | ast.Call) -> bool:
+        """`"cuda"`, `"cuda:0"`, `f"cuda:{rank}"`, `"cuda:" + str(rank)`, `"cuda:%d" % rank`, `"cuda:{}".format(rank)`"""
+        if isinstance(node, ast.Call):
+            return is_method(node, "format") and getattr(node.func.value, "value", None) in _FORMATS
         if isinstance(node, ast.BinOp):
             left = node.left
             return isinstance(left, ast.Constant) and left.value in ("cuda:", "cuda:%d", "cuda:%s")
@@ -340,7 +345,7 @@ class Devices:
         is_part = isinstance(self.script.parent(node), ast.JoinedStr)
         return isinstance(node.value, str) and not is_part and _GPU.fullmatch(node.value) is not None
 
-    def _literal(self, node: ast.Constant | ast.JoinedStr | ast.BinOp) -> None:
+    def _literal(self, node: ast.Constant | ast.JoinedStr | ast.BinOp | ast.Call) -> None:
         if self._follows_a_tensor(node):
             return
         parent = self.script.parent(node)
@@ -358,7 +363,8 @@ class Devices:
             self._place(node)
         elif isinstance(parent, ast.Assign):
             names = [written(target).lower() for target in parent.targets]
-            if any("device" in name and "type" not in name for name in names):
+            is_named = any("device" in name and "type" not in name for name in names)
+            if is_named or any(self._is_where_to_load(target) for target in parent.targets):
                 self._place(node, as_text=self._is_read_as_text(parent))
         elif isinstance(parent, ast.Dict):
             keys = [
@@ -368,6 +374,11 @@ class Devices:
             ]
             if any("device" in str(key).lower() for key in keys):
                 self._place(node, as_text=True)
+
+    def _is_where_to_load(self, target: ast.expr) -> bool:
+        """`loc`, which is given as a `map_location`."""
+        parents = map(self.script.parent, self.script.reads(self.script.frame(target), written(target)))
+        return any(isinstance(one, ast.keyword) and one.arg == "map_location" for one in parents)
 
     def _choice_of_text(self, node: ast.IfExp) -> None:
         """`"cuda" if ... else "cpu"`, `torch.device("cuda") if ... else torch.device("cpu")`."""
@@ -381,7 +392,8 @@ class Devices:
         sides = {one.value for one in (node.body, node.orelse) if isinstance(one, ast.Constant)}
         gpu = {one for one in sides if isinstance(one, str) and _GPU.fullmatch(one)}
         is_formatted = any(
-            isinstance(one, ast.JoinedStr) and self._names_gpu(one) for one in (node.body, node.orelse)
+            isinstance(one, ast.JoinedStr | ast.Call) and self._names_gpu(one)
+            for one in (node.body, node.orelse)
         )
         if not ("cpu" in sides and (gpu or is_formatted)):
             return

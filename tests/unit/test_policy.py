@@ -46,10 +46,6 @@ def _migrated(
     return migrate_text(Path("train.py"), text, Options(**options))
 
 
-def _codes(result: FileResult) -> list[str]:
-    return [finding.rule for finding in result.findings]
-
-
 def test_without_a_word_everything_is_converted() -> None:
     result = _migrated()
     assert result.changed

@@ -95,7 +95,7 @@ class Ranges:
             if isinstance(node, ast.Subscript)
             and isinstance(node.ctx, ast.Load)
             and number in names_in(node.slice)
-            and _is_arithmetic(node.slice)
+            and (_is_arithmetic(node.slice) or _is_looked_up(node.slice))
             and not self._does_something(node)
         ]
         return [one for one in found if self._counts(frame, call, one)]
@@ -151,6 +151,13 @@ def item_of(loop: ast.For) -> str:
     if isinstance(target, ast.Tuple) and len(target.elts) == 2 and counters_of(loop):
         target = target.elts[1]
     return target.id if isinstance(target, ast.Name) else ""
+
+
+def _is_looked_up(node: ast.expr) -> bool:
+    """Whether an element's place is an element itself: `rows[order[n]]`, `rows[order[n].item()]`"""
+    if is_method(node, "item") or (isinstance(node, ast.Call) and written(node.func) == "int" and node.args):
+        node = node.func.value if isinstance(node.func, ast.Attribute) else node.args[0]
+    return isinstance(node, ast.Subscript) and _is_arithmetic(node.slice)
 
 
 def _is_arithmetic(node: ast.expr) -> bool:

@@ -24,6 +24,7 @@ from crosstrain_migrate.syntax.walks import walk
 from .conditional import made_under_condition
 from .holders import Held, Holders
 from .numbered import Numbered, deal_with_numbers, is_counted, numbered, say_same_batches
+from .periods import count_turns, periods, stays_whole
 from .schedules import (
     asks_at_each_step,
     counted_lengths,
@@ -52,9 +53,7 @@ class Preparing:
         self.holders = Holders(plan.script)
         self.phases = list(phases)
         self.in_place: list[Data] = []  # loaders that are prepared where they are iterated
-        self.lengths: list[
-            ast.expr
-        ] = []  # where the length of a prepared loader is read by what counts its batches
+        self.lengths: list[ast.expr] = []  # where a prepared loader's length is read to count its batches
         self._own_schedules = own_schedules(self.script, roles)
         self._trained = {id(one.node) for one in roles.data}
 
@@ -82,6 +81,8 @@ class Preparing:
         accelerator = self.accelerators.at(data.node)
         if looked_up := self._numbered.get(data.node):
             deal_with_numbers(self.plan, looked_up, accelerator, RULE, REASON)
+        elif tests := periods(self.script, data):
+            count_turns(self.plan, data, tests, accelerator, RULE, REASON)
         else:
             given = "list({it})" if is_array(self.script, data.frame, data.node) else "{it}"
             self.plan.replace(data.node, RULE, REASON, f"{accelerator}.prepare({given})", it=data.node)
@@ -147,7 +148,7 @@ class Preparing:
         found: list[Held] = []
         looked_up = set(map(written, self._numbered))
         for data in self.roles.data:
-            if data.loop in self.phases:
+            if data.loop in self.phases or stays_whole(self.plan, data):
                 continue
             if written(data.node) in looked_up and is_counted(self.script, data.node):
                 say_same_batches(self.plan, data.node)

@@ -1,0 +1,78 @@
+"""CT201 by use: what a loop over the numbers of its rows does every so many of them: `if n % 4 == 0: optimizer.step()`.
+
+A process's own rows have numbers that another process has not, so that it counts its turns: all take a step together.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.data import Data
+from crosstrain_migrate.core.reading.ranges import is_range
+from crosstrain_migrate.core.reading.roles import STEPS
+from crosstrain_migrate.core.reading.script import Script, is_method, names_in
+from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.walks import walk
+
+_NAMES = ("turn", "own_turn", "number_of_turn")
+
+
+def periods(script: Script, data: Data) -> list[ast.If]:
+    """The tests of a dealt number in a loop that let all processes take a step, or call a function of the project."""
+    loop = data.loop
+    if not isinstance(loop, ast.For) or not is_range(data.node) or not isinstance(loop.target, ast.Name):
+        return []
+    number = loop.target.id
+    tests = [n for one in loop.body for n in walk(one) if isinstance(n, ast.If)]
+    return [one for one in tests if number in names_in(one.test) and _acts(script, one)]
+
+
+def _acts(script: Script, test: ast.If) -> bool:
+    calls = [n for one in (*test.body, *test.orelse) for n in walk(one) if isinstance(n, ast.Call)]
+    return any(is_method(one, *STEPS, "zero_grad") or script.functions(last_name(one.func)) for one in calls)
+
+
+def _may_count(data: Data, tests: list[ast.If]) -> bool:
+    """Whether these tests ask for nothing but a period, so that turns can be counted instead: for no end, and no start."""
+    loop, call = data.loop, data.node
+    assert isinstance(loop, ast.For) and isinstance(loop.target, ast.Name) and isinstance(call, ast.Call)
+    number, end = loop.target.id, names_in(call.args[-1]) if call.args else set()
+    for one in tests:
+        nodes = walk(one.test)
+        periodic = [n for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)]
+        asks_end = any(isinstance(n, ast.Call) for n in nodes) or names_in(one.test) & end
+        if asks_end or not any(number in names_in(n.left) for n in periodic):
+            return False
+    return len(call.args) == 1 and not call.keywords
+
+
+def count_turns(
+    plan: Plan, data: Data, tests: list[ast.If], accelerator: str, rule: str, reason: str
+) -> None:
+    """Deals the numbers; the loop counts its turns, and these tests ask for them."""
+    loop = data.loop
+    assert isinstance(loop, ast.For) and isinstance(loop.target, ast.Name)
+    taken = {n.id for n in plan.script.table.each(ast.Name)}
+    turn = next((one for one in _NAMES if one not in taken), f"{_NAMES[0]}_")
+    plan.replace(loop.target, rule, reason, f"{turn}, {{it}}", it=loop.target)
+    reads = (n for one in tests for n in walk(one.test) if isinstance(n, ast.Name))
+    for one in reads:
+        if one.id == loop.target.id:
+            plan.replace(one, rule, reason, turn)
+    template = f"{accelerator}.prepare({{it}})"
+    if loop.iter is data.node:
+        template = f"enumerate({template})"
+    else:
+        plan.replace(loop.iter, rule, reason, "enumerate({it})", it=loop.iter)
+    plan.replace(data.node, rule, reason, template, it=data.node)
+
+
+def stays_whole(plan: Plan, data: Data) -> bool:
+    """Says so where a loop over numbers does something at some of them, and not every so many turns."""
+    tests = periods(plan.script, data)
+    if not tests or _may_count(data, tests):
+        return False
+    reason = "every process trains on the same data: it takes a step at some numbers of its rows"
+    plan.note("CT902", data.node, reason, "iterate a DataLoader, and count the turns of the loop")
+    return True

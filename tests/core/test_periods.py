@@ -1,0 +1,76 @@
+"""Loops over the numbers of rows, in an order of their own, that take a step every so many of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .converting import conversion, converted
+from .projects import convert, train, write
+
+SCRIPT = """import torch
+
+rows, targets = torch.randn(24, 4), torch.randn(24, 2)
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+seen = []
+for epoch in range(2):
+    order = torch.randperm(len(rows))
+    for n in range({numbers}):
+        x, y = rows[{place}], targets[{place}]
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        seen.append(int({place}))
+        if {test}:
+            optimizer.step()
+            optimizer.zero_grad()
+result = seen, model.weight.detach().clone()
+"""
+PERIOD = "n % 4 == 0 and n > 0"
+ALL = "len(rows)"
+
+
+@pytest.mark.parametrize("place", ["n", "order[n]", "order[n].item()"])
+def test_rows_are_shared_and_turns_are_counted(place: str, tmp_path: Path) -> None:
+    """Processes that stepped by the numbers of their rows would step at different times, and wait for ever."""
+    convert(write(tmp_path, train=SCRIPT.format(place=place, test=PERIOD, numbers=ALL)), "train")
+    (first, weight), (second, other) = train(tmp_path, "train", 2)
+    assert sorted(first[:12] + second[:12]) == list(range(24))
+    assert sorted(first[12:] + second[12:]) == list(range(24))
+    assert weight.equal(other)
+
+
+def test_one_process_trains_as_before(tmp_path: Path) -> None:
+    text = "import torch\ntorch.manual_seed(1)\n" + SCRIPT.format(place="order[n]", test=PERIOD, numbers=ALL)
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    after.mkdir()
+    convert(write(after, train=text), "train")
+    ((seen, weight),) = train(write(before, train=text), "train", launched=False)
+    ((again, same),) = train(after, "train", launched=False)
+    assert seen == again
+    assert weight.equal(same)
+
+
+@pytest.mark.parametrize(
+    ("test", "numbers"),
+    [
+        ("(n + 1) % 4 == 0 or n + 1 == len(rows)", ALL),  # the last turn of all has no such number
+        ("n > 2", ALL),
+        (PERIOD, "0, len(rows)"),
+    ],
+)
+def test_what_is_asked_besides_a_period_leaves_the_rows_whole(test: str, numbers: str) -> None:
+    done = conversion(SCRIPT.format(place="n", test=test, numbers=numbers))
+    assert f"for n in range({numbers}):" in done.text
+    assert f"if {test}:" in done.text
+    assert [one for one in done.findings if one.rule == "CT902"]
+
+
+def test_a_number_that_is_only_shown_stays() -> None:
+    text = SCRIPT.format(place="n", test="True", numbers=ALL).replace(
+        "        seen.append(int(n))\n", "        if n % 4 == 0:\n            print(n)\n"
+    )
+    after = converted(text)
+    assert "for n in accelerator.prepare(range(len(rows))):" in after
+    assert "if n % 4 == 0:" in after

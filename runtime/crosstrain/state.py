@@ -142,22 +142,27 @@ class PartialState:
 
     @contextmanager
     def _first(self, goes_first: bool) -> Iterator[None]:
-        if RUN.takes_turns:  # within another such block: the one process is there while the others wait
+        if RUN.takes_turns or RUN.comm.world == 1:  # one process is there while the others wait
             yield
             return
-        if not goes_first:
-            RUN.comm.barrier()
+        draws = RUN.gradients.active.draws
+        streams = None if goes_first else RUN.comm.broadcast_object(None)
         RUN.takes_turns = True
         try:
             yield
         finally:
             RUN.takes_turns = False
             if goes_first:
-                RUN.comm.barrier()
+                streams = RUN.comm.broadcast_object(draws.handed_over())
+            draws.take_over(streams)
 
     @contextmanager
     def main_process_first(self) -> Iterator[None]:
-        """The main process runs the body before the others do; they go on even if it raises. Blocks may be nested."""
+        """The main process runs the body before the others do; they go on even if it raises. Blocks may be nested.
+
+        Behind the block the random streams of all processes are where the main process's are: what it drew alone, for files
+        that the others then find, counts for all.
+        """
         with self._first(self.is_main_process):
             yield
 

@@ -396,3 +396,26 @@ def test_a_resumed_run_draws_on(at: tuple[int, int], stream: bool, tmp_path: Pat
             tail[0] = None  # what was drawn before the interrupted pass
         assert resumed == tail
     assert differ(parts[0][-2][3], parts[1][-2][3])
+
+
+def _cached(folder: str, in_pass: bool) -> float:
+    """Only who finds no file draws, as for the vectors of words that a vocabulary lacks."""
+    accelerator = Accelerator(cpu=True)
+    loader = accelerator.prepare(DataLoader(TensorDataset(torch.zeros(8, 1)), batch_size=2))
+    drawn = 0.0
+    for _ in loader if in_pass else [None]:
+        found = Path(folder) / "vectors"
+        with accelerator.main_process_first():
+            if not found.exists():
+                draw()
+                found.touch()
+        drawn += sum(draw())
+    return drawn
+
+
+@pytest.mark.parametrize("in_pass", [False, True])
+def test_what_the_main_process_draws_alone_counts_for_all_outside_of_passes(
+    tmp_path: Path, in_pass: bool
+) -> None:
+    first, second = run_ranks(_cached, 2, str(tmp_path), in_pass)
+    assert (first == second) is not in_pass

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from crosstrain.comm.protocol import Comm
+from crosstrain.comm.random_streams import COMMON, State, capture, restore
 from crosstrain.data.worker_seeds import mix
 
 T = TypeVar("T")
@@ -58,13 +59,13 @@ class Draws:
         self._loaded: States | None = None  # own streams of a checkpoint, for the pass that continues
         self._own_numpy: Any = None  # the generator in numpy's place while the own streams are in place
 
-    def start(self, comm: Comm, *, kept: set[str]) -> None:
+    def start(self, comm: Comm, *, kept: set[str], two_kinds: bool = True) -> None:
         """Let passes draw from this process's own streams, except from those in ``kept``.
 
-        With one process this does nothing.
+        two_kinds: False where everything is drawn alike. With one process this does nothing.
         """
         if comm.world > 1:
-            self.enabled, self._comm = True, comm
+            self.enabled, self._comm = two_kinds, comm
             self.kept |= kept if comm.averages else {*kept, "device"}
 
     def stop(self) -> None:
@@ -104,6 +105,17 @@ class Draws:
     def in_pass(self) -> bool:
         """Whether a pass is alive."""
         return self._depth > 0
+
+    def handed_over(self) -> State | None:
+        """The common streams, for the processes that did not draw what this one drew alone; None in a pass."""
+        if self._comm is None or self._in_place == "own":
+            return None
+        return capture(tuple(name for name in COMMON if name not in self.kept))
+
+    def take_over(self, streams: State | None) -> None:
+        """Go on with another process's common streams."""
+        if streams is not None and self._in_place == "common":
+            restore(streams)
 
     @contextmanager
     def common(self) -> Iterator[None]:

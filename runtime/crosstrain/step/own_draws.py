@@ -35,8 +35,7 @@ def start_draws(run: Run, apart: set[str]) -> None:
 
     apart: the streams that the script has seeded by rank. They are each process's own already, and stay as they are.
     """
-    if run.comm.world > 1 and not run.launch.common_draws:
-        run.gradients.active.draws.start(run.comm, kept=apart)
+    run.gradients.active.draws.start(run.comm, kept=apart, two_kinds=not run.launch.common_draws)
 
 
 def choose_draws(run: Run, own_draws: bool | None, rng_types: Iterable[str]) -> None:

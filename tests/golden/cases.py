@@ -52,13 +52,6 @@ class Case:
         """As the command reads it, line ends and all."""
         return decode(self.before, self.before.read_bytes())
 
-    def listed_comments(self) -> frozenset[str]:
-        """Comments that went with the code they were about, as the report says."""
-        findings = json.loads((self.folder / "report.json").read_text(encoding="utf-8"))["findings"]
-        listed = [reason for *_, reason in findings if reason.startswith("comments were removed")]
-        comments = re.findall(r"#.*", self.before.read_text(encoding="utf-8"))
-        return frozenset(c.rstrip() for c in comments if any(c.rstrip() in reason for reason in listed))
-
     def report(self, result: FileResult) -> str:
         """The findings and changes of a migration, as report.json holds them."""
         content = {

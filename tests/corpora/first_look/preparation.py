@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 from .reach import Reach, Unit
 
@@ -93,7 +95,7 @@ class Preparation:
         """A name's state, by what binds it, what it calls or what its function is given."""
         # `loader = tqdm(loader)`: what the name stood for before is what counts.
         values = [(v, unit) for v in bound(unit, name) if prepares(v) or not _mentions(v, name)]
-        values += [(value, one) for one in self._units if one is not unit for value in self._made(one, name)]
+        values += [(value, one) for value, one in self._made.get(name, ()) if one is not unit]
         if values:
             return _first([self._state(value, one) for value, one in values], PREPARED, UNPREPARED)
         if name in unit.parameters:
@@ -103,19 +105,14 @@ class Preparation:
         imported = [self._name(asked, other) for other, asked in self._imported(unit, name)]
         return _first(imported, PREPARED, UNPREPARED)
 
-    def _made(self, unit: Unit, name: str) -> Iterator[ast.expr]:
-        """What another unit gives a name: its results, what its class prepares, the attributes of that name."""
-        if unit.name == name and unit.parent is not None:
-            for node in unit.nodes:
-                if isinstance(node, ast.Return | ast.Yield) and node.value is not None:
-                    yield node.value
-        if unit.owner is not None and unit.owner.name == name:
-            yield from (node for node in unit.nodes if isinstance(node, ast.Call) and prepares(node))
-        for node in unit.nodes:
-            if isinstance(node, ast.Assign):
-                targets = [part for target in node.targets for part in ast.walk(target)]
-                if any(isinstance(one, ast.Attribute) and one.attr == name for one in targets):
-                    yield node.value
+    @cached_property
+    def _made(self) -> dict[str, list[tuple[ast.expr, Unit]]]:
+        """What units give a name: the results of a function, what a class prepares, the attributes of that name."""
+        found = defaultdict[str, list[tuple[ast.expr, Unit]]](list)
+        for unit in self._units:
+            for name, value in _given(unit):
+                found[name].append((value, unit))
+        return found
 
     def _parameter(self, name: str, unit: Unit) -> str:
         """Of several calls the one that prepares nothing counts."""
@@ -134,6 +131,17 @@ class Preparation:
                     for file, _ in self._reach.checkout.imports(unit.path, node):  # type: ignore[arg-type]
                         if self._reach.modules.get(file):
                             yield self._reach.modules[file][0], name if alias.name == "*" else alias.name
+
+
+def _given(unit: Unit) -> Iterator[tuple[str, ast.expr]]:
+    for node in unit.nodes:
+        if unit.parent is not None and isinstance(node, ast.Return | ast.Yield) and node.value is not None:
+            yield unit.name, node.value
+        if unit.owner is not None and isinstance(node, ast.Call) and prepares(node):
+            yield unit.owner.name, node
+        if isinstance(node, ast.Assign):
+            parts = [part for target in node.targets for part in ast.walk(target)]
+            yield from ((one.attr, node.value) for one in parts if isinstance(one, ast.Attribute))
 
 
 def _mentions(value: ast.expr, name: str) -> bool:

@@ -152,9 +152,11 @@ def test_a_block_on_a_gpu_is_on_that_of_the_process_and_runs_without(number: str
         pass  # no CUDA is asked
 
 
-def test_a_block_on_the_gpu_of_a_tensor_stays() -> None:
-    block = "with torch.cuda.device(rows.get_device()):"
-    assert block in converted(script(before=f"{block}\n        kind = torch.zeros(2)"))
+@pytest.mark.parametrize("place", ["rows.get_device()", "place"])
+def test_a_block_on_the_gpu_of_a_tensor_stays(place: str) -> None:
+    block = f"with torch.cuda.device({place}):"
+    before = f"place = rows.get_device()\n    {block}\n        kind = torch.zeros(2)"
+    assert block in converted(script(before=before))
 
 
 def test_a_move_of_the_authors_stays() -> None:

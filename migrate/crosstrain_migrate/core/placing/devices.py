@@ -265,8 +265,10 @@ class Devices:
     def _is_block(self, call: ast.Call) -> bool:
         """Whether a GPU is the current one for a block, and neither by where a tensor is nor in a file that other scripts
         run by DataParallel."""
-        is_block = isinstance(self.script.parent(call), ast.withitem) and len(call.args) == 1
-        return is_block and not asks_place(call.args[0]) and not self.script.is_shared(call)
+        if not isinstance(self.script.parent(call), ast.withitem) or len(call.args) != 1:
+            return False
+        given = [call.args[0], *self.script.values(self.script.frame(call), written(call.args[0]))]
+        return not any(map(asks_place, given)) and not self.script.is_shared(call)
 
     def _needs_cuda(self, call: ast.Call, name: str) -> bool:
         """Whether a statement of its own stops where there is no CUDA."""

@@ -85,8 +85,8 @@ def options(script: Path) -> list[Option] | None:
             stack.enter_context(patch.object(click.Command, "main", _of_command))
         if fire := _there("fire"):
             stack.enter_context(patch.object(fire, "Fire", _of_function))
-        found: list[Option] | None = _asked_of_parser(script, _of_parser)
-        return found
+        found = _asked_of_parser(script, _of_parser)
+        return found if isinstance(found, list) else None  # a script without one may stop at its first device
 
 
 def _asked_of_parser(script: Path, answer: Callable[..., NoReturn]) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
 
+from crosstrain.comm.random_streams import State
 from crosstrain.comm.types import DistributedType
 from crosstrain.run import RUN
 from crosstrain.utils.splitting import share
@@ -146,22 +147,24 @@ class PartialState:
             yield
             return
         draws = RUN.gradients.active.draws
-        streams = None if goes_first else RUN.comm.broadcast_object(None)
+        before = draws.alike_from()
+        nothing: tuple[State, State] = ({}, {})
+        streams = nothing if goes_first else RUN.comm.broadcast_object(nothing)
         RUN.takes_turns = True
         try:
             yield
         finally:
             RUN.takes_turns = False
             if goes_first:
-                streams = RUN.comm.broadcast_object(draws.handed_over())
-            draws.take_over(streams)
+                streams = RUN.comm.broadcast_object((before, draws.alike_from()))
+            draws.take_over(before, streams)
 
     @contextmanager
     def main_process_first(self) -> Iterator[None]:
         """The main process runs the body before the others do; they go on even if it raises. Blocks may be nested.
 
-        Behind the block the random streams of all processes are where the main process's are: what it drew alone, for files
-        that the others then find, counts for all.
+        Random streams that are alike above the block are alike behind it, where the main process's are: what it drew alone, for
+        files that the others then find, counts for all. Streams that the script has seeded by rank stay apart.
         """
         with self._first(self.is_main_process):
             yield

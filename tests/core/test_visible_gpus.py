@@ -128,6 +128,7 @@ def test_one_process_writes_what_an_object_opens_that_is_made_behind_the_choice(
         ('"0,1"', ""),  # the processes share them
         ('"-1"', ""),  # the CPU
         ('",".join(args.gpus)', ""),
+        ("str(args.local_rank)", ""),  # each process has its own
     ],
 )
 def test_one_gpu_is_visible_to_a_process_that_nobody_launched(gpus: str, test: str) -> None:

@@ -55,24 +55,26 @@ def test_each_process_takes_a_device_of_its_own(
 
 
 @pytest.mark.parametrize(
-    ("chosen", "processes", "before", "left"),
+    ("chosen", "local_rank", "processes", "before", "left"),
     [
-        ("0", 2, None, None),  # meant for one process: undone
-        ("1", 2, "2,3", "2,3"),
-        ("0,1", 4, None, None),
-        ("1,0", 2, None, "1,0"),  # enough for all
-        ("3", 2, "3", "3"),  # not the script's choice
-        ("0", 1, None, "0"),
-        ("", 2, None, ""),  # the choice of the CPU
-        ("-1", 2, None, "-1"),
+        ("0", 1, 2, None, None),  # meant for one process: undone
+        ("2", 1, 2, "2,3", "2,3"),
+        ("0,1", 3, 4, None, None),
+        ("1,0", 1, 2, None, "1,0"),  # enough for all
+        ("3", 1, 2, "3", "3"),  # not the script's choice
+        ("1", 1, 2, None, "1"),  # this process's own
+        ("3", 1, 2, "2,3", "3"),
+        ("0", 0, 1, None, "0"),
+        ("", 1, 2, None, ""),  # the choice of the CPU
+        ("-1", 1, 2, None, "-1"),
     ],
 )
 def test_a_choice_of_one_device_is_not_for_several_processes(
-    chosen: str, processes: int, before: str | None, left: str | None
+    chosen: str, local_rank: int, processes: int, before: str | None, left: str | None
 ) -> None:
     name = "CUDA_VISIBLE_DEVICES"
     env = {name: chosen, "HOME": "/root"}
-    undone = see_all_again("cuda", processes, env, {} if before is None else {name: before})
+    undone = see_all_again(name, local_rank, processes, env, {} if before is None else {name: before})
     assert env.get(name) == left
     assert undone == (None if left == chosen else f"{name}={chosen}")
 

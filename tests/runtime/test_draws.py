@@ -419,3 +419,16 @@ def test_what_the_main_process_draws_alone_counts_for_all_outside_of_passes(
 ) -> None:
     first, second = run_ranks(_cached, 2, str(tmp_path), in_pass)
     assert (first == second) is not in_pass
+
+
+def _seeded_by_rank() -> tuple[Drawn, Drawn]:
+    accelerator = Accelerator(cpu=True)
+    set_seed(3, device_specific=True)
+    with accelerator.main_process_first():
+        within = draw()
+    return within, draw()
+
+
+def test_streams_that_are_seeded_by_rank_stay_apart_behind_such_a_block() -> None:
+    (first, later), (second, latest) = run_ranks(_seeded_by_rank, 2)
+    assert differ(first, second) and differ(later, latest)

@@ -501,7 +501,13 @@ def _pick_device(cpu: bool, place: Place, wanted: int | None = None) -> torch.de
 
 def _undo_choice_of_one_process(place: Place) -> str | None:
     """Let each of a launcher's processes see all devices again, where the script chose one of them; return that choice."""
-    choices = [see_all_again(kind, place.local_world, os.environ, started_with()) for kind in VISIBLE_DEVICES]
+    if place.local_world < 2:
+        return None
+    at_start, local_rank = started_with(), place.local_rank
+    choices = [
+        see_all_again(name, local_rank, place.local_world, os.environ, at_start)
+        for name in VISIBLE_DEVICES.values()
+    ]
     undone = next((choice for choice in choices if choice is not None), None)
     cuda: Any = torch.cuda  # torch's stubs give its functions no types
     if undone is not None and cuda.is_initialized():

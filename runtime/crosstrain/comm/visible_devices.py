@@ -46,18 +46,26 @@ def _sees_its_own(kind: str, env: Mapping[str, str]) -> bool:
 
 
 def see_all_again(
-    kind: str, processes: int, env: MutableMapping[str, str], started_with: Mapping[str, str]
+    name: str,
+    local_rank: int,
+    processes: int,
+    env: MutableMapping[str, str],
+    started_with: Mapping[str, str],
 ) -> str | None:
     """Undo a script's choice of fewer devices than there are processes on this machine, and return the choice.
 
     `os.environ["CUDA_VISIBLE_DEVICES"] = "0"` is meant for the one process of a plain script; several processes would all use
-    that device. A choice of enough devices stays, and so does an empty one, or -1, which is the choice of the CPU.
-    started_with: the environment that the process was started with.
+    that device. A choice of enough devices stays, and so does that of a process's own one, `= os.environ["LOCAL_RANK"]`, and an
+    empty one, or -1, which is the choice of the CPU.
+
+    name: the variable. started_with: the environment that the process was started with.
     """
-    name = VISIBLE_DEVICES.get(kind, "")
     chosen, before = env.get(name, ""), started_with.get(name)
     named = [one.strip() for one in chosen.split(",")]
-    if processes < 2 or chosen == before or named[0] in ("", "-1") or len(named) >= processes:
+    if chosen == before or named[0] in ("", "-1") or len(named) >= processes:
+        return None
+    all_of_them = before.split(",") if before else [str(number) for number in range(processes)]
+    if local_rank and named == all_of_them[local_rank : local_rank + 1]:
         return None
     if before is None:
         del env[name]

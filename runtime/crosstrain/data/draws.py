@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from crosstrain.comm.protocol import Comm
-from crosstrain.comm.random_streams import COMMON, State, capture, restore
+from crosstrain.comm.random_streams import COMMON, State, capture, restore, same
 from crosstrain.data.worker_seeds import mix
 
 T = TypeVar("T")
@@ -106,16 +106,21 @@ class Draws:
         """Whether a pass is alive."""
         return self._depth > 0
 
-    def handed_over(self) -> State | None:
-        """The common streams, for the processes that did not draw what this one drew alone; None in a pass."""
+    def alike_from(self) -> State:
+        """The common streams as they are now; nothing in a pass, and before an Accelerator has made them alike."""
         if self._comm is None or self._in_place == "own":
-            return None
+            return {}
         return capture(tuple(name for name in COMMON if name not in self.kept))
 
-    def take_over(self, streams: State | None) -> None:
-        """Go on with another process's common streams."""
-        if streams is not None and self._in_place == "common":
-            restore(streams)
+    def take_over(self, before: State, theirs: tuple[State, State]) -> None:
+        """Go on with another process's common streams, where it began where this process did.
+
+        before: this process's streams then. theirs: the other one's then, and those that it drew on to.
+        """
+        begun, drawn = theirs
+        restore(
+            {name: drawn[name] for name in before.keys() & drawn.keys() if same(before[name], begun[name])}
+        )
 
     @contextmanager
     def common(self) -> Iterator[None]:

@@ -1,12 +1,13 @@
 """CT105: one GPU that a script makes visible is that of a process that nobody launched.
 
 `os.environ["CUDA_VISIBLE_DEVICES"] = "0"` would leave one GPU to all launched processes, where NCCL stops. Several GPUs, which
-they share, and none stay the author's.
+they share, none, and a GPU for each rank, `= str(args.local_rank)`, stay the author's.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.files.notebooks import is_linked
@@ -19,6 +20,7 @@ from .accelerator import VISIBLE, Accelerators
 RULE = "CT105"
 REASON = "launched processes have a GPU each"
 _LAUNCHED = "LOCAL_RANK"
+_RANK = re.compile("rank", re.I)
 
 
 def plan_visible(plan: Plan, accelerators: Accelerators) -> None:
@@ -47,7 +49,9 @@ def _test(statement: ast.Assign) -> str:
 
 
 def _is_plain(value: ast.expr) -> bool:
-    """Whether an expression may be written twice: an option, or its text."""
+    """Whether an expression may be written twice: an option, or its text, and names no process."""
+    if _RANK.search(ast.unparse(value)):
+        return False
     plain = ast.Name | ast.Attribute | ast.Subscript | ast.Constant | ast.expr_context
     return all(
         isinstance(n, plain) or (isinstance(n, ast.Call) and last_name(n.func) == "str" and not n.keywords)

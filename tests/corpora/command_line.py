@@ -151,7 +151,7 @@ def _device(script: Path, arguments: list[str]) -> str | None:
         plain, makes = Accelerator.__init__, torch.optim.Optimizer.__init__
         stack.enter_context(patch.object(Accelerator, "__init__", chosen))
         stack.enter_context(patch.object(torch.optim.Optimizer, "__init__", optimizes))
-        stack.enter_context(patch.object(backend, "_pick_device", _picked))
+        stack.enter_context(patch.object(backend, "pick_device", _picked))
         stack.enter_context(patch("crosstrain.accelerator.Accelerator.prepare", _prepared))
         stack.enter_context(patch.object(torch, "device", _recording(script.parent, last)))
         found: str | None = _run(script, arguments)

@@ -82,19 +82,19 @@ def test_a_choice_of_one_device_is_not_for_several_processes(
 def test_launched_processes_do_not_share_the_device_that_the_script_chose(
     four_gpus: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from crosstrain.comm.torch_backend import _pick_device
+    from crosstrain.comm.devices import pick_device
 
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.delenv("CROSSTRAIN_QUIET", raising=False)
     caplog.set_level("INFO", logger="crosstrain")
-    assert _pick_device(False, Place(0, 2, 0, 2)).index == 0
+    assert pick_device(False, Place(0, 2, 0, 2)).index == 0
     assert os.environ.get("CUDA_VISIBLE_DEVICES") is None
     assert "CUDA_VISIBLE_DEVICES=0 is for one process" in caplog.text
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     with pytest.raises(RuntimeError, match="Make the Accelerator first"):
-        _pick_device(False, Place(1, 2, 1, 2))
+        pick_device(False, Place(1, 2, 1, 2))
 
 
 @pytest.fixture
@@ -176,11 +176,11 @@ def started_with(monkeypatch: pytest.MonkeyPatch, place: Place, **options: Any) 
 
 def test_srun_with_one_gpu_per_task(monkeypatch: pytest.MonkeyPatch, one_gpu: list[int]) -> None:
     """Local rank 1 sees one device, as number 0."""
-    from crosstrain.comm.torch_backend import _pick_device
+    from crosstrain.comm.devices import pick_device
 
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setenv("SLURM_GPUS_PER_TASK", "1")
-    assert _pick_device(False, Place(1, 2, 1, 2)) == GPU
+    assert pick_device(False, Place(1, 2, 1, 2)) == GPU
     assert one_gpu == [0]
 
 

@@ -32,7 +32,7 @@ from .numbers.running import note_running_numbers
 from .numbers.shown import plan_shown_losses
 from .numbers.training_numbers import TrainingNumbers
 from .output.all_output import Output
-from .placing.accelerator import TOO_LATE, Accelerators, Choice
+from .placing.accelerator import Accelerators, Choice
 from .placing.asked import is_made_on_cpu
 from .placing.choice import device_choice, frames_to_training, lifted, with_number
 from .placing.devices import Devices
@@ -42,7 +42,7 @@ from .placing.lost import NOT_KEPT
 from .placing.made_tensors import plan_made_tensors
 from .placing.only_with_cuda import note_moves_with_cuda
 from .placing.own_tensors import computes_with_own_tensors
-from .placing.visible import plan_visible
+from .placing.visible import note_late_choices, plan_visible
 from .plan import CORE, Plan
 from .reading.arrays import is_array
 from .reading.differing import Differing
@@ -217,8 +217,7 @@ def _planned_by(
         remedy = "iterate a DataLoader, or share the rows yourself by `accelerator.process_index`"
         plan.note(SAME_DATA, roles.backwards[0].call, reason, remedy)
     note_unread(plan)
-    for late in accelerators.choices_behind():
-        plan.note("CT105", late, TOO_LATE, "use `crosstrain launch --gpu-ids`")
+    note_late_choices(plan, accelerators)
     plan.leave_converted()
     plan.drop_unused_imports()
     return plan, not mapped and accelerators.comes_late()

@@ -1,9 +1,16 @@
-"""What devices this machine has and what they can do, by type. None of it needs a run that has started."""
+"""What devices this machine has, what they can do, by type, and which one this process takes. None of it needs a started run."""
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 import torch
 from torch import Tensor
+
+from crosstrain.comm.visible_devices import VISIBLE_DEVICES, device_index, see_all_again, started_with
+from crosstrain.config import Place
+from crosstrain.utils.messages import say
 
 PINNING = ("cuda", "xpu")  # copies from these devices are asynchronous if the host's memory is pinned
 
@@ -85,3 +92,57 @@ def wait_for_copies() -> None:
     """Return when all copies from the device to the host are complete."""
     if torch.accelerator.is_available():
         torch.accelerator.synchronize()
+
+
+def pick_device(cpu: bool, place: Place, wanted: int | None = None) -> torch.device:
+    """The device that this process computes on, which becomes torch's current one.
+
+    cpu: stay on the CPU. wanted: the index of the device of a process that no launcher started.
+    """
+    undone = None if cpu else _undo_choice_of_one_process(place)
+    accelerator = None if cpu else torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is None:
+        return torch.device("cpu")
+    if undone is not None and place.rank == 0:
+        say(
+            f"the script's {undone} is for one process: each of {place.local_world} uses a device of its own"
+            f" (`crosstrain launch --gpu-ids` chooses them)"
+        )
+    count = torch.accelerator.device_count()
+    if place.world == 1 and "LOCAL_RANK" not in os.environ:
+        if wanted is None:
+            return torch.device(accelerator.type, torch.accelerator.current_device_index())
+        if wanted >= count:
+            raise RuntimeError(
+                f"device {wanted} was asked for: there are {count} of type {accelerator.type!r}."
+            )
+        torch.accelerator.set_device_index(wanted)
+        return torch.device(accelerator.type, wanted)
+    index = device_index(place.local_rank, count, accelerator.type, os.environ)
+    if index is None:
+        raise RuntimeError(
+            f"process {place.local_rank} of this machine has no device of its own: there are {count} of type "
+            f"{accelerator.type!r}. Start at most {count} processes here, or use the CPU: "
+            f"`crosstrain launch --cpu`, or Accelerator(cpu=True)."
+        )
+    torch.accelerator.set_device_index(index)
+    return torch.device(accelerator.type, index)
+
+
+def _undo_choice_of_one_process(place: Place) -> str | None:
+    """Let each of a launcher's processes see all devices again, where the script chose one of them; return that choice."""
+    if place.local_world < 2:
+        return None
+    at_start, local_rank = started_with(), place.local_rank
+    choices = [
+        see_all_again(name, local_rank, place.local_world, os.environ, at_start)
+        for name in VISIBLE_DEVICES.values()
+    ]
+    undone = next((choice for choice in choices if choice is not None), None)
+    cuda: Any = torch.cuda  # torch's stubs give its functions no types
+    if undone is not None and cuda.is_initialized():
+        raise RuntimeError(
+            f"the script set {undone}, and used CUDA before it made the Accelerator: {place.local_world} processes would "
+            f"share that device. Make the Accelerator first, or take the line out and use `crosstrain launch --gpu-ids`."
+        )
+    return undone

@@ -7,7 +7,6 @@ the script's own calls of torch.distributed.
 from __future__ import annotations
 
 import atexit
-import os
 import pickle
 import sys
 from collections.abc import Callable, Iterable
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 from crosstrain.comm import host_links
 from crosstrain.comm.collectives import reduce_rows
 from crosstrain.comm.device_limits import SparseSum, as_bytes, from_reducible, to_reducible
+from crosstrain.comm.devices import pick_device
 from crosstrain.comm.frames import CAPACITY, Frames, describe, from_raw, raw
 from crosstrain.comm.hang_report import HangWatch, StartedCollective
 from crosstrain.comm.host_links import SMALL, HostGather, connect_all
@@ -42,9 +42,7 @@ from crosstrain.comm.protocol import Comm as Comm
 from crosstrain.comm.protocol import Pending as Pending
 from crosstrain.comm.types import HOST
 from crosstrain.comm.types import DistributedType as DistributedType
-from crosstrain.comm.visible_devices import VISIBLE_DEVICES, device_index, see_all_again, started_with
 from crosstrain.config import Place, read_place
-from crosstrain.utils.messages import say
 
 T = TypeVar("T")
 BRIEFLY = timedelta(seconds=10)
@@ -130,10 +128,10 @@ class TorchComm:
         """
         if dist.is_available() and dist.is_initialized():
             place = joined_place()
-            return cls(_pick_device(cpu, place, index), place, owns_group=False, grouped=True)
+            return cls(pick_device(cpu, place, index), place, owns_group=False, grouped=True)
         launched = read_place()
         place = launched or Place(0, 1, 0, 1)
-        device = _pick_device(cpu, place, index)
+        device = pick_device(cpu, place, index)
         grouped = launched is not None if group_of_one is None else group_of_one
         if place.world == 1 and not grouped:
             return cls(device, place, owns_group=False, grouped=False)
@@ -388,7 +386,7 @@ class TorchComm:
 
     def use(self, index: int) -> None:
         place = Place(self.rank, self.world, self.local_rank, self.local_world)
-        self.device = self.landing = _pick_device(self.device == HOST, place, index)
+        self.device = self.landing = pick_device(self.device == HOST, place, index)
 
     def on_host(self) -> TorchComm:
         place = Place(self.rank, self.world, self.local_rank, self.local_world)
@@ -465,57 +463,6 @@ def _shares(a: Tensor, b: Tensor) -> bool:
 def _aligned(flat: Tensor) -> Tensor:
     """Bytes, padded to a multiple of 16 so that a tensor of any dtype may follow."""
     return torch.nn.functional.pad(flat, (0, -flat.numel() % 16))
-
-
-def _pick_device(cpu: bool, place: Place, wanted: int | None = None) -> torch.device:
-    """wanted: the index of the device of a process that no launcher started."""
-    undone = None if cpu else _undo_choice_of_one_process(place)
-    accelerator = None if cpu else torch.accelerator.current_accelerator(check_available=True)
-    if accelerator is None:
-        return torch.device("cpu")
-    if undone is not None and place.rank == 0:
-        say(
-            f"the script's {undone} is for one process: each of {place.local_world} uses a device of its own"
-            f" (`crosstrain launch --gpu-ids` chooses them)"
-        )
-    count = torch.accelerator.device_count()
-    if place.world == 1 and "LOCAL_RANK" not in os.environ:
-        if wanted is None:
-            return torch.device(accelerator.type, torch.accelerator.current_device_index())
-        if wanted >= count:
-            raise RuntimeError(
-                f"device {wanted} was asked for: there are {count} of type {accelerator.type!r}."
-            )
-        torch.accelerator.set_device_index(wanted)
-        return torch.device(accelerator.type, wanted)
-    index = device_index(place.local_rank, count, accelerator.type, os.environ)
-    if index is None:
-        raise RuntimeError(
-            f"process {place.local_rank} of this machine has no device of its own: there are {count} of type "
-            f"{accelerator.type!r}. Start at most {count} processes here, or use the CPU: "
-            f"`crosstrain launch --cpu`, or Accelerator(cpu=True)."
-        )
-    torch.accelerator.set_device_index(index)
-    return torch.device(accelerator.type, index)
-
-
-def _undo_choice_of_one_process(place: Place) -> str | None:
-    """Let each of a launcher's processes see all devices again, where the script chose one of them; return that choice."""
-    if place.local_world < 2:
-        return None
-    at_start, local_rank = started_with(), place.local_rank
-    choices = [
-        see_all_again(name, local_rank, place.local_world, os.environ, at_start)
-        for name in VISIBLE_DEVICES.values()
-    ]
-    undone = next((choice for choice in choices if choice is not None), None)
-    cuda: Any = torch.cuda  # torch's stubs give its functions no types
-    if undone is not None and cuda.is_initialized():
-        raise RuntimeError(
-            f"the script set {undone}, and used CUDA before it made the Accelerator: {place.local_world} processes would "
-            f"share that device. Make the Accelerator first, or take the line out and use `crosstrain launch --gpu-ids`."
-        )
-    return undone
 
 
 def _distributed_type(device: torch.device, world: int) -> DistributedType:

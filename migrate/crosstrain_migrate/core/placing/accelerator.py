@@ -31,7 +31,6 @@ from .waiting import given_timeout
 RULE = "CT102"
 REASON = "one Accelerator knows the processes, the devices and the precision"
 _DEPTH = 4  # how many calls are followed
-TOO_LATE = "`CUDA_VISIBLE_DEVICES` chooses no GPU any more: each process has its own by then"
 # Calls before which nothing has to be: settings, options, seeds, questions.
 _SETTINGS = re.compile(
     r"^(sys\.|os\.environ|os\.path|warnings\.|matplotlib\.use|matplotlib\.pyplot\.switch_backend|plt\.switch_backend"

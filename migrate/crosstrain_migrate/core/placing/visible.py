@@ -19,6 +19,7 @@ from .accelerator import VISIBLE, Accelerators
 
 RULE = "CT105"
 REASON = "launched processes have a GPU each"
+_TOO_LATE = f"`{VISIBLE}` chooses no GPU any more: each process has its own by then"
 _LAUNCHED = "LOCAL_RANK"
 _RANK = re.compile("rank", re.I)
 
@@ -33,6 +34,12 @@ def plan_visible(plan: Plan, accelerators: Accelerators) -> None:
         if test and script.is_reached(statement) and not {statement, *script.around(statement)} & {*late}:
             guard = e.Guard(statement, RULE, REASON, transaction="visible", last=statement, test=test)
             plan.add(guard)
+
+
+def note_late_choices(plan: Plan, accelerators: Accelerators) -> None:
+    """Names the choices of visible GPUs to which all ways lead over the accelerator."""
+    for late in accelerators.choices_behind():
+        plan.note(RULE, late, _TOO_LATE, "use `crosstrain launch --gpu-ids`")
 
 
 def _test(statement: ast.Assign) -> str:

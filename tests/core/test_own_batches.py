@@ -36,7 +36,10 @@ for step in range(100):
     optimizer.step()
 """
 OWN = [
-    ("return torch.tensor(self.x[start:self.at])", "return torch.tensor(np.random.permutation(self.x)[:size])"),
+    (
+        "return torch.tensor(self.x[start:self.at])",
+        "return torch.tensor(np.random.permutation(self.x)[:size])",
+    ),
     ("self.at, start = size, 0", "self.at, start = size, 0\n            np.random.shuffle(self.x)"),
     ("self.at += size", "self.at = np.random.randint(len(self.x) - size)"),
 ]

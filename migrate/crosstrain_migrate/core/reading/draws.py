@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
 from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.walks import walk
@@ -32,9 +33,9 @@ def draws_batches(script: Script, roles: Roles) -> bool:
         for one in _calls_of_step(script, backward.call, backward.frame, 0):
             calls.setdefault(one)
     asked = set[Frame]()
-    draws = any([_draws(script, call, asked, 0) for call in calls])
+    drawn = [one for call in calls for one in _draws(script, call, asked, 0)]
     moving = [function for function in asked if _moves_on(script, function)]
-    return draws and all(_draws_order(script, function) for function in moving)
+    return bool(drawn) and all(_draws_order(script, function) for function in moving)
 
 
 def _calls_of_step(script: Script, node: ast.AST, frame: Frame, depth: int) -> list[ast.Call]:
@@ -59,17 +60,17 @@ def _bound_by(script: Script, call: ast.Call) -> set[str]:
     return {n.id for n in names if isinstance(n.ctx, ast.Store)}
 
 
-def _draws(script: Script, call: ast.Call, asked: set[Frame], depth: int) -> bool:
+def _draws(script: Script, call: ast.Call, asked: set[Frame], depth: int) -> Iterator[ast.Call]:
+    """The draws that a call is or makes; adds to `asked` the functions that it calls."""
     if is_statement_call(script, call):
-        return False
+        return
     if _is_draw(script, call):
-        return True
+        yield call
     for function in script.functions(script.last(call.func)):
         if function not in asked and depth < _DEPTH:
             asked.add(function)
-            if any([_draws(script, inner, asked, depth + 1) for inner in script.calls_in(function)]):
-                return True
-    return False
+            for inner in script.calls_in(function):
+                yield from _draws(script, inner, asked, depth + 1)
 
 
 def _moves_on(script: Script, function: Frame) -> bool:

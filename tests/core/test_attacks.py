@@ -40,10 +40,7 @@ TRAIN = """
         for epoch in range(2):
             for x, y in loader:
                 x = x + CALL(model, x, y)
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                optimizer.step()
+                <step loss = F.cross_entropy(model(x), y)>
 """
 LINES = (
     "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
@@ -105,10 +102,7 @@ TRAPS = [
             weights.requires_grad_()
             optimizer = torch.optim.SGD([weights], lr=0.1)
             for x, y in loader:
-                optimizer.zero_grad()
-                loss = F.mse_loss(x @ weights, y)
-                loss.backward()
-                optimizer.step()
+                <step loss = F.mse_loss(x @ weights, y)>
             return weights
 
         model = nn.Linear(4, 1)
@@ -168,9 +162,7 @@ FOR_OWN_ROWS = {
         rows = TensorDataset(x, torch.tensor([0, 1, 0, 1, 0, 1]))
         for x, y in DataLoader(rows, 1, shuffle=False):
             near = fooled(net, x, y)
-            optimizer.zero_grad()
-            F.cross_entropy(net(near), y).backward()
-            optimizer.step()
+            <step F.cross_entropy(net(near), y)>
         net.eval()
         result = net.weight.tolist(), test(net, DataLoader(rows, 2))
         """,
@@ -230,9 +222,7 @@ def fooled({given}):
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 for x, y in DataLoader([], 8):
     near = fooled({given.replace("pick", "lambda: net").replace("loss_of", "torch.nn.functional.mse_loss")})
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(net(near), y).backward()
-    optimizer.step()
+    <step torch.nn.functional.mse_loss(net(near), y)>
 """
     done = conversion(text)
     said = [one.reason for one in done.findings if "waits for the other processes" in one.reason]

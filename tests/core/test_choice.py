@@ -21,9 +21,7 @@ model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x, y in DataLoader([], 8):
     {inside}
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(model(x), y).backward()
-    optimizer.step()
+    <step>
 """
 
 
@@ -155,10 +153,7 @@ backend = "nccl"
 exec(open("settings.py").read())
 model = torch.nn.Linear(4, 2).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x, y in DataLoader([], 8):
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
-    optimizer.step()
+<loop torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))>
 """
 
 
@@ -294,9 +289,7 @@ x, y = torch.rand(8, 4), torch.rand(8, 2)
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for epoch in range(3):
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(model(x), y).backward()
-    optimizer.step()
+    <step>
 """
 
 

@@ -19,10 +19,7 @@ def train():
     if {flag}:
         net = net.cuda()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    for x, y in DataLoader([], 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(net(x), y).backward()
-        optimizer.step()
+    <loop torch.nn.functional.mse_loss(net(x), y)>
 
 train()
 """
@@ -52,10 +49,7 @@ def train(**changed):
         setattr(options, name, value)
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=options.lr)
-    for x, y in DataLoader([], 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+    <loop>
 
 if __name__ == '__main__':
     import fire
@@ -89,9 +83,7 @@ class Trainer:
         for x, y in DataLoader([], 8):
             if {test}:
                 x, y = x.cuda(), y.cuda()
-            optimizer.zero_grad()
-            torch.nn.functional.mse_loss(self.model(x), y).backward()
-            optimizer.step()
+            <step torch.nn.functional.mse_loss(self.model(x), y)>
 
 settings = Settings()
 
@@ -151,9 +143,7 @@ class Trainer:
 
     def fit(self, loader):
         for x, y in loader:
-            self.optimizer.zero_grad()
-            torch.nn.functional.mse_loss(self.net(x.to(self.device)), y.to(self.device)).backward()
-            self.optimizer.step()
+            <self.step torch.nn.functional.mse_loss(self.net(x.to(self.device)), y.to(self.device))>
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
@@ -240,9 +230,7 @@ def train({given}, loader, model, optimizer):
     device = "cuda:0" if torch.cuda.is_available() and {flag} else "cpu"
     model.to(device)
     for x, y in loader:
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
-        optimizer.step()
+        <step torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))>
 
 def main():
     options = argparse.ArgumentParser().parse_args()
@@ -284,10 +272,7 @@ from torch.utils.data import DataLoader
 
 def fit(model):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x, y in DataLoader([], 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+    <loop>
 
 def fit_twice(model):
     fit(model)
@@ -336,10 +321,7 @@ def main():
     if use_gpu:
         model = torch.nn.DataParallel(model).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x, y in DataLoader([], 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+    <loop>
 
 main()
 """.replace("DECLARED", declared)
@@ -378,9 +360,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x, y in DataLoader([], 8):
     with torch.autocast("cpu", enabled=half):
         loss = torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+    <step loss>
 """
 
 

@@ -31,9 +31,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 data = [(torch.ones(4), torch.ones(2))]
 for x, y in DataLoader(data, 1):
     {batch}
-    optimizer.zero_grad()
-    nn.functional.mse_loss(model(x), y).backward()
-    optimizer.step()
+    <step nn.functional.mse_loss(model(x), y)>
 """
 TO_DEVICE = TRAINING.format(moved="model.to(device)", batch="x, y = x.to(device), y.to(device)")
 
@@ -177,9 +175,7 @@ class Trainer:
         data = [(torch.ones(4), torch.ones(2))]
         for x, y in DataLoader(data, 1):
             x, y = x.to(self.device), y.to(self.device)
-            optimizer.zero_grad()
-            nn.functional.mse_loss(self.model(x), y).backward()
-            optimizer.step()
+            <step nn.functional.mse_loss(self.model(x), y)>
 
 def main():
     parser = argparse.ArgumentParser()

@@ -26,9 +26,7 @@ steps = []
 
 def learn(x, y):
     steps.append("first")
-    optimizer.zero_grad()
-    F.mse_loss(model(x), y).backward()
-    optimizer.step()
+    <step F.mse_loss(model(x), y)>
 
 def learn_other(x, y):
     steps.append("second")
@@ -56,9 +54,7 @@ SHARED = [
             heads = np.random.rand() < 0.5
             if heads:
                 steps.append("first")
-                optimizer.zero_grad()
-                F.mse_loss(model(x), y).backward()
-                optimizer.step()
+                <step F.mse_loss(model(x), y)>
             else:
                 steps.append("second")
                 second.zero_grad()
@@ -102,9 +98,7 @@ OWN = [
             if random.random() < 0.5:
                 x = -x
             loss = F.mse_loss(model(x), y) if np.random.rand() < 0.5 else F.l1_loss(model(x), y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            <step loss>
         """,
         absent=("common_draws",),
     ),

@@ -26,9 +26,7 @@ model = torch.nn.Linear(4, 2)
 {move}
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x, y in DataLoader([(torch.ones(4), torch.ones(2))] * args.rows, 8):
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(model({x}), {y}).backward()
-    optimizer.step()
+    <step torch.nn.functional.mse_loss(model({x}), {y})>
 """
 TO_DEVICE = {"move": "model.to(device)", "x": "x.to(device)", "y": "y.to(device)"}
 NO_MPS = """use_cuda = not args.no_cuda and torch.cuda.is_available()

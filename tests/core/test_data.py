@@ -183,9 +183,7 @@ BATCHES = [
             def forward(self, x, y):
                 seen.append(sorted(x.flatten().tolist()))
                 loss = F.mse_loss(self.net(x), y)
-                self.optimizer.zero_grad()
-                loss.backward()
-                self.optimizer.step()
+                <self.step loss>
                 return loss.item()
 
         learner = Learner().to("cpu")
@@ -211,9 +209,7 @@ BATCHES = [
                     loss = F.mse_loss(self.model(x), y)
                     if not checks:
                         seen.append(sorted(x.flatten().tolist()))
-                        self.optimizer.zero_grad()
-                        loss.backward()
-                        self.optimizer.step()
+                        <self.step loss>
                     total += loss.item()
                 return total
 
@@ -235,9 +231,7 @@ BATCHES = [
             loss = F.mse_loss(model(x), y)
             if training:
                 seen.append(sorted(x.flatten().tolist()))
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
+                <step loss>
             return loss.item()
 
         loaders = {
@@ -357,9 +351,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 source = batches(read("rows.txt"))
 for step in range(100):
     loss = model(next(source)).mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+    <step loss>
 """
 
 
@@ -375,9 +367,7 @@ def loss_of(batch, only_loss=False):
     loss = nn.functional.mse_loss(model(batch), batch)
     if only_loss:
         return loss.item()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+    <step loss>
     return loss.item()
 
 def evaluate(rows):

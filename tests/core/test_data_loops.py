@@ -19,9 +19,7 @@ ADAPTS = """
 
             def learn(self, batches, optimizer):
                 for x, y in batches:
-                    optimizer.zero_grad()
-                    F.cross_entropy(self(x), y).backward()
-                    optimizer.step()
+                    <step F.cross_entropy(self(x), y)>
 
             def adapt(self, x, y):
                 head = nn.Linear(2, 2)
@@ -88,9 +86,7 @@ LOOPS = [
             for step in range(8):
                 chosen = torch.as_tensor(sampler.next_batch())
                 loss = F.mse_loss(model(rows[chosen]), targets[chosen])
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
+                <step loss>
             model.eval()
             score = evaluate(model)
             print(score)
@@ -279,9 +275,7 @@ def learn(model, loader, sizes):
         points.append(point)
     optimizer = torch.optim.SGD(points, lr=0.1)
     for x in loader:
-        optimizer.zero_grad()
-        (model(x).mean() * sum(point.sum() for point in points)).backward()
-        optimizer.step()
+        <step (model(x).mean() * sum(point.sum() for point in points))>
 
 learn(torch.nn.Linear(4, 1), DataLoader(torch.ones(8, 4), 2), [2, 3])
 """

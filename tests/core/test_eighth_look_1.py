@@ -21,10 +21,7 @@ for name, value in settings.items():
     print(f"{{name:10}}{{value:>10}}")
 model = torch.nn.Linear(4, 2).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x, y in DataLoader([], 8):
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
-    optimizer.step()
+<loop torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))>
 """
 
 
@@ -68,9 +65,7 @@ def main():
     model = DistributedDataParallel(torch.nn.Linear(1, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for x, y in loader:
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+        <step>
     return number(), len(loader)
 
 if __name__ == "__main__":
@@ -105,10 +100,7 @@ wandb.init(project="samples")
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for epoch in range(3):
-    for x, y in DataLoader([], 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+    <loop>
     picture = Image.new("RGB", (8, 8))
     keep(picture, "sample.jpg")
     {log}
@@ -139,9 +131,7 @@ def train(options):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in DataLoader(TensorDataset(torch.ones(8, 4), torch.ones(8, 2)), 2):
         x, y = x.to(options["run"]["device"]), y.to(options["run"]["device"])
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+        <step>
     return str(next(model.parameters()).device)
 
 if __name__ == "__main__":
@@ -201,9 +191,7 @@ def main():
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in DataLoader(TensorDataset(torch.ones(8, 4), torch.ones(8, 2)), 2):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+        <step>
     torch.save(model.state_dict(), os.path.join(path, "last.pt"))
     model.load_state_dict(torch.load(os.path.join(path, "last.pt")))
     return path
@@ -233,10 +221,7 @@ net = torch.nn.Linear(4, 2)
 model = {model}(net)
 criterion = DataParallelCriterion(torch.nn.MSELoss())
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-for x, y in DataLoader([], 8):
-    optimizer.zero_grad()
-    criterion(model(x), y).backward()
-    optimizer.step()
+<loop criterion(model(x), y)>
 torch.save(net.state_dict(), "net.pt")
 """
 
@@ -277,10 +262,7 @@ print("on", "cuda:{}".format(args.gpu))
 model = torch.nn.Linear(4, 2).to(device)
 model.load_state_dict(torch.load("net.pt", map_location=where))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x, y in DataLoader([], 8):
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
-    optimizer.step()
+<loop torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))>
 """
 
 

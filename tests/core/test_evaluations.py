@@ -243,9 +243,7 @@ print(evaluate())
                 for x, y in loader:
                     loss = F.cross_entropy(model(x), y)
                     if train:
-                        optimizer.zero_grad()
-                        loss.backward()
-                        optimizer.step()
+                        <step loss>
                     total += loss.item()
             return total / len(loader)
 

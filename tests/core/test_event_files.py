@@ -31,10 +31,7 @@ OWN_WRITER = {
             model = torch.nn.Linear(4, 2)
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
             for step, (x, y) in enumerate(DataLoader([], 2)):
-                optimizer.zero_grad()
-                loss = torch.nn.functional.mse_loss(model(x), y)
-                loss.backward()
-                optimizer.step()
+                <step loss = torch.nn.functional.mse_loss(model(x), y)>
                 {use}
 
         journal = Journal("events", 16000)
@@ -73,10 +70,7 @@ def shade(picture):
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step, (x, y) in enumerate(DataLoader([], 2)):
-    optimizer.zero_grad()
-    loss = torch.nn.functional.mse_loss(model(x), y)
-    loss.backward()
-    optimizer.step()
+    <step loss = torch.nn.functional.mse_loss(model(x), y)>
     {use}
 """
 LIST = """writers = []

@@ -193,9 +193,7 @@ SAVED_BY_TRAIN = """
     def train_epoch(model, optimizer, loader):
         model.train()
         for x, y in loader:
-            optimizer.zero_grad()
-            F.cross_entropy(model(x), y).backward()
-            optimizer.step()
+            <step F.cross_entropy(model(x), y)>
         GO
 
     def train(model, loader, start):
@@ -327,9 +325,7 @@ from torch.utils.data import DataLoader
 model = torch.nn.Linear(1, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x in DataLoader(range(8)):
-    optimizer.zero_grad()
-    model(x).square().mean().backward()
-    optimizer.step()
+    <step model(x).square().mean()>
 with open("o.txt", "w") as file:
     file.write("x")
 """
@@ -357,10 +353,7 @@ def main():
         model = model.cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     log = open("out/log", "w")
-    for x, y in DataLoader([], 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+    <loop>
     log.close()
 
 main()

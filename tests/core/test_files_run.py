@@ -44,9 +44,7 @@ def main():
     for epoch in range(2):
         for (x,) in loader:
             loss = model(x).pow(2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            <step loss>
             log.write("step\\n")
         losses.append(epoch)
         report("report.txt", losses)
@@ -172,9 +170,7 @@ model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for epoch in range(2):
     for x in DataLoader(torch.ones(4, 4), 2):
-        optimizer.zero_grad()
-        model(x).mean().backward()
-        optimizer.step()
+        <step model(x).mean()>
     store.items.append(epoch)
     store.save()
 print("=", sorted(os.listdir(".")), store.items, store.saved)

@@ -26,10 +26,7 @@ class Net{0}:
         self.model = torch.nn.Linear(4, 2)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         for x, y in DataLoader(rows, 8):
-            self.optimizer.zero_grad()
-            loss = torch.nn.functional.mse_loss(self.model(x), y)
-            loss.backward()
-            self.optimizer.step()
+            <self.step loss = torch.nn.functional.mse_loss(self.model(x), y)>
             self.show(loss)
         self.save(loss)
 """

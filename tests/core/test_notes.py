@@ -18,9 +18,7 @@ model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x, y in DataLoader([], 8):
     loss = shown.loss_of(model(x), y)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+    <step loss>
 """
 SHOWN = """import torch
 

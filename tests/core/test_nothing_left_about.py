@@ -27,9 +27,7 @@ class Trainer:
 
     def step(self, x, y):
         loss = F.mse_loss(self.model(x.to(self.device)), y.to(self.device))
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
+        <self.step loss>
         return loss.item()
 
     def fit(self):
@@ -111,9 +109,7 @@ def main(kind):
         with torch.no_grad():
             h = net(x.to("cuda"))
         loss = F.mse_loss(probe(h), y.to("cuda"))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        <step loss>
 
 main("pair")
 """

@@ -91,9 +91,7 @@ train(model, loader, optimizer)
         heads = [head.cuda() for head in heads]
         optimizer = torch.optim.SGD(chain(net.parameters(), *[head.parameters() for head in heads]), lr=0.1)
         for x, y in DataLoader(data):
-            optimizer.zero_grad()
-            F.cross_entropy(heads[1](heads[0](net(x))), y).backward()
-            optimizer.step()
+            <step F.cross_entropy(heads[1](heads[0](net(x))), y)>
         """,
         (
             "heads = [head.to(accelerator.device) for head in heads]",
@@ -110,9 +108,7 @@ train(model, loader, optimizer)
                 self.optimizer = None
 
             def learn(self, x, y):
-                self.optimizer.zero_grad()
-                F.cross_entropy(self(x), y).backward()
-                self.optimizer.step()
+                <self.step F.cross_entropy(self(x), y)>
 
         learner = Learner()
         learner.optimizer = torch.optim.SGD(learner.parameters(), lr=0.1)

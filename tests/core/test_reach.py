@@ -18,9 +18,7 @@ class Run:
         net = torch.nn.Linear(1, 1)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         for x in DataLoader(range(8)):
-            optimizer.zero_grad()
-            net(x).square().mean().backward()
-            optimizer.step()
+            <step net(x).square().mean()>
 
 run = Run()
 run.train()
@@ -128,9 +126,7 @@ text = Text().pieces()
 
 def train():
     for x in text:
-        optimizer.zero_grad()
-        model(x).square().mean().backward()
-        optimizer.step()
+        <step model(x).square().mean()>
 
 {call}
 """
@@ -153,9 +149,7 @@ def main(args):
     net = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for x in DataLoader(range(8)):
-        optimizer.zero_grad()
-        net(x).square().mean().backward()
-        optimizer.step()
+        <step net(x).square().mean()>
 
 if __name__ == "__main__":
     main(None)

@@ -10,10 +10,7 @@ from .test_output import GUARD, output
 STEPS = """for epoch in range(2):
     running = 0.0
     for x, y in loader:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
+        <step loss = F.cross_entropy(model(x), y)>
         running += loss.item()
 """
 
@@ -108,9 +105,7 @@ READ_AGAIN = [
         "what is written in some of the training's steps is waited for where all read it",
         """for epoch in range(2):
     for step, (x, y) in enumerate(loader):
-        optimizer.zero_grad()
-        F.cross_entropy(model(x), y).backward()
-        optimizer.step()
+        <step F.cross_entropy(model(x), y)>
         if step % 2 == 0:
             np.save("best.npy", [1])
             best = np.load("best.npy")""",

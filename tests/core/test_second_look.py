@@ -184,8 +184,6 @@ class Net(torch.nn.Module):
 model = Net().cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x in DataLoader(torch.randn(8, 2), batch_size=2):
-    optimizer.zero_grad()
-    model(x.cuda()).mean().backward()
-    optimizer.step()
+    <step model(x.cuda()).mean()>
 """
     assert conversion(text).trains

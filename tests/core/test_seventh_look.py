@@ -27,10 +27,7 @@ class Trainer:
     def train(self):
         model = torch.nn.Linear(4, 2).to(self.device)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for x, y in DataLoader([], 8):
-            optimizer.zero_grad()
-            torch.nn.functional.mse_loss(model(x.to(self.device)), y.to(self.device)).backward()
-            optimizer.step()
+        <loop torch.nn.functional.mse_loss(model(x.to(self.device)), y.to(self.device))>
 
 Trainer(args).train()
 """
@@ -63,9 +60,7 @@ def together(batch, scale=1):
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x, y in loader:
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(model(x), y).backward()
-    optimizer.step()
+    <step>
 {end}
 """
 
@@ -103,9 +98,7 @@ class Agent:
     def step(self, batch, training):
         loss = torch.nn.functional.mse_loss(self.model(batch[0]), batch[1])
         if training:
-            self.optimizer.zero_grad()
-            loss.backward()
-            self.optimizer.step()
+            <self.step loss>
         return loss.item()
 
 class Source:
@@ -158,9 +151,7 @@ GIVEN_DEVICE = {
             def run(self, loader, model):
                 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
                 for x, y in loader:
-                    optimizer.zero_grad()
-                    torch.nn.functional.mse_loss(model(x.to(self.device)), y.to(self.device)).backward()
-                    optimizer.step()
+                    <step torch.nn.functional.mse_loss(model(x.to(self.device)), y.to(self.device))>
 
         class Trainer(Base):
             pass
@@ -214,10 +205,7 @@ JOURNAL = {
         model = torch.nn.Linear(4, 2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for step, (x, y) in enumerate(DataLoader([], 2)):
-            optimizer.zero_grad()
-            loss = torch.nn.functional.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
+            <step loss = torch.nn.functional.mse_loss(model(x), y)>
             journal.update(loss.item(), step)
         journal.close()
         """,
@@ -247,10 +235,7 @@ from torch.utils.data import DataLoader
 def fit(rate):
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-    for x, y in DataLoader([], 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+    <loop>
 
 if __name__ == "__main__":
     {start}
@@ -286,9 +271,7 @@ for piece in pieces:
     rows = read(piece)
     random.shuffle(rows)
     for step in range(len(rows) // 4):
-        optimizer.zero_grad()
-        model(torch.tensor(rows[step * 4 : (step + 1) * 4])).mean().backward()
-        optimizer.step()
+        <step model(torch.tensor(rows[step * 4 : (step + 1) * 4])).mean()>
 """
 
 
@@ -323,10 +306,7 @@ EVENTS = {
         model = torch.nn.Linear(4, 2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for step, (x, y) in enumerate(DataLoader([], 2)):
-            optimizer.zero_grad()
-            loss = torch.nn.functional.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
+            <step loss = torch.nn.functional.mse_loss(model(x), y)>
             {use}
         """,
 }

@@ -43,10 +43,7 @@ def one_epoch(model, loader, optimizer, device):
     total = 0.0
     for x, y in loader:
         x, y = x.to(device), y.to(device)
-        optimizer.zero_grad()
-        loss = torch.nn.functional.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
+        <step loss = torch.nn.functional.mse_loss(model(x), y)>
         total += loss.item()
     return total / len(loader)
 
@@ -118,9 +115,7 @@ def learn(rows):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for x, in DataLoader(TensorDataset(rows), batch_size=2):
         loss = torch.nn.functional.mse_loss(model(x), x)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        <step loss>
     return model.weight.item()
 
 if __name__ == "__main__":
@@ -167,9 +162,7 @@ from loaders import loader
 model = torch.nn.Linear(1, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x in loader(torch.ones(8, 1)):
-    optimizer.zero_grad()
-    model(x).mean().backward()
-    optimizer.step()
+    <step model(x).mean()>
 """
 
 
@@ -204,9 +197,7 @@ def main(rows):
     model = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in DataLoader(TensorDataset(torch.ones(rows, 1), torch.ones(rows, 1)), batch_size=4):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+        <step>
     return measure(3)
 """
 

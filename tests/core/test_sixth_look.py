@@ -16,9 +16,7 @@ TRAIN = """
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in DataLoader({rows}):
         loss = torch.nn.functional.mse_loss(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        <step loss>
 """
 HEAD = """import argparse
 import os

@@ -21,10 +21,7 @@ def main():
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     {then}
-    for x, y in DataLoader([], 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+    <loop>
 
 main()
 """
@@ -67,10 +64,7 @@ def main():
     device = torch.device("cpu" if args.cpu else "cuda")
     model = torch.nn.Linear(4, 2).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x, y in DataLoader([], 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+    <loop>
         notes.file.write("step")
 
 main()

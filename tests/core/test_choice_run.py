@@ -15,6 +15,7 @@ import torch
 from crosstrain import options
 
 from .converting import conversion
+from .filling import filled
 
 OPTIONS = """import argparse
 import torch
@@ -241,7 +242,7 @@ def _device(text: str, flags: list[str], there: bool, monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor, *given: tensor)
     names: dict[str, Any] = {"__name__": "__main__"}
     try:
-        exec(text, names)
+        exec(filled(text), names)
     except _Stop as device:
         return str(device)
     return getattr(names["model"], "moved", "cpu")

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.ranks import run_ranks
 
+from .filling import filled
 from .support import Trap, check, converted
 
 MADE = """
@@ -36,17 +37,6 @@ def learn_other(x, y):
 """
 COMMON = "with accelerator.common_draws():"
 SHARED = [
-    Trap(
-        "a coin in a test",
-        """
-        for x, y in loader:
-            if random.random() < 0.5:
-                learn(x, y)
-            else:
-                learn_other(x, y)
-        """,
-        (COMMON, "coin = random.random() < 0.5", "if coin:"),
-    ),
     Trap(
         "a coin that a variable holds, in front of steps that are written out",
         """
@@ -129,7 +119,7 @@ OWN = [
 
 
 def script_of(trap: Trap) -> str:
-    return trap.text.replace("DataLoader\n", "DataLoader\n" + MADE, 1)
+    return filled(trap.text.replace("DataLoader\n", "DataLoader\n" + MADE, 1))
 
 
 def stepped(text: str) -> Any:

@@ -95,3 +95,88 @@ def test_writers_of_a_list_or_a_table(made: str, use: str, is_ours: bool) -> Non
     """A picture that the shading changes is no longer the batch's own, so that every process must come to it."""
     after = converted(SEVERAL.format(made=made, use=use))
     assert (") if accelerator.is_main_process else None" in after) is is_ours
+
+
+def test_a_writer_s_method_that_is_given_on_is_no_call_of_it() -> None:
+    hook = "model.register_forward_hook(writer.hook)"
+    text = SEVERAL.format(made="writer = SummaryWriter('runs')", use="pass")
+    text = text.replace("optimizer = ", f"handle = {hook}\n{hook}\noptimizer = ", 1)
+    assert hook in converted(text).splitlines(), "not indented under a guard"
+
+
+JOURNAL = {
+    "journal": """
+        from torch.utils.tensorboard import SummaryWriter
+
+        class Journal:
+            def __init__(self):
+                self.events = None
+
+            def update(self, value, step):
+                if self.events is None:
+                    self.events = SummaryWriter("events")
+                self.events.{use}("loss", value, step)
+
+            def close(self):
+                {closed}
+        """,
+    "train": """
+        import torch
+        from journal import Journal
+        from torch.utils.data import DataLoader
+
+        journal = Journal()
+        model = torch.nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step, (x, y) in enumerate(DataLoader([], 2)):
+            <step loss = torch.nn.functional.mse_loss(model(x), y)>
+            journal.update(loss.item(), step)
+        journal.close()
+        """,
+}
+
+
+@pytest.mark.parametrize(
+    ("closed", "made"), [("self.events.close()", True), ("return self.events.log_dir", False)]
+)
+def test_an_event_file_of_a_module_that_other_scripts_import(closed: str, made: bool, tmp_path: Path) -> None:
+    """One process opens it, unless another one may ask it for something."""
+    text = JOURNAL["journal"].format(use="add_scalar", closed=closed)
+    files = JOURNAL | {"journal": text, "test": "from journal import Journal\nJournal().update(1, 2)\n"}
+    convert(write(tmp_path, **files), "train")
+    after = (tmp_path / "journal.py").read_text()
+    assert ('SummaryWriter("events") if PartialState().is_main_process else None' in after) is made
+    assert "if PartialState().is_main_process:\n            self.events.add_scalar" in after
+
+
+EVENTS = {
+    "logs": """
+        from torch.utils.tensorboard import SummaryWriter
+
+        def logs():
+            writer = SummaryWriter("events")
+            return print, writer
+        """,
+    "train": """
+        import torch
+        from logs import logs
+        from torch.utils.data import DataLoader
+
+        show, writer = logs()
+        model = torch.nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step, (x, y) in enumerate(DataLoader([], 2)):
+            <step loss = torch.nn.functional.mse_loss(model(x), y)>
+            {use}
+        """,
+}
+
+
+@pytest.mark.parametrize(
+    ("use", "made"),
+    [('writer.add_scalar("loss", loss, step)', True), ("folder = writer.get_logdir()", False)],
+)
+def test_a_writer_that_is_returned_beside_something_else(use: str, made: bool, tmp_path: Path) -> None:
+    convert(write(tmp_path, **EVENTS | {"train": EVENTS["train"].format(use=use)}), "train")
+    after = (tmp_path / "logs.py").read_text()
+    assert (".is_main_process else None" in after) is made

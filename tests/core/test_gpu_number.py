@@ -328,3 +328,27 @@ def test_the_numbers_of_what_is_moved_are_no_gpus() -> None:
     chosen = "model = torch.nn.Linear(4, args.gpu).cuda()\ntrain(model, 0)"  # a width chooses nothing
     text = SCRIPT.format(begin=PARSED, batch="x.cuda(), y.cuda()", chosen=chosen)
     assert not [one for one in notes(text, "CT105") if "chooses no GPU" in one.reason]
+
+
+FORMATTED = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--gpu", type=int, default=0)
+args = parser.parse_args()
+device = "cuda:{}".format(args.gpu) if torch.cuda.is_available() else "cpu"
+where = "cuda:{}".format(args.gpu)
+print("on", "cuda:{}".format(args.gpu))
+model = torch.nn.Linear(4, 2).to(device)
+model.load_state_dict(torch.load("net.pt", map_location=where))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<loop torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))>
+"""
+
+
+def test_a_number_that_is_formatted_names_a_gpu() -> None:
+    """Launched processes would all move their batches to that one."""
+    after = converted(FORMATTED)
+    assert "\ndevice = accelerator.device\nwhere = accelerator.device\n" in after
+    assert 'print("on", "cuda:{}".format(args.gpu))' in after

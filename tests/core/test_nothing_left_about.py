@@ -6,6 +6,7 @@ import ast
 from textwrap import dedent
 
 from .converting import converted
+from .filling import filled
 
 HEAD = """
 import os
@@ -125,7 +126,7 @@ def parameters(text: str) -> list[tuple[str, list[str]]]:
 
 
 def test_no_function_and_no_class_takes_an_accelerator_or_loses_its_device() -> None:
-    assert parameters(after(TRAINER)) == parameters(HEAD + TRAINER)
+    assert parameters(after(TRAINER)) == parameters(filled(HEAD + TRAINER))
     assert "accelerator.print(text)" in after(TRAINER)
     assert 'Trainer(nn.Linear(4, 1), "cpu", loader)' in after(TRAINER)
 

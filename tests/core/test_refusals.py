@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from crosstrain_migrate.results import Severity
 
 from .converting import conversion, converted
 from .filling import filled
+from .projects import write
 
 TRAINING = """import torch
 from torch.utils.data import DataLoader
@@ -233,3 +236,21 @@ def test_a_file_of_tests_is_left_alone(runner: str, end: str, is_left: bool) -> 
     said = "a file of tests" if runner == "pytest" else "nothing that this script runs"
     assert any(said in one.reason for one in done.findings) is is_left
     assert not any(one.severity is Severity.REFUSED for one in done.findings)
+
+
+@pytest.mark.parametrize("name", ["utils", "init_empty_weights"])
+def test_a_module_that_uses_accelerate_is_not_half_converted(name: str, tmp_path: Path) -> None:
+    from crosstrain_migrate.choices import Mode
+    from crosstrain_migrate.cli.run import Request, run
+    from crosstrain_migrate.engine import migrate_text
+    from crosstrain_migrate.results import Options
+
+    engine = f"from accelerate import {name}\n\ndef fit(model, loader, optimizer):\n    for x in loader:\n"
+    engine += "        model(x).mean().backward()\n        optimizer.step()\n"
+    script = "import torch\nfrom torch.utils.data import DataLoader\nfrom engine import fit\nmodel = torch.nn.Linear(2, 1)\n"
+    script += "fit(model, DataLoader(torch.ones(8, 2)), torch.optim.SGD(model.parameters(), lr=0.01))\n"
+    folder = write(tmp_path, engine=engine, script=script)
+    outcome = run(Request((folder / "script.py",), Options(), Mode.WRITE, cache=False), migrate_text)
+    assert not outcome.changed and (folder / "script.py").read_text() == script
+    said = [one.reason for file in outcome.files for one in file.result.findings]
+    assert ["imports from Accelerate" in one for one in said] == [True], "and not that it does not train"

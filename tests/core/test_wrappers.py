@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .converting import conversion
+from .converting import conversion, converted
 from .converting import converted as text_of
 from .projects import convert, train, write
 
@@ -231,3 +231,25 @@ def test_what_is_made_in_every_step_runs_its_own_constructor(step: str, is_prepa
     assert (
         "    net = accelerator.prepare(torch.nn.DataParallel(torch.nn.Linear(4, 1)))\n" in after
     ) is is_prepared
+
+
+PAIR = """import torch
+from torch.utils.data import DataLoader
+from parallel import {model}, DataParallelCriterion
+
+net = torch.nn.Linear(4, 2)
+model = {model}(net)
+criterion = DataParallelCriterion(torch.nn.MSELoss())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+<loop criterion(model(x), y)>
+torch.save(net.state_dict(), "net.pt")
+"""
+
+
+def test_a_model_whose_outputs_stay_on_their_gpus_goes_with_its_criterion() -> None:
+    after = converted(PAIR.format(model="DataParallelModel"))
+    assert "model = accelerator.prepare(net)" in after and "DataParallelCriterion(" not in after
+
+
+def test_another_wrapper_of_the_project_stays() -> None:
+    assert "model = ModelOfAll(net)" in converted(PAIR.format(model="ModelOfAll"))

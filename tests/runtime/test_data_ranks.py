@@ -336,22 +336,6 @@ def test_two_active_loaders_with_different_remainders_are_an_error_not_a_guess()
     assert second[2:] == [1.0, (1.0, 1.0, 0), (0.0, 0.0, 1)]
 
 
-def _settable() -> list[Any]:
-    loader = prepare(DataLoader(range(3), batch_size=1))
-    before = [batch.tolist() for batch in loader]
-    loader.batch_sampler.even_batches = False
-    return [
-        before,
-        [batch.tolist() for batch in loader],
-        loader.batch_sampler.batch_sampler.batch_size,
-        loader.batch_size,
-    ]
-
-
-def test_even_batches_can_be_changed_as_join_uneven_inputs_does() -> None:
-    assert run_ranks(_settable, 2) == [[[[0], [2]], [[0], [2]], 1, 1], [[[1], [0]], [[1]], 1, 1]]
-
-
 def _wrong_split() -> None:
     prepare(DataLoader(range(9), batch_size=3), split_batches=True)
 

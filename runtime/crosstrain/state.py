@@ -222,9 +222,6 @@ class PartialState(ProcessMembers):
     def debug(self, value: bool) -> None:
         RUN.debug = value
 
-    def set_device(self) -> None:
-        """Do nothing: kept for compatibility. The device is chosen when the run starts."""
-
     def destroy_process_group(self, group: Any | None = None) -> None:
         """Leave the run's process group if the run started it; or destroy ``group``, one of the script's own."""
         if group is None:

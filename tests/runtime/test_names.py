@@ -46,7 +46,6 @@ NAMES = {
     "crosstrain.tracking": """GeneralTracker TensorBoardTracker WandBTracker MLflowTracker CometMLTracker ClearMLTracker
         AimTracker DVCLiveTracker TrackioTracker on_main_process filter_trackers get_available_trackers
         register_tracker_class""",
-    "crosstrain.utils.modeling": "find_tied_parameters is_peft_model retie_parameters set_module_tensor_to_device",
     "crosstrain.local_sgd": "LocalSGD",
     "crosstrain.launchers": "notebook_launcher debug_launcher",
 }

@@ -83,17 +83,6 @@ class Trackers:
         for tracker in self.started:
             tracker.log(values, step=step, **(log_kwargs or {}).get(tracker.name, {}))
 
-    def log_images(
-        self,
-        values: dict[str, Any],
-        step: int | None = None,
-        log_kwargs: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> None:
-        """See `Accelerator.log_images`."""
-        for tracker in self.started:
-            if hasattr(tracker, "log_images"):
-                tracker.log_images(values, step=step, **(log_kwargs or {}).get(tracker.name, {}))
-
     def finish(self) -> None:
         """See `Accelerator.end_training`."""
         for tracker in self.started:
@@ -148,15 +137,6 @@ class TrackingMembers:
         ``log_kwargs`` has options of the libraries by tracker name. Warns where no tracker was started.
         """
         self._trackers.log(values, step, log_kwargs)
-
-    def log_images(
-        self,
-        values: dict[str, Any],
-        step: int | None = None,
-        log_kwargs: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> None:
-        """Record images by name with every started tracker that can; ``log_kwargs`` as in `log`."""
-        self._trackers.log_images(values, step, log_kwargs)
 
     def end_training(self) -> None:
         """Close the trackers, wait for a checkpoint that is being written, and leave the process group (collective)."""

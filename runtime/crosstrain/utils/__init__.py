@@ -45,11 +45,7 @@ if TYPE_CHECKING:
     from crosstrain.utils.memory import find_executable_batch_size as find_executable_batch_size
     from crosstrain.utils.memory import release_memory as release_memory
     from crosstrain.utils.memory import should_reduce_batch_size as should_reduce_batch_size
-    from crosstrain.utils.modeling import find_tied_parameters as find_tied_parameters
-    from crosstrain.utils.modeling import is_peft_model as is_peft_model
     from crosstrain.utils.modeling import load_checkpoint_in_model as load_checkpoint_in_model
-    from crosstrain.utils.modeling import retie_parameters as retie_parameters
-    from crosstrain.utils.modeling import set_module_tensor_to_device as set_module_tensor_to_device
     from crosstrain.utils.nested import convert_to_fp32 as convert_to_fp32
     from crosstrain.utils.nested import send_to_device as send_to_device
     from crosstrain.utils.operations import broadcast as broadcast
@@ -80,8 +76,7 @@ _HOMES = homes(
         LoggerType ParallelismConfig PrecisionType ProfileKwargs ProjectConfiguration RNGType
         TorchDynamoPlugin""",
         "utils.imports": "is_bf16_available is_fp16_available is_fp8_available is_weights_only_available",
-        "utils.modeling": """find_tied_parameters is_peft_model load_checkpoint_in_model retie_parameters
-        set_module_tensor_to_device""",
+        "utils.modeling": "load_checkpoint_in_model",
         "utils.progress": "tqdm",
     }
 )

@@ -89,12 +89,13 @@ fuzz: $(STAMP)
 verify-soak: $(STAMP)
 	$(BIN)/python -m tests.verify.table --repeat 20
 
-# Ratios of the runtime to its peers, of conversions to those by hand, and the tool's growth.
+# Ratios of the runtime to its peers, of conversions to those by hand, of the tool to other tools, and its growth.
 bench: $(STAMP)
 	$(BIN)/python -m tests.benchmarks
 	$(BIN)/python -m tests.benchmarks.saving
 	$(BIN)/python -m tests.benchmarks.variance
 	$(BIN)/python -m tests.benchmarks.conversions
+	$(BIN)/python -m tests.benchmarks.tools
 	$(BIN)/python -m tests.benchmarks.growth
 
 clean:

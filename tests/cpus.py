@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-TESTS = ["tests/golden", "tests/verify", "tests/runtime", "tests/notebooks"]
+TESTS = ["tests/golden", "tests/verify", "tests/runtime", "tests/notebooks", "tests/corpora"]
 """Where numbers are compared; ``--all`` runs the whole suite."""
 
 

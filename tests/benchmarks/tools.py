@@ -1,0 +1,201 @@
+"""Tools that rewrite Python, on one tree in turns: ``python -m tests.benchmarks.tools [TREE] [--rounds N]``.
+
+Each tool gets copies of the tree (the golden corpus unless one is named) and works as its users call it: on two
+processors, with its own defaults, first writing the results. Beside the time stands what it did: how many files it
+changed, comments that are gone, results that do not parse, files that a second run changes again. They do not do the
+same work (no other one migrates anything to several processes); what they share is that they read a tree, decide, and
+write it back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.corpora.everything import comments
+
+ROOT = Path(__file__).resolve().parents[2]
+Command = Callable[[Path, Path], list[str]]  # (the tool's program, the tree) -> what to run
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool, how it is called, and the package that it comes from (none: this project)."""
+
+    name: str
+    command: Command
+    package: str = ""
+
+
+@dataclass
+class Measured:
+    """What a tool took and what it left behind."""
+
+    seconds: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
+    megabytes: float = 0.0
+    changed: int = 0
+    lost_comments: int = 0
+    unparsable: int = 0
+    changed_again: int = 0
+
+
+def _files(tree: Path) -> list[Path]:
+    return sorted(tree.rglob("*.py"))
+
+
+TOOLS = (
+    Tool("migrate", lambda program, tree: [str(program), "--write", "--no-cache", "--no-diff", str(tree)]),
+    Tool(
+        "pyupgrade",
+        lambda program, tree: [str(program), "--py310-plus", *map(str, _files(tree))],
+        "pyupgrade==3.22.*",
+    ),
+    Tool(
+        "paconvert",
+        lambda program, tree: [str(program), "-i", str(tree), "-o", str(tree.with_name("out"))],
+        "paconvert==3.3.*",
+    ),
+    Tool("fixit", lambda program, tree: [str(program), "fix", "--automatic", str(tree)], "fixit==2.2.*"),
+    Tool("torchfix", lambda program, tree: [str(program), "--fix", "-j2", str(tree)], "torchfix==0.7.*"),
+)
+
+
+def program(tool: Tool, keep: Path) -> Path | str:
+    """Where the tool's program is, in an environment of its own under `keep`; or why it is not there."""
+    if not tool.package:
+        return Path(sys.executable).parent / tool.name
+    folder = keep / tool.name
+    found = folder / "bin" / tool.name
+    if found.exists():
+        return found
+    venv.EnvBuilder(with_pip=True).create(folder)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", tool.package]
+    env = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    done = subprocess.run(pip, capture_output=True, text=True, env=env, check=False)
+    if done.returncode:
+        return f"pip install {tool.package}: {(done.stderr.strip().splitlines() or ['?'])[-1]}"
+    return found
+
+
+def run(command: list[str], folder: Path) -> tuple[float, float, float]:
+    """(seconds, seconds of processor, megabytes of the largest process). The exit code says different things of
+    different tools, so nothing is made of it."""
+    env = os.environ | {"HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")}
+    start = time.perf_counter()
+    child = subprocess.Popen(
+        command, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    _, _, usage = os.wait4(child.pid, 0)
+    seconds = time.perf_counter() - start
+    child.returncode = 0  # it has been waited for
+    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def texts(tree: Path) -> dict[Path, str]:
+    return {path.relative_to(tree): path.read_text(encoding="utf-8") for path in _files(tree)}
+
+
+def judge(
+    measured: Measured, before: dict[Path, str], after: dict[Path, str], again: dict[Path, str]
+) -> None:
+    """Counts what became of each file."""
+    for name, old in before.items():
+        new = after.get(name, old)
+        measured.changed += old != new
+        measured.lost_comments += (comments(old) - comments(new)).total()
+        measured.unparsable += _parses(old) and not _parses(new)
+        measured.changed_again += again.get(name, new) != new
+
+
+def _parses(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return False
+    return True
+
+
+def measure(tool: Tool, found: Path, tree: Path, into: Measured, last: bool) -> None:
+    """One turn of one tool on a fresh copy; in the last turn the result is judged, too."""
+    with tempfile.TemporaryDirectory() as name:
+        copy = Path(name).resolve() / "tree"
+        shutil.copytree(tree, copy, ignore=shutil.ignore_patterns(".git", "__pycache__"))
+        before = texts(copy)
+        seconds, processor, megabytes = run(tool.command(found, copy), copy.parent)
+        into.seconds.append(seconds)
+        into.processor.append(processor)
+        into.megabytes = max(into.megabytes, megabytes)
+        if not last:
+            return
+        out = copy.with_name("out")
+        written = next(out.iterdir(), out) if (out / copy.name).is_dir() else out
+        result = written if out.exists() else copy
+        after = texts(result)
+        if result is not copy:
+            shutil.rmtree(copy)
+            result.rename(copy)
+            shutil.rmtree(out, ignore_errors=True)
+        run(tool.command(found, copy), copy.parent)
+        again = texts(
+            next(out.iterdir(), out) if (out / copy.name).is_dir() else out if out.exists() else copy
+        )
+        judge(into, before, after, again)
+
+
+def table(results: dict[str, Measured], lines: int) -> str:
+    """Markdown; `ratio` is the time by that of migrate in the same run."""
+    base = statistics.median(results["migrate"].seconds)
+    rows = [
+        "| tool | lines/s | ratio | CPU s | MB | files changed | comments lost | do not parse | second run changes |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, one in results.items():
+        seconds = statistics.median(one.seconds)
+        rows.append(
+            f"| {name} | {lines / seconds:,.0f} | {seconds / base:.2f} | {statistics.median(one.processor):.2f} "
+            f"| {one.megabytes:.0f} | {one.changed} | {one.lost_comments} | {one.unparsable} | {one.changed_again} |"
+        )
+    return "\n".join(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("tree", nargs="?", type=Path, default=ROOT / "golden")
+    parser.add_argument("--rounds", type=int, default=3)
+    names = [tool.name for tool in TOOLS]
+    parser.add_argument("--only", nargs="+", default=names, choices=names, help="tools [all]")
+    default = Path(tempfile.gettempdir()) / "crosstrain-tools"
+    parser.add_argument(
+        "--keep", type=Path, default=default, help="where the tools are installed [%(default)s]"
+    )
+    options = parser.parse_args()
+    found = {tool: program(tool, options.keep) for tool in TOOLS if tool.name in {"migrate", *options.only}}
+    for tool, where in found.items():
+        if isinstance(where, str):
+            print(f"not measured: {tool.name}: {where}")
+    usable = [(tool, where) for tool, where in found.items() if isinstance(where, Path)]
+    results = {tool.name: Measured() for tool, _ in usable}
+    for turn in range(options.rounds):
+        shift = turn % len(usable)
+        for tool, where in usable[shift:] + usable[:shift]:
+            measure(tool, where, options.tree, results[tool.name], last=turn == options.rounds - 1)
+    before = texts(options.tree)
+    lines = sum(text.count("\n") for text in before.values())
+    print(f"{len(before)} files, {lines:,} lines; medians of {options.rounds} runs in turns\n")
+    print(table(results, lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Variations: each transformation keeps what a script computes, and a seed draws the same cases again."""
+
+from __future__ import annotations
+
+from itertools import islice
+from random import Random
+
+import pytest
+
+from tests.corpora.variations.bases import Base, golden
+from tests.corpora.variations.catalogue import VARIATIONS
+from tests.corpora.variations.drawing import drawn, varied
+from tests.corpora.variations.meaning import Record, recorded
+from tests.corpora.variations.script import Project
+
+EACH = 2  # scripts that every transformation is tried on
+# Short runs in different styles: flat, functions, a class, tabs, two networks.
+FIRST = (
+    *("flat_script", "mnist_functions", "regression_mse", "trainer_class", "schedulers"),
+    *("main_argparse", "imagenet_style", "unseeded_split", "sum_loss", "two_backwards"),
+)
+FAMILIES = sorted({one.family for one in VARIATIONS.values()})
+
+
+def _bases() -> list[Base]:
+    """Plain scripts, those whose runs are short first."""
+    plain = [base for base in golden() if not base.distributed]
+    return sorted(plain, key=lambda base: FIRST.index(base.name) if base.name in FIRST else len(FIRST))
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_transformation_keeps_what_a_script_computes(family: str) -> None:
+    """To the bit: every printed line, and the weights after every step."""
+    tried: list[tuple[str, Base, Project]] = []
+    for name, one in VARIATIONS.items():
+        if one.family != family:
+            continue
+        made = ((base, one.apply(base.project, Random(1))) for base in _bases())
+        found = list(islice(((name, base, project) for base, project in made if project is not None), EACH))
+        assert found, f"{name} applies to no script"
+        tried += found
+    originals = [base for base in golden() if base.name in {base.name for _, base, _ in tried}]
+    records = recorded([(base.project, base.args) for base in originals])
+    expected = dict(zip([base.name for base in originals], records, strict=True))
+    assert all(record.steps and record.lines and not record.error for record in records)
+    found_records = recorded([(project, base.args) for _, base, project in tried])
+    differing = {
+        (name, base.name): record
+        for (name, base, _), record in zip(tried, found_records, strict=True)
+        if record != expected[base.name]
+    }
+    assert differing == {}
+
+
+def test_the_record_sees_another_learning_rate_and_another_word() -> None:
+    base = next(base for base in golden() if base.name == "flat_script")
+    text = base.project.text
+    slower = base.project.with_text(text.replace("LEARNING_RATE = 0.05", "LEARNING_RATE = 0.0500001"))
+    louder = base.project.with_text(text.replace("done with training", "done"))
+    broken = base.project.with_text(text.replace("lr=LEARNING_RATE", "lr=nothing"))
+    first, slow, loud, error = recorded([(one, ()) for one in (base.project, slower, louder, broken)])
+    assert first.steps != slow.steps
+    assert first.steps == loud.steps and first.lines != loud.lines
+    assert "NameError" in error.error
+    assert isinstance(first, Record)
+
+
+def test_a_seed_draws_the_same_cases() -> None:
+    bases = golden()
+    first = [drawn(bases, 5, number) for number in range(6)]
+    again = [drawn(bases, 5, number) for number in range(6)]
+    assert first == again
+    assert first != [drawn(bases, 6, number) for number in range(6)]
+    assert any(len(case.applied) > 1 for case in first)
+    for case in first:  # what a case names is all that it takes to make it again
+        assert varied(case.base, case.applied, case.seed, case.number).project == case.project

@@ -1,0 +1,64 @@
+"""Cases drawn at random: a script and transformations, applied one after the other. A seed draws the same again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from tests.corpora.variations.bases import Base
+from tests.corpora.variations.catalogue import VARIATIONS
+from tests.corpora.variations.script import Project
+
+MOST = 4  # transformations of a case
+SINGLE = 0.4  # share of the cases with one
+
+
+@dataclass(frozen=True)
+class Case:
+    """A varied script. applied: the transformations that found something to change, in order."""
+
+    seed: int
+    number: int
+    base: Base
+    applied: tuple[str, ...]
+    project: Project
+
+
+def drawn(bases: Sequence[Base], seed: int, number: int) -> Case:
+    """Case `number` of a seed: drawn anew until a transformation applies."""
+    rng = Random(f"{seed}/{number}")
+    while True:
+        base = rng.choice(bases)
+        count = 1 if rng.random() < SINGLE else rng.randint(2, MOST)
+        names = rng.sample(sorted(VARIATIONS), min(count * 2, len(VARIATIONS)))
+        case = varied(base, names, seed, number, count)
+        if case.applied:
+            return case
+
+
+def varied(base: Base, names: Sequence[str], seed: int, number: int, most: int | None = None) -> Case:
+    """A script with transformations applied, as far as they apply; `most` of them."""
+    project, applied = base.project, []
+    for name in names:
+        if most is not None and len(applied) == most:
+            break
+        # Its choices do not depend on what was applied before, so that a shrunk case is a part of the whole one.
+        made = VARIATIONS[name].apply(project, Random(f"{seed}/{number}/{name}"))
+        if made is not None:
+            project = made
+            applied.append(name)
+    return Case(seed, number, base, tuple(applied), project)
+
+
+def shrunk(case: Case, fails: Callable[[Case], bool]) -> Case:
+    """The case with as few transformations as still fail: none of them can be left out."""
+    smallest = case
+    for name in case.applied:
+        fewer = [one for one in smallest.applied if one != name]
+        if not fewer:
+            break
+        tried = varied(case.base, fewer, case.seed, case.number)
+        if tried.applied and fails(tried):
+            smallest = tried
+    return smallest

@@ -1,0 +1,213 @@
+"""How a loop gets its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import libcst as cst
+
+from tests.corpora.variations.registry import variation
+from tests.corpora.variations.script import (
+    Edits,
+    Script,
+    full_name,
+    leaves_early,
+    source,
+    with_top,
+)
+
+GENERATOR = """
+def {name}(loader):
+    \"\"\"One batch after the other.\"\"\"
+    for batch in loader:
+        yield batch
+"""
+WRAPPER = """
+class {name}:
+    \"\"\"A loader with a length.\"\"\"
+
+    def __init__(self, loader):
+        self.loader = loader
+        self.dataset = loader.dataset
+        self.batch_size = loader.batch_size
+
+    def __len__(self):
+        return len(self.loader)
+
+    def __iter__(self):
+        for batch in self.loader:
+            yield batch
+"""
+THIN_WRAPPER = """
+class {name}:
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __iter__(self):
+        return iter(self.batches)
+"""
+PREFETCHER = """
+class {name}:
+    \"\"\"Has the next batch ready.\"\"\"
+
+    def __init__(self, loader):
+        self.batches = iter(loader)
+
+    def next(self):
+        try:
+            return next(self.batches)
+        except StopIteration:
+            return None
+"""
+
+
+def chosen(script: Script, rng: Random) -> list[cst.For]:
+    """The loops that train and, half of the times, those that evaluate."""
+    loops = script.training_loops()
+    return loops + script.evaluation_loops() if loops and rng.random() < 0.5 else loops
+
+
+def _sources(script: Script, rng: Random, wrapped: Callable[[str], str]) -> cst.Module | None:
+    """The script whose loops read something made of what they read."""
+    edits: Edits = {}
+    for loop in chosen(script, rng):
+        read = source(loop.iter)
+        if isinstance(read, cst.Name | cst.Attribute | cst.Subscript):
+            made = cst.parse_expression(wrapped(script.code(read)))
+            edits[read] = lambda updated, made=made: made
+    return script.edited(edits) if edits else None
+
+
+@variation
+def loop_over_generator(script: Script, rng: Random) -> cst.Module | None:
+    """the loop reads a generator function over the loader"""
+    name = script.fresh("batches_of")
+    made = _sources(script, rng, lambda read: f"{name}({read})")
+    return made and with_top(made, *script.parsed(GENERATOR.format(name=name)))
+
+
+@variation
+def loop_over_generator_expression(script: Script, rng: Random) -> cst.Module | None:
+    """the loop reads a generator expression over the loader"""
+    name = script.fresh("one")
+    return _sources(script, rng, lambda read: f"({name} for {name} in {read})")
+
+
+@variation
+def loop_over_wrapper(script: Script, rng: Random) -> cst.Module | None:
+    """the loop reads an object of a class with `__iter__` around the loader"""
+    name = script.fresh("Reader")
+    made = _sources(script, rng, lambda read: f"{name}({read})")
+    return made and with_top(made, *script.parsed(THIN_WRAPPER.format(name=name)))
+
+
+def _loops(
+    script: Script, rng: Random, edit: Callable[[Any, str, str], Any], usable: Callable[[cst.For], bool]
+) -> cst.Module | None:
+    edits: Edits = {}
+    for loop in chosen(script, rng):
+        if usable(loop):
+            target, read = script.code(loop.target), script.code(loop.iter)
+            edits[loop] = lambda updated, target=target, read=read: edit(updated, target, read)
+    return script.edited(edits) if edits else None
+
+
+def _simple(loop: cst.For) -> bool:
+    """What it reads is a name, so that it may be read in another place."""
+    return isinstance(source(loop.iter), cst.Name | cst.Attribute | cst.Subscript)
+
+
+def with_body(script: Script, code: str, loop: cst.For, body: Any) -> cst.FlattenSentinel[Any]:
+    """Statements whose last one is a loop; its body is followed by the body of the old one."""
+    made = script.parsed(code)
+    last: Any = made[-1]
+    block = last.body.with_changes(body=[*last.body.body, *body])
+    made[-1] = last.with_changes(body=block)
+    made[0] = made[0].with_changes(leading_lines=loop.leading_lines)  # type: ignore[call-arg]
+    return cst.FlattenSentinel(made)
+
+
+@variation
+def loop_while_next(script: Script, rng: Random) -> cst.Module | None:
+    """`while True` with `next(iterator, None)`"""
+    rows, item = script.fresh("iterator"), script.fresh("current")
+
+    def edit(updated: Any, target: str, read: str) -> Any:
+        code = (
+            f"{rows} = iter({read})\nwhile True:\n    {item} = next({rows}, None)\n"
+            f"    if {item} is None:\n        break\n    {target} = {item}"
+        )
+        return with_body(script, code, updated, updated.body.body)
+
+    return _loops(script, rng, edit, _simple)
+
+
+@variation
+def loop_try_next(script: Script, rng: Random) -> cst.Module | None:
+    """`while True` that ends at StopIteration"""
+    rows = script.fresh("iterator")
+
+    def edit(updated: Any, target: str, read: str) -> Any:
+        code = (
+            f"{rows} = iter({read})\nwhile True:\n    try:\n        {target} = next({rows})\n"
+            "    except StopIteration:\n        break"
+        )
+        return with_body(script, code, updated, updated.body.body)
+
+    return _loops(script, rng, edit, _simple)
+
+
+@variation
+def loop_range_next(script: Script, rng: Random) -> cst.Module | None:
+    """`for i in range(len(loader))` with `next(iterator)`"""
+    if "DataLoader(" not in script.text or "IterableDataset" in script.text:
+        return None  # it may have no length
+    rows, number = script.fresh("iterator"), script.fresh("round_number")
+
+    def edit(updated: Any, target: str, read: str) -> Any:
+        length = script.code(source(cst.parse_expression(read)))
+        code = f"{rows} = iter({read})\nfor {number} in range(len({length})):\n    {target} = next({rows})"
+        return with_body(script, code, updated, updated.body.body)
+
+    return _loops(script, rng, edit, lambda loop: isinstance(source(loop.iter), cst.Name))
+
+
+@variation
+def loop_prefetched(script: Script, rng: Random) -> cst.Module | None:
+    """a prefetcher with a method `next()`"""
+    name, item, kind = script.fresh("prefetcher"), script.fresh("fetched"), script.fresh("Prefetcher")
+
+    def edit(updated: Any, target: str, read: str) -> Any:
+        code = f"{name} = {kind}({read})\n{item} = {name}.next()\nwhile {item} is not None:\n    {target} = {item}"
+        last = script.one(f"{item} = {name}.next()")
+        return with_body(script, code, updated, [*updated.body.body, last])
+
+    def usable(loop: cst.For) -> bool:
+        return _simple(loop) and not leaves_early(loop.body.body, loops=True)  # type: ignore[arg-type]
+
+    made = _loops(script, rng, edit, usable)
+    return made and with_top(made, *script.parsed(PREFETCHER.format(name=kind)))
+
+
+@variation
+def loader_in_wrapper(script: Script, rng: Random) -> cst.Module | None:
+    """the loader is made inside a wrapper class with `__iter__` and `__len__`"""
+    name = script.fresh("Batches")
+    edits: Edits = {}
+    for call in script.calls("DataLoader"):
+        above = script.parents[call]
+        if not isinstance(above, cst.Assign) or not isinstance(above.targets[0].target, cst.Name):
+            continue
+        loader = above.targets[0].target.value
+        attributes = {
+            script.code(n.attr)
+            for n in script.nodes
+            if isinstance(n, cst.Attribute) and full_name(n.value) == loader
+        }
+        if attributes <= {"dataset", "batch_size"}:
+            edits[call] = lambda updated: cst.Call(cst.Name(name), [cst.Arg(updated)])
+    if not edits:
+        return None
+    return with_top(script.edited(edits), *script.parsed(WRAPPER.format(name=name)))

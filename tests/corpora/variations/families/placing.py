@@ -1,0 +1,266 @@
+"""Where the code stands: flat, in a function, in a class, in another module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import libcst as cst
+
+from tests.corpora.variations.extracting import extracted
+from tests.corpora.variations.registry import variation
+from tests.corpora.variations.script import (
+    Edits,
+    Project,
+    Script,
+    is_guard,
+    is_import,
+    leaves_early,
+    own_walk,
+    text_name,
+    top,
+    trains,
+    walk,
+)
+
+GUARD = 'if __name__ == "__main__":\n    {call}'
+
+
+def _shared(script: Script, moved: Sequence[cst.CSTNode]) -> list[str] | None:
+    """Names that moved statements bind and that functions or statements elsewhere use; None if that cannot be told."""
+    if script.dynamic or leaves_early(moved, loops=False):
+        return None
+    inside = {id(node) for one in moved for node in walk(one)}
+    if any(isinstance(n, cst.ImportStar) for one in moved for n in walk(one)):
+        return None
+    found = []
+    for name, variable in script.globals().items():
+        nodes = [one.node for one in variable.scope[name] if hasattr(one, "node")]
+        if not any(id(node) in inside for node in nodes):
+            continue
+        elsewhere = [node for node in [*nodes, *variable.nodes] if id(node) not in inside]
+        redirected = any(
+            isinstance(n, cst.Global) and name in [item.name.value for item in n.names] for n in script.nodes
+        )
+        if elsewhere or redirected:
+            found.append(name)
+    return sorted(found)
+
+
+def _as_function(script: Script, moved: list[Any], name: str) -> Any | None:
+    """A function of statements that stood in the module."""
+    shared = _shared(script, moved)
+    if shared is None:
+        return None
+    head = script.parsed(f"global {', '.join(shared)}") if shared else []
+    function: Any = script.one(f"def {name}():\n    pass")
+    first = moved[0].with_changes(leading_lines=[line for line in moved[0].leading_lines if line.comment])
+    return function.with_changes(
+        body=function.body.with_changes(body=[*head, first, *moved[1:]]),
+        leading_lines=[cst.EmptyLine(indent=False)] * 2,
+    )
+
+
+def _trailing(script: Script) -> list[Any]:
+    """The statements behind the last import or definition."""
+    body = list(script.module.body)
+    start = max(
+        (
+            i + 1
+            for i, one in enumerate(body)
+            if is_import(one) or isinstance(one, cst.FunctionDef | cst.ClassDef)
+        ),
+        default=0,
+    )
+    return body[start:]
+
+
+@variation
+def main_in_function(script: Script, rng: Random) -> cst.Module | None:
+    """flat code moves into `main()` with a guard"""
+    moved = _trailing(script)
+    if len(moved) < 4 or any(is_guard(one) for one in moved) or "spawn(" in script.text:
+        return None
+    name = script.fresh("main")
+    function = _as_function(script, moved, name)
+    if function is None:
+        return None
+    guard: Any = script.one(GUARD.format(call=f"{name}()"))
+    guard = guard.with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2)
+    body = list(script.module.body)
+    return script.module.with_changes(body=[*body[: len(body) - len(moved)], function, guard])
+
+
+def _closed(script: Script, definitions: Sequence[Any]) -> list[Any]:
+    """Of definitions, those that use only imports, builtins and each other."""
+    imported = {
+        name
+        for name, variable in script.globals().items()
+        if not variable.stores and all("Import" in type(one).__name__ for one in variable.scope[name])
+    }
+    bound = set(script.globals())
+    kept = list(definitions)
+    while True:
+        names = {one.name.value for one in kept}
+        open_ones = [
+            one
+            for one in kept
+            if any(
+                isinstance(n, cst.Global)
+                or (isinstance(n, cst.Name) and n.value in bound - imported - names and _is_global(script, n))
+                for n in walk(one)
+            )
+        ]
+        if not open_ones:
+            return kept
+        kept = [one for one in kept if one not in open_ones]
+
+
+def _is_global(script: Script, node: cst.Name) -> bool:
+    variable = script.globals()[node.value]
+    return node in variable.nodes
+
+
+def _in_module(script: Script, definitions: list[Any], base: str) -> Project | None:
+    """The definitions in a module of their own, from which the entry imports them."""
+    if not definitions or script.dynamic or "import *" in script.text or "spawn(" in script.text:
+        return None
+    names = [one.name.value for one in definitions]
+    module = script.fresh(base)
+    imports = [one for one in script.module.body if is_import(one)]
+    moved = [_spaced(one) for one in definitions]
+    text = script.module.with_changes(body=[*imports, *moved], header=[]).code
+    edits: Edits = {one: lambda updated: cst.RemoveFromParent() for one in definitions}
+    line = script.one(f"from {module} import {', '.join(names)}")
+    edited = script.edited(edits)
+    body = list(edited.body)
+    index = top(body)
+    edited = edited.with_changes(body=[*body[:index], line, *body[index:]])
+    return script.project.with_text(edited.code, {f"{module}.py": text})
+
+
+def _spaced(statement: Any) -> Any:
+    comments = [line for line in statement.leading_lines if line.comment]
+    return statement.with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2 + comments)
+
+
+def _movable_imports(script: Script) -> bool:
+    """Whether every import of the module is at its top, where a copy binds the same."""
+    nested = {
+        id(n)
+        for one in script.module.body
+        if not is_import(one)
+        for n in own_walk(one)
+        if isinstance(n, cst.Import | cst.ImportFrom)
+    }
+    return not nested
+
+
+@variation
+def models_in_module(script: Script, rng: Random) -> Project | None:
+    """the model's classes move into a module"""
+    return (
+        _in_module(script, _closed(script, script.models()), "networks") if _movable_imports(script) else None
+    )
+
+
+@variation
+def functions_in_module(script: Script, rng: Random) -> Project | None:
+    """functions that need nothing of the script move into a module"""
+    if not _movable_imports(script):
+        return None
+    functions = [one for one in script.functions() if one.name.value != "main"]
+    return _in_module(script, _closed(script, [*script.models(), *functions]), "common")
+
+
+@variation
+def epoch_in_function(script: Script, rng: Random) -> cst.Module | None:
+    """the loop over the batches becomes a function with the loader as a parameter"""
+    loops = script.training_loops()
+    return extracted(script, [loops[0]], script.fresh("run_epoch")) if loops else None
+
+
+@variation
+def step_in_function(script: Script, rng: Random) -> cst.Module | None:
+    """the body of the loop becomes a function"""
+    loops = script.training_loops()
+    return extracted(script, list(loops[0].body.body), script.fresh("train_step")) if loops else None  # type: ignore[arg-type]
+
+
+@variation
+def evaluation_in_function(script: Script, rng: Random) -> cst.Module | None:
+    """a loop that evaluates becomes a function"""
+    loops = script.evaluation_loops()
+    if not loops:
+        return None
+    above = script.parents[script.parents[loops[0]]]
+    whole = above if isinstance(above, cst.With) else loops[0]
+    return extracted(script, [whole], script.fresh("evaluate_model"))
+
+
+@variation
+def functions_in_class(script: Script, rng: Random) -> cst.Module | None:
+    """functions that train and evaluate become methods of a class"""
+    wanted = [
+        one
+        for one in script.functions()
+        if isinstance(one.body, cst.IndentedBlock)
+        and not one.decorators
+        and one.params.params
+        and (trains(one) or ".eval()" in script.code(one))
+    ]
+    if not wanted or script.dynamic or "spawn(" in script.text:
+        return None
+    variables = script.globals()
+    kind, object_name = script.fresh("Steps"), script.fresh("steps")
+    edits: Edits = {}
+    for one in wanted:
+        variable = variables[one.name.value]
+        if len(variable.scope[one.name.value]) != 1 or any(
+            not isinstance(script.parents[n], cst.Call) or script.parents[n].func is not n
+            for n in variable.loads  # type: ignore[attr-defined]
+        ):
+            return None
+        if any(isinstance(n, cst.Name) and n.value == "self" for n in walk(one)):
+            return None
+        for node in variable.loads:
+            edits[node] = text_name(f"{object_name}.{one.name.value}")
+    made_class: Any = script.one(f"class {kind}:\n    pass")
+    moved: dict[str, Any] = {}
+
+    def method(updated: Any) -> Any:
+        name = updated.name.value
+        first = cst.Param(cst.Name("self"))
+        moved[name] = updated.with_changes(
+            params=updated.params.with_changes(params=[first, *updated.params.params]),
+            leading_lines=[cst.EmptyLine(indent=False)] if moved else [],
+        )
+        if len(moved) < len(wanted):
+            return cst.RemoveFromParent()
+        whole = made_class.with_changes(
+            body=made_class.body.with_changes(body=list(moved.values())),
+            leading_lines=[cst.EmptyLine(indent=False)] * 2,
+        )
+        ready: Any = script.one(f"{object_name} = {kind}()")
+        return cst.FlattenSentinel(
+            [whole, ready.with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2)]
+        )
+
+    if _used_before(script, wanted):
+        return None
+    for one in wanted:
+        edits[one] = method
+    return script.edited(edits)
+
+
+def _used_before(script: Script, functions: Sequence[cst.FunctionDef]) -> bool:
+    """Whether statements of the module run one of the functions before the last of them is defined."""
+    last = script.line(functions[-1])
+    names = {one.name.value for one in functions}
+    return any(
+        isinstance(n, cst.Name) and n.value in names
+        for one in script.module.body
+        if script.line(one) < last and not isinstance(one, cst.FunctionDef | cst.ClassDef)
+        for n in own_walk(one)
+    )

@@ -1,0 +1,202 @@
+"""What is around a training step: a closure, a partial, a decorator, a context manager, helpers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import libcst as cst
+
+from tests.corpora.variations.registry import variation
+from tests.corpora.variations.script import (
+    Edits,
+    Script,
+    is_docstring,
+    leaves_early,
+    name_targets,
+    trains,
+    walk,
+    with_import,
+    with_top,
+)
+
+DECORATOR = """
+def {name}(function):
+    \"\"\"Calls a function, and counts how often.\"\"\"
+
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        wrapper.calls += 1
+        return function(*args, **kwargs)
+
+    wrapper.calls = 0
+    return wrapper
+"""
+CONTEXT = """
+@contextlib.contextmanager
+def {name}(log):
+    \"\"\"Notes that a step was made.\"\"\"
+    log.append(len(log))
+    yield log
+"""
+
+
+@variation
+def step_in_context(script: Script, rng: Random) -> cst.Module | None:
+    """a context manager of the script is around the step"""
+    name, log = script.fresh("noted"), script.fresh("step_log")
+    loops = script.training_loops()
+    if not loops:
+        return None
+    block: Any = script.one(f"with {name}({log}):\n    pass")
+
+    def edit(updated: Any) -> Any:
+        inner = block.with_changes(body=block.body.with_changes(body=list(updated.body)))
+        return updated.with_changes(body=[inner])
+
+    made = script.edited({loops[0].body: edit})
+    made = with_top(made, *script.parsed(CONTEXT.format(name=name)), script.one(f"\n\n{log} = []"))
+    return with_import(made, "import contextlib")
+
+
+def _closure(script: Script, call: Callable[[str, list[str]], str], *, given: bool) -> cst.Module | None:
+    """The body of the first training loop as a function beside it. given: the batch is its parameter."""
+    if script.dynamic:
+        return None
+    for loop in script.training_loops():
+        body: Any = loop.body.body
+        if leaves_early(body, loops=True) or any(_binds_otherwise(n) for s in body for n in walk(s)):
+            continue
+        around = script.function_of(loop)
+        targets = name_targets(loop.target) if given else []
+        inside = {id(n) for one in body for n in walk(one)}
+        shared, unbound = [], []
+        for variable in script.variables(script.scope(around)).values():
+            stored = [s for s in variable.stores if id(s) in inside]
+            outside = [n for n in variable.nodes if id(n) not in inside]
+            if variable.name in targets or not stored:
+                continue
+            if not variable.plain:
+                outside = outside or [cst.Name("parameter")]
+            if outside:
+                shared.append(variable.name)
+                if variable.plain and not any(id(s) not in inside for s in variable.stores):
+                    unbound.append(variable.name)
+        if any(not isinstance(cst.parse_expression(t), cst.Name) for t in targets):
+            continue
+        if targets and any(not _local_only(script, around, t, loop) for t in targets):
+            continue
+        name = script.fresh("one_step")
+        word = "global" if isinstance(around, cst.Module) else "nonlocal"
+        head = script.parsed(f"{word} {', '.join(sorted(shared))}") if shared else []
+        function: Any = script.one(f"def {name}({', '.join(targets)}):\n    pass")
+        function = function.with_changes(body=function.body.with_changes(body=[*head, *body]))
+        first = script.parsed("\n".join(f"{one} = None" for one in unbound)) if unbound else []
+        line = script.one(call(name, targets))
+
+        def edit(updated: Any, function: Any = function, first: Any = first, line: Any = line) -> Any:
+            lead = [*first, function]
+            lead[0] = lead[0].with_changes(leading_lines=updated.leading_lines)
+            new = updated.with_changes(leading_lines=[], body=updated.body.with_changes(body=[line]))
+            return cst.FlattenSentinel([*lead, new])
+
+        return script.edited({loop: edit})
+    return None
+
+
+def _local_only(script: Script, around: Any, name: str, loop: cst.For) -> bool:
+    """Whether a loop's target is used in the loop alone."""
+    variable = script.variables(script.scope(around)).get(name)
+    inside = {id(n) for n in walk(loop)}
+    return variable is not None and all(id(n) in inside for n in variable.nodes)
+
+
+def _binds_otherwise(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Import | cst.ImportFrom | cst.ClassDef | cst.FunctionDef)
+
+
+@variation
+def step_in_closure(script: Script, rng: Random) -> cst.Module | None:
+    """the step is a function beside the loop that takes nothing"""
+    return _closure(script, lambda name, _: f"{name}()", given=False)
+
+
+@variation
+def step_in_closure_with_batch(script: Script, rng: Random) -> cst.Module | None:
+    """the step is a function beside the loop that takes the batch"""
+    return _closure(script, lambda name, targets: f"{name}({', '.join(targets)})", given=True)
+
+
+@variation
+def step_as_partial(script: Script, rng: Random) -> cst.Module | None:
+    """the step is called as a `functools.partial` of the batch"""
+    made = _closure(
+        script, lambda name, targets: f"functools.partial({name}, {', '.join(targets)})()", given=True
+    )
+    return made and with_import(made, "import functools")
+
+
+@variation
+def trainer_decorated(script: Script, rng: Random) -> cst.Module | None:
+    """a decorator is on every function that trains"""
+    name = script.fresh("counted")
+    functions = [one for one in script.nodes if isinstance(one, cst.FunctionDef) and trains(one)]
+    mark = cst.Decorator(cst.Name(name))
+    edits: Edits = {
+        one: lambda updated: updated.with_changes(decorators=[*updated.decorators, mark])
+        for one in functions
+        if one.name.value != "closure"
+    }
+    if not edits:
+        return None
+    made = with_top(script.edited(edits), *script.parsed(DECORATOR.format(name=name)))
+    return with_import(made, "import functools")
+
+
+@variation
+def backward_and_step_in_helper(script: Script, rng: Random) -> cst.Module | None:
+    """one helper function calls `backward` and the optimizer's `step` after it"""
+    name = script.fresh("update_weights")
+    edits: Edits = {}
+    for block in script.nodes:
+        if not isinstance(block, cst.IndentedBlock):
+            continue
+        for first, second in zip(block.body, block.body[1:], strict=False):
+            loss, optimizer = _bare_call(first, "backward"), _bare_call(second, "step")
+            if loss is not None and optimizer is not None and first not in edits:
+                line: Any = script.one(f"{name}({script.code(loss)}, {script.code(optimizer)})")
+                edits[first] = lambda updated, line=line: line.with_changes(
+                    leading_lines=updated.leading_lines
+                )
+                edits[second] = lambda updated: cst.RemoveFromParent()
+    code = f"\n\ndef {name}(loss, optimizer):\n    loss.backward()\n    optimizer.step()\n\n"
+    return with_top(script.edited(edits), *script.parsed(code)) if edits else None
+
+
+def _bare_call(statement: cst.CSTNode, method: str) -> cst.CSTNode | None:
+    """The object whose method a statement calls without arguments."""
+    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
+        return None
+    one = statement.body[0]
+    if not isinstance(one, cst.Expr) or not isinstance(one.value, cst.Call) or one.value.args:
+        return None
+    function = one.value.func
+    named = isinstance(function, cst.Attribute) and function.attr.value == method
+    return function.value if named and isinstance(function.value, cst.Name | cst.Attribute) else None  # type: ignore[union-attr]
+
+
+@variation
+def backward_as_bound_method(script: Script, rng: Random) -> cst.Module | None:
+    """the loss goes backward through a bound method in a variable"""
+    name = script.fresh("go_backward")
+    edits: Edits = {}
+    for block in script.nodes:
+        for one in block.body if isinstance(block, cst.IndentedBlock) else ():
+            loss = _bare_call(one, "backward")
+            if loss is not None and not is_docstring(one):
+                lines = script.parsed(f"{name} = {script.code(loss)}.backward\n{name}()")
+                edits[one] = lambda updated, lines=lines: cst.FlattenSentinel(
+                    [lines[0].with_changes(leading_lines=updated.leading_lines), lines[1]]
+                )
+    return script.edited(edits) if edits else None

@@ -12,7 +12,7 @@ from crosstrain.comm import double_reduction
 from crosstrain.comm.collectives import gather
 from crosstrain.comm.frames import Refused
 from crosstrain.comm.protocol import Comm
-from crosstrain.data.merging import Column, RowsByRank, columns, in_list, in_place
+from crosstrain.data.merging import Column, RowsByRank, columns, in_list
 from crosstrain.data.metric_rows import KIND, VALUE, BatchInHand
 from crosstrain.utils import checks
 from crosstrain.utils.nested import leaves, only_tensors, pad_to, refill
@@ -38,7 +38,8 @@ def gather_for_metrics(data: Any, active: ActiveLoaders, comm: Comm, use_gather_
     _note(found, hand)
     counts = hand.counts
     if not tensors:
-        return _gather_objects(data, found, hand, comm, use_gather_object)
+        collected = any(map(hand.collected, found))
+        return in_list(comm.all_gather_object(data), None if collected else counts)
     if counts is None or counts.plain:
         return data if hand.whole else gather(data, comm)
     per_sample = hand.rows_per_sample(found, sizes)
@@ -82,14 +83,6 @@ def _note(found: list[Column], hand: BatchInHand) -> None:
     if any(column.array for column in found):
         checks.held(KIND)
     hand.warn_of_several(found)
-
-
-def _gather_objects(data: Any, found: list[Column], hand: BatchInHand, comm: Comm, listed: bool) -> Any:
-    if comm.world == 1 and not isinstance(data, (list, tuple)):
-        return data
-    counts = None if any(map(hand.collected, found)) else hand.counts
-    parts = comm.all_gather_object(data)
-    return in_list(parts, counts) if listed else in_place(parts, counts)
 
 
 def _cut_whole(data: Any, counts: RowsByRank, per_sample: list[int]) -> Any:

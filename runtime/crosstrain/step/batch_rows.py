@@ -82,10 +82,9 @@ class BatchRowMembers:
         which the result has one per process. Over one pass of a loader that drops nothing, exactly N rows come out for
         N samples, in the order of the data set. Outside of every loop this is `gather`.
 
-        ``input_data`` is a tensor, any other object, or a nested structure. In a structure of tensors and other values,
-        such as a dict of logits and names, each value is gathered in its place, and lists are joined.
-        ``use_gather_object`` makes one list of all processes' objects. With one device, ``input_data`` is returned as
-        it is.
+        ``input_data`` is a tensor or a nested structure of tensors. Of anything else, and with ``use_gather_object``, the
+        result is one list: the processes' lists are joined, and any other object is an entry, without the rows in it that
+        only complete a batch. With one device, ``input_data`` is returned as it is.
 
         Raises RuntimeError on every process for a tensor of another size; in the loop over an unprepared loader inside
         that over a prepared one; and after a loop for rows collected in it, if some of them only complete a batch. Use

@@ -75,7 +75,7 @@ class MLflowTracker(LibraryTracker):
             else:
                 warnings.warn(
                     f"mlflow takes {limits.MAX_PARAM_VAL_LENGTH} characters a parameter: {key!r} is left out",
-                    stacklevel=4,
+                    stacklevel=3,
                 )
         items, most = list(fitting.items()), limits.MAX_PARAMS_TAGS_PER_BATCH
         for first in range(0, len(items), most):

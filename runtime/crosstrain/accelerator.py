@@ -18,6 +18,7 @@ from crosstrain.checkpoint.background import release_copies
 from crosstrain.checkpoint.members import CheckpointMembers
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.types import DistributedType
+from crosstrain.compat import not_supported
 from crosstrain.compat.further_members import FurtherMembers
 from crosstrain.data.evaluation import EvaluationMembers
 from crosstrain.data.options import DataPlan
@@ -373,7 +374,7 @@ class Accelerator(
         `crosstrain.data.prepare.prepare_loader`.
         """
         if slice_fn_for_dispatch is not None:
-            options.unsupported(
+            not_supported.refuse(
                 "slice_fn_for_dispatch", "batches are cut by rows; dispatch a collate_fn's output"
             )
         plan = self._data_plan(device_placement)

@@ -42,7 +42,7 @@ RUNTIME = {
     "utils.random": "comm run state",  # seeds, which a checkpoint sets anew
     "checkpoint": "comm comm.types data run state step step.window utils utils.random version",
     "tracking": "config run state utils",
-    "options": "comm config data utils",
+    "options": "comm compat.not_supported config data utils",
     "compat": "comm comm.types compat.not_supported data run state utils",
     "utils.memory": "comm",
     "utils.operations": "comm comm.types run state utils",
@@ -52,7 +52,7 @@ RUNTIME = {
         "utils"
     ),
     "accelerator": (
-        "checkpoint comm comm.types compat data options parts run state step step.window tracking utils "
+        "checkpoint comm comm.types compat compat.not_supported data options parts run state step step.window tracking utils "
         "utils.memory utils.operations"
     ),
     "command_line": "version",

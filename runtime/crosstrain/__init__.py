@@ -1,5 +1,9 @@
 """Crosstrain's runtime: Accelerate's interface on torch.distributed, exact and transparent.
 
+Where to look: `step.gradients` averages a gradient, `data.sharding` says which rank gets which rows of a batch and
+`data.samplers` deals them, `data.draws` changes the random streams that are drawn from. Each room's own file says what
+its modules do.
+
 Names are imported on first use, so that the command line can import this package without torch.
 """
 

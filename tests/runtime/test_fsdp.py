@@ -266,8 +266,6 @@ def _local() -> list[Any]:
     with accelerator.no_sync(model):
         with accelerator.no_sync(model):
             pass
-        with accelerator.trigger_sync_in_backward(model):
-            pass
         model(torch.ones(2, 4)).sum().backward()
         inside = model.weight.grad is None
     model(torch.ones(2, 4)).sum().backward()

@@ -12,7 +12,6 @@ import pytest
 import yaml
 from crosstrain.cli import main
 from crosstrain.config import read_launch_config
-from crosstrain.launch import cores
 from crosstrain.launch.config import default_file, layered, read_file
 from crosstrain.launch.options import Devices, LaunchOptions, UsageError, resolve
 from crosstrain.utils import FullyShardedDataParallelPlugin
@@ -126,10 +125,8 @@ def test_file_of_accelerates_is_understood(tmp_path: Path) -> None:
         ACCELERATES.replace("gpu_ids: all", "gpu_ids: 1").replace("num_processes: 2", "num_processes: -1")
     )
     assert read_file(file) == {"mixed_precision": "no", "num_machines": 1, "gpu_ids": "1"}
-    file.write_text(
-        ACCELERATES.replace("use_cpu: false", "use_cpu: true").replace("affinity: false", "affinity: true")
-    )
-    assert (read_file(file)["cpu"], read_file(file)["bind_cores"]) == (True, True)
+    file.write_text(ACCELERATES.replace("use_cpu: false", "use_cpu: true"))
+    assert read_file(file)["cpu"] is True
     assert "gpu_ids" not in read_file(file)
 
 
@@ -243,22 +240,6 @@ def test_config_writes_what_launch_reads(tmp_path: Path, monkeypatch: pytest.Mon
         mixed_precision="no",
         max_restarts=3,
     )
-
-
-def test_cores_are_shared_by_memory_node_and_core(tmp_path: Path) -> None:
-    """Two nodes of two cores with two threads each, numbered as Linux does: threads last."""
-    for node, listed in enumerate(("0-1,4-5", "2-3,6-7")):
-        (tmp_path / f"node/node{node}").mkdir(parents=True)
-        (tmp_path / f"node/node{node}/cpulist").write_text(listed + "\n")
-    for core in range(8):
-        place = tmp_path / f"cpu/cpu{core}/topology"
-        place.mkdir(parents=True)
-        (place / "thread_siblings_list").write_text(f"{core % 4},{core % 4 + 4}\n")
-    ordered = cores.in_order(range(8), tmp_path)
-    assert ordered == [0, 4, 1, 5, 2, 6, 3, 7]
-    assert [cores.share(ordered, rank, 2) for rank in range(2)] == [[0, 4, 1, 5], [2, 6, 3, 7]]
-    assert [cores.share([3, 7], rank, 3) for rank in range(3)] == [[3], [3], [7]]
-    assert cores.in_order([9, 8], tmp_path / "nothing") == [8, 9]
 
 
 STARTED_BY = {

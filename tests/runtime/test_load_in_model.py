@@ -1,4 +1,4 @@
-"""`load_checkpoint_in_model`: files and shards, models without memory, devices by name."""
+"""`load_checkpoint_in_model`: files and shards."""
 
 from __future__ import annotations
 
@@ -38,58 +38,18 @@ def saved(tmp_path: Path) -> tuple[Speaker, Path]:
 
 
 @pytest.mark.parametrize("name", ["sharded", "whole.pt"])
-@pytest.mark.parametrize("device_map", [None, {"": "cpu"}, {"embed": "cpu", "": torch.device("cpu")}])
-def test_files_and_shards(saved: tuple[Speaker, Path], name: str, device_map: dict[str, str] | None) -> None:
+def test_files_and_shards(saved: tuple[Speaker, Path], name: str) -> None:
     model, folder = saved
     other = Speaker().eval()
-    load_checkpoint_in_model(other, folder / name, device_map=device_map, strict=True)
+    load_checkpoint_in_model(other, folder / name, strict=True)
     assert torch.equal(other(torch.arange(7)), model(torch.arange(7)))
     assert other.head.weight is other.embed.weight
-
-
-def test_a_model_without_memory_gets_it_where_the_map_says(saved: tuple[Speaker, Path]) -> None:
-    model, folder = saved
-    with torch.device("meta"):
-        empty = Speaker().eval()
-    empty.scale = torch.full((1,), 2.0)
-    empty.embed.weight.requires_grad_(False)
-    load_checkpoint_in_model(empty, folder / "sharded", device_map={"": "cpu", "norm": "cpu"})
-    assert torch.equal(empty(torch.arange(7)), model(torch.arange(7)))
-    assert empty.head.weight is empty.embed.weight
-    assert not empty.embed.weight.requires_grad
-    assert empty.norm.weight.requires_grad
-
-
-def test_each_part_goes_to_its_own_device(saved: tuple[Speaker, Path]) -> None:
-    _, folder = saved
-    model = Speaker()
-    load_checkpoint_in_model(
-        model, folder / "sharded", device_map={"": "cpu", "norm": "meta", "scale": "meta"}
-    )
-    assert {name for name, one in model.state_dict().items() if one.is_meta} == {
-        name for name in model.state_dict() if name.startswith("norm.")
-    }
-    assert model.scale.is_meta
-
-
-def test_what_is_missing_is_named(saved: tuple[Speaker, Path]) -> None:
-    _, folder = saved
-    with pytest.raises(ValueError, match=r"no device for norm.weight, norm.bias.* and \d more"):
-        load_checkpoint_in_model(Speaker(), folder / "sharded", device_map={"embed": "cpu", "head": "cpu"})
-    with torch.device("meta"):
-        empty = nn.ModuleDict({"speaker": Speaker(), "more": nn.Linear(2, 2)})
-    with pytest.raises(ValueError, match=r"holds nothing for .*more.weight"):
-        load_checkpoint_in_model(empty, folder / "sharded", device_map={"": "cpu"})
-    with pytest.raises(NotImplementedError, match="install accelerate"):
-        load_checkpoint_in_model(Speaker(), folder / "sharded", device_map={"": "disk"})
-    with pytest.raises(NotImplementedError, match=r"'auto'.*give a dict"):
-        load_checkpoint_in_model(Speaker(), folder / "sharded", device_map="auto")  # type: ignore[arg-type]
 
 
 def test_dtype_converts_the_model(saved: tuple[Speaker, Path]) -> None:
     model, folder = saved
     other = Speaker()
-    load_checkpoint_in_model(other, folder / "sharded", device_map={"": "cpu"}, dtype="bfloat16")
+    load_checkpoint_in_model(other, folder / "sharded", dtype="bfloat16")
     assert other.embed.weight.dtype == torch.bfloat16
     assert torch.equal(other.embed.weight, model.embed.weight.bfloat16())
     assert other.norm.num_batches_tracked.dtype == torch.int64

@@ -132,7 +132,7 @@ def test_augmentation_is_drawn_for_the_rows_of_each_process(tmp_path: Path) -> N
     assert [one.verdict.value for one in report.runs] == ["identical", "equal"], report
     assert "'epoch # # in # s, done at (clock)'" in " ".join(report.runs[0].notes)
     assert len(report.runs[1].compared) == len(report.runs[1].losses)
-    assert "original, drawing as 2" in svg(report)
+    assert "original, drawing as 2" in svg(report.curves)
 
 
 def test_a_time_in_whole_seconds_is_no_result(tmp_path: Path) -> None:
@@ -320,9 +320,9 @@ def test_curves_stand_missing_and_infinite_values() -> None:
     assert len(sparkline([1.0] * 95, 10, 0.0, 1.0)) == 10
     path = Path("<script>.py")
     original = Run(1, Verdict.RAN, losses=(1.0, float("inf"), 0.5))
-    figure = svg(Report(path, path, original, (Run(2, Verdict.EQUAL, name="<b>", losses=(1.0, 0.5)),)))
+    figure = svg(Report(path, path, original, (Run(2, Verdict.EQUAL, name="<b>", losses=(1.0, 0.5)),)).curves)
     assert figure.count("<polyline") == 2 and "&lt;b&gt;" in figure and "inf" not in figure
-    assert svg(Report(path, path, Run(1, Verdict.FAILED), ())) == ""
+    assert svg(Report(path, path, Run(1, Verdict.FAILED), ()).curves) == ""
 
 
 def test_the_report_is_json(tmp_path: Path) -> None:

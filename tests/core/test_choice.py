@@ -184,6 +184,11 @@ for argument in sys.argv[1:]:
     assert told == ["cpu" if "device=cpu" in given else "cuda"] * 2
 
 
+def test_a_device_without_such_a_configuration_is_the_accelerators() -> None:
+    after = converted(CONFIGURED.replace('exec(open("settings.py").read())\n', ""))
+    assert "accelerator = Accelerator()\n" in after
+
+
 @pytest.mark.parametrize(
     "asked",
     [

@@ -104,36 +104,32 @@ def test_a_writer_s_method_that_is_given_on_is_no_call_of_it() -> None:
     assert hook in converted(text).splitlines(), "not indented under a guard"
 
 
-JOURNAL = {
-    "journal": """
-        from torch.utils.tensorboard import SummaryWriter
+TRAIN = """
+    import torch
+    from torch.utils.data import DataLoader
+    {made}
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step, (x, y) in enumerate(DataLoader([], 2)):
+        <step loss = torch.nn.functional.mse_loss(model(x), y)>
+        {use}
+    {end}
+    """
+JOURNAL = """
+    from torch.utils.tensorboard import SummaryWriter
 
-        class Journal:
-            def __init__(self):
-                self.events = None
+    class Journal:
+        def __init__(self):
+            self.events = None
 
-            def update(self, value, step):
-                if self.events is None:
-                    self.events = SummaryWriter("events")
-                self.events.{use}("loss", value, step)
+        def update(self, value, step):
+            if self.events is None:
+                self.events = SummaryWriter("events")
+            self.events.add_scalar("loss", value, step)
 
-            def close(self):
-                {closed}
-        """,
-    "train": """
-        import torch
-        from journal import Journal
-        from torch.utils.data import DataLoader
-
-        journal = Journal()
-        model = torch.nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for step, (x, y) in enumerate(DataLoader([], 2)):
-            <step loss = torch.nn.functional.mse_loss(model(x), y)>
-            journal.update(loss.item(), step)
-        journal.close()
-        """,
-}
+        def close(self):
+            {closed}
+    """
 
 
 @pytest.mark.parametrize(
@@ -141,35 +137,22 @@ JOURNAL = {
 )
 def test_an_event_file_of_a_module_that_other_scripts_import(closed: str, made: bool, tmp_path: Path) -> None:
     """One process opens it, unless another one may ask it for something."""
-    text = JOURNAL["journal"].format(use="add_scalar", closed=closed)
-    files = JOURNAL | {"journal": text, "test": "from journal import Journal\nJournal().update(1, 2)\n"}
-    convert(write(tmp_path, **files), "train")
+    begin = "from journal import Journal\n    journal = Journal()"
+    trains = TRAIN.format(made=begin, use="journal.update(loss.item(), step)", end="journal.close()")
+    other = "from journal import Journal\nJournal().update(1, 2)\n"
+    convert(write(tmp_path, journal=JOURNAL.format(closed=closed), test=other, train=trains), "train")
     after = (tmp_path / "journal.py").read_text()
     assert ('SummaryWriter("events") if PartialState().is_main_process else None' in after) is made
     assert "if PartialState().is_main_process:\n            self.events.add_scalar" in after
 
 
-EVENTS = {
-    "logs": """
-        from torch.utils.tensorboard import SummaryWriter
+LOGS = """
+    from torch.utils.tensorboard import SummaryWriter
 
-        def logs():
-            writer = SummaryWriter("events")
-            return print, writer
-        """,
-    "train": """
-        import torch
-        from logs import logs
-        from torch.utils.data import DataLoader
-
-        show, writer = logs()
-        model = torch.nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for step, (x, y) in enumerate(DataLoader([], 2)):
-            <step loss = torch.nn.functional.mse_loss(model(x), y)>
-            {use}
-        """,
-}
+    def logs():
+        writer = SummaryWriter("events")
+        return print, writer
+    """
 
 
 @pytest.mark.parametrize(
@@ -177,6 +160,7 @@ EVENTS = {
     [('writer.add_scalar("loss", loss, step)', True), ("folder = writer.get_logdir()", False)],
 )
 def test_a_writer_that_is_returned_beside_something_else(use: str, made: bool, tmp_path: Path) -> None:
-    convert(write(tmp_path, **EVENTS | {"train": EVENTS["train"].format(use=use)}), "train")
+    begin = "from logs import logs\n    show, writer = logs()"
+    convert(write(tmp_path, logs=LOGS, train=TRAIN.format(made=begin, use=use, end="pass")), "train")
     after = (tmp_path / "logs.py").read_text()
     assert (".is_main_process else None" in after) is made

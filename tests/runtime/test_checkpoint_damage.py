@@ -81,16 +81,6 @@ def test_project_whose_checkpoints_are_all_damaged_is_an_error(tmp_path: Path) -
         small_training(tmp_path / "other")[0].load_state()
 
 
-def test_interrupted_removal_is_finished_by_the_next(tmp_path: Path) -> None:
-    accelerator, model = small_training(tmp_path, total_limit=1)
-    save_weight(accelerator, model, 1.0)
-    half = tmp_path / "checkpoints" / ".checkpoint_7.gone"
-    half.mkdir()
-    (half / "model.safetensors").write_bytes(b"")
-    last = save_weight(accelerator, model, 2.0)
-    assert list(last.parent.iterdir()) == [last]
-
-
 @pytest.mark.parametrize("name", ["../secret", "/etc/hostname", "..\\secret", "sub/../../secret"])
 def test_names_in_files_do_not_lead_out_of_the_directory(name: str, tmp_path: Path) -> None:
     Manifest(world=1, files={name: "0" * 64}).write(tmp_path)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from crosstrain import Accelerator
-from crosstrain.step.gradients import GradientSync
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tests.support.ranks import errors_of, run_ranks, this_rank
+from tests.support.ranks import run_ranks
 
 
 class Deep(nn.Module):
@@ -68,18 +65,3 @@ def test_ranks_may_checkpoint_differently_often(times: list[list[int]], reentran
     for state in run_ranks(_train, 2, reentrant, times, plain):
         for value, right in zip(state, expected, strict=True):
             assert torch.allclose(torch.tensor(value), right, atol=1e-6)
-
-
-def _unread() -> None:
-    """As on a GPU, where the ranks do not read the flags once the first step had no reentrant checkpoint."""
-    model = Deep()
-    sync: Any = GradientSync(model, this_rank())
-    sync._waits_for_flags = lambda: True
-    times = 2 if this_rank().rank else 1
-    _loss(model, _batch(0, 0), times, None).backward()
-    _loss(model, _batch(0, 0), times, True).backward()
-
-
-def test_a_checkpoint_that_comes_late_on_a_device_is_an_error() -> None:
-    said = errors_of(_unread, 2)
-    assert "Pass use_reentrant=False" in said[1]

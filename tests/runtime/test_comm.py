@@ -52,17 +52,6 @@ def test_tensors_that_are_gathered_together_keep_their_values(size: int) -> None
     assert run_ranks(_several, 2, size) == [[[5, 6], [-0.25, 0.75]]] * 2
 
 
-def _alone() -> None:
-    comm = TorchComm.start()
-    assert torch.distributed.is_initialized() and comm.world == 1
-    assert comm.all_gather(torch.tensor([3.0])).tolist() == [[3.0]]
-    assert comm.distributed_type == DistributedType.NO
-
-
-def test_one_process_needs_no_other() -> None:
-    run_ranks(_alone, 1)
-
-
 def test_variables_without_an_address_say_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")

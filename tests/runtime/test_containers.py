@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
-from types import MappingProxyType
+from collections import OrderedDict
 from typing import Any, NoReturn
 
 import pytest
@@ -41,15 +40,3 @@ def test_the_output_of_a_model_stays_one(convert: Any) -> None:
     got = convert(given)
     assert type(got) is Output and got.loss is given.loss
     assert got["logits"].dtype is torch.float32 and given["logits"].dtype is torch.float16
-
-
-def test_keys_that_are_skipped_leave_a_mapping_what_it_is() -> None:
-    batch: defaultdict[str, Any] = defaultdict(list, x=torch.ones(1), names=["a"])
-    moved = send_to_device(batch, "meta", skip_keys="names")
-    assert type(moved) is defaultdict and moved["later"] == []
-    assert moved["x"].is_meta and moved["names"] is batch["names"]
-
-
-def test_a_mapping_that_cannot_be_changed_is_made_anew() -> None:
-    frozen = MappingProxyType({"x": torch.ones(1, dtype=torch.float16)})
-    assert type(convert_to_fp32(frozen)) is MappingProxyType

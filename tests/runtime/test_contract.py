@@ -13,7 +13,6 @@ from crosstrain import (
     DataLoaderConfiguration,
     DistributedDataParallelKwargs,
     FullyShardedDataParallelPlugin,
-    GradScalerKwargs,
 )
 from crosstrain.utils import GradientAccumulationPlugin, ProjectConfiguration, set_seed
 from torch import nn
@@ -129,22 +128,6 @@ def test_clipping_and_unscaling_wait_for_the_end_of_the_window() -> None:
             optimizer.zero_grad()
     assert seen == [4.0, 0.5]
     assert model.weight.item() == 0.5
-
-
-def test_gradients_are_unscaled_once() -> None:
-    scaling = GradScalerKwargs(init_scale=1024.0)
-    accelerator = Accelerator(cpu=True, mixed_precision="fp16", kwargs_handlers=[scaling])
-    model = one()
-    model, optimizer = accelerator.prepare(model, SGD(model.parameters(), 1.0))
-    accelerator.backward(model(torch.full((1, 1), 0.25)).sum())
-    assert accelerator.scaler is not None
-    assert model.weight.grad.item() == 0.25 * accelerator.scaler.get_scale()
-    accelerator.unscale_gradients(optimizer)
-    accelerator.unscale_gradients()
-    accelerator.clip_grad_norm_(model.parameters(), 100.0)
-    assert model.weight.grad.item() == 0.25
-    optimizer.step()
-    assert (model.weight.item(), optimizer.step_was_skipped) == (0.75, False)
 
 
 @pytest.mark.parametrize("adjust", [True, False])

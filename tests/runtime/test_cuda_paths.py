@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -60,21 +59,6 @@ def test_a_model_is_placed_before_its_values_are_sent() -> None:
     """NCCL cannot send what is on the CPU."""
     for done in run_ranks(prepared, 2):
         assert done[0] == "move" and done.count("move") == 1
-
-
-def test_random_states_are_those_of_the_processs_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    module = SimpleNamespace(
-        manual_seed=lambda seed: asked.append(("seed", seed)),
-        get_rng_state=lambda device: asked.append(("get", device)),
-        set_rng_state=lambda state, device: asked.append(("set", state, device)),
-    )
-    monkeypatch.setattr(torch, "get_device_module", lambda device: module)
-    comm: Any = SimpleNamespace(device=SECOND)
-    TorchComm.seed_own(comm, 7)
-    TorchComm.random_state(comm)
-    TorchComm.set_random_state(comm, "state")
-    assert asked == [("seed", 7), ("get", SECOND), ("set", "state", SECOND)]
 
 
 class Calls(TorchFunctionMode):

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator
-from crosstrain.data.prepare import skip_first_batches
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Sampler
 
 from tests.runtime.loaders import prepare
@@ -95,23 +94,6 @@ def test_the_scripts_own_order_is_kept_and_counted_exactly(world: int) -> None:
                 assert rows == list(range(n)), GRID[number]
 
 
-def _set_epoch_on_the_sampler() -> list[list[int]]:
-    loader = prepare(DataLoader(range(8), batch_size=2, sampler=_sampler(8)))  # type: ignore[arg-type]
-    orders = []
-    for epoch in (0, 0, 1):
-        loader.sampler.set_epoch(epoch)
-        orders.append([row for batch in loader for row in batch.tolist()])
-    return orders
-
-
-def test_set_epoch_on_the_loaders_sampler_works_on() -> None:
-    for rank, orders in enumerate(run_ranks(_set_epoch_on_the_sampler, 2)):
-        plain = DistributedSampler(range(8), 2, rank)  # type: ignore[arg-type]
-        assert orders[0] == orders[1] == list(plain)
-        plain.set_epoch(1)
-        assert orders[2] == list(plain)
-
-
 def _other_kinds() -> list[Any]:
     """A subclass with an order of its own, and a sampler of no known class: as long as nothing is repeated."""
 
@@ -170,18 +152,6 @@ def test_resume_is_exact(how: str, save_at: int, workers: int) -> None:
         assert resumed == whole
 
 
-def _skipped() -> Any:
-    loader = prepare(DataLoader(range(11), batch_size=2, sampler=_sampler(11)))  # type: ignore[arg-type]
-    whole = [(batch.tolist(), loader.real_rows(1)) for batch in loader]
-    rest = skip_first_batches(loader, 1)
-    return whole[1:], [(batch.tolist(), rest.real_rows(1)) for batch in rest]  # type: ignore[attr-defined]
-
-
-def test_skipped_batches_are_left_out_and_the_counts_stay() -> None:
-    for whole, rest in run_ranks(_skipped, 2):
-        assert rest == whole
-
-
 def _misfit(replicas: int | None, rank: int | None) -> None:
     comm = this_rank()
     mine = comm.rank if rank is None else rank
@@ -204,14 +174,6 @@ def test_a_sampler_for_another_process_is_an_error_on_all(
     assert all(named in message for message in messages) and len(set(messages)) == 1
 
 
-def _seeds() -> None:
-    prepare(DataLoader(range(8), batch_size=2, sampler=_sampler(8, seed=this_rank().rank)))  # type: ignore[arg-type]
-
-
-def test_samplers_of_different_seeds_are_an_error() -> None:
-    assert all("is not the same on all processes: its sampler" in message for message in errors_of(_seeds, 2))
-
-
 def _whole() -> list[list[int]]:
     sampler = DistributedSampler(range(8), num_replicas=1, rank=0, shuffle=False)  # type: ignore[arg-type]
     return [batch.tolist() for batch in prepare(DataLoader(range(8), batch_size=2, sampler=sampler))]  # type: ignore[arg-type]
@@ -220,27 +182,6 @@ def _whole() -> list[list[int]]:
 def test_a_sampler_for_one_process_leaves_sharding_to_prepare() -> None:
     assert run_ranks(_whole, 1) == [[[0, 1], [2, 3], [4, 5], [6, 7]]]
     assert run_ranks(_whole, 2) == [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
-
-
-def _streams() -> Any:
-    """Ranks that draw from streams of their own get nothing of process 0's."""
-    torch.manual_seed(this_rank().rank)
-
-    class Drawn(Reversed):
-        def __iter__(self) -> Iterator[int]:
-            return iter((torch.randperm(4) * 2 + self.rank).tolist())
-
-    found = []
-    for wrap in (lambda loader: loader, prepare):
-        torch.manual_seed(this_rank().rank)
-        loader = wrap(DataLoader(range(8), batch_size=2, sampler=_sampler(8, Drawn)))  # type: ignore[arg-type]
-        found.append([batch.tolist() for _ in range(2) for batch in loader])
-    return found
-
-
-def test_each_rank_draws_from_its_own_stream() -> None:
-    for plain, prepared in run_ranks(_streams, 2):
-        assert prepared == plain
 
 
 def _schedule() -> list[float]:

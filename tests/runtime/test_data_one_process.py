@@ -21,7 +21,6 @@ from torch.utils.data import (
     DistributedSampler,
     IterableDataset,
     SequentialSampler,
-    TensorDataset,
 )
 
 from tests.runtime.loaders import LOADERS, plain, prepare, record, seed_all
@@ -36,14 +35,6 @@ def test_same_batches_and_same_random_streams_as_the_plain_loader(name: str) -> 
     seed_all()
     prepared = record(prepare(LOADERS[name]()))
     assert plain(wanted) == plain(prepared)
-
-
-@pytest.mark.parametrize("even", [True, False, "weighted"])
-@pytest.mark.parametrize("split", [True, False])
-def test_no_option_changes_what_one_process_reads(even: Any, split: bool) -> None:
-    loader = DataLoader(TensorDataset(torch.arange(10)), batch_size=3)
-    batches = [b[0].tolist() for b in prepare(loader, split_batches=split, even_batches=even)]
-    assert batches == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
 
 
 @pytest.mark.parametrize("name", LOADERS)
@@ -174,21 +165,6 @@ def test_nested_loops_know_which_loader_is_inner() -> None:
     assert active.current is None
 
 
-def test_the_same_loader_inside_itself() -> None:
-    loader = prepare(DataLoader(range(4), batch_size=2))
-    ends = []
-    for _ in loader:
-        ends.append([loader.end_of_dataloader for _ in loader])
-        ends.append(loader.end_of_dataloader)  # type: ignore[arg-type]
-    assert ends == [[False, True], False, [False, True], True]
-    assert [
-        (loader.end_of_dataloader, a.tolist() == b.tolist()) for a, b in zip(loader, loader, strict=True)
-    ] == [
-        (False, True),
-        (True, True),
-    ]
-
-
 def test_a_seedable_order_is_a_function_of_seed_and_epoch() -> None:
     def orders(seed: int | None) -> list[list[int]]:
         loader = prepare(
@@ -226,24 +202,6 @@ def test_set_epoch_reaches_samplers_and_data_sets() -> None:
     assert (sampler.epoch, dataset.epochs, loader.epoch) == (3, [3], 3)
     list(loader)
     assert loader.epoch == 4
-
-
-def test_a_wrong_length_is_reported() -> None:
-    class Lying(SequentialSampler):
-        def __len__(self) -> int:
-            return 6
-
-    loader = prepare(DataLoader(range(4), sampler=Lying(range(4))))
-    with pytest.warns(UserWarning, match="said it had 6 batches and gave 4"):
-        list(loader)
-
-
-def test_real_rows_and_remainder_in_one_process() -> None:
-    loader = prepare(DataLoader(range(5), batch_size=2))
-    seen = [(loader.rows(0), loader.real_rows(0), loader.remainder, loader.weight) for _ in loader]
-    assert seen == [(2, 2, 0, 1.0), (2, 2, 0, 1.0), (1, 1, 1, 1.0)]
-    assert loader.rows(0) is None and loader.remainder == -1
-    assert (loader.total_batch_size, loader.total_dataset_length) == (2, 5)
 
 
 class Stubborn(DataLoader[Any]):

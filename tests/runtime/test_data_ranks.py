@@ -291,28 +291,6 @@ def test_a_subclass_that_reads_behind_our_back_is_an_error() -> None:
     assert all("Old was prepared, but gave a batch" in message for message in errors_of(_unshardable, 2))
 
 
-def _other_world(state: dict[str, Any] | None, save_at: int) -> Any:
-    loader = prepare(DataLoader(range(16), batch_size=2))
-    if state is not None:
-        loader.load_state_dict(state)
-        return [batch.tolist() for batch in loader]
-    walk = iter(loader)
-    for _ in range(save_at):
-        next(walk)
-    return loader.state_dict()
-
-
-def test_a_state_from_another_number_of_processes_keeps_the_position_in_samples() -> None:
-    state = run_ranks(_other_world, 2, None, 2)[0]  # 2 steps of 2 batches
-    assert run_ranks(_other_world, 1, state, 0)[0] == [[8, 9], [10, 11], [12, 13], [14, 15]]
-    assert [batches[0] for batches in run_ranks(_other_world, 4, state, 0)] == [
-        [8, 9],
-        [10, 11],
-        [12, 13],
-        [14, 15],
-    ]
-
-
 def _strict_weight() -> list[Any]:
     comm = this_rank()
     first = prepare(DataLoader(range(5), batch_size=4), split_batches=True, even_batches="weighted")
@@ -334,22 +312,6 @@ def test_two_active_loaders_with_different_remainders_are_an_error_not_a_guess()
     assert "range of 1+0 rows, range of 1+1 rows" in first[1] and first[1] == second[1]
     assert first[2:] == [1.0, (1.0, 1.0, 0), (2.0, 2.0, 1)]
     assert second[2:] == [1.0, (1.0, 1.0, 0), (0.0, 0.0, 1)]
-
-
-def _settable() -> list[Any]:
-    loader = prepare(DataLoader(range(3), batch_size=1))
-    before = [batch.tolist() for batch in loader]
-    loader.batch_sampler.even_batches = False
-    return [
-        before,
-        [batch.tolist() for batch in loader],
-        loader.batch_sampler.batch_sampler.batch_size,
-        loader.batch_size,
-    ]
-
-
-def test_even_batches_can_be_changed_as_join_uneven_inputs_does() -> None:
-    assert run_ranks(_settable, 2) == [[[[0], [2]], [[0], [2]], 1, 1], [[[1], [0]], [[1]], 1, 1]]
 
 
 def _wrong_split() -> None:

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import (
     DataLoader,
-    Dataset,
     RandomSampler,
 )
 
@@ -59,23 +58,6 @@ def test_skipping_in_a_stream(skip: int) -> None:
         for skipped in (skip_first_batches(loader, skip), skip_first_batches(prepare(loader), skip)):
             assert [b.tolist() for b in skipped] == whole[skip:]
     assert len(skip_first_batches(DataLoader(SizedStream(7), batch_size=2), 3)) == 1
-
-
-def test_nothing_is_read_for_what_is_skipped() -> None:
-    read: list[int] = []
-
-    class Watched(Dataset[int]):
-        def __len__(self) -> int:
-            return 6
-
-        def __getitem__(self, index: int) -> int:
-            read.append(index)
-            return index
-
-    for loader in (DataLoader(Watched(), batch_size=2), prepare(DataLoader(Watched(), batch_size=2))):
-        read.clear()
-        list(skip_first_batches(loader, 2))
-        assert read == [4, 5]
 
 
 def _resumes_exactly(make: Any, save_at: int) -> bool:
@@ -173,46 +155,3 @@ def test_skip_after_a_load_counts_from_the_start_of_the_epoch() -> None:
     assert [b.tolist() for b in by_itself] == whole[3:]
     assert [b.tolist() for b in skip_first_batches(by_hand, 3)] == whole[3:]
     assert by_itself.epoch == by_hand.epoch == 1
-
-
-def test_a_state_from_inside_a_skipped_pass() -> None:
-    def fresh() -> Any:
-        return prepare(DataLoader(range(10), batch_size=2, shuffle=True, generator=torch.Generator()))
-
-    loader = fresh()
-    whole = [b.tolist() for b in fresh()]
-    walk = iter(skip_first_batches(loader, 1))
-    next(walk)
-    other = fresh()
-    other.load_state_dict(loader.state_dict())  # the checkpoint knows the loader, not its skipped copy
-    assert [b.tolist() for b in other] == whole[2:]
-
-
-def test_set_epoch_for_another_epoch_gives_the_saved_position_up() -> None:
-    loader = prepare(DataLoader(range(6), batch_size=2))
-    walk = iter(loader)
-    next(walk)
-    state = loader.state_dict()
-    same, other = (prepare(DataLoader(range(6), batch_size=2)) for _ in range(2))
-    same.load_state_dict(state)
-    same.set_epoch(0)
-    assert len(list(same)) == 2
-    other.load_state_dict(state)
-    other.set_epoch(4)
-    assert len(list(other)) == 3
-
-
-def test_loading_something_else_says_so() -> None:
-    with pytest.raises(ValueError, match="not the state of a prepared loader"):
-        prepare(DataLoader(range(6))).load_state_dict({"epoch": 1})
-
-
-def test_the_state_needs_no_unpickling_of_objects(tmp_path: Any) -> None:
-    loader = prepare(LOADERS["eager batch sampler"]())
-    walk = iter(loader)
-    next(walk)
-    torch.save(loader.state_dict(), tmp_path / "state.pt")
-    state = torch.load(tmp_path / "state.pt", weights_only=True)
-    again = prepare(LOADERS["eager batch sampler"]())
-    again.load_state_dict(state)
-    assert len(list(again)) == 2

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator
-from crosstrain.data.prepare import skip_first_batches
 from crosstrain.utils import DataLoaderConfiguration
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
@@ -162,44 +161,6 @@ def test_a_checkpoint_holds_the_state_of_every_process(
         assert resumed == [whole] * len(resumed)
 
 
-def test_workers_that_are_started_anew_get_their_states_too() -> None:
-    loader = _spawned()
-    whole = [batch.tolist() for batch in loader]
-    walk = iter(loader)
-    next(walk), next(walk), next(walk)
-    state = loader.state_dict()
-    walk.close()
-    loader.load_state_dict(state)
-    assert [batch.tolist() for batch in loader] == whole[3:]
-
-
-def _spawned() -> Any:
-    raw: DataLoader[Any] = DataLoader(OfWalks(), batch_size=BATCH, **_workers(2, "spawn"))
-    return prepare(raw, use_stateful_dataloader=True)
-
-
-def _reads(dispatch: bool | None) -> list[int]:
-    plan = {"use_stateful_dataloader": True, "dispatch_batches": dispatch}
-    loader, again = (prepare(_raw("data set", 0), **plan) for _ in range(2))
-    walk = iter(loader)
-    for _ in range(4):
-        next(walk)
-    again.load_state_dict(loader.state_dict())
-    next(iter(again))
-    return [loader.dataset.reads, again.dataset.reads]
-
-
-@pytest.mark.parametrize(
-    ("world", "dispatch", "reads"),
-    [(1, None, [8, 2]), (2, None, [20, 9]), (2, False, [16, 8])],
-)
-def test_only_what_completes_the_last_step_is_read_again(
-    world: int, dispatch: bool | None, reads: list[int]
-) -> None:
-    """One process dispatches and reads a step ahead, as the length of the stream is not known."""
-    assert run_ranks(_reads, world, dispatch)[0] == reads
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("workers", [0, 3])
 def test_batches_are_those_of_torchdatas_stateful_loader(kind: str, workers: int) -> None:
@@ -219,28 +180,3 @@ def test_batches_are_those_of_torchdatas_stateful_loader(kind: str, workers: int
         again.load_state_dict(state)
         seen.append([batch.tolist() for batch in again])
     assert seen[0] == seen[1] != []
-
-
-def test_another_position_than_the_saved_one_is_read_from_the_start() -> None:
-    for skip in (1, 3):
-        loader = prepare(DataLoader(OfWalks(), batch_size=BATCH), use_stateful_dataloader=True)
-        whole = [batch.tolist() for batch in loader]
-        walk = iter(loader)
-        next(walk), next(walk)
-        state = loader.state_dict()
-        walk.close()
-        loader.load_state_dict(state)
-        assert [batch.tolist() for batch in skip_first_batches(loader, skip)] == whole[skip:]
-
-
-class Transforming(DataLoader[Any]):
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        for batch in super().__iter__():
-            yield batch * 2
-
-
-def test_a_loader_with_an_iteration_of_its_own_sees_its_batches_alone() -> None:
-    raw = Transforming(Rows(), batch_size=BATCH)
-    loader = prepare(raw, use_stateful_dataloader=True)
-    assert [batch[:, 0].tolist() for batch in loader][1] == [4, 6]
-    assert "data" not in loader.state_dict()  # type: ignore[attr-defined]

@@ -42,11 +42,6 @@ def _wrapped() -> list[bool]:
     return found
 
 
-def _workers() -> list[bool]:
-    loader = plain(num_workers=1, persistent_workers=True)
-    return [found for _ in prepared() for found in _evaluate(loader)]
-
-
 def _in_prepared_again() -> list[bool]:
     found = []
     outer, inner = prepared(), prepared()
@@ -58,7 +53,7 @@ def _in_prepared_again() -> list[bool]:
     return found
 
 
-LOOPS = [_inside, _wrapped, _workers, _in_prepared_again]
+LOOPS = [_inside, _wrapped, _in_prepared_again]
 
 
 def _all(ask: Callable[[], list[bool]]) -> bool:
@@ -106,21 +101,7 @@ def _around_it() -> list[bool]:
     return [ACTIVE.foreign for _ in plain() for _ in inner]
 
 
-def _failed() -> list[bool]:
-    def fail(rows: Any) -> Any:
-        raise KeyError("planted")
-
-    found = []
-    for _ in prepared():
-        try:
-            for _ in plain(collate_fn=fail):
-                pass
-        except KeyError:
-            found.append(ACTIVE.foreign)
-    return found
-
-
-NEIGHBOURS = [_broken_off, _cycled, _zipped, _around_it, _failed]
+NEIGHBOURS = [_broken_off, _cycled, _zipped, _around_it]
 
 
 def _none(ask: Callable[[], list[bool]]) -> bool:

@@ -248,40 +248,6 @@ def test_a_resumed_pass_goes_on(world: int, tmp_path: Path) -> None:
         assert late == whole[: 2 * len(late) : 2] and late
 
 
-# -- batches that are generators ----------------------------------------------------------------------
-
-
-def _slices(count: int) -> Iterator[Any]:
-    columns = [np.arange(count), 10 * np.arange(count)]
-    for start in range(0, count, 2):
-        yield (column[start : start + 2] for column in columns)
-
-
-def _generators() -> tuple[list[list[int]], int, str]:
-    accelerator = Accelerator(cpu=True)
-    pairs = []
-    for batch in accelerator.prepare(_slices(9)):
-        x = next(batch)
-        (y,) = batch
-        pairs.append([*x.tolist(), *y.tolist()])
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said):
-        endless = accelerator.prepare(_endless() for _ in range(3))
-        taken = len([next(inner) for inner in endless])
-    return pairs, taken, said.getvalue()
-
-
-@pytest.mark.parametrize("world", [1, 2])
-def test_generators_of_a_batchs_columns_are_dealt(world: int) -> None:
-    plain = [[value for part in batch for value in part.tolist()] for batch in _slices(9)]
-    plain += plain[:1] if world == 2 else []
-    results = run_ranks(_generators, world)
-    for rank, (pairs, taken, _) in enumerate(results):
-        assert pairs == plain[rank::world]
-        assert taken == 3
-    assert ("every process trains on the same data" in results[0][2]) == (world == 2)
-
-
 # -- bad input --------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 from crosstrain import Accelerator, load_checkpoint_in_model
-from crosstrain.comm.torch_backend import TorchComm
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -111,18 +110,3 @@ def test_one_line_tells_what_nobody_can_remember(
     assert [r.message for r in caplog.records if "global batch" in r.message] == [
         "global batch = 4; 2 steps per epoch; one process on cpu; precision no"
     ]
-
-
-def test_a_process_without_a_device_of_its_own_says_how_many_there_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(
-        torch.accelerator, "current_accelerator", lambda check_available=False: torch.device("cuda")
-    )
-    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
-    for name, value in {"RANK": "2", "WORLD_SIZE": "3", "LOCAL_RANK": "2"}.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(
-        RuntimeError, match="process 2 of this machine has no device of its own: there are 2 of type"
-    ):
-        TorchComm.start()

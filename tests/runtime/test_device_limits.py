@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
 import torch.distributed as dist
-from crosstrain import Accelerator, GradScalerKwargs
+from crosstrain import Accelerator
 from crosstrain.comm import device_limits, torch_backend
 from crosstrain.comm.torch_backend import TorchComm
 from torch import Tensor, nn
@@ -98,36 +95,3 @@ def test_sparse_gradients_go_by_the_hosts_where_the_devices_cannot_add_them() ->
         torch.testing.assert_close(value, whole)
     assert [rank[0] for rank in plain + others] == [False, False, True, True]
     assert plain[0][1:] == plain[1][1:] == others[0][1:] == others[1][1:]
-
-
-@pytest.mark.parametrize(
-    ("config", "kind", "lacks"),
-    [
-        ("cpu:gloo,cuda:nccl", "cuda", True),
-        ("cpu:gloo,cuda:gloo", "cuda", False),
-        ("cpu:gloo,cuda:nccl", "cpu", False),
-        ("cuda:nccl", "cuda", False),  # nobody else could
-    ],
-)
-def test_which_groups_cannot_add_sparse_tensors(
-    config: str, kind: str, lacks: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dist, "get_backend_config", lambda: config)
-    comm: Any = SimpleNamespace(_device_types={part.split(":")[0] for part in config.split(",")})
-    assert partial(TorchComm._lacks_sparse, comm)(kind) is lacks
-
-
-def test_a_norm_inside_a_window_does_not_wait_for_the_loss_scale(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading the scale of a scaler on a device stops the host, in every micro-batch."""
-    options = GradScalerKwargs(init_scale=8.0)
-    accelerator = Accelerator(
-        cpu=True, mixed_precision="fp16", gradient_accumulation_steps=2, kwargs_handlers=[options]
-    )
-    net = nn.Linear(2, 1, bias=False)
-    model, optimizer = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.1))
-    monkeypatch.setattr(torch.amp.GradScaler, "get_scale", lambda self: pytest.fail("the scale was read"))
-    with accelerator.accumulate(model):
-        accelerator.backward(model(torch.ones(1, 2)).sum())
-        norm = accelerator.clip_grad_norm_(model.parameters(), 1.0)
-        assert norm.item() == pytest.approx(2**0.5 / 2)
-        optimizer.step()

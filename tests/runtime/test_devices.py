@@ -7,8 +7,6 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -19,9 +17,8 @@ from crosstrain.comm import hang_report, process_group
 from crosstrain.comm.torch_backend import TorchComm
 from crosstrain.comm.visible_devices import device_index, see_all_again
 from crosstrain.config import Place
-from crosstrain.run import RUN
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from tests.support.ranks import run_ranks
 
@@ -163,47 +160,7 @@ def test_a_launched_process_keeps_its_own_device(
     assert 1 not in four_gpus
 
 
-def started_with(monkeypatch: pytest.MonkeyPatch, place: Place, **options: Any) -> dict[str, Any]:
-    """The arguments with which a GPU's group would be started."""
-    seen: dict[str, Any] = {}
-    monkeypatch.setattr(
-        dist, "init_process_group", lambda backend, **rest: seen.update(rest, backend=backend)
-    )
-    options = {"backend": None, "init_method": None, "timeout": None} | options
-    process_group.start_group(GPU, place, **options)
-    return seen
-
-
-def test_srun_with_one_gpu_per_task(monkeypatch: pytest.MonkeyPatch, one_gpu: list[int]) -> None:
-    """Local rank 1 sees one device, as number 0."""
-    from crosstrain.comm.devices import pick_device
-
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    monkeypatch.setenv("SLURM_GPUS_PER_TASK", "1")
-    assert pick_device(False, Place(1, 2, 1, 2)) == GPU
-    assert one_gpu == [0]
-
-
 PLACE = Place(1, 2, 1, 2, "localhost", 29500)
-
-
-def test_the_group_is_bound_to_the_device_and_has_the_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit = timedelta(seconds=77)
-    seen = started_with(monkeypatch, PLACE, timeout=limit)
-    assert seen["backend"] == "cpu:gloo,cuda:nccl"
-    assert seen["device_id"] == GPU
-    assert seen["timeout"] == limit
-
-
-@pytest.mark.parametrize(("env", "backend"), [("1", None), (None, "gloo")])
-def test_a_group_without_nccl_is_bound_to_no_device(
-    env: str | None, backend: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if env is not None:
-        monkeypatch.setenv("CROSSTRAIN_SHARE_DEVICES", env)
-    seen = started_with(monkeypatch, PLACE, backend=backend)
-    assert seen["backend"] == (backend or "cpu:gloo,cuda:gloo")
-    assert "device_id" not in seen
 
 
 def test_two_processes_on_one_device_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,23 +186,6 @@ def test_cpu_may_not_be_asked_for_after_an_accelerator(one_gpu: list[int]) -> No
     Accelerator()
     with pytest.raises(ValueError, match="already runs on cuda:0; cpu=True must be given to the first"):
         Accelerator(cpu=True)
-
-
-def _leaves_the_device() -> tuple[str, list[int], bool, float]:
-    RUN._comm = TorchComm.start(cpu=True)
-    RUN._comm.device = GPU  # as if it had one
-    before = RUN._comm
-    accelerator = Accelerator(cpu=True)
-    model = accelerator.prepare(nn.Linear(1, 1, bias=False))
-    accelerator.backward(model(torch.full((1, 1), float(accelerator.process_index))).sum())
-    assert model.weight.grad is not None
-    found = accelerator.gather(torch.tensor([accelerator.process_index])).tolist()
-    accelerator.end_training()
-    return str(accelerator.device), found, RUN._comm is before, model.weight.grad.item()
-
-
-def test_several_processes_leave_their_devices_together() -> None:
-    assert run_ranks(_leaves_the_device, 2) == [("cpu", [0, 1], False, 0.5)] * 2
 
 
 # -- pending work -------------------------------------------------------------------------------------
@@ -283,76 +223,6 @@ def test_work_that_hangs_on_a_device_is_reported() -> None:
 
 
 # -- copies and waiting -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("pinned", "expected"), [(True, True), (False, False)])
-@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true but no accelerator")
-def test_a_loader_that_pins_its_memory_copies_asynchronously(
-    pinned: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[bool] = []
-    monkeypatch.setattr(TorchComm, "placer", lambda self, non_blocking, source: asked.append(non_blocking))
-    Accelerator(cpu=True).prepare(DataLoader(TensorDataset(torch.ones(4, 1)), pin_memory=pinned))
-    assert asked == [expected]
-
-
-class Stream(IterableDataset[Tensor]):
-    def __iter__(self) -> Any:
-        return iter(torch.arange(12.0).view(12, 1))
-
-
-def _dispatches() -> tuple[set[str], list[float]]:
-    """The devices through which a dispatched batch goes on a rank that has one."""
-    accelerator = Accelerator(cpu=True)
-    loader = accelerator.prepare(DataLoader(Stream(), batch_size=2))
-    comm: Any = accelerator._comm
-    scatter: Callable[..., Tensor] = comm.scatter
-    devices: set[str] = set()
-
-    def watched(tensors: list[Tensor] | None, out: Tensor) -> Tensor:
-        devices.update(tensor.device.type for tensor in [*(tensors or []), out])
-        return scatter(tensors, out)
-
-    comm.scatter = watched
-    comm.device = torch.device("meta")  # where nothing can be read
-    return devices, [float(row) for batch in loader for row in batch]
-
-
-def test_dispatched_batches_do_not_pass_through_the_device() -> None:
-    for devices, rows in run_ranks(_dispatches, 2):
-        assert devices == {"cpu"}
-        assert len(rows) == 6
-
-
-class CountsReads:
-    """Found-infinity flags of a scaler that count how often they are read."""
-
-    def __init__(self, value: float) -> None:
-        self.value, self.reads = value, 0
-
-    def item(self) -> float:
-        self.reads += 1
-        return self.value
-
-
-@pytest.mark.parametrize("value", [0.0, 1.0])
-def test_a_step_of_fp16_waits_for_the_device_once(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    accelerator = Accelerator(cpu=True, mixed_precision="fp16")
-    model = nn.Linear(2, 1)
-    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    flag = CountsReads(value)
-
-    def unscaled(self: torch.amp.GradScaler, of: torch.optim.Optimizer) -> None:
-        self._per_optimizer_states[id(of)]["found_inf_per_device"] = {torch.device("cpu"): flag}
-
-    monkeypatch.setattr(torch.amp.GradScaler, "unscale_", unscaled)
-    monkeypatch.setattr(torch.amp.GradScaler, "update", lambda self: self._per_optimizer_states.clear())
-    before = model.weight.detach().clone()
-    accelerator.backward(model(torch.ones(1, 2)).sum())
-    optimizer.step()
-    assert flag.reads == 1
-    assert accelerator.optimizer_step_was_skipped == bool(value)
-    assert torch.equal(before, model.weight) == bool(value)
 
 
 def _under_a_default_device() -> tuple[list[float], float, list[list[int]], list[float], int]:

@@ -207,57 +207,6 @@ def test_orders_drawn_within_a_pass_are_alike_on_all_ranks(workers: int) -> None
     assert zero["outside"] == one["outside"]
 
 
-def _dispatched() -> list[Any]:
-    accelerator = start()
-    loader = accelerator.prepare(DataLoader(Numbers(), batch_size=2))
-    mapped = Accelerator(dispatch_batches=True).prepare(DataLoader(rows(), batch_size=2, shuffle=True))
-    drawn = []
-    for one in (loader, mapped):
-        for _ in one:
-            draw()
-        drawn.append(draw())
-        next(iter(one))
-        drawn.append(draw())
-    return drawn
-
-
-def test_streams_are_alike_again_after_one_process_has_read_for_all() -> None:
-    zero, one = run_ranks(_dispatched, 2)
-    assert zero == one
-
-
-def _reseeded() -> dict[str, Any]:
-    accelerator = start()
-    loader = accelerator.prepare(DataLoader(rows(), batch_size=2))
-    found: dict[str, Any] = {"passes": []}
-    for _ in loader:
-        set_seed(8)
-        found["within"] = draw()
-    found["after"] = draw()
-    for seed in (5, 6):
-        set_seed(seed)
-        found["passes"].append([draw() for _ in loader])
-    return found
-
-
-def test_seeds_set_in_a_pass_hold_until_its_end_and_those_outside_for_later_passes() -> None:
-    zero, one = run_ranks(_reseeded, 2)
-    assert zero["within"] == one["within"]
-    assert zero["after"] == one["after"] != zero["within"]
-    first, second = zero["passes"]
-    assert first != second
-    assert first[0] != one["passes"][0][0]
-    assert run_ranks(_reseeded, 2) == [zero, one]
-
-
-def _train(accelerator: Accelerator, steps: int) -> list[float]:
-    model, optimizer = _model(accelerator)
-    seen = []
-    for _ in range(steps):
-        seen.append(_step(accelerator, model, optimizer))
-    return seen
-
-
 def _model(accelerator: Accelerator) -> Any:
     model = nn.Linear(2, 1)
     return accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
@@ -324,21 +273,6 @@ def test_a_script_that_distributes_itself_keeps_its_streams(how: str) -> None:
         for number, _, _ in drawn:
             assert number == torch.rand(()).item()
             torch.rand(4, 2)
-
-
-def _left_over() -> Drawn:
-    accelerator = start(gradient_accumulation_steps=4)
-    model, optimizer = _model(accelerator)
-    loader = accelerator.prepare(DataLoader(rows(), batch_size=2))
-    for _ in loader:
-        accelerator.backward(model(torch.rand(4, 2)).mean())
-    optimizer.step()  # for what the loop has left over
-    return draw()
-
-
-def test_a_step_behind_the_loop_changes_nothing() -> None:
-    zero, one = run_ranks(_left_over, 2)
-    assert zero == one
 
 
 class Noisy(nn.Module):

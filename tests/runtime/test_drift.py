@@ -13,16 +13,11 @@ from crosstrain.local_sgd import LocalSGD
 from torch import nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import ExponentialLR
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from tests.support.ranks import errors_of, run_ranks
 
 ROWS, BATCH = 16, 2
-
-
-class Stream(IterableDataset[Any]):
-    def __iter__(self) -> Any:
-        return iter(torch.randn(ROWS, 3, generator=torch.Generator().manual_seed(0)))
 
 
 class Training:
@@ -87,21 +82,6 @@ def test_ranks_that_drift_are_told_in_the_next_pass() -> None:
         assert "rank 0 has [0.1]; rank 1 has [0.05]" in message
     on_two = run_ranks(_spoiled, 3, "weights")
     assert len(set(on_two)) == 1
-
-
-def _frozen() -> str:
-    training = Training()
-    training.epoch()
-    if training.alone:
-        training.model[0].bias.requires_grad_(False)
-    with pytest.raises(RuntimeError) as error:
-        training.accelerator._consistency.compare("the next step")
-    return str(error.value)
-
-
-def test_weights_that_only_some_ranks_train_have_drifted() -> None:
-    for message in run_ranks(_frozen, 2):
-        assert "those of Sequential.0.bias are not the same on rank 1 as on rank 0. Each" in message
 
 
 def _saved(folder: str, spoiled: bool) -> None:
@@ -197,21 +177,6 @@ def test_rounding_is_no_error() -> None:
     assert second == []
     (said,) = first
     assert "differ by rounding (Sequential." in said
-
-
-def _dispatched(spoiled: bool) -> None:
-    training = Training()
-    loader = training.accelerator.prepare(DataLoader(Stream(), BATCH))
-    for number, batch in enumerate(loader):
-        if spoiled and number == 1:
-            training.spoil()
-        training.step([batch])
-
-
-def test_dispatched_passes_are_compared_too() -> None:
-    assert errors_of(_dispatched, 2, False) == ["no error"] * 2
-    for message in errors_of(_dispatched, 2, True):
-        assert "before the last batch of epoch 0 over Stream" in message
 
 
 def _sharded(spoiled: bool) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator, DistributedType
-from crosstrain.local_sgd import LocalSGD
 from crosstrain.utils import FullyShardedDataParallelPlugin, ParallelismConfig
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -199,46 +198,6 @@ def test_sizes_that_this_run_does_not_have_are_refused(
         Accelerator(cpu=True, fsdp_plugin=plugin, parallelism_config=ParallelismConfig(**sizes))
 
 
-class Machines:
-    """The processes of several machines."""
-
-    def __init__(self, *sizes: int) -> None:
-        self.local_world, self.world = sizes[0], sum(sizes)
-        self._sizes = [size for size in sizes for _ in range(size)]
-        self.device = torch.device("cpu")
-
-    def all_gather_object(self, obj: object) -> list[int]:
-        return self._sizes
-
-
-def test_a_copy_is_on_each_machine_unless_the_script_says_otherwise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from crosstrain.comm.device_mesh import device_mesh
-    from crosstrain.step import fsdp
-
-    def size(plugin: FullyShardedDataParallelPlugin, machines: Any) -> int | None:
-        fsdp.check_machines(plugin, machines)
-        sizes: list[int | None] = []
-        monkeypatch.setattr(fsdp, "device_mesh", lambda comm, size=None: sizes.append(size))
-        fsdp.mesh_of(plugin, machines)
-        return sizes[0]
-
-    machines: Any = Machines(4, 4)
-    hybrid = FullyShardedDataParallelPlugin(sharding_strategy="HYBRID_SHARD")
-    assert hybrid.reshard_after_forward is True
-    assert size(hybrid, machines) == 4
-    assert size(FullyShardedDataParallelPlugin(**HYBRID), machines) == 2
-    assert size(FullyShardedDataParallelPlugin(), machines) is None
-    strategy: Any = torch.distributed.fsdp.ShardingStrategy._HYBRID_SHARD_ZERO2
-    assert FullyShardedDataParallelPlugin(sharding_strategy=strategy).reshard_after_forward is False
-    uneven: Any = Machines(4, 2)
-    with pytest.raises(ValueError, match="the machines have 2 and 4 processes"):
-        size(hybrid, uneven)
-    with pytest.raises(ValueError, match="8 processes cannot form groups of 3"):
-        device_mesh(machines, 3)
-
-
 def _half(name: str) -> list[Any]:
     accelerator = Accelerator(cpu=True, mixed_precision=name, fsdp_plugin=_plugin({}))
     model = Stack()
@@ -258,30 +217,6 @@ def _half(name: str) -> list[Any]:
 def test_mixed_precision(name: str) -> None:
     skips = [False, name == "fp16", False]
     assert run_ranks(_half, 2, name) == [["torch.float32", skips]] * 2
-
-
-def _local() -> list[Any]:
-    accelerator = Accelerator(cpu=True, fsdp_plugin=FullyShardedDataParallelPlugin(min_num_params=1))
-    model = accelerator.prepare(nn.Linear(4, 4))
-    with accelerator.no_sync(model):
-        with accelerator.no_sync(model):
-            pass
-        with accelerator.trigger_sync_in_backward(model):
-            pass
-        model(torch.ones(2, 4)).sum().backward()
-        inside = model.weight.grad is None
-    model(torch.ones(2, 4)).sum().backward()
-    try:
-        LocalSGD(accelerator, model, 2)
-    except NotImplementedError as error:
-        return [inside, model.weight.grad is None, str(error)]
-    return [inside]
-
-
-def test_windows_inside_windows_stay_local_and_local_sgd_is_refused() -> None:
-    for inside, after, said in run_ranks(_local, 2):
-        assert (inside, after) == (True, False)
-        assert "leave out fsdp_plugin" in said
 
 
 def _guarded() -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
 import torch
 from crosstrain import Accelerator
-from crosstrain.run import RUN
 from crosstrain.utils import FullyShardedDataParallelPlugin
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
@@ -114,35 +112,3 @@ def _refused(options: dict[str, Any]) -> None:
 def test_a_module_on_meta_that_cannot_be_initialised_is_named() -> None:
     for said in errors_of(_refused, 2, {}):
         assert "Tower was made on the meta device, and nothing initialises scale:" in said
-
-
-def test_weights_that_nobody_may_send_are_refused() -> None:
-    for said in errors_of(_refused, 2, {"sync_module_states": False, "param_init_fn": _init}):
-        assert "sync_module_states=False keeps the main process from sending them" in said
-
-
-def _apart() -> float:
-    plugin = FullyShardedDataParallelPlugin(transformer_cls_names_to_wrap=["Layer"], sync_module_states=False)
-    accelerator = Accelerator(cpu=True, fsdp_plugin=plugin)
-    model = Tower()
-    nn.init.constant_(model.layers[0].weight, float(accelerator.process_index))
-    model = accelerator.prepare(model)
-    part: Any = model.layers[0].weight
-    return float(part.to_local().mean())
-
-
-def test_without_synchronisation_each_process_keeps_its_own_part() -> None:
-    assert run_ranks(_apart, 2) == [0.0, 1.0]
-
-
-def _variables() -> tuple[str | None, str | None]:
-    plugin = FullyShardedDataParallelPlugin(cpu_ram_efficient_loading=True)
-    Accelerator(cpu=True, fsdp_plugin=plugin)
-    name = "FSDP_CPU_RAM_EFFICIENT_LOADING"
-    during = os.environ.get(name)
-    RUN.close()
-    return during, os.environ.get(name)
-
-
-def test_other_libraries_are_told_to_load_on_the_main_process_only() -> None:
-    assert run_ranks(_variables, 2) == [("true", None)] * 2

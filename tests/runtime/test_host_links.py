@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,7 @@ from crosstrain.comm import host_links
 from crosstrain.comm.host_links import SMALL, HostGather, HostLink
 from crosstrain.comm.torch_backend import TorchComm
 from torch import Tensor
-from torch.utils.data import DataLoader
 
-from tests.runtime.loaders import Stream, prepare
 from tests.support.ranks import run_ranks
 
 GONE = r"closed by the other process|reset|Broken pipe"
@@ -59,13 +56,6 @@ def test_an_end_that_is_closed_is_an_error_of_the_other(size: int) -> None:
     gone.close()
     with pytest.raises(RuntimeError, match="closed by the other process"):
         left.receive(torch.zeros(size, dtype=torch.uint8))
-
-
-@pytest.mark.parametrize("wait", [HostLink.wait, lambda end: end.receive(torch.zeros(8, dtype=torch.uint8))])
-def test_waiting_ends_with_the_groups_timeout(wait: Callable[[HostLink], object]) -> None:
-    end, _other = _pair(seconds=0.1)
-    with pytest.raises(RuntimeError, match="Timed out"):
-        wait(end)
 
 
 def test_gathering_ends_with_the_groups_timeout_and_with_the_other_process() -> None:
@@ -127,24 +117,6 @@ def test_each_rank_is_reached_as_it_can_be(far: list[int], tmp_path: Path) -> No
     near = [rank for rank in (1, 2) if rank not in far] if 0 not in far else []
     assert results[0]["linked"] == near
     assert [rank for rank in (1, 2) if results[rank]["linked"] == [0]] == near
-
-
-def test_a_folder_with_too_long_a_name_is_no_error(tmp_path: Path) -> None:
-    folder = tmp_path / ("long" * 30)
-    folder.mkdir()
-    one, two = run_ranks(_scattered, 2, [], str(folder))
-    assert one["linked"] == two["linked"] == []
-    assert two["out"] == [[5], [SMALL + 1], [11], [SMALL * 2 + 1]]
-
-
-def _batches(linked: bool) -> list[Any]:
-    host_links.SUPPORTED = linked
-    loader = prepare(DataLoader(Stream(23), batch_size=3), dispatch_batches=True)
-    return [[batch.tolist() for batch in loader] for _ in range(2)]
-
-
-def test_batches_do_not_depend_on_how_they_travel() -> None:
-    assert run_ranks(_batches, 2, True) == run_ranks(_batches, 2, False)
 
 
 def _gathered(far: list[int], length: int) -> tuple[bool, list[Any]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import time
 from pathlib import Path
 
 import pytest
-from crosstrain.launch import worker
 from crosstrain.launch.options import usable_cores
 
 from tests.support.processes import is_running, remaining
@@ -297,21 +295,6 @@ def test_tee_keeps_each_ranks_output_and_shows_it(tmp_path: Path) -> None:
     assert sorted(done.stderr.splitlines()) == ["[rank 0] oh", "[rank 1] oh"]
     kept = sorted((tmp_path / "logs").rglob("std*.log"))
     assert [path.read_text() for path in kept if path.name == "stdout.log"] == ["hello\n"] * 2
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="pipes that keep writes apart are Linux's")
-def test_lines_of_ranks_go_out_whole_and_at_once(tmp_path: Path) -> None:
-    """Ranks share a terminal: `print` in pieces would mix their lines, and --tee would put its prefix into them."""
-    (tmp_path / "train.py").write_text("import time\nprint('hello', 'there')\ntime.sleep(600)\n")
-    read, write = os.pipe2(os.O_DIRECT)
-    with subprocess.Popen(
-        [sys.executable, worker.__file__, "script", "train.py"], cwd=tmp_path, stdout=write
-    ) as rank:
-        os.close(write)
-        said = select.select([read], [], [], 300)[0]
-        assert said and os.read(read, 100) == b"hello there\n"
-        rank.kill()
-    os.close(read)
 
 
 def test_rendezvous_listens_on_loopback_only(tmp_path: Path) -> None:

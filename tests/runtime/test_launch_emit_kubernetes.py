@@ -126,21 +126,6 @@ def test_the_launcher_understands_what_the_pods_start(script: str) -> None:
         assert re.search(rf"^{name} = {value} +\(command line\)$", result.output, re.M), result.output
 
 
-def test_volumes(script: str) -> None:
-    job = manifest(*FOUR, *OPTIONS, script)[1]
-    mounts = {mount["mountPath"]: mount["name"] for mount in container(job)["volumeMounts"]}
-    volumes = {volume["name"]: volume for volume in job["spec"]["template"]["spec"]["volumes"]}
-    assert volumes[mounts["/dev/shm"]]["emptyDir"] == {"medium": "Memory", "sizeLimit": "16Gi"}
-    assert volumes[mounts["/data"]]["persistentVolumeClaim"] == {"claimName": "training"}
-    assert container(job)["workingDir"] == "/data"
-    assert container(job)["resources"]["requests"] == {"cpu": "16", "memory": "64Gi"}
-
-
-def test_without_a_claim_the_file_says_what_is_lost(script: str) -> None:
-    assert "--job-option claim=NAME" in emit("kubernetes", *FOUR, script)
-    assert "--job-option claim=NAME" not in emit("kubernetes", *FOUR, *OPTIONS, script)
-
-
 REFUSED = {
     "no image": (["--num-processes", "2"], "needs --job-option image=REGISTRY/NAME:TAG"),
     "no number of processes": (IMAGE, "--emit kubernetes needs --num-processes"),

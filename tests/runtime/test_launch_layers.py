@@ -12,8 +12,7 @@ import pytest
 import yaml
 from crosstrain.cli import main
 from crosstrain.config import read_launch_config
-from crosstrain.launch import cores
-from crosstrain.launch.config import default_file, layered, read_file
+from crosstrain.launch.config import layered, read_file
 from crosstrain.launch.options import Devices, LaunchOptions, UsageError, resolve
 from crosstrain.utils import FullyShardedDataParallelPlugin
 from typer.testing import CliRunner
@@ -70,33 +69,12 @@ def test_switching_off_wins_over_a_file_and_the_environment(tmp_path: Path) -> N
     assert resolve(options, Devices(), environ, origin).config == {"cpu": False, "split_batches": False}
 
 
-def test_launchers_own_options_in_the_variable_are_not_passed_on() -> None:
-    environ = {"CROSSTRAIN_CONFIG": json.dumps({"num_processes": 2, "even_batches": False})}
-    options, origin = layered({}, None, environ)
-    resolved = resolve(options, Devices(), environ, origin)
-    assert (resolved.num_processes, resolved.config) == (2, {"even_batches": False})
-    read_launch_config({"CROSSTRAIN_CONFIG": resolved.environment["CROSSTRAIN_CONFIG"]})
-    with pytest.raises(UsageError, match="num_processes must be of type int"):
-        layered({}, None, {"CROSSTRAIN_CONFIG": '{"num_processes": "two"}'})
-    with pytest.raises(UsageError, match="ACCELERATE_USE_CPU='perhaps' is not a yes or a no"):
-        layered({}, None, {"ACCELERATE_USE_CPU": "perhaps"})
-
-
 def test_slurm_says_which_machine_this_is() -> None:
     environ = {"SLURM_NODEID": "3"}
     assert layered({}, None, environ)[0].machine_rank is None
     options, origin = layered({"num_machines": 4, "main_process_ip": "a"}, None, environ)
     assert (options.machine_rank, origin["machine_rank"]) == (3, "environment (SLURM_NODEID)")
     assert layered({"num_machines": 4, "machine_rank": 1}, None, environ)[0].machine_rank == 1
-
-
-def test_place_of_the_default_file(tmp_path: Path) -> None:
-    assert default_file({"CROSSTRAIN_HOME": "/a", "XDG_CACHE_HOME": "/b"}) == Path("/a/launch.yaml")
-    assert default_file({"XDG_CACHE_HOME": "/b"}) == Path("/b/crosstrain/launch.yaml")
-    assert default_file({}) == Path.home() / ".cache" / "crosstrain" / "launch.yaml"
-    (tmp_path / "launch.yaml").write_text("num_processes: 3\n")
-    assert layered({}, None, {"CROSSTRAIN_HOME": str(tmp_path)})[0].num_processes == 3
-    assert layered({}, None, {"CROSSTRAIN_HOME": str(tmp_path / "none")})[0].num_processes is None
 
 
 ACCELERATES = """
@@ -243,22 +221,6 @@ def test_config_writes_what_launch_reads(tmp_path: Path, monkeypatch: pytest.Mon
         mixed_precision="no",
         max_restarts=3,
     )
-
-
-def test_cores_are_shared_by_memory_node_and_core(tmp_path: Path) -> None:
-    """Two nodes of two cores with two threads each, numbered as Linux does: threads last."""
-    for node, listed in enumerate(("0-1,4-5", "2-3,6-7")):
-        (tmp_path / f"node/node{node}").mkdir(parents=True)
-        (tmp_path / f"node/node{node}/cpulist").write_text(listed + "\n")
-    for core in range(8):
-        place = tmp_path / f"cpu/cpu{core}/topology"
-        place.mkdir(parents=True)
-        (place / "thread_siblings_list").write_text(f"{core % 4},{core % 4 + 4}\n")
-    ordered = cores.in_order(range(8), tmp_path)
-    assert ordered == [0, 4, 1, 5, 2, 6, 3, 7]
-    assert [cores.share(ordered, rank, 2) for rank in range(2)] == [[0, 4, 1, 5], [2, 6, 3, 7]]
-    assert [cores.share([3, 7], rank, 3) for rank in range(3)] == [[3], [3], [7]]
-    assert cores.in_order([9, 8], tmp_path / "nothing") == [8, 9]
 
 
 STARTED_BY = {

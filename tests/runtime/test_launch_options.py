@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 from crosstrain.cli import main
-from crosstrain.launch.failure import describe, error_files, order_of_failure
+from crosstrain.launch.failure import order_of_failure
 from crosstrain.launch.options import Devices, LaunchOptions, UsageError, resolve, usable_cores
 from typer.testing import CliRunner
 
@@ -162,31 +161,6 @@ def test_first_failure_is_the_cause() -> None:
     assert order(Failure(1, "Lost", 20), Failure(-9)) == [1, 0]
     assert order(Failure(-15), Failure(1, "Boom", 10)) == [1]
     assert order(Failure(-15), Failure(-15)) == [0, 1]
-
-
-def test_only_the_last_attempts_error_files_count(tmp_path: Path) -> None:
-    for attempt, rank in [(2, 0), (2, 1), (10, 1)]:
-        place = tmp_path / "run_x" / f"attempt_{attempt}" / str(rank) / "error.json"
-        place.parent.mkdir(parents=True)
-        place.write_text(json.dumps({"rank": rank, "time_ns": attempt}))
-    assert error_files(tmp_path) == {1: {"rank": 1, "time_ns": 10}}
-    assert error_files(tmp_path / "nothing") == {}
-
-
-def test_rank_that_only_wrote_its_error_is_counted() -> None:
-    noticed = Failure(1, "Lost", 20)
-    cause = Failure(1, "Boom", 10).error_file_data
-    assert [failure.rank for failure in order_of_failure({0: noticed}, {0: {}, 1: cause})] == [1, 0]
-
-
-def test_other_failures_are_one_short_line_each() -> None:
-    failures = order_of_failure(
-        {0: Failure(1, "E: " + "x" * 300, 2), 1: Failure(1, "Boom", 1), 2: Failure(-15)}
-    )  # type: ignore[dict-item]
-    lines = describe(failures, 3).splitlines()
-    assert lines[:3] == ["Traceback", "Boom", "crosstrain launch: rank 1 of 3 failed with the error above."]
-    assert lines[3].startswith("  then rank 0 failed: E: xxx") and lines[3].endswith("...")
-    assert len(lines) == 4
 
 
 def test_env_report_has_the_versions() -> None:

@@ -51,21 +51,6 @@ def handler(port: int, *, machines: int = 1, is_host: bool = True, patience: flo
     return made
 
 
-def test_answers_and_errors_come_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = handler(free_port(), patience=20)
-    met = alone.next_rendezvous()
-    assert (met.rank, met.world_size) == (0, 1)
-    assert (alone.get_run_id(), alone.num_nodes_waiting(), alone.is_closed()) == ("run", 0, False)
-
-    def refuse() -> int:
-        raise ValueError("no")
-
-    monkeypatch.setattr(alone._inner, "num_nodes_waiting", refuse)
-    with pytest.raises(ValueError, match="no"):
-        alone.num_nodes_waiting()
-    assert alone.shutdown()
-
-
 @pytest.fixture
 def linked() -> Iterator[tuple[Proxy, BoundedRendezvous]]:
     """A machine that has met machine 0, and the link between them."""

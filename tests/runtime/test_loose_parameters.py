@@ -9,7 +9,7 @@ import torch
 from crosstrain import Accelerator, GradScalerKwargs
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim import LBFGS, SGD, Optimizer
+from torch.optim import LBFGS, SGD
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.runtime.loose import FEATURES, ROWS, STEPS, Run, Values, Wrapper, batch
@@ -42,17 +42,6 @@ def mixed(run: Run) -> Values:
         optimizer.step()
         optimizer.zero_grad()
     return params
-
-
-def in_parts(run: Run) -> Values:
-    """Optimizer, then half of its model, then the rest, each in a call of its own."""
-    optimizer = run.sgd(run.model.parameters())
-    run.train(optimizer, run.model.loss)
-    run.accelerator.prepare(run.model.net[0])
-    run.train(optimizer, run.model.loss)
-    run.accelerator.prepare(run.model.net)
-    run.train(optimizer, run.model.loss)
-    return list(run.model.parameters())
 
 
 def sparse(run: Run) -> Values:
@@ -143,7 +132,7 @@ def local(run: Run) -> Values:
     return list(run.model.parameters())
 
 
-CASES = [wrapped, plain, mixed, in_parts, sparse, one_rank_only, shared, added, lbfgs, local]
+CASES = [wrapped, plain, mixed, sparse, one_rank_only, shared, added, lbfgs, local]
 
 
 def _all_cases() -> dict[str, Values]:
@@ -165,45 +154,6 @@ def test_any_number_of_processes_trains_what_one_does() -> None:
                 context = f"{name} on {world} processes: {{}}".format
                 torch.testing.assert_close(values[name], ranks[0][name], rtol=0, atol=0, msg=context)
                 torch.testing.assert_close(values[name], expected, **CLOSE, msg=context)
-
-
-def _mixed_alone() -> tuple[Values, Values]:
-    values = []
-    for prepares in (True, False):
-        accelerator = Accelerator(cpu=True)
-        run = Run(accelerator)
-        optimizer: Optimizer = SGD(run.model.parameters(), 0.2)
-        if prepares:
-            optimizer = accelerator.prepare(optimizer)
-        run.train(optimizer, run.model.loss, plain=not prepares)
-        values.append([param.detach() for param in run.model.parameters()])
-    return values[0], values[1]
-
-
-def test_one_process_is_plain_pytorch_to_the_bit() -> None:
-    ((prepared, plain),) = run_ranks(_mixed_alone, 1)
-    torch.testing.assert_close(prepared, plain, rtol=0, atol=0)
-
-
-def _shared_buckets() -> list[int]:
-    begun = averagings()
-    accelerator = Accelerator(cpu=True)
-    counts = []
-    for loose in (False, True):
-        model, scale = nn.Linear(FEATURES, 1), nn.Parameter(torch.ones(()))
-        params = [*model.parameters(), *([scale] if loose else [])]
-        model, optimizer = accelerator.prepare(model, SGD(params, 0.1))
-        accelerator.backward((model(batch()) * scale).square().mean())
-        before = len(begun)
-        accelerator.backward((model(batch()) * scale).square().mean())
-        counts.append(len(begun) - before)
-        optimizer.step()
-        accelerator.free_memory()
-    return counts
-
-
-def test_loose_parameters_are_in_the_buckets_of_their_optimizers_model() -> None:
-    assert run_ranks(_shared_buckets, 2) == [[1, 1]] * 2
 
 
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -207,15 +207,6 @@ def test_collective_operations() -> None:
     run_ranks(_operations, 2)
 
 
-def test_one_process_gets_its_own_objects_back() -> None:
-    accelerator = Accelerator(cpu=True)
-    x = torch.ones(2)
-    assert accelerator.gather(x) is x
-    assert accelerator.gather_for_metrics({"x": x})["x"] is x
-    assert accelerator.pad_across_processes(x) is x
-    assert torch.equal(accelerator.reduce(x, "mean"), x)
-
-
 def _mismatch(kind: str) -> None:
     accelerator = Accelerator(cpu=True)
     me = accelerator.process_index

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import Any
-
 import pytest
 import torch
-from crosstrain import Accelerator, utils
-from crosstrain.utils import TorchDynamoPlugin
+from crosstrain import utils
 from torch import Tensor, nn
 
 
@@ -59,24 +54,6 @@ def test_a_tensor_of_a_module_gets_a_value() -> None:
             put(net, name, "cpu", **options)
 
 
-def test_a_parameter_that_has_memory_stays_the_optimizers() -> None:
-    net = nn.Linear(2, 2)
-    weight = net.weight
-    utils.set_module_tensor_to_device(net, "weight", "cpu", value=torch.ones(2, 2))
-    assert net.weight is weight
-    assert torch.equal(weight, torch.ones(2, 2))
-
-
-def test_a_model_of_pefts_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not utils.is_peft_model(Net())
-    fake: Any = ModuleType("peft")
-    fake.PeftModel = Net
-    monkeypatch.setitem(sys.modules, "peft", fake)
-    accelerator = Accelerator(cpu=True)
-    assert utils.is_peft_model(accelerator.prepare(Net()))
-    assert not utils.is_peft_model(nn.Linear(1, 1))
-
-
 def test_repeated_blocks_are_compiled_one_by_one() -> None:
     net, x = Net(), torch.randn(2, 4)
     expected = net(x)
@@ -84,13 +61,3 @@ def test_repeated_blocks_are_compiled_one_by_one() -> None:
     assert torch.equal(compiled(x), expected)
     assert utils.has_compiled_regions(compiled)
     assert not utils.has_compiled_regions(Net())
-
-
-@pytest.mark.parametrize("regional", [True, False])
-def test_the_plugin_says_what_is_compiled(regional: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled: list[nn.Module] = []
-    monkeypatch.setattr(nn.Module, "compile", lambda self, **options: compiled.append(self))
-    plugin = TorchDynamoPlugin(backend="eager", use_regional_compilation=regional)
-    net = Net()
-    Accelerator(cpu=True, dynamo_plugin=plugin).prepare(net)
-    assert compiled == ([net.inside, *net.blocks, net.outside] if regional else [net])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -82,16 +81,6 @@ def test_what_is_none(given: Any) -> None:
     assert not gives_batches(given)
     if not isinstance(given, (nn.Module, LRScheduler)):
         assert Accelerator(cpu=True).prepare(given) is given
-
-
-def test_an_optimizer_of_any_parameters() -> None:
-    accelerator = Accelerator(cpu=True)
-    model, other, frozen = nn.Linear(2, 2), nn.Linear(3, 2), nn.Linear(1, 1).requires_grad_(False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        accelerator.prepare(SGD([*model.parameters(), *other.parameters(), *frozen.parameters()], 0.1), model)
-        accelerator.prepare(SGD(model.parameters(), 0.1))
-        accelerator.prepare(SGD(nn.Linear(2, 2).parameters(), 0.1))
 
 
 def _spread(mixed: bool) -> None:

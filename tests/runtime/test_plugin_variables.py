@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from crosstrain import Accelerator, PartialState
-from crosstrain.config import LaunchConfig, read_launch_config
+from crosstrain.config import read_launch_config
 from crosstrain.launch.config import layered
 from crosstrain.launch.options import UsageError
 from crosstrain.utils import FullyShardedDataParallelPlugin
@@ -80,11 +80,6 @@ def test_what_sharding_cannot_do_is_refused(
         Accelerator(cpu=True)
 
 
-def test_without_the_switch_the_fsdp_variables_mean_nothing() -> None:
-    environment = LAUNCHED | {"ACCELERATE_USE_FSDP": "false", "FSDP_ODD": "1"}
-    assert read_launch_config(environment) == LaunchConfig()
-
-
 def _sharded() -> tuple[str, list[str]]:
     accelerator = Accelerator(cpu=True)
     model = accelerator.prepare(nn.Linear(4, 4))
@@ -134,21 +129,3 @@ def test_models_are_compiled_as_the_environment_says(monkeypatch: pytest.MonkeyP
         "fullgraph": True,
         "dynamic": False,
     }
-
-
-@pytest.mark.parametrize("backend", [{"dynamo_backend": "no"}, {"dynamo_backend": "eager"}])
-def test_the_scripts_own_backend_wins(backend: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "INDUCTOR")
-    plugin = Accelerator(cpu=True, **backend).dynamo_plugin  # type: ignore[arg-type]
-    assert (plugin.backend if plugin else "no") == backend["dynamo_backend"]
-
-
-def test_blocks_are_compiled_as_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = {
-        "ACCELERATE_DYNAMO_BACKEND": "INDUCTOR",
-        "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION": "true",
-    }
-    assert read_launch_config(environment).dynamo == {"backend": "inductor", "use_regional_compilation": True}
-    assert read_launch_config(environment | {"ACCELERATE_DYNAMO_BACKEND": "NO"}).dynamo is None
-    monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "NO")
-    assert Accelerator(cpu=True).dynamo_plugin is None

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import tempfile
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from crosstrain import Accelerator, FullyShardedDataParallelPlugin, InitProcessGroupKwargs
-from crosstrain.utils.files import write_atomically
 from torch import nn
 
 from tests.support.ranks import errors_of, run_ranks
@@ -169,34 +166,6 @@ def test_a_sharded_model_is_written_whole_to_each_path(tmp_path: Path) -> None:
     assert run_ranks(_sharded, 2, str(tmp_path)) == [[["bias", "weight"]] * 2] * 2
 
 
-def _late(folder: str) -> bool:
-    accelerator = Accelerator(cpu=True)
-    if accelerator.process_index == 1:
-        accelerator.wait_for_everyone()
-        time.sleep(1)
-        accelerator.save_model(nn.Linear(2, 1), Path(folder) / "model.pt")
-        return (Path(folder) / "model.pt").is_file()
-    accelerator.wait_for_everyone()
-    accelerator.save_model(nn.Linear(2, 1), Path(folder) / "model.pt")
-    return True
-
-
-def test_a_process_that_comes_late_finds_the_file(tmp_path: Path) -> None:
-    assert run_ranks(_late, 2, str(tmp_path)) == [True, True]
-
-
-def _after_the_end(folder: str) -> bool:
-    accelerator = Accelerator(cpu=True)
-    accelerator.end_training()
-    accelerator.save_model(nn.Linear(2, 1), Path(folder) / "model.pt")
-    return True
-
-
-def test_saving_needs_no_group(tmp_path: Path) -> None:
-    assert run_ranks(_after_the_end, 2, str(tmp_path)) == [True, True]
-    assert (tmp_path / "model.pt").is_file()
-
-
 # -- links ------------------------------------------------------------------------------------------
 
 
@@ -214,38 +183,3 @@ def test_a_link_stays_one_and_its_target_is_written(name: str, dangling: bool, t
     assert (tmp_path / name).is_symlink()
     written = target / "model.safetensors" if name == "shards" else target
     assert written.stat().st_size > 0
-
-
-def test_save_and_a_checkpoint_write_behind_links_too(tmp_path: Path) -> None:
-    accelerator = Accelerator(cpu=True)
-    model = accelerator.prepare(nn.Linear(2, 1))
-    disk = tmp_path / "disk"
-    (disk / "state").mkdir(parents=True)
-    (disk / "state" / "notes.txt").write_text("mine")
-    (tmp_path / "state").symlink_to(disk / "state")
-    (tmp_path / "object.pt").symlink_to(disk / "object.pt")
-    for _ in range(2):
-        accelerator.save({"a": 1}, tmp_path / "object.pt")
-        accelerator.save_state(tmp_path / "state")
-    assert torch.load(disk / "object.pt") == {"a": 1}
-    assert (tmp_path / "state").is_symlink() and (tmp_path / "object.pt").is_symlink()
-    assert sorted(path.name for path in disk.iterdir()) == ["object.pt", "state"]
-    assert (disk / "state" / "notes.txt").read_text() == "mine"
-    with torch.no_grad():
-        model.weight.zero_()
-    accelerator.load_state(tmp_path / "state")
-    assert model.weight.abs().sum() > 0
-
-
-def test_links_that_point_at_each_other_are_an_error(tmp_path: Path) -> None:
-    (tmp_path / "a").symlink_to(tmp_path / "b")
-    (tmp_path / "b").symlink_to(tmp_path / "a")
-    with pytest.raises((OSError, RuntimeError)):
-        write_atomically(tmp_path / "a", lambda beside: beside.write_text("x"))
-    shutil.rmtree(tmp_path, ignore_errors=True)
-
-
-def test_an_object_without_a_state_is_named_also_among_tensors() -> None:
-    objects: list[Any] = [torch.ones(3), nn.Linear(1, 1), 3, torch.ones(2)]
-    with pytest.raises(ValueError, match=r"missing in: Tensor \(0\), int \(2\), Tensor \(3\)"):
-        Accelerator(cpu=True).register_for_checkpointing(*objects)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crosstrain.utils.script_frames import caller, users_frame
+from crosstrain.utils.script_frames import users_frame
 
 LIBRARY = "import sys\ndef around(call):\n    return call()\n"
 
@@ -34,20 +34,3 @@ def test_an_installed_library_around_a_call_is_not_the_script(place: str, tmp_pa
 
 def test_a_module_of_the_project_is_the_script(tmp_path: Path) -> None:
     assert _innermost(_around(tmp_path)) == str(tmp_path / "bar.py")
-
-
-def test_a_script_that_is_installed_itself_is_better_than_nothing(tmp_path: Path) -> None:
-    names: dict[str, Any] = {}
-    source = "import sys\nframe = sys._getframe()\n"
-    file = str(tmp_path / "site-packages" / "train.py")
-    exec(compile(source, file, "exec"), names)
-
-    class Alone:
-        f_code, f_back = names["frame"].f_code, None
-
-    found = users_frame(Alone)
-    assert found is Alone
-
-
-def test_the_caller_is_this_line() -> None:
-    assert caller().startswith(f"{__file__}:")

@@ -55,14 +55,3 @@ def test_streams_stay_apart_only_where_the_script_seeded_them_so(how: str, apart
         assert one["torch"] == one["plain"]  # what the same script draws without an Accelerator
     assert len(zero["said"]) == (1 if apart else 0)
     assert one["said"] == []
-
-
-def test_the_line_says_which_streams_are_whose() -> None:
-    zero, _ = run_ranks(_start, 2, "torch")
-    assert zero["said"] == [
-        "each rank has seeded torch with a number of its own before Accelerator() (42, 1042). Noise and dropout "
-        "differ between the ranks: they keep their own torch stream. They start from rank 0's python and numpy "
-        "streams. For different streams throughout, call set_seed(seed, device_specific=True) after Accelerator()."
-    ]
-    zero, _ = run_ranks(_start, 2, "all")
-    assert zero["said"][0].endswith("they keep their own torch, python and numpy streams.")

@@ -89,33 +89,6 @@ def test_ranks_may_use_different_parameters_and_leave_some_unused() -> None:
         assert same(state, _branches_alone())
 
 
-def _freezing() -> State:
-    accelerator = Accelerator(cpu=True, **WEIGHTED)
-    net = Net()
-    net.decoder.requires_grad_(False)
-    torch.manual_seed(1)
-    net, optimizer, loader = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.05), data())
-    for epoch in range(4):
-        if epoch == 1:
-            net.decoder.requires_grad_(True)
-        if epoch == 2:
-            net.encoder.requires_grad_(False)
-            net.head.requires_grad_(False)
-        if epoch == 3:
-            net.encoder.requires_grad_(True)
-        for (x,) in loader:
-            optimizer.zero_grad()
-            accelerator.backward(net.loss(x))
-            optimizer.step()
-    return copy.deepcopy(net).state_dict()
-
-
-def test_parameters_frozen_and_thawed_after_prepare() -> None:
-    (alone,) = run_ranks(_freezing, 1)
-    for state in run_ranks(_freezing, 2):
-        assert same(alone, state)
-
-
 def _by_turns(through_accelerator: bool) -> State:
     """One part after another is trained: all of it frozen at first, then parts that have no parameter in common."""
     accelerator = Accelerator(cpu=True, **WEIGHTED if through_accelerator else {})

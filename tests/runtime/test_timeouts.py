@@ -120,28 +120,6 @@ def test_a_long_wait_is_reported_long_before_the_time_out_and_goes_on(kind: str,
     assert other == ""
 
 
-def test_many_short_waits_are_no_long_one() -> None:
-    assert run_ranks(_late, 2, "many") == ["", ""]
-
-
-def _three() -> str:
-    hang_report.REPORT_SECONDS = 1.0
-    sys.stderr = said = io.StringIO()
-    accelerator = Accelerator(cpu=True)
-    for late in (2, 0):
-        if accelerator.process_index == late:
-            time.sleep(4)
-        accelerator.wait_for_everyone()
-    return said.getvalue()
-
-
-def test_of_several_that_wait_one_speaks_for_every_wait() -> None:
-    text = "".join(run_ranks(_three, 3))
-    assert text.count("in wait_for_everyone (missing: rank 2):") == 1
-    assert text.count("in wait_for_everyone (missing: rank 0):") == 1
-    assert text.count("has waited") == 2
-
-
 SCRIPT = """
 import os
 import subprocess

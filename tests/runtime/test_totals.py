@@ -10,12 +10,10 @@ import torch
 import torch.distributed as dist
 from crosstrain import Accelerator
 from crosstrain.comm.host_links import HostGather
-from crosstrain.run import RUN
-from crosstrain.utils import operations
 from torch.utils.data import DataLoader
 
 from tests.runtime.loaders import Stream
-from tests.support.ranks import errors_of, run_ranks
+from tests.support.ranks import run_ranks
 
 SHARED: list[dict[str, Any]] = [
     {"split_batches": True, "even_batches": "weighted"},
@@ -64,17 +62,6 @@ def test_every_row_is_counted_once(mode: dict[str, Any], world: int) -> None:
     for rows, tokens, listed, streamed in run_ranks(_counted, world, mode):
         assert (rows, tokens, listed) == (13, 39, 13)
         assert streamed >= 7  # what completes a stream's last batch is not known
-
-
-def _miscounted() -> None:
-    accelerator = Accelerator(cpu=True)
-    for x in accelerator.prepare(DataLoader(torch.arange(16), batch_size=4)):
-        accelerator.global_rows(x[:3])
-
-
-def test_other_rows_than_the_batch_has_are_an_error() -> None:
-    for said in errors_of(_miscounted, 2):
-        assert "has 4 rows on this process" in said
 
 
 def _reduced() -> None:
@@ -156,31 +143,3 @@ def test_own_rows_are_this_ranks_part_of_what_is_gathered(mode: dict[str, Any], 
     for rank in ranks:
         assert rank["gathered"] == wanted
         assert rank["reduced"] == (sum(i * i for i in wanted), n, 3 * n)
-
-
-def _no_rows(kind: str) -> str:
-    accelerator = Accelerator(cpu=True)
-    for x in accelerator.prepare(DataLoader(torch.arange(12.0), batch_size=4)):
-        given = {"a value": x.mean(), "several": x[:3], "one": x.sum().view(1)}[kind]
-        with pytest.raises(RuntimeError) as error:
-            accelerator.own_rows(given)
-        return str(error.value)
-    return ""
-
-
-@pytest.mark.parametrize("kind", ["a value", "several", "one"])
-def test_own_rows_of_what_has_none_is_an_error(kind: str) -> None:
-    for said in run_ranks(_no_rows, 2, kind):
-        assert "own_rows" in said or "gather_for_metrics" in said
-        assert "test_totals.py" in said
-
-
-class _OneProgram:
-    """Two hosts that compute as one program: what a number was read of is the same on both."""
-
-    world, averages = 2, False
-
-
-def test_hosts_of_one_program_each_have_the_whole_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RUN, "_comm", _OneProgram())
-    assert operations.reduce((2.5, 7), "sum") == (2.5, 7)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -17,13 +16,11 @@ from crosstrain import Accelerator
 from crosstrain.tracking import (
     LOGGER_TYPE_TO_CLASS,
     GeneralTracker,
-    get_available_trackers,
     on_main_process,
     register_tracker,
     register_tracker_class,
     registry,
 )
-from crosstrain.tracking.libraries import MLflowTracker
 from crosstrain.utils import LoggerType
 
 from tests.support.ranks import run_ranks
@@ -80,22 +77,6 @@ def test_mlflow_runs_in_the_projects_experiment(library: MagicMock, tmp_path: Pa
     library.end_run.assert_called_once_with()
 
 
-@pytest.mark.parametrize("library", ["mlflow"], indirect=True)
-def test_mlflow_follows_its_variables_and_limits(library: MagicMock, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = {"EXPERIMENT_NAME": "other", "RUN_ID": "7", "TAGS": '{"c": "d"}', "NESTED_RUN": "false"}
-    for name, text in said.items():
-        monkeypatch.setenv(f"MLFLOW_{name}", text)
-    library.get_experiment_by_name.return_value = None
-    tracker = MLflowTracker("digits", logging_dir=Path("files"), nested_run=True)
-    tracker.start()
-    library.create_experiment.assert_called_once_with("other", artifact_location="files", tags={"c": "d"})
-    options = library.start_run.call_args.kwargs
-    assert (options["run_id"], options["nested"]) == ("7", False)
-    with pytest.warns(UserWarning, match="20 characters a parameter: 'long' is left out"):
-        tracker.store_init_configuration({"a": 1, "b": 2, "long": "x" * 21, "c": 3})
-    assert library.log_params.call_args_list == [call({"a": 1, "b": 2}), call({"c": 3})]
-
-
 @pytest.mark.parametrize("library", ["comet_ml"], indirect=True)
 def test_comet(library: MagicMock, tmp_path: Path) -> None:
     run = _log("comet_ml", tmp_path, {**VALUES, "both": {"x": torch.tensor(1)}}, online=False)
@@ -125,14 +106,6 @@ def test_clearml(library: MagicMock, tmp_path: Path) -> None:
     run.close.assert_called_once_with()
 
 
-@pytest.mark.parametrize("library", ["clearml"], indirect=True)
-def test_a_clearml_task_of_the_scripts_own_stays_open(library: MagicMock, tmp_path: Path) -> None:
-    run = _log("clearml", tmp_path, {"loss": 1.0})
-    assert run is library.Task.current_task()
-    library.Task.init.assert_not_called()
-    run.close.assert_not_called()
-
-
 @pytest.mark.parametrize("library", ["aim"], indirect=True)
 def test_aim(library: MagicMock, tmp_path: Path) -> None:
     run = _log("aim", tmp_path, {"loss": torch.tensor(0.5), "both": {"x": 1}}, capture_terminal_logs=False)
@@ -159,13 +132,6 @@ def test_dvclive(library: MagicMock, tmp_path: Path) -> None:
         call.next_step(),
         call.end(),
     ]
-
-
-@pytest.mark.parametrize("library", ["dvclive"], indirect=True)
-def test_dvclive_takes_an_object_of_the_scripts_own(library: MagicMock, tmp_path: Path) -> None:
-    mine = MagicMock()
-    assert _log("dvclive", tmp_path, {}, live=mine) is mine
-    library.Live.assert_not_called()
 
 
 @pytest.mark.parametrize("library", ["trackio"], indirect=True)
@@ -224,14 +190,6 @@ class Main(Lines):
     main_process_only = True
 
 
-@pytest.fixture
-def _registry() -> Iterator[None]:
-    before = dict(LOGGER_TYPE_TO_CLASS)
-    yield
-    LOGGER_TYPE_TO_CLASS.clear()
-    LOGGER_TYPE_TO_CLASS.update(before)
-
-
 def _own(folder: str) -> list[str]:
     register_tracker("Lines", Lines)
     register_tracker_class(Main)
@@ -245,18 +203,3 @@ def test_a_registered_tracker_is_started_by_its_name(tmp_path: Path) -> None:
     assert run_ranks(_own, 2, str(tmp_path)) == [["lines", "main"], ["lines"]]
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert written == dict.fromkeys(["digits-0.log", "digits-1.log", "digits-0.txt"], "2 {'loss': 1}")
-
-
-@pytest.mark.usefixtures("_registry")
-def test_what_cannot_be_registered_is_said() -> None:
-    with pytest.raises(TypeError, match="a subclass of GeneralTracker, not <class 'dict'>"):
-        register_tracker("mine", dict)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="cannot have the name 'all'"):
-        register_tracker("all", Lines)
-    register_tracker("mine", Lines)
-    register_tracker("mine", Lines)  # a notebook's cell runs twice
-    with pytest.warns(UserWarning, match="'mine' is registered already; Main replaces it"):
-        register_tracker("mine", Main)
-    assert "mine" in get_available_trackers()
-    instance = Lines("digits", ".")
-    assert registry.choose([LoggerType.ALL, instance, "mine"]) == [*get_available_trackers(), instance]

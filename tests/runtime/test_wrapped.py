@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 
 from tests.runtime.nets import WEIGHTED, Net, State, data, same
-from tests.support.ranks import errors_of, run_ranks
+from tests.support.ranks import run_ranks
 
 
 def _train(wrapped: bool, steps: int, options: dict[str, Any], sums: bool = False) -> State:
@@ -87,28 +87,6 @@ def _local_then_not(folder: str) -> None:
 
 def test_no_sync_precision_and_files(tmp_path: Path) -> None:
     run_ranks(_local_then_not, 2, str(tmp_path))
-
-
-def _plain_backward() -> None:
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
-    model: Any = accelerator.prepare(DistributedDataParallel(nn.Linear(1, 1)))
-    with accelerator.accumulate(model):
-        model(torch.ones(1, 1)).mean().backward()
-
-
-def test_a_plain_backward_inside_a_window() -> None:
-    assert all("Use accelerator.backward(loss)" in said for said in errors_of(_plain_backward, 2))
-
-
-def _compiled() -> list[str]:
-    accelerator = Accelerator(cpu=True)
-    model: Any = torch.compile(DistributedDataParallel(nn.Linear(1, 1)), backend="eager")
-    model = accelerator.prepare(model)
-    return sorted(accelerator.get_state_dict(model))
-
-
-def test_a_compiled_one_keeps_its_names() -> None:
-    assert run_ranks(_compiled, 2) == [["bias", "weight"]] * 2
 
 
 def _data_parallel(inner: bool) -> tuple[State, str]:

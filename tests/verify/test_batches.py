@@ -53,11 +53,3 @@ def test_the_rows_of_a_batch_may_be_its_second_dimension(watch: LoaderWatch) -> 
     found = [batch.digest for batch in watch.batches]
     assert [watch.rows for _ in DataLoader(data, batch_size=4)] == [4, 4, 2]
     assert [batch.digest for batch in watch.batches[3:]] == found
-
-
-def test_a_batch_of_two_views_of_each_sample_is_counted_as_it_is(watch: LoaderWatch) -> None:
-    data = TensorDataset(torch.ones(8, 2))
-    loader = DataLoader(
-        data, batch_size=4, collate_fn=lambda rows: torch.cat([row for (row,) in rows + rows]).view(8, 2)
-    )
-    assert [watch.rows for _ in loader] == [8, 8]

@@ -163,26 +163,6 @@ def test_a_script_that_distributes_itself_is_seen_on_two_processes(tmp_path: Pat
     }
 
 
-def test_a_script_that_counts_on_whole_passes_gets_them(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import torch\n"
-        "from torch.utils.data import DataLoader, TensorDataset\n"
-        "net = torch.nn.Linear(3, 1)\n"
-        "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
-        "loader = DataLoader(TensorDataset(torch.randn(40, 3)), batch_size=4)\n"
-        "batches = iter(loader)\n"
-        "for step in range(len(loader)):\n"
-        "    (x,) = next(batches)\n"
-        "    optimizer.zero_grad()\n"
-        "    net(x).square().mean().backward()\n"
-        "    optimizer.step()\n"
-    )
-    found = observe(script, folder=tmp_path, timeout=300)
-    assert found.facts is not None, found.error
-    assert found.facts["run"]["steps"] == 10
-
-
 def test_a_script_that_fails_says_why(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import torch\nraise SystemExit('no data here')\n")

@@ -13,10 +13,7 @@ import torch
 from crosstrain.data.prepare import skip_first_batches
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import (
-    DataLoader,
-    RandomSampler,
-)
+from torch.utils.data import DataLoader, RandomSampler
 
 from tests.runtime.loaders import LOADERS, SizedStream, Stream, plain, prepare, seed_all
 

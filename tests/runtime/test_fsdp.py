@@ -55,11 +55,7 @@ def _plugin(options: dict[str, Any]) -> FullyShardedDataParallelPlugin:
 
 
 def _train(
-    options: dict[str, Any],
-    steps_before: int = 0,
-    where: str = "",
-    load: str = "",
-    more: Any = None,
+    options: dict[str, Any], steps_before: int = 0, where: str = "", load: str = "", more: Any = None
 ) -> dict[str, Any]:
     accelerator = Accelerator(cpu=True, fsdp_plugin=_plugin(options), **WEIGHTED, **(more or {}))
     model = Stack()

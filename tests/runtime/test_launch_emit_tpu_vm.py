@@ -58,11 +58,7 @@ def job_file(folder: Path, *arguments: str) -> Path:
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        TWO,
-        TPU,
-        [*TWO, "--job-option", "project=example.com:team", "--job-option", "folder=/mnt/data/my-run"],
-    ],
+    [TWO, TPU, [*TWO, "--job-option", "project=example.com:team", "--job-option", "folder=/mnt/data/my-run"]],
     ids=["two", "one", "all"],
 )
 def test_shell_accepts_it(script: str, arguments: list[str], tmp_path: Path) -> None:

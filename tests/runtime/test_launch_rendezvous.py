@@ -27,11 +27,7 @@ LONG, SHORT = 120.0, 4.0  # seconds that a machine waits for an answer
 def test_machine_0_may_come_up_last(timeout: float | None, seconds: int, tmp_path: Path) -> None:
     """Left to itself torch waits for 60 seconds, which an image that is still being pulled takes longer than."""
     options = LaunchOptions(
-        num_machines=2,
-        machine_rank=1,
-        main_process_ip="127.0.0.1",
-        rdzv_backend="c10d",
-        timeout=timeout,
+        num_machines=2, machine_rank=1, main_process_ip="127.0.0.1", rdzv_backend="c10d", timeout=timeout
     )
     config = agent.launch_config(resolve(options, Devices(), {}), tmp_path)
     assert config.rdzv_configs["read_timeout"] == seconds

@@ -101,12 +101,7 @@ def test_a_skipped_step_is_known_and_the_scheduler_waits() -> None:
         )
         if factor == 1.0:
             assert norm.item() == pytest.approx(1.0)
-    assert seen == [
-        (False, False, 0.25),
-        (True, True, 0.25),
-        (False, False, 0.125),
-        (False, False, 0.0625),
-    ]
+    assert seen == [(False, False, 0.25), (True, True, 0.25), (False, False, 0.125), (False, False, 0.0625)]
     assert accelerator.scaler.get_scale() == 4.0  # halved once, doubled once
 
 

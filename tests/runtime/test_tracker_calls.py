@@ -112,10 +112,7 @@ def test_aim(library: MagicMock, tmp_path: Path) -> None:
     library.Run.assert_called_once_with(repo=str(tmp_path), capture_terminal_logs=False)
     assert run.name == "digits"
     run.__setitem__.assert_called_once_with("hparams", CONFIG)
-    assert run.track.call_args_list == [
-        call(0.5, name="loss", step=3),
-        call(1, name="both/x", step=3),
-    ]
+    assert run.track.call_args_list == [call(0.5, name="loss", step=3), call(1, name="both/x", step=3)]
     run.close.assert_called_once_with()
 
 

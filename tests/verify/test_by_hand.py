@@ -82,9 +82,7 @@ PADDED = "DataLoader(test_set, batch_size=10, sampler=DistributedSampler(test_se
 
 
 @pytest.mark.parametrize(
-    ("edits", "verdict"),
-    [({}, "equal"), ({SHARE: PADDED}, "different")],
-    ids=["own share", "padded"],
+    ("edits", "verdict"), [({}, "equal"), ({SHARE: PADDED}, "different")], ids=["own share", "padded"]
 )
 def test_an_even_evaluation_is_compared_with_one_row_less_first(
     edits: Mapping[str, str], verdict: str, tmp_path: Path

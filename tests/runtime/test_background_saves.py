@@ -170,29 +170,6 @@ def test_an_error_of_one_rank_is_raised_on_all_by_the_next_call(ask: str, tmp_pa
         assert not left
 
 
-def saves_again_after_an_error(folder: str) -> str:
-    accelerator, _ = small_training(Path(folder))
-    good = state_files.save_beside_training
-
-    def fails(state: Any, path: Path) -> None:
-        raise OSError("full")
-
-    contents.state_files.save_beside_training = fails
-    accelerator.save_state(blocking=False)
-    contents.state_files.save_beside_training = good
-    with pytest.raises(OSError, match="full"):
-        accelerator.save_state()
-    where = accelerator.save_state(blocking=False)
-    accelerator.end_training()
-    return where
-
-
-def test_a_training_goes_on_saving_after_an_error(tmp_path: Path) -> None:
-    names = run_ranks(saves_again_after_an_error, 2, str(tmp_path))
-    assert len(set(names)) == 1
-    verify(Path(names[0]))
-
-
 SCRIPT = """
 import sys
 from pathlib import Path

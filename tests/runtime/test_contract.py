@@ -12,7 +12,6 @@ from crosstrain import (
     Accelerator,
     DataLoaderConfiguration,
     DistributedDataParallelKwargs,
-    FullyShardedDataParallelPlugin,
 )
 from crosstrain.utils import GradientAccumulationPlugin, ProjectConfiguration, set_seed
 from torch import nn
@@ -90,14 +89,6 @@ def test_options_that_say_the_same_thing_twice_must_agree() -> None:
     assert accelerator.rng_types == ["torch"]
 
 
-def test_scripts_may_ask_for_plugins_that_they_do_not_have() -> None:
-    """`if accelerator.state.deepspeed_plugin is not None and ...` stands in many scripts."""
-    state = Accelerator(cpu=True).state
-    assert (state.deepspeed_plugin, state.fsdp_plugin) == (None, None)
-    plugin = FullyShardedDataParallelPlugin()
-    assert Accelerator(cpu=True, fsdp_plugin=plugin).state.fsdp_plugin is plugin
-
-
 # -- the step ---------------------------------------------------------------------------------------
 
 
@@ -111,51 +102,6 @@ def test_backward_hands_its_arguments_on() -> None:
     vector = model(torch.ones(2, 1))
     accelerator.backward(vector, gradient=torch.full((2, 1), 10.0))
     assert model.weight.grad.item() == 24.0
-
-
-def test_clipping_and_unscaling_wait_for_the_end_of_the_window() -> None:
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
-    model = one()
-    model, optimizer = accelerator.prepare(model, SGD(model.parameters(), 1.0))
-    seen = []
-    for value in (8.0, 4.0):
-        with accelerator.accumulate(model):
-            accelerator.backward(model(torch.full((1, 1), value)).sum())
-            accelerator.unscale_gradients(optimizer)  # no scaler, nothing to do
-            accelerator.clip_grad_value_(model.parameters(), 0.5)
-            seen.append(model.weight.grad.item())
-            optimizer.step()
-            optimizer.zero_grad()
-    assert seen == [4.0, 0.5]
-    assert model.weight.item() == 0.5
-
-
-@pytest.mark.parametrize("adjust", [True, False])
-def test_a_cycle_as_long_as_the_optimizer_steps_runs_to_its_end(adjust: bool) -> None:
-    """accelerate counts the micro-batches against total_steps, and stops the cycle after a quarter of it."""
-    plugin = GradientAccumulationPlugin(num_steps=4, adjust_scheduler=adjust)
-    accelerator = Accelerator(cpu=True, gradient_accumulation_plugin=plugin)
-    model = one()
-    optimizer = SGD(model.parameters(), 0.1)
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=6)
-    model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)
-    rates = []
-    for _ in range(5 * 4):
-        with accelerator.accumulate(model):
-            accelerator.backward(model(torch.ones(1, 1)).sum())
-            optimizer.step()
-            scheduler.step()
-            optimizer.zero_grad()
-        if accelerator.sync_gradients:
-            rates.append(scheduler.get_last_lr()[0])
-    plain = torch.optim.lr_scheduler.OneCycleLR(SGD(one().parameters(), 0.1), max_lr=1.0, total_steps=6)
-    expected = []
-    for _ in range(5):
-        plain.optimizer.step()
-        plain.step()
-        expected.append(plain.get_last_lr()[0])
-    assert rates == expected
-    assert scheduler._step_count == (21 if adjust else 6)
 
 
 def _cycle(divided: bool, rows: int) -> list[str]:

@@ -9,17 +9,10 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Sampler
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
 
 from tests.runtime.loaders import prepare
 from tests.support.ranks import errors_of, run_ranks, this_rank
-
-
-class Reversed(DistributedSampler[int]):
-    """An order of its own."""
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(list(super().__iter__())[::-1])
 
 
 def _sampler(n: int, kind: Any = DistributedSampler, **kw: Any) -> Any:
@@ -92,32 +85,6 @@ def test_the_scripts_own_order_is_kept_and_counted_exactly(world: int) -> None:
                 assert len(set(rows)) == len(rows) == n - n % world, GRID[number]
             else:
                 assert rows == list(range(n)), GRID[number]
-
-
-def _other_kinds() -> list[Any]:
-    """A subclass with an order of its own, and a sampler of no known class: as long as nothing is repeated."""
-
-    class Mine(Sampler[int]):
-        num_replicas, rank = this_rank().world, this_rank().rank
-
-        def __iter__(self) -> Iterator[int]:
-            return iter(range(self.rank * 4, self.rank * 4 + 4))
-
-        def __len__(self) -> int:
-            return 4
-
-    found: list[Any] = []
-    for n, sampler in ((8, _sampler(8, Reversed, shuffle=False)), (8, Mine()), (9, _sampler(9, Reversed))):
-        loader = prepare(DataLoader(range(n), batch_size=3, sampler=sampler))  # type: ignore[arg-type]
-        found.append([(batch.tolist(), loader.real_rows(1)) for batch in loader])
-    return found
-
-
-def test_other_samplers_for_this_process_are_adopted_too() -> None:
-    first, second = run_ranks(_other_kinds, 2)
-    assert first[:2] == [[([6, 4, 2], 3), ([0], 1)], [([0, 1, 2], None), ([3], None)]]
-    assert second[:2] == [[([7, 5, 3], 3), ([1], 1)], [([4, 5, 6], None), ([7], None)]]
-    assert {rows for _, rows in first[2]} == {None}  # which row is the repeated one, only its author knows
 
 
 def _resume(workers: int, how: str, save_at: int) -> Any:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, RandomSampler
 
-from tests.runtime.loaders import LOADERS, SizedStream, Stream, plain, prepare, seed_all
+from tests.runtime.loaders import LOADERS, Stream, plain, prepare, seed_all
 
 
 @settings(max_examples=60, deadline=None)
@@ -46,15 +46,6 @@ def test_skipping_gives_the_rest_of_the_same_order(
     assert ends == [False] * (len(ends) - 1) + [True] * bool(ends)
     assert len(loader) == len(whole)
     assert [b.tolist() for b in skip_first_batches(fresh(), skip)] == whole[skip:]
-
-
-@pytest.mark.parametrize("skip", [0, 2, 9])
-def test_skipping_in_a_stream(skip: int) -> None:
-    for loader in (DataLoader(Stream(7), batch_size=2), DataLoader(SizedStream(7), batch_size=2)):
-        whole = [b.tolist() for b in loader]
-        for skipped in (skip_first_batches(loader, skip), skip_first_batches(prepare(loader), skip)):
-            assert [b.tolist() for b in skipped] == whole[skip:]
-    assert len(skip_first_batches(DataLoader(SizedStream(7), batch_size=2), 3)) == 1
 
 
 def _resumes_exactly(make: Any, save_at: int) -> bool:
@@ -118,21 +109,6 @@ def test_resume_with_workers_that_persist(save_at: int, generator: bool) -> None
     """Torch draws a seed for new workers, and none for those that an earlier pass left: a new process would draw
     one more than the training that went on, and get another order."""
     assert _resumes_exactly(lambda: persistent(generator), save_at)
-
-
-def test_resume_between_passes_of_workers_that_persist() -> None:
-    seed_all()
-    loader = prepare(persistent())
-    list(loader)
-    state, stream = loader.state_dict(), torch.get_rng_state()
-    following = [batch.tolist() for batch in loader], torch.rand(())
-    for again in (prepare(persistent()), loader):  # in a new process, and in the same one
-        again.load_state_dict(state)
-        torch.set_rng_state(stream)
-        assert ([batch.tolist() for batch in again], torch.rand(())) == following
-        again.load_state_dict(state)
-        torch.set_rng_state(stream)
-        assert [batch.tolist() for batch in skip_first_batches(again, 1)] == following[0][1:]
 
 
 def test_skip_after_a_load_counts_from_the_start_of_the_epoch() -> None:

@@ -124,22 +124,3 @@ def test_the_users_word_counts() -> None:
 
 def test_one_process_is_left_alone() -> None:
     assert run_ranks(_read, 1, ByItem, 0, {}) == [[0, 2, 4, 6]]
-
-
-class FailsAtOnce(IterableDataset[int]):
-    def __iter__(self) -> Iterator[int]:
-        raise KeyError("planted")
-
-
-def _failing() -> str:
-    try:
-        list(prepare(DataLoader(FailsAtOnce())))
-    except (KeyError, RuntimeError) as error:
-        return repr(error)
-    return "read"
-
-
-def test_an_error_in_the_data_sets_iter_ends_all_processes() -> None:
-    """It was raised on process 0 alone, and the others waited for a batch."""
-    first, second = run_ranks(_failing, 2)
-    assert "KeyError" in first and "process 0 could not read the next batch: KeyError" in second

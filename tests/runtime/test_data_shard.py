@@ -121,17 +121,3 @@ def test_devices_of_one_process_share_its_batch(split: bool, even: bool, drop_la
                 for step in range(max(map(len, group)))
             ]
             assert _dealt(rows, size, processes, devices, process, **how) == wanted
-
-
-def test_weighted_batches_are_not_completed_for_devices() -> None:
-    assert _dealt(11, 8, 1, 4, 0, split=True, even="weighted") == [list(range(8)), [8, 9, 10]]
-    assert _dealt(11, 2, 1, 4, 0, even="weighted") == [list(range(8)), [8, 9, 10]]
-
-
-def test_batches_of_varying_size_stay_whole_on_devices() -> None:
-    split = BatchSplit(1, 0, None, devices=3)
-    groups = [[0], [1, 2], [3, 4, 5], [6]]
-    assert [(list(own or ()), counts.real) for own, counts in rank_steps(groups, split)] == [
-        ([0, 1, 2, 3, 4, 5], (6,)),
-        ([6, 0, 1, 2], (1,)),
-    ]

@@ -248,15 +248,6 @@ def test_a_stream_of_shards_is_read_once_and_ends_together(
     assert run_ranks(_sharded, 2, even, drop) == [first, second]
 
 
-def _too_few_shards() -> list[Any]:
-    loader = prepare(DataLoader(Shards([[0, 1, 2, 3]]), batch_size=1))
-    return [batch.item() for batch in loader]
-
-
-def test_with_fewer_shards_than_processes_the_stream_is_dispatched() -> None:
-    assert run_ranks(_too_few_shards, 2) == [[0, 2], [1, 3]]
-
-
 def _workers(dispatch: bool | None) -> list[Any]:
     rank = this_rank().rank
     loader = prepare(DataLoader(Stream(7), batch_size=2, num_workers=1), dispatch_batches=dispatch)

@@ -11,7 +11,6 @@ import pytest
 import torch
 from crosstrain import Accelerator, FullyShardedDataParallelPlugin
 from torch import Tensor, nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.optim import SGD
 
 from tests.runtime.nets import averagings
@@ -158,31 +157,3 @@ def test_join() -> None:
     for active_only, expected in ((False, -1.5), (True, -2.0)):
         for weight, loose in run_ranks(_joined, 2, active_only):
             assert weight == loose == expected
-
-
-def _hooked() -> tuple[list[str], Tensor, str]:
-    accelerator = Accelerator(cpu=True)
-    seen: list[str] = []
-
-    def hook(state: list[str], bucket: Any) -> Any:
-        state.append(str(bucket.buffer().dtype))
-        return default_hooks.fp16_compress_hook(None, bucket)  # type: ignore[arg-type]
-
-    model: Any = accelerator.prepare(Net())
-    model.register_comm_hook(state=seen, hook=hook)
-    accelerator.backward(model(torch.full((1, 3), 1.0 + accelerator.process_index)).sum())
-    try:
-        model.register_comm_hook(seen, hook)
-        said = ""
-    except RuntimeError as error:
-        said = str(error)
-    return seen, model.net[0].weight.grad, said
-
-
-def test_register_comm_hook() -> None:
-    zero, one = run_ranks(_hooked, 2)
-    assert zero[0] == one[0] == ["torch.float32"]
-    assert torch.equal(zero[1], one[1]) and torch.equal(zero[1], zero[1].half().float())
-    assert "already" in zero[2]
-    ((seen, grad, _),) = run_ranks(_hooked, 1)
-    assert seen == [] and not torch.equal(grad, grad.half().float())

@@ -142,11 +142,6 @@ def test_a_partial_state_may_have_taken_the_first_device(four_gpus: list[int]) -
         Accelerator(device=3)
 
 
-def test_the_cpu_has_no_number(four_gpus: list[int]) -> None:
-    assert str(Accelerator(cpu=True, device=1).device) == "cpu"
-    assert four_gpus == []
-
-
 def test_a_device_that_is_not_there_is_an_error(four_gpus: list[int]) -> None:
     with pytest.raises(RuntimeError, match="device 4 was asked for: there are 4 of type 'cuda'"):
         Accelerator(device=4)

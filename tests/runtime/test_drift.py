@@ -191,26 +191,3 @@ def test_sharded_weights_are_not_compared_and_their_rates_are() -> None:
     assert errors_of(_sharded, 2, False) == ["no error"] * 2
     for message in errors_of(_sharded, 2, True):
         assert "rank 0 has [0.1]; rank 1 has [0.3]" in message
-
-
-def _wrapped(spoiled: bool) -> None:
-    """The script made a DistributedDataParallel of its model itself."""
-    accelerator = Accelerator(cpu=True)
-    model: Any = nn.parallel.DistributedDataParallel(nn.Linear(3, 1))
-    model, optimizer, loader = accelerator.prepare(
-        model, SGD(model.parameters(), 0.1), DataLoader(torch.randn(ROWS, 3), BATCH)
-    )
-    for number, batch in enumerate(loader):
-        if spoiled and accelerator.is_last_process and number == 1:
-            optimizer.param_groups[0]["lr"] = 0.1 + 1e-8
-            with torch.no_grad():
-                model.module.weight *= 1.5
-        accelerator.backward(model(batch).square().mean())
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def test_models_that_the_script_wrapped_are_compared_too() -> None:
-    assert errors_of(_wrapped, 2, False) == ["no error"] * 2
-    for message in errors_of(_wrapped, 2, True):
-        assert "those of DistributedDataParallel.module.weight" in message

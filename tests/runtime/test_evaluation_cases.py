@@ -393,38 +393,6 @@ def test_what_cannot_be_merged_is_an_error_on_every_process() -> None:
 # -- the cost, and the model's mode ---------------------------------------------------------------
 
 
-def _costs() -> list[int]:
-    accelerator = Accelerator(cpu=True)
-    frames: Any = accelerator._comm._frames  # type: ignore[attr-defined]
-    sent: list[int] = []
-    plain = frames._gather
-    frames._gather = lambda out, mine: (sent.append(mine.numel()), plain(out, mine))[1]
-    loader = accelerator.prepare_evaluation(_rows(300))
-    before, correct, loss, ranks = len(sent), 0, 0.0, []
-    for batch in loader:
-        correct += len(batch)
-        loss += float(batch.double().mean())
-        ranks.append(accelerator.process_index)
-    correct, loss, ranks = accelerator.merge(loader, correct, loss, ranks)
-    assert (correct, loss, len(ranks)) == (300, sum(range(300)) / 3, 100)
-    return [before, len(sent) - before]
-
-
-def test_an_evaluation_of_100_batches_costs_one_collective() -> None:
-    assert [cost for _, cost in run_ranks(_costs, 2)] == [1, 1]
-    assert run_ranks(_costs_alone, 1) == [0]
-
-
-def _costs_alone() -> int:
-    """With one process the loop is the original's, and `merge` hands the values back."""
-    accelerator = Accelerator(cpu=True)
-    original, value = _rows(300), [1]
-    loader = accelerator.prepare_evaluation(original)
-    assert type(iter(loader)) is type(iter(original))
-    assert accelerator.merge(loader, value) is value
-    return 0
-
-
 def _in_training_mode(prepared: bool) -> list[list[str]]:
     accelerator = Accelerator(cpu=True)
     model = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))

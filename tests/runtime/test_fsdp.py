@@ -152,31 +152,6 @@ def test_hybrid_sharding_equals_one_process_and_continues_elsewhere(kind: str, t
     _same(expected, run_ranks(_train, 4, HYBRID | {"state_dict_type": kind}, 0, "", where)[0]["state"])
 
 
-def _divided(sizes: dict[str, int], zero2: bool) -> tuple[Any, Any, Any]:
-    plugin = FullyShardedDataParallelPlugin(reshard_after_forward=False) if zero2 else None
-    accelerator = Accelerator(cpu=True, fsdp_plugin=plugin, parallelism_config=ParallelismConfig(**sizes))
-    model = accelerator.prepare(nn.Linear(3, 8, bias=False))
-    mesh = getattr(model.weight, "device_mesh", None)
-    chosen = accelerator.fsdp_plugin
-    assert accelerator.parallelism_config.total_size == accelerator.num_processes
-    return None if mesh is None else tuple(mesh.shape), chosen and chosen.sharding_strategy, plugin is chosen
-
-
-@pytest.mark.parametrize(
-    ("world", "sizes", "zero2", "expected"),
-    [
-        (4, {"dp_replicate_size": 2, "dp_shard_size": 2}, False, ((2, 2), "HYBRID_SHARD", False)),
-        (4, {"dp_replicate_size": 2, "dp_shard_size": 2}, True, ((2, 2), "HYBRID_SHARD_ZERO2", False)),
-        (2, {"dp_shard_size": 2}, False, ((2,), None, False)),
-        (2, {"dp_replicate_size": 2}, False, (None, None, True)),
-    ],
-)
-def test_the_sizes_of_a_parallelism_config(
-    world: int, sizes: dict[str, int], zero2: bool, expected: Any
-) -> None:
-    assert run_ranks(_divided, world, sizes, zero2) == [expected] * world
-
-
 @pytest.mark.parametrize(
     ("sizes", "plugin", "message"),
     [

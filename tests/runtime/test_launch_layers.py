@@ -69,14 +69,6 @@ def test_switching_off_wins_over_a_file_and_the_environment(tmp_path: Path) -> N
     assert resolve(options, Devices(), environ, origin).config == {"cpu": False, "split_batches": False}
 
 
-def test_slurm_says_which_machine_this_is() -> None:
-    environ = {"SLURM_NODEID": "3"}
-    assert layered({}, None, environ)[0].machine_rank is None
-    options, origin = layered({"num_machines": 4, "main_process_ip": "a"}, None, environ)
-    assert (options.machine_rank, origin["machine_rank"]) == (3, "environment (SLURM_NODEID)")
-    assert layered({"num_machines": 4, "machine_rank": 1}, None, environ)[0].machine_rank == 1
-
-
 ACCELERATES = """
 compute_environment: LOCAL_MACHINE
 debug: false

@@ -144,31 +144,6 @@ def test_rows_that_an_unprepared_loader_gave_meanwhile_are_an_error(case: Any, p
     assert "accelerator.prepare()" in texts[0] and "accelerator.gather()" in texts[0]
 
 
-def _as_many_rows(zipped: bool, n: int) -> tuple[list[int], list[str]]:
-    """Labelled and unlabelled batches of one size."""
-    accelerator = Accelerator(cpu=True)
-    loader, other = _loader(accelerator, n, 4), DataLoader(torch.arange(100.0), batch_size=4)
-    walk, seen = iter(other), []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        if zipped:
-            for x, _ in zip(loader, other, strict=False):
-                seen.append(len(accelerator.gather_for_metrics(x)))
-        else:
-            for x in loader:
-                next(walk)
-                seen.append(len(accelerator.gather_for_metrics(x)))
-    return seen, [str(w.message) for w in caught if "A DataLoader that was not prepared" in str(w.message)]
-
-
-def test_rows_that_may_be_of_either_loader_are_said_where_some_are_left_out() -> None:
-    for seen, said in run_ranks(_as_many_rows, 2, False, 11):
-        assert sum(seen) == 11
-        assert len(said) == 1 and "accelerator.prepare()" in said[0] and said[0].startswith(__file__)
-    for seen, said in run_ranks(_as_many_rows, 2, False, 16) + run_ranks(_as_many_rows, 2, True, 11):
-        assert sum(seen) in (11, 16) and said == []
-
-
 def _collected(accelerator: Accelerator) -> Any:
     rows = torch.cat(list(_loader(accelerator, 11, 3)))
     return accelerator.gather_for_metrics(rows)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pickle
-from typing import Any
 
 import crosstrain
 import pytest
-import torch
 from crosstrain import Accelerator, DataLoaderConfiguration
 from torch import nn
-from torch.utils.data import DataLoader
 
 
 def words(text: str) -> list[str]:
@@ -132,14 +129,3 @@ def test_an_accelerator_can_be_pickled() -> None:
     assert again.even_batches is False
     assert again._models == []
     assert again.prepare(nn.Linear(1, 1)) is not None
-
-
-def test_arguments_have_accelerates_names() -> None:
-    utils: Any = importlib.import_module("crosstrain.utils")
-    Accelerator(cpu=True)
-    x = torch.ones(2)
-    assert utils.gather(tensor=x) is utils.pad_across_processes(tensor=x, dim=0, pad_index=0) is x
-    assert utils.broadcast(tensor=x, from_process=0) is utils.send_to_device(tensor=x, device="cpu") is x
-    assert torch.equal(utils.reduce(tensor=x, reduction="mean", scale=2.0), x * 2)
-    assert utils.convert_to_fp32(tensor=x.half()).dtype is torch.float32
-    assert len(crosstrain.skip_first_batches(dataloader=DataLoader(range(4)), num_batches=1)) == 3

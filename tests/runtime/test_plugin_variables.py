@@ -47,22 +47,6 @@ def test_the_fsdp_variables_are_the_plugins_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "reshard"),
-    [
-        ({}, True),
-        ({"FSDP_SHARDING_STRATEGY": "2"}, False),
-        ({"FSDP_SHARDING_STRATEGY": "SHARD_GRAD_OP", "FSDP_RESHARD_AFTER_FORWARD": "true"}, False),
-        ({"FSDP_VERSION": "1", "FSDP_RESHARD_AFTER_FORWARD": "SHARD_GRAD_OP"}, False),
-        ({"FSDP_MIN_NUM_PARAMS": "None"}, True),
-    ],
-)
-def test_a_strategy_by_name_or_number_says_what_is_freed(variables: dict[str, str], reshard: bool) -> None:
-    options = read_launch_config({"ACCELERATE_USE_FSDP": "1", **variables}).fsdp
-    assert options is not None
-    assert FullyShardedDataParallelPlugin(**options).reshard_after_forward is reshard
-
-
-@pytest.mark.parametrize(
     ("variables", "message"),
     [
         ({"FSDP_SHARDING_STRATEGY": "3"}, "'NO_SHARD' is not part of FSDP2"),

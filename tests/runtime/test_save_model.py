@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from crosstrain import Accelerator, FullyShardedDataParallelPlugin, InitProcessGroupKwargs
+from crosstrain import Accelerator, InitProcessGroupKwargs
 from torch import nn
 
 from tests.support.ranks import errors_of, run_ranks
@@ -151,19 +151,6 @@ def test_each_process_has_its_weights_in_its_own_temporary_directory(world: int,
     assert results == [
         [1.0, 1.0, rank == 0] for rank in range(world)
     ]  # the checkpoint is where the main process says
-
-
-def _sharded(folder: str) -> list[list[str]]:
-    accelerator = Accelerator(cpu=True, fsdp_plugin=FullyShardedDataParallelPlugin())
-    model = accelerator.prepare(nn.Linear(2, 1))
-    own = Path(folder) / f"{accelerator.process_index}.pt"
-    accelerator.save_model(model, own)
-    accelerator.save_model(model, Path(folder) / "all.pt")
-    return [sorted(torch.load(path, weights_only=True)) for path in (own, Path(folder) / "all.pt")]
-
-
-def test_a_sharded_model_is_written_whole_to_each_path(tmp_path: Path) -> None:
-    assert run_ranks(_sharded, 2, str(tmp_path)) == [[["bias", "weight"]] * 2] * 2
 
 
 # -- links ------------------------------------------------------------------------------------------

@@ -15,15 +15,9 @@ import torch
 from crosstrain import Accelerator
 from crosstrain.tracking import (
     LOGGER_TYPE_TO_CLASS,
-    GeneralTracker,
-    on_main_process,
-    register_tracker,
-    register_tracker_class,
     registry,
 )
 from crosstrain.utils import LoggerType
-
-from tests.support.ranks import run_ranks
 
 CONFIG = {"lr": 0.1}
 LIBRARIES = ["aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "trackio"]
@@ -159,44 +153,3 @@ def test_a_library_that_is_missing_is_named_in_one_line(name: str, monkeypatch: 
     monkeypatch.setitem(sys.modules, name, None)  # import raises ModuleNotFoundError
     with pytest.raises(ImportError, match=f"^{name} is not installed: pip install {name}$"):
         LOGGER_TYPE_TO_CLASS[name]("digits").start()
-
-
-class Lines(GeneralTracker):
-    """A tracker of the user's own, made by name."""
-
-    name = "lines"
-    requires_logging_directory = True
-    main_process_only = False
-
-    @on_main_process
-    def __init__(self, run_name: str, logging_dir: str, ending: str = "txt") -> None:
-        super().__init__()
-        rank = Accelerator(cpu=True).process_index
-        self.path = Path(logging_dir) / f"{run_name}-{rank}.{ending}"
-
-    @property
-    def tracker(self) -> Path:
-        return self.path
-
-    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        self.path.write_text(f"{step} {values}")
-
-
-class Main(Lines):
-    name = "main"
-    main_process_only = True
-
-
-def _own(folder: str) -> list[str]:
-    register_tracker("Lines", Lines)
-    register_tracker_class(Main)
-    accelerator = Accelerator(cpu=True, log_with=["lines", "main", "lines"], project_dir=folder)
-    accelerator.init_trackers("digits", init_kwargs={"lines": {"ending": "log"}})
-    accelerator.log({"loss": 1}, step=2)
-    return [tracker.name for tracker in accelerator.trackers]
-
-
-def test_a_registered_tracker_is_started_by_its_name(tmp_path: Path) -> None:
-    assert run_ranks(_own, 2, str(tmp_path)) == [["lines", "main"], ["lines"]]
-    written = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert written == dict.fromkeys(["digits-0.log", "digits-1.log", "digits-0.txt"], "2 {'loss': 1}")

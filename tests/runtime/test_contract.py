@@ -10,7 +10,6 @@ import pytest
 import torch
 from crosstrain import (
     Accelerator,
-    DataLoaderConfiguration,
     DistributedDataParallelKwargs,
 )
 from crosstrain.utils import GradientAccumulationPlugin, ProjectConfiguration, set_seed
@@ -28,28 +27,6 @@ def one() -> nn.Linear:
 
 
 # -- prepare ----------------------------------------------------------------------------------------
-
-
-def test_each_kind_can_be_prepared_by_itself() -> None:
-    accelerator = Accelerator(cpu=True)
-    model = one()
-    optimizer = SGD(model.parameters(), 0.1)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
-    loader = DataLoader(TensorDataset(torch.ones(6, 1)), batch_size=4)
-    assert accelerator.prepare_scheduler(scheduler) is scheduler
-    assert accelerator.prepare_optimizer(optimizer) is optimizer
-    assert accelerator.prepare_model(model) is model
-    prepared = accelerator.prepare_data_loader(loader)
-    assert accelerator.prepare(prepared, model, optimizer, scheduler) == (
-        prepared,
-        model,
-        optimizer,
-        scheduler,
-    )
-    known = (accelerator._models, accelerator._optimizers, accelerator._schedulers, accelerator._dataloaders)
-    assert [len(kept) for kept in known] == [1, 1, 1, 1]
-    with pytest.raises(NotImplementedError, match="slice_fn_for_dispatch is not part of crosstrain"):
-        accelerator.prepare_data_loader(loader, slice_fn_for_dispatch=len)
 
 
 def test_device_placement_decides_what_moves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,19 +51,6 @@ def test_a_compiled_model_is_the_users_and_computes_the_same() -> None:
     assert model._compiled_call_impl is not None
     assert model(torch.full((1, 1), 3.0)).item() == 3.0
     assert list(model.state_dict()) == ["weight"]
-
-
-def test_options_that_say_the_same_thing_twice_must_agree() -> None:
-    assert Accelerator(cpu=True, step_with_optimizer=False).step_scheduler_with_optimizer is False
-    with pytest.raises(ValueError, match="are one option"):
-        Accelerator(cpu=True, step_with_optimizer=False, step_scheduler_with_optimizer=True)
-    with pytest.raises(ValueError, match=r"gradient_accumulation_steps=3 contradicts .*num_steps=2"):
-        plugin = GradientAccumulationPlugin(num_steps=2)
-        Accelerator(cpu=True, gradient_accumulation_steps=3, gradient_accumulation_plugin=plugin)
-    config = DataLoaderConfiguration(non_blocking=True, use_stateful_dataloader=True)
-    accelerator = Accelerator(cpu=True, dataloader_config=config, rng_types=["torch"])
-    assert (accelerator.non_blocking, accelerator.use_stateful_dataloader) == (True, True)
-    assert accelerator.rng_types == ["torch"]
 
 
 # -- the step ---------------------------------------------------------------------------------------

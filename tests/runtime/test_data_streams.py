@@ -248,19 +248,6 @@ def test_a_stream_of_shards_is_read_once_and_ends_together(
     assert run_ranks(_sharded, 2, even, drop) == [first, second]
 
 
-def _workers(dispatch: bool | None) -> list[Any]:
-    rank = this_rank().rank
-    loader = prepare(DataLoader(Stream(7), batch_size=2, num_workers=1), dispatch_batches=dispatch)
-    return [(b.tolist(), loader.real_rows(rank), loader.end_of_dataloader) for b in loader]
-
-
-def test_streams_read_by_workers() -> None:
-    first, second = run_ranks(_workers, 2, None)
-    assert first == [([0, 1], 2, False), ([4, 5], 2, True)]
-    assert second == [([2, 3], 2, False), ([6, 0], 1, True)]
-    assert run_ranks(_workers, 2, False) == [first, second]
-
-
 class Epochs(Dataset[int]):
     def __len__(self) -> int:
         return 9

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator
+from crosstrain.checkpoint import checksums as module
 from crosstrain.checkpoint.checksums import checksums
 from crosstrain.checkpoint.manifests import CorruptCheckpointError, Manifest
 from crosstrain.checkpoint.sharded_reader import check_indexes
@@ -178,3 +179,35 @@ def test_index_of_a_sharded_checkpoint_is_not_run(tmp_path: Path) -> None:
     (tmp_path / ".metadata").write_bytes(pickle.dumps(Evil()))
     with pytest.raises(ValueError, match=r"reading .*\.metadata would run code from it \(posix\.system\)"):
         check_indexes(tmp_path)
+
+
+# -- Checksums tell any change of a file's content or length -----------------------------------------------
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PIECE", 64)
+    monkeypatch.setattr(module, "_READ", 24)
+
+
+def _of(path: Path, content: bytes) -> str | None:
+    path.write_bytes(content)
+    return checksums([path])[0]
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 128, 300])
+def test_every_byte_and_the_length_count(size: int, tmp_path: Path) -> None:
+    content = bytes(number % 251 for number in range(size))
+    file = tmp_path / "file"
+    right = _of(file, content)
+    assert _of(tmp_path / "twin", content) == right
+    changed = [content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :] for at in range(size)]
+    others = [*changed, content + b"\0", *([content[:-1]] if size else [])]
+    assert right not in [_of(file, other) for other in others]
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_pieces_that_change_places_are_told(tmp_path: Path) -> None:
+    a, b = b"a" * 64, b"b" * 64
+    assert _of(tmp_path / "one", a + b) != _of(tmp_path / "other", b + a)

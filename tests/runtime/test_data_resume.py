@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from crosstrain import Accelerator
 from crosstrain.data.prepare import skip_first_batches
+from crosstrain.utils import DataLoaderConfiguration
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, get_worker_info
 
 from tests.runtime.loaders import LOADERS, Stream, plain, prepare, seed_all
+from tests.support.ranks import run_ranks
 
 
 @settings(max_examples=60, deadline=None)
@@ -128,3 +133,172 @@ def test_skip_after_a_load_counts_from_the_start_of_the_epoch() -> None:
     assert [b.tolist() for b in by_itself] == whole[3:]
     assert [b.tolist() for b in skip_first_batches(by_hand, 3)] == whole[3:]
     assert by_itself.epoch == by_hand.epoch == 1
+
+
+# -- `use_stateful_dataloader`: a resumed pass goes on in the data set's own state, and reads nothing again ---
+
+
+LENGTH = 23
+
+
+def _share() -> tuple[int, int]:
+    info = get_worker_info()
+    return (0, 1) if info is None else (info.id, info.num_workers)
+
+
+class Counted(IterableDataset[Any]):
+    """Numbers that follow from its state alone. `reads` is not part of the state: what is read again shows."""
+
+    def __init__(self) -> None:
+        self.at, self.value, self.reads = 0, 1, 0
+
+    def __iter__(self) -> Iterator[Any]:
+        number, workers = _share()
+        while self.at < LENGTH // workers + number:  # the workers end at different rows
+            self.at += 1
+            self.reads += 1
+            self.value = (self.value * 31 + number + 7) % 10007
+            yield torch.tensor([self.value, self.at, number])
+        self.at, self.value = 0, self.value + 1  # the next pass is another one
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": self.at, "value": self.value}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.at, self.value = state["at"], state["value"]
+
+
+class Walk:
+    """An iterator with a state."""
+
+    def __init__(self) -> None:
+        self.number, self.workers = _share()
+        self.at = self.number
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self.at >= LENGTH:
+            raise StopIteration
+        self.at += self.workers
+        return torch.tensor([self.at - self.workers, self.number, 0])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.at = state["at"]
+
+
+class OfWalks(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return Walk()
+
+
+class Rows(Dataset[Any]):
+    """A map-style data set whose rows tell how many it has given before, and in each process begin at another number."""
+
+    def __init__(self) -> None:
+        self.given = 100 * int(os.environ.get("RANK", "0"))
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, index: int) -> Any:
+        self.given += 1
+        return torch.tensor([index, self.given, 0])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"given": self.given}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.given = state["given"]
+
+
+KINDS: dict[str, Any] = {"data set": Counted, "iterator": OfWalks, "rows": Rows}
+BATCH = 2
+
+
+def _workers(number: int, start: str = "fork") -> dict[str, Any]:
+    return {"num_workers": number, "multiprocessing_context": start} if number else {}
+
+
+def _raw(kind: str, workers: int) -> DataLoader[Any]:
+    return DataLoader(
+        KINDS[kind](),
+        batch_size=BATCH,
+        shuffle=True if kind == "rows" else None,
+        generator=torch.Generator().manual_seed(3),
+        **_workers(workers),
+    )
+
+
+def _checkpoints(folder: Path, kind: str, workers: int, dispatch: bool | None) -> tuple[Any, Any]:
+    """Two passes without a break, and the same with a break behind some batches."""
+
+    def fresh(state: str = "") -> tuple[Accelerator, Any]:
+        torch.manual_seed(3)
+        config = DataLoaderConfiguration(use_stateful_dataloader=True, dispatch_batches=dispatch)
+        accelerator = Accelerator(cpu=True, dataloader_config=config)
+        accelerator.free_memory()  # as in a process of its own
+        loader = accelerator.prepare(_raw(kind, workers))
+        if state:
+            accelerator.load_state(state)
+        return accelerator, loader
+
+    _, loader = fresh()
+    whole = [[batch.tolist() for batch in loader] for _ in range(2)]
+    resumed = []
+    for save_at in (1, 2, 4, 6):
+        accelerator, loader = fresh()
+        walk = iter(loader)
+        first = [next(walk).tolist() for _ in range(save_at)]
+        accelerator.save_state(str(folder / "state"))
+        for _ in range(2):  # what the loop does behind the checkpoint is lost
+            next(walk, None)
+        walk.close()
+        accelerator, _ = fresh(str(folder / "state"))
+        accelerator.save_state(str(folder / "again"))  # before a batch is read: still the same position
+        _, loader = fresh(str(folder / "again"))
+        rest = [batch.tolist() for batch in loader]
+        resumed.append([first + rest, [batch.tolist() for batch in loader]])
+    return whole, resumed
+
+
+CASES = [
+    (kind, workers, dispatch, world)
+    for kind in KINDS
+    for workers in (0, 3)
+    for world, dispatch in ((1, None), (2, None), (2, False))
+]
+
+
+@pytest.mark.parametrize(("kind", "workers", "dispatch", "world"), CASES)
+def test_a_checkpoint_holds_the_state_of_every_process(
+    tmp_path: Path, kind: str, workers: int, dispatch: bool | None, world: int
+) -> None:
+    ranks = run_ranks(_checkpoints, world, tmp_path, kind, workers, dispatch, forks=workers > 0)
+    for whole, resumed in ranks:
+        assert resumed == [whole] * len(resumed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("workers", [0, 3])
+def test_batches_are_those_of_torchdatas_stateful_loader(kind: str, workers: int) -> None:
+    loaders = pytest.importorskip("torchdata.stateful_dataloader")
+    seen = []
+    for stateful in (lambda loader: loader, prepare):
+
+        def fresh(stateful: Any = stateful) -> Any:
+            return stateful(loaders.StatefulDataLoader(KINDS[kind](), batch_size=BATCH, **_workers(workers)))
+
+        loader = fresh()
+        walk = iter(loader)
+        for _ in range(4):
+            next(walk)
+        state = loader.state_dict()
+        again = fresh()
+        again.load_state_dict(state)
+        seen.append([batch.tolist() for batch in again])
+    assert seen[0] == seen[1] != []

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import os
+import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from unittest.mock import MagicMock, call
 
 import pytest
 import torch
 from crosstrain import Accelerator
+from crosstrain.tracking import (
+    LOGGER_TYPE_TO_CLASS,
+    registry,
+)
+from crosstrain.utils import LoggerType
 
 from tests.support.ranks import run_ranks
 
@@ -52,3 +61,142 @@ def test_tensorboard_holds_what_was_logged_once(tmp_path: Path) -> None:
     (hyper,) = (name for name in groups if not name.startswith("both"))
     data = next((tmp_path / "digits" / hyper).iterdir()).read_bytes()
     assert b"layers" in data and b"[2, 3]" in data
+
+
+# -- What trackers ask of their libraries, which are recorders here; and trackers of the user's own --------
+
+
+HYPER = {"lr": 0.1}
+LIBRARIES = ["aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "trackio"]
+
+
+@pytest.fixture
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> MagicMock:
+    """A module of that name that records what is called."""
+    name = request.param
+    fake = MagicMock(spec_set=None)
+    fake.__spec__ = ModuleSpec(name, None)
+    fake.__path__ = []
+    monkeypatch.setitem(sys.modules, name, fake)
+    if name == "mlflow":
+        limits = ModuleType("mlflow.utils.validation")
+        vars(limits).update(MAX_PARAM_VAL_LENGTH=20, MAX_PARAMS_TAGS_PER_BATCH=2)
+        monkeypatch.setitem(sys.modules, "mlflow.utils.validation", limits)
+    for variable in [key for key in os.environ if key.startswith(("MLFLOW_", "CLEARML_"))]:
+        monkeypatch.delenv(variable)
+    return fake
+
+
+def _log(kind: str, folder: Path, values: dict[str, Any], **options: Any) -> Any:
+    """Log at step 3 as a script would; the library's run."""
+    accelerator = Accelerator(cpu=True, log_with=kind, project_dir=folder)
+    accelerator.init_trackers("digits", HYPER, init_kwargs={kind: options})
+    accelerator.log(values, step=3)
+    run = accelerator.get_tracker(kind, unwrap=True)
+    accelerator.end_training()
+    return run
+
+
+VALUES = {"loss": torch.tensor(0.5), "eval_acc": 1, "note": "a line"}
+
+
+@pytest.mark.parametrize("library", ["mlflow"], indirect=True)
+def test_mlflow_runs_in_the_projects_experiment(library: MagicMock, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="mlflow records numbers: 'note', a str, is left out"):
+        _log("mlflow", tmp_path, VALUES, run_name="first", tags='{"a": "b"}')
+    library.get_experiment_by_name.assert_called_once_with("digits")
+    library.start_run.assert_called_once_with(
+        run_id=None,
+        experiment_id=library.get_experiment_by_name().experiment_id,
+        run_name="first",
+        nested=False,
+        tags={"a": "b"},
+        description=None,
+    )
+    library.log_params.assert_called_once_with(HYPER)
+    library.log_metrics.assert_called_once_with({"loss": 0.5, "eval_acc": 1}, step=3)
+    library.end_run.assert_called_once_with()
+
+
+@pytest.mark.parametrize("library", ["comet_ml"], indirect=True)
+def test_comet(library: MagicMock, tmp_path: Path) -> None:
+    run = _log("comet_ml", tmp_path, {**VALUES, "both": {"x": torch.tensor(1)}}, online=False)
+    library.start.assert_called_once_with(project_name="digits", online=False)
+    assert run.method_calls == [
+        call.log_parameters(HYPER),
+        call.set_step(3),
+        call.log_metric("loss", 0.5, step=3),
+        call.log_metric("eval_acc", 1, step=3),
+        call.log_other("note", "a line"),
+        call.log_metrics({"x": 1}, step=3),
+        call.end(),
+    ]
+
+
+@pytest.mark.parametrize("library", ["clearml"], indirect=True)
+def test_clearml(library: MagicMock, tmp_path: Path) -> None:
+    library.Task.current_task.return_value = None
+    with pytest.warns(UserWarning, match="'note', a str, is left out"):
+        run = _log("clearml", tmp_path, VALUES, task_name="first")
+    library.Task.init.assert_called_once_with(project_name="digits", task_name="first")
+    run.connect_configuration.assert_called_once_with(HYPER)
+    assert run.get_logger().report_scalar.call_args_list == [
+        call(title="loss", series="train", value=0.5, iteration=3),
+        call(title="acc", series="eval", value=1, iteration=3),
+    ]
+    run.close.assert_called_once_with()
+
+
+@pytest.mark.parametrize("library", ["aim"], indirect=True)
+def test_aim(library: MagicMock, tmp_path: Path) -> None:
+    run = _log("aim", tmp_path, {"loss": torch.tensor(0.5), "both": {"x": 1}}, capture_terminal_logs=False)
+    library.Run.assert_called_once_with(repo=str(tmp_path), capture_terminal_logs=False)
+    assert run.name == "digits"
+    run.__setitem__.assert_called_once_with("hparams", HYPER)
+    assert run.track.call_args_list == [call(0.5, name="loss", step=3), call(1, name="both/x", step=3)]
+    run.close.assert_called_once_with()
+
+
+@pytest.mark.parametrize("library", ["dvclive"], indirect=True)
+def test_dvclive(library: MagicMock, tmp_path: Path) -> None:
+    run = _log("dvclive", tmp_path, VALUES, dir="live")
+    library.Live.assert_called_once_with(dir="live")
+    assert run.step == 3
+    assert run.method_calls == [
+        call.log_params(HYPER),
+        call.log_metric("loss", 0.5),
+        call.log_metric("eval_acc", 1),
+        call.log_metric("note", "a line"),
+        call.next_step(),
+        call.end(),
+    ]
+
+
+@pytest.mark.parametrize("library", ["trackio"], indirect=True)
+def test_trackio(library: MagicMock, tmp_path: Path) -> None:
+    run = _log("trackio", tmp_path, {**VALUES, "both": {"x": torch.tensor(1)}}, name="first")
+    library.init.assert_called_once_with(project="digits", name="first")
+    run.config.update.assert_called_once_with(HYPER)
+    run.log.assert_called_once_with({"loss": 0.5, "eval_acc": 1, "note": "a line", "both": {"x": 1}}, step=3)
+    run.finish.assert_called_once_with()
+
+
+@pytest.mark.parametrize("library", ["swanlab"], indirect=True)
+def test_swanlab(library: MagicMock, tmp_path: Path) -> None:
+    run = _log("swanlab", tmp_path, {**VALUES, "both": {"x": torch.tensor(1)}}, mode="offline")
+    library.init.assert_called_once_with(project="digits", mode="offline")
+    library.config.update.assert_called_once_with(HYPER)
+    library.Text.assert_called_once_with("a line")
+    note = library.Text.return_value
+    run.log.assert_called_once_with({"loss": 0.5, "eval_acc": 1, "note": note, "both": {"x": 1}}, step=3)
+    library.finish.assert_called_once_with()
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_library_that_is_missing_is_named_in_one_line(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=f"log_with='{name}' needs its library: pip install {name}"):
+        Accelerator(cpu=True, log_with=LoggerType(name))
+    monkeypatch.setitem(sys.modules, name, None)  # import raises ModuleNotFoundError
+    with pytest.raises(ImportError, match=f"^{name} is not installed: pip install {name}$"):
+        LOGGER_TYPE_TO_CLASS[name]("digits").start()

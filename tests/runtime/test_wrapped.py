@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import io
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from crosstrain import Accelerator
-from torch import nn
+from crosstrain import Accelerator, DistributedDataParallelKwargs, FullyShardedDataParallelPlugin
+from crosstrain.step.gradients import GradientSync
+from crosstrain.step.model import sync_of
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 
-from tests.runtime.nets import WEIGHTED, Net, State, data, same
+from tests.runtime.nets import WEIGHTED, Net, State, averagings, data, same
 from tests.support.ranks import run_ranks
 
 
@@ -131,3 +136,209 @@ def _with_frozen_weights() -> list[float]:
 def test_a_wrapped_model_may_have_frozen_weights() -> None:
     first, second = run_ranks(_with_frozen_weights, 2)
     assert first == second
+
+
+# -- What a script asks of its DDP model, the prepared one answers (contract decision 38) ------------------
+
+
+MICRO_STEPS = 8
+
+
+class Tower(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.net(x)
+        return out
+
+
+def _batches(rank: int, world: int) -> list[Tensor]:
+    rows = torch.randn(3 * MICRO_STEPS, 6, 3, generator=torch.Generator().manual_seed(1))
+    return [batch.tensor_split(world)[rank] for batch in rows]
+
+
+def _micro_steps(compiled: bool, fsdp: bool) -> tuple[list[Tensor], list[int]]:
+    """The loop of a script that accumulates in the way of nanoGPT."""
+    begun = averagings()
+    options: Any = {"fsdp_plugin": FullyShardedDataParallelPlugin()} if fsdp else {}
+    accelerator = Accelerator(cpu=True, **options)
+    model: Any = Tower()
+    if compiled:
+        model = torch.compile(model, backend="eager")
+    optimizer = SGD(model.parameters(), 0.1)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    batches = iter(_batches(accelerator.process_index, accelerator.num_processes))
+    counts = []
+    for _ in range(3):
+        before = len(begun)
+        for micro_step in range(MICRO_STEPS):
+            model.require_backward_grad_sync = micro_step == MICRO_STEPS - 1
+            loss = model(next(batches)).square().mean() / MICRO_STEPS
+            accelerator.backward(loss)
+        assert model.require_backward_grad_sync is True
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        counts.append(len(begun) - before)
+    state = accelerator.get_state_dict(model)
+    return list(state.values()), counts
+
+
+@pytest.mark.parametrize("how", ["plain", "compiled", "sharded"])
+def test_micro_steps_average_once(how: str) -> None:
+    case = (how == "compiled", how == "sharded")
+    ((alone, _),) = run_ranks(_micro_steps, 1, *case)
+    for world in (2, 3):
+        ranks = run_ranks(_micro_steps, world, *case)
+        # Float32 sums of 48 rows in another order.
+        torch.testing.assert_close(ranks[0][0], alone, rtol=1e-5, atol=1e-6)
+        if how != "sharded":
+            assert all(counts == [1, 1, 1] for _, counts in ranks)
+            torch.testing.assert_close(ranks[1][0], ranks[0][0], rtol=0, atol=0)
+
+
+def unwrapped(model: Any) -> Any:
+    """As timm and transformers unwrap."""
+    return unwrapped(model.module) if hasattr(model, "module") else model
+
+
+def _unwrapped_in_a_loop(model: Any) -> Any:
+    while hasattr(model, "module"):
+        model = model.module
+    return model
+
+
+class Own(Tower):
+    """Has members of these names itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = nn.Linear(1, 1)
+
+    def join(self, words: list[str]) -> str:
+        return " ".join(words)
+
+    no_sync = "mine"
+
+
+def _members() -> None:
+    accelerator = Accelerator(cpu=True)
+    plain = Tower()
+    model: Any = accelerator.prepare(Tower())
+    assert model.module is model and hasattr(model, "module")
+    for _ in range(2):
+        raw = model.module if hasattr(model, "module") else model
+        assert raw is model
+    assert unwrapped(model) is _unwrapped_in_a_loop(model) is model
+    assert model.static_graph is False
+    model.static_graph = True
+    model._set_static_graph()
+    assert model.static_graph is True
+    assert list(model.state_dict()) == list(plain.state_dict())
+    assert [name for name, _ in model.named_modules()] == [name for name, _ in plain.named_modules()]
+    assert vars(model).keys() == vars(plain).keys()
+    copied = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    for other in (*copied, torch.load(file, weights_only=False)):
+        assert type(other) is Tower and not hasattr(other, "module")
+    assert torch.jit.script(model)(torch.ones(1, 3)).shape == (1, 1)
+    with model.no_sync():
+        assert model.require_backward_grad_sync is (accelerator.num_processes == 1)
+    own: Any = accelerator.prepare(Own())
+    assert isinstance(own.module, nn.Linear) and own.join(["a", "b"]) == "a b" and own.no_sync == "mine"
+    accelerator.free_memory()
+    assert not hasattr(model, "module") and "require_backward_grad_sync" not in dir(model)
+
+
+def test_members_are_nowhere_else() -> None:
+    for world in (1, 2):
+        run_ranks(_members, world)
+
+
+def _joined(active_only: bool) -> tuple[Tensor, Tensor]:
+    """The last rank has two batches, and the other one has one; each gradient is the sum of a row."""
+    accelerator = Accelerator(cpu=True)
+    loose = nn.Parameter(torch.zeros(()))
+    model: Any = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(model.weight)
+    model, optimizer, other = accelerator.prepare(model, SGD(model.parameters(), 1.0), SGD([loose], 1.0))
+    with model.join(divide_by_initial_world_size=not active_only):
+        for _ in range(2 if accelerator.is_last_process else 1):
+            accelerator.backward(model(torch.ones(1, 1)).sum() + loose)
+            optimizer.step()
+            other.step()
+            optimizer.zero_grad()
+            other.zero_grad()
+    return model.weight.detach(), loose.detach()
+
+
+def test_join() -> None:
+    ((weight, loose),) = run_ranks(_joined, 1, False)
+    assert weight == loose == -2
+    for active_only, expected in ((False, -1.5), (True, -2.0)):
+        for weight, loose in run_ranks(_joined, 2, active_only):
+            assert weight == loose == expected
+
+
+# -- The buffers that gradients travel in: their layout, their memory, and what reading the flags costs ----
+
+
+def sync(model: nn.Module) -> GradientSync:
+    found = sync_of(model)
+    assert isinstance(found, GradientSync)
+    return found
+
+
+# -- gradient_as_bucket_view --------------------------------------------------------------------------
+
+
+class SometimesUsed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 4))
+        self.sometimes, self.never = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, use: bool) -> Tensor:
+        out: Tensor = self.layers(x)
+        return self.sometimes(out) if use else out
+
+
+def _bucketed(views: bool, set_to_none: bool) -> tuple[State, int, int]:
+    """The weights; bytes of all gradients; bytes of gradients and buffers, each piece of memory counted once."""
+    handlers = [DistributedDataParallelKwargs(gradient_as_bucket_view=views)]
+    accelerator = Accelerator(cpu=True, kwargs_handlers=handlers, gradient_accumulation_steps=2)
+    torch.manual_seed(0)
+    model = SometimesUsed()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    torch.manual_seed(accelerator.process_index)
+    for index in range(8):
+        with accelerator.accumulate(model):
+            use = index % 3 == accelerator.process_index
+            accelerator.backward(model(torch.randn(5, 4), use).square().mean())
+            accelerator.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            if index < 7:
+                optimizer.zero_grad(set_to_none=set_to_none)
+    gradients = [param.grad for param in model.parameters() if param.grad is not None]
+    pieces = [*gradients, *(bucket.flat for bucket in sync(model)._buckets)]
+    memory = {piece.untyped_storage().data_ptr(): piece.untyped_storage().nbytes() for piece in pieces}
+    return (
+        copy.deepcopy(model).state_dict(),
+        sum(gradient.nbytes for gradient in gradients),
+        sum(memory.values()),
+    )
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_gradients_that_stay_in_the_buffers_are_the_same_and_take_no_second_copy(set_to_none: bool) -> None:
+    plain = run_ranks(_bucketed, 2, False, set_to_none)
+    views = run_ranks(_bucketed, 2, True, set_to_none)
+    for (expected, size, twice), (weights, same_size, once) in zip(plain, views, strict=True):
+        assert all(torch.equal(expected[name], weights[name]) for name in expected)
+        assert size == same_size
+        assert twice - once == size

@@ -11,7 +11,6 @@ import pytest
 import torch
 from crosstrain import (
     Accelerator,
-    DistributedDataParallelKwargs,
     load_checkpoint_in_model,
 )
 from crosstrain.utils import GradientAccumulationPlugin, ProjectConfiguration, set_seed
@@ -156,48 +155,6 @@ def test_members_that_look_at_the_processes() -> None:
     (zero, own), (one_, other) = run_ranks(_apart, 2)
     assert zero == one_
     assert own != other
-
-
-class Mean(nn.Module):
-    """Its buffer follows its own rows; a second layer is used by nobody."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = one()
-        self.unused = nn.Linear(1, 1)
-        self.register_buffer("seen", torch.zeros(1))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.seen += x.mean().detach()
-        out: torch.Tensor = self.layer(x)
-        return out
-
-
-def _train(send: bool, every: bool) -> tuple[float, float, list[float]]:
-    ddp = DistributedDataParallelKwargs(broadcast_buffers=send, find_unused_parameters=True)
-    plugin = GradientAccumulationPlugin(num_steps=2, sync_each_batch=every)
-    accelerator = Accelerator(cpu=True, gradient_accumulation_plugin=plugin, kwargs_handlers=[ddp])
-    model = Mean()
-    model, optimizer = accelerator.prepare(model, SGD(model.parameters(), 0.1))
-    grads = []
-    for _ in range(2):
-        with accelerator.accumulate(model):
-            accelerator.backward(model(torch.full((1, 1), 1.0 + accelerator.process_index)).sum())
-            grads.append(model.layer.weight.grad.item())
-            optimizer.step()
-            optimizer.zero_grad()
-    return model.seen.item(), model.layer.weight.item(), grads
-
-
-def test_buffers_and_windows_as_the_handlers_say() -> None:
-    (seen, weight, grads), (seen_1, weight_1, grads_1) = run_ranks(_train, 2, True, False)
-    assert seen == seen_1 == 2.0  # process 0's
-    assert weight == weight_1 == pytest.approx(0.85)
-    assert (grads, grads_1) == ([0.5, 1.5], [1.0, 1.5])  # local inside the window, averaged at its end
-    (seen, weight, grads), (seen_1, weight_1, grads_1) = run_ranks(_train, 2, False, True)
-    assert (seen, seen_1) == (2.0, 4.0)
-    assert weight == weight_1 == pytest.approx(0.85)
-    assert grads == grads_1 == [0.75, 1.5]  # averaged each time, against the memory that a window takes
 
 
 def _each_node(folder: str) -> None:

@@ -21,7 +21,7 @@ from torch.utils.data import (
     random_split,
 )
 
-from tests.runtime.data_reference import Case, expected, expected_whole
+from tests.runtime.data_reference import Case, expected
 from tests.runtime.loaders import ACTIVE, prepare
 from tests.support.ranks import errors_of, infos, run_ranks, this_rank
 
@@ -78,32 +78,6 @@ def test_every_rank_gets_what_the_reference_says(world: int) -> None:
             assert [end for *_, end in batches] == [False] * (len(share) - 1) + [True] * bool(share)
             assert length == len(share)
             assert left
-
-
-class Whole(Sampler[list[int]]):
-    """Batches of varying size, formed by the user."""
-
-    sizes = (3, 1, 4, 2, 2)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        at = 0
-        for size in self.sizes:
-            yield list(range(at, at + size))
-            at += size
-
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-
-def _whole_batches(even: Any) -> list[tuple[list[int], int]]:
-    comm = this_rank()
-    loader = prepare(DataLoader(range(12), batch_sampler=Whole()), even_batches=even)
-    return [(batch.tolist(), loader.real_rows(comm.rank)) for batch in loader]
-
-
-@pytest.mark.parametrize("even", [True, False, "weighted"])
-def test_batches_of_varying_size_are_dealt_whole(even: Any) -> None:
-    assert run_ranks(_whole_batches, 3, even) == expected_whole(list(Whole()), 3, even)
 
 
 class Python(Sampler[int]):

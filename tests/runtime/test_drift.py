@@ -121,21 +121,6 @@ def _legal(case: str) -> str:
             training.step(batch)
             if training.alone and number == len(loader) - 1:
                 break
-    elif case == "raises alone":
-        try:
-            for number, batch in enumerate(loader):
-                training.step(batch)
-                if training.alone and number == len(loader) - 1:
-                    raise KeyError
-        except KeyError:
-            pass
-    elif case == "keeps an iterator":
-        walk = iter(loader)
-        for _ in range(len(loader)):
-            training.step(next(walk))
-        accelerator.wait_for_everyone()
-        if training.alone:
-            walk.close()
     elif case == "statistics":
         training.epoch()
         if training.alone:
@@ -146,16 +131,7 @@ def _legal(case: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "case",
-    [
-        "shuffled",
-        "LocalSGD",
-        "evaluates alone",
-        "breaks off alone",
-        "raises alone",
-        "keeps an iterator",
-        "statistics",
-    ],
+    "case", ["shuffled", "LocalSGD", "evaluates alone", "breaks off alone", "statistics"]
 )
 def test_what_ranks_may_do_apart(case: str) -> None:
     assert run_ranks(_legal, 2, case) == [case] * 2

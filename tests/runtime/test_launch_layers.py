@@ -272,36 +272,6 @@ def test_works_the_same_under_srun(tmp_path: Path) -> None:
 # -- Accelerate's variables for plug-ins: honoured or refused as the constructor's arguments are, never ignored ---
 
 
-# What `accelerate launch --use_fsdp` leaves in the environment.
-LAUNCHED = {
-    "ACCELERATE_USE_FSDP": "true",
-    "FSDP_VERSION": "2",
-    "FSDP_SHARDING_STRATEGY": "FULL_SHARD",
-    "FSDP_RESHARD_AFTER_FORWARD": "false",
-    "FSDP_OFFLOAD_PARAMS": "false",
-    "FSDP_MIN_NUM_PARAMS": "100000000.0",
-    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
-    "FSDP_TRANSFORMER_CLS_TO_WRAP": "Block,Head",
-    "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
-    "FSDP_BACKWARD_PREFETCH": "NO_PREFETCH",
-    "FSDP_CPU_RAM_EFFICIENT_LOADING": "True",
-    "FSDP_ACTIVATION_CHECKPOINTING": "true",
-}
-
-
-def test_the_fsdp_variables_are_the_plugins_options() -> None:
-    options = read_launch_config(LAUNCHED).fsdp
-    assert options is not None
-    plugin = FullyShardedDataParallelPlugin(**options)
-    assert (plugin.reshard_after_forward, plugin.cpu_offload, plugin.activation_checkpointing) == (
-        False,
-        False,
-        True,
-    )
-    assert (plugin.min_num_params, plugin.transformer_cls_names_to_wrap) == (100_000_000, ["Block", "Head"])
-    assert plugin.state_dict_type == "FULL_STATE_DICT"
-
-
 @pytest.mark.parametrize(
     ("variables", "message"),
     [

@@ -18,7 +18,6 @@ from crosstrain.cli import main
 from crosstrain.comm import visible_devices
 from crosstrain.comm.xla import chips
 from crosstrain.launch import agent, rendezvous
-from crosstrain.launch.failure import order_of_failure
 from crosstrain.launch.options import Devices, LaunchOptions, UsageError, resolve, usable_cores
 from crosstrain.launch.rendezvous import BoundedRendezvous
 from torch.distributed.elastic.rendezvous import (
@@ -153,31 +152,6 @@ def test_threads_and_hash_seed_unless_the_caller_chose_them() -> None:
     assert resolve(LaunchOptions(num_processes=2), NO_DEVICE, own).environment == {}
     random = resolve(LaunchOptions(), NO_DEVICE, {"PYTHONHASHSEED": "random"}).environment
     assert random["PYTHONHASHSEED"].isdigit()
-
-
-class Failure:
-    """As the agent reports it."""
-
-    def __init__(self, exitcode: int, text: str = "", time_ns: int = 0, **extra: Any) -> None:
-        self.exitcode = exitcode
-        self.error_file_data: dict[str, Any] = {"message": "<NONE>"}
-        if text:
-            detail = {
-                "message": text,
-                "extraInfo": {"py_callstack": f"Traceback\n{text}\n", "timestamp": "1"},
-            }
-            self.error_file_data = {"message": detail, "time_ns": time_ns, **extra}
-
-
-def order(*failures: Failure) -> list[int]:
-    return [failure.rank for failure in order_of_failure(dict(enumerate(failures)))]
-
-
-def test_first_failure_is_the_cause() -> None:
-    assert order(Failure(1, "Lost", 20), Failure(1, "Boom", 10)) == [1, 0]
-    assert order(Failure(1, "Lost", 20), Failure(-9)) == [1, 0]
-    assert order(Failure(-15), Failure(1, "Boom", 10)) == [1]
-    assert order(Failure(-15), Failure(-15)) == [0, 1]
 
 
 def test_env_report_has_the_versions() -> None:

@@ -62,6 +62,18 @@ def sparse(run: Run) -> Values:
     return list(run.model.parameters())
 
 
+def complex_weights(run: Run) -> Values:
+    """Of a Fourier transform, before and behind real ones, and some that nobody uses."""
+    parts = [nn.Parameter(torch.randn(3, dtype=torch.cfloat)) for _ in range(3)]
+    linear = nn.Linear(FEATURES, 1)
+
+    def loss(rows: Tensor) -> Tensor:
+        return linear(torch.fft.irfft(torch.fft.rfft(batch()[rows]) * parts[0] * parts[1])).square().mean()
+
+    run.train(run.sgd([parts[0], *linear.parameters(), *parts[1:]]), loss)
+    return [*parts[:2], *linear.parameters()]
+
+
 def one_rank_only(run: Run) -> Values:
     """A parameter that only the rank with the first row uses."""
 
@@ -134,7 +146,7 @@ def local(run: Run) -> Values:
     return list(run.model.parameters())
 
 
-CASES = [wrapped, plain, mixed, sparse, one_rank_only, shared, added, lbfgs, local]
+CASES = [wrapped, plain, mixed, sparse, complex_weights, one_rank_only, shared, added, lbfgs, local]
 
 
 def _all_cases() -> dict[str, Values]:

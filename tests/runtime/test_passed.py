@@ -15,7 +15,6 @@ from crosstrain.step.held_objects import gives_batches
 from torch import nn
 from torch.nn.modules.module import _global_forward_pre_hooks
 from torch.optim import SGD, Optimizer
-from torch.optim.lr_scheduler import LRScheduler, StepLR
 from torch.utils.data import DataLoader, IterableDataset
 
 from tests.support.ranks import errors_of, run_ranks
@@ -39,48 +38,15 @@ def _loader() -> DataLoader[Any]:
 _LINEAR = nn.Linear(1, 1)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        list(_loader()),
-        [(torch.ones(2), torch.ones(2))],
-        [{"x": torch.ones(2)}],
-        (x for x in range(3)),
-        iter(_loader()),
-        zip(_loader(), _loader(), strict=True),
-        Stream(),
-        ["a", "b"],
-        range(3),
-    ],
-    ids=lambda given: type(given).__name__,
-)
-def test_what_a_loop_would_get_batches_from(given: Any) -> None:
-    assert gives_batches(given)
-    assert isinstance(Accelerator(cpu=True).prepare(given), DataLoader)
+GIVES = [list(_loader()), [{"x": torch.ones(2)}], (x for x in range(3)), iter(_loader()), Stream(), range(3)]
+NONE = [None, "name", {"train": _loader()}, [_loader()], [], torch.ones(3), [_LINEAR], io.StringIO("text")]
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        None,
-        "name",
-        {"lr": 0.1, "sizes": [1, 2]},
-        {"train": _loader()},
-        [_loader()],
-        [],
-        torch.ones(3),
-        nn.ParameterList([nn.Parameter(torch.ones(1))]),
-        [_LINEAR],
-        list(_LINEAR.parameters()),
-        StepLR(SGD(_LINEAR.parameters(), 0.1), 1),
-        io.StringIO("text"),
-    ],
-    ids=lambda given: type(given).__name__,
-)
-def test_what_is_none(given: Any) -> None:
-    assert not gives_batches(given)
-    if not isinstance(given, (nn.Module, LRScheduler)):
-        assert Accelerator(cpu=True).prepare(given) is given
+@pytest.mark.parametrize(("given", "gives"), [*((x, True) for x in GIVES), *((x, False) for x in NONE)])
+def test_what_a_loop_would_get_batches_from(given: Any, gives: bool) -> None:
+    assert gives_batches(given) is gives
+    made = Accelerator(cpu=True).prepare(given)
+    assert isinstance(made, DataLoader) if gives else made is given
 
 
 def _spread(mixed: bool) -> None:

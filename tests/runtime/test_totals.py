@@ -15,56 +15,12 @@ from torch import Tensor
 from torch.distributed import all_reduce  # a name of the script's own, as old as the script
 from torch.utils.data import DataLoader
 
-from tests.runtime.loaders import Stream
 from tests.support.ranks import run_ranks
 
 SHARED: list[dict[str, Any]] = [
     {"split_batches": True, "even_batches": "weighted"},
     {"even_batches": "weighted"},
 ]
-
-
-def _totals(mode: dict[str, Any], n: int, size: int) -> tuple[list[float], list[float]]:
-    """What is added up without communication, and with a reduction in every step."""
-    accelerator = Accelerator(cpu=True, **mode)
-    loader = accelerator.prepare(DataLoader(torch.arange(float(n)), batch_size=size))
-    number, tensor, each = 0.0, torch.zeros(()), 0.0
-    for x in loader:
-        mean = x.square().mean()
-        number += accelerator.weighted(mean).item() * accelerator.global_rows(x)
-        tensor += accelerator.weighted(mean)
-        each += accelerator.reduce(mean, "mean").item()
-    number = accelerator.reduce(number, "mean")
-    tensor = accelerator.reduce(tensor, "mean")
-    return [number, tensor.item()], [sum(float(i) ** 2 for i in range(n)), each]
-
-
-@pytest.mark.parametrize(("n", "size"), [(13, 4), (9, 8), (12, 4), (5, 2)])
-@pytest.mark.parametrize("mode", SHARED, ids=str)
-def test_a_total_is_that_of_all_rows(mode: dict[str, Any], n: int, size: int) -> None:
-    """accelerate: a sum of the processes' own means is not that of the rows where the last batch is uneven."""
-    for found, expected in run_ranks(_totals, 2, mode, n, size):
-        assert found == pytest.approx(expected)
-
-
-def _counted(mode: dict[str, Any]) -> list[int]:
-    accelerator = Accelerator(cpu=True, **mode)
-    rows, tokens, streamed, listed = 0, 0, 0, 0
-    for x in accelerator.prepare(DataLoader(torch.arange(13), batch_size=4)):
-        rows += accelerator.global_rows(x)
-        tokens += accelerator.global_rows(x.repeat_interleave(3))
-        listed += accelerator.global_rows([str(i) for i in x.tolist()])
-    for x in accelerator.prepare(DataLoader(Stream(7), batch_size=2)):
-        streamed += accelerator.global_rows(x)
-    return [rows, tokens, listed, streamed]
-
-
-@pytest.mark.parametrize("world", [1, 2, 3])
-@pytest.mark.parametrize("mode", [{}, {"even_batches": "weighted"}, {"dispatch_batches": True}], ids=str)
-def test_every_row_is_counted_once(mode: dict[str, Any], world: int) -> None:
-    for rows, tokens, listed, streamed in run_ranks(_counted, world, mode):
-        assert (rows, tokens, listed) == (13, 39, 13)
-        assert streamed >= 7  # what completes a stream's last batch is not known
 
 
 def _reduced() -> None:
@@ -104,16 +60,6 @@ def _listed(call: Any, calls: list[str]) -> Any:
 
 def test_numbers_are_reduced_and_what_stands_together_travels_together() -> None:
     run_ranks(_reduced, 2)
-
-
-def test_one_process_keeps_its_numbers() -> None:
-    accelerator = Accelerator(cpu=True)
-    loss = torch.tensor(2.0)
-    sums = {"a": 1 / 3}
-    assert accelerator.weighted(loss) is loss
-    assert accelerator.reduce(sums, "mean") == sums and accelerator.reduce(sums, "mean") is not sums
-    with pytest.raises(TypeError, match="it found a str"):
-        accelerator.reduce({"name": "x"}, "mean")
 
 
 def _own(mode: dict[str, Any], n: int, size: int) -> dict[str, Any]:

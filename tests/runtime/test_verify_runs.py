@@ -270,38 +270,6 @@ def test_expect_agree_asks_for_nothing_more(tmp_path: Path) -> None:
     assert differences(report) == [("ranks", 2)]
 
 
-ACCUMULATING = """
-import torch
-from torch import nn
-torch.manual_seed(0)
-model = nn.Linear(4, 1)
-optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-{gate}
-for i in range(6):
-    (model(torch.ones(2, 4) * i).mean() / 2).backward()
-    if {when}:
-        optimizer.step()
-        optimizer.zero_grad()
-"""
-
-
-def test_suppressed_step_is_not_recorded(tmp_path: Path) -> None:
-    """A step that gradient accumulation turns into nothing is not a step, however it is called."""
-    gate = (
-        "real_step, real_zero, calls = optimizer.step, optimizer.zero_grad, []\n"
-        "optimizer.step = lambda: (calls.append(1), len(calls) % 2 == 0 and real_step())\n"
-        "optimizer.zero_grad = lambda: len(calls) % 2 == 0 and real_zero()\n"
-    )
-    report = run(
-        tmp_path,
-        ACCUMULATING.format(gate=gate, when="True"),
-        original=ACCUMULATING.format(gate="", when="i % 2"),
-        processes=[1],
-    )
-    assert verdicts(report) == ["identical"], report
-    assert report.runs[0].steps == 3
-
-
 def test_two_processes_get_the_weighted_split(tmp_path: Path) -> None:
     show = "import os\nrank == 0 and print(os.environ['CROSSTRAIN_CONFIG'])\n"
     report = run(tmp_path, DISTRIBUTED + show, processes=[2])

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
 from crosstrain import Accelerator, GradScalerKwargs
 from crosstrain.state import AcceleratorState
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import SGD
 from torch.utils.data import DataLoader
 
@@ -130,25 +128,6 @@ class Broken(Exception):
     """What the script's body raises."""
 
 
-class _Fails(torch.autograd.Function):
-    @staticmethod
-    def forward(_context: Any, x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(_context: Any, _grad: Tensor) -> Tensor:
-        raise Broken
-
-
-@contextmanager
-def survived() -> Iterator[None]:
-    try:
-        yield
-    except Broken:
-        return
-    raise AssertionError("nothing was raised")
-
-
 def _weight_after(micro_batches: str, clears: bool, precision: str) -> list[float]:
     """Train one weight, whose gradient is the rank + 1 in every micro-batch (so 1.5 on average of two).
 
@@ -194,37 +173,3 @@ def test_a_window_that_failed_is_given_up(world: int, precision: str, clears: bo
         assert ours == pytest.approx([0, 0, 0, -step], abs=1e-4)
     for ours in run_ranks(_weight_after, world, ".c..x..", clears, precision):
         assert ours == pytest.approx([0, 0, 0, -step, -step, -step, -2 * step], abs=1e-4)
-
-
-def _failing_backward(inside: bool) -> list[list[float]]:
-    """The backward pass fails when it has been through half of the model."""
-    accelerator = Accelerator(cpu=True)
-    torch.manual_seed(0)
-    first, second = nn.Linear(600, 600), nn.Linear(600, 600)  # a bucket each
-    model = nn.Sequential(first, second)
-    model, optimizer = accelerator.prepare(model, SGD(model.parameters(), 0.1))
-    x = torch.full((1, 600), accelerator.process_index + 1.0)
-    with survived():
-        if inside:
-            with accelerator.accumulate(model):
-                accelerator.backward(second(_Fails.apply(first(x))).sum())
-        else:
-            accelerator.backward(second(_Fails.apply(first(x))).sum())
-    optimizer.zero_grad()
-    accelerator.backward(model(x).sum())
-    gradients = [float(param.grad.double().sum()) for param in model.parameters() if param.grad is not None]
-    optimizer.step()
-    return [gradients, [float(param.detach().double().sum()) for param in model.parameters()]]
-
-
-@pytest.mark.parametrize("inside", [True, False])
-def test_a_backward_pass_that_failed_leaves_nothing_in_the_next(inside: bool) -> None:
-    one, two = run_ranks(_failing_backward, 2, inside)
-    assert one == two
-    torch.manual_seed(0)
-    first, second = nn.Linear(600, 600), nn.Linear(600, 600)
-    ((second(first(torch.ones(1, 600))).sum() + second(first(torch.ones(1, 600) * 2)).sum()) / 2).backward()
-    expected = [
-        float(p.grad.double().sum()) for m in (first, second) for p in m.parameters() if p.grad is not None
-    ]
-    assert one[0] == pytest.approx(expected, rel=1e-4, abs=1e-4)

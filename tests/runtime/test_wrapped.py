@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from crosstrain import Accelerator, DistributedDataParallelKwargs, FullyShardedDataParallelPlugin
-from crosstrain.step.gradients import GradientSync
-from crosstrain.step.model import sync_of
+from crosstrain import Accelerator, FullyShardedDataParallelPlugin
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
@@ -257,88 +255,3 @@ def _members() -> None:
 def test_members_are_nowhere_else() -> None:
     for world in (1, 2):
         run_ranks(_members, world)
-
-
-def _joined(active_only: bool) -> tuple[Tensor, Tensor]:
-    """The last rank has two batches, and the other one has one; each gradient is the sum of a row."""
-    accelerator = Accelerator(cpu=True)
-    loose = nn.Parameter(torch.zeros(()))
-    model: Any = nn.Linear(1, 1, bias=False)
-    nn.init.zeros_(model.weight)
-    model, optimizer, other = accelerator.prepare(model, SGD(model.parameters(), 1.0), SGD([loose], 1.0))
-    with model.join(divide_by_initial_world_size=not active_only):
-        for _ in range(2 if accelerator.is_last_process else 1):
-            accelerator.backward(model(torch.ones(1, 1)).sum() + loose)
-            optimizer.step()
-            other.step()
-            optimizer.zero_grad()
-            other.zero_grad()
-    return model.weight.detach(), loose.detach()
-
-
-def test_join() -> None:
-    ((weight, loose),) = run_ranks(_joined, 1, False)
-    assert weight == loose == -2
-    for active_only, expected in ((False, -1.5), (True, -2.0)):
-        for weight, loose in run_ranks(_joined, 2, active_only):
-            assert weight == loose == expected
-
-
-# -- The buffers that gradients travel in: their layout, their memory, and what reading the flags costs ----
-
-
-def sync(model: nn.Module) -> GradientSync:
-    found = sync_of(model)
-    assert isinstance(found, GradientSync)
-    return found
-
-
-# -- gradient_as_bucket_view --------------------------------------------------------------------------
-
-
-class SometimesUsed(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 4))
-        self.sometimes, self.never = nn.Linear(4, 4), nn.Linear(4, 4)
-
-    def forward(self, x: Tensor, use: bool) -> Tensor:
-        out: Tensor = self.layers(x)
-        return self.sometimes(out) if use else out
-
-
-def _bucketed(views: bool, set_to_none: bool) -> tuple[State, int, int]:
-    """The weights; bytes of all gradients; bytes of gradients and buffers, each piece of memory counted once."""
-    handlers = [DistributedDataParallelKwargs(gradient_as_bucket_view=views)]
-    accelerator = Accelerator(cpu=True, kwargs_handlers=handlers, gradient_accumulation_steps=2)
-    torch.manual_seed(0)
-    model = SometimesUsed()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
-    model, optimizer = accelerator.prepare(model, optimizer)
-    torch.manual_seed(accelerator.process_index)
-    for index in range(8):
-        with accelerator.accumulate(model):
-            use = index % 3 == accelerator.process_index
-            accelerator.backward(model(torch.randn(5, 4), use).square().mean())
-            accelerator.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            if index < 7:
-                optimizer.zero_grad(set_to_none=set_to_none)
-    gradients = [param.grad for param in model.parameters() if param.grad is not None]
-    pieces = [*gradients, *(bucket.flat for bucket in sync(model)._buckets)]
-    memory = {piece.untyped_storage().data_ptr(): piece.untyped_storage().nbytes() for piece in pieces}
-    return (
-        copy.deepcopy(model).state_dict(),
-        sum(gradient.nbytes for gradient in gradients),
-        sum(memory.values()),
-    )
-
-
-@pytest.mark.parametrize("set_to_none", [True, False])
-def test_gradients_that_stay_in_the_buffers_are_the_same_and_take_no_second_copy(set_to_none: bool) -> None:
-    plain = run_ranks(_bucketed, 2, False, set_to_none)
-    views = run_ranks(_bucketed, 2, True, set_to_none)
-    for (expected, size, twice), (weights, same_size, once) in zip(plain, views, strict=True):
-        assert all(torch.equal(expected[name], weights[name]) for name in expected)
-        assert size == same_size
-        assert twice - once == size

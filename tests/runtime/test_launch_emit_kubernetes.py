@@ -77,22 +77,6 @@ def test_pods_meet_at_pod_0(script: str) -> None:
     assert container(job)["resources"] == {"limits": {"nvidia.com/gpu": 8}}
 
 
-def test_pods_that_are_lost_come_back(script: str) -> None:
-    """A disruption is no failure; any other ends at most all pods at once; wrong options end the job."""
-    job = manifest(*FOUR, "--job-option", "retries=5", script)[1]
-    disruption, apart, usage = job["spec"]["podFailurePolicy"]["rules"]
-    assert disruption == {
-        "action": "Ignore",
-        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
-    }
-    assert (apart["action"], apart["onExitCodes"]["values"]) == ("Ignore", [75])
-    assert (usage["action"], usage["onExitCodes"]["values"]) == ("FailJob", [2])
-    assert {rule["onExitCodes"]["containerName"] for rule in (apart, usage)} == {container(job)["name"]}
-    assert job["spec"]["backoffLimit"] == 5 * 4
-    assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
-    assert "--max-restarts=3" in as_the_pod_sees(job, 0)
-
-
 WORDS = [
     "a b",
     "$(HOME)",

@@ -93,12 +93,6 @@ def test_a_failure_starts_all_hosts_again_unless_the_options_are_wrong(
     assert done.stderr.count("of 2 in a minute") == tries - 1
 
 
-def test_a_tpu_of_another_size_is_refused(script: str, tmp_path: Path) -> None:
-    done = run(job_file(tmp_path, "--num-machines", "4", *TPU, script), tmp_path)
-    assert (done.returncode, done.stderr) == (2, "slice has 2 hosts, and this script is for 4\n")
-    assert not (tmp_path / "calls.txt").exists()
-
-
 REFUSED = {
     "no tpu": (["--job-option", "zone=a"], "needs --job-option tpu=NAME"),
     "no zone": (["--job-option", "tpu=a"], "needs --job-option zone=ZONE"),

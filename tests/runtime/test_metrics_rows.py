@@ -173,6 +173,9 @@ def _neighbours() -> None:
     for step, x in enumerate(_loader(accelerator, 8, 2)):
         other = next(iter(plain))
         assert gather(x + other[:1] * 0).tolist() == list(range(4 * step, 4 * step + 4))
+    assert [gather(x).numel() for x, _ in zip(_loader(accelerator, 8, 2), plain, strict=False)] == [4]
+    for _ in plain:
+        assert [gather(x).numel() for x in _loader(accelerator, 8, 2)] == [4, 4]
     # After a loop.
     even = torch.cat(list(_loader(accelerator, 12, 3)))
     assert sorted(gather(even).tolist()) == list(range(12))

@@ -43,10 +43,7 @@ WAYS = [
         "for x, y in tqdm(batches(), total=8):",
         "for x, y in tqdm(accelerator.prepare(batches()), total=8, disable=not accelerator.is_main_process):",
     ),
-    (
-        "for x, y in islice(batches(), 100):",
-        "for x, y in islice(accelerator.prepare(batches()), 100):",
-    ),
+    ("for x, y in islice(batches(), 100):", "for x, y in islice(accelerator.prepare(batches()), 100):"),
     (
         "for number, (x, y) in enumerate(tqdm(batches())):",
         "tqdm(accelerator.prepare(batches()), disable=not accelerator.is_main_process)",

@@ -207,8 +207,7 @@ for epoch in range(3):
         COPY + evaluated(call="value = accuracy(deepcopy(model), test_loader)"),
         evaluated(behind="return epoch, hits / count", call="_, value = accuracy(model, test_loader)"),
         evaluated(
-            behind="return {'acc': hits / count}",
-            call="value = accuracy(model, DataLoader(data, 4))['acc']",
+            behind="return {'acc': hits / count}", call="value = accuracy(model, DataLoader(data, 4))['acc']"
         ),
         evaluated(WHOLE),
         evaluated(WHOLE).replace(

@@ -173,8 +173,7 @@ def train"""
 
 
 @pytest.mark.parametrize(
-    "default",
-    ['"cuda"', 'torch.device("cuda:0")', '"cuda" if torch.cuda.is_available() else "cpu"'],
+    "default", ['"cuda"', 'torch.device("cuda:0")', '"cuda" if torch.cuda.is_available() else "cpu"']
 )
 def test_a_default_device_elsewhere_is_given(default: str) -> None:
     """The default stays: it is computed where the function is defined, before the script has chosen its device."""

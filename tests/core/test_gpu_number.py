@@ -302,10 +302,7 @@ def test_a_gpu_that_an_imported_file_chooses_is_each_processes_own() -> None:
     assert any("`cuda:1` chooses no GPU any more" in one.reason for one in notes(text, "CT105"))
 
 
-@pytest.mark.parametrize(
-    "begin",
-    ['device = torch.device("cuda:1")', 'device = "cuda:" + str(args.gpu)'],
-)
+@pytest.mark.parametrize("begin", ['device = torch.device("cuda:1")', 'device = "cuda:" + str(args.gpu)'])
 @pytest.mark.parametrize("moved", [TO_DEVICE, "x.cuda(device), y.cuda(device)"])
 def test_the_accelerator_is_made_above_the_device(
     begin: str, moved: str, monkeypatch: pytest.MonkeyPatch

@@ -126,11 +126,7 @@ def test_what_another_loop_moves_is_left_in_this_one() -> None:
 
 @pytest.mark.parametrize(
     "moves",
-    [
-        "batch = tuple(t.to(device) for t in batch)",
-        "batch.to(device)",
-        "batch['x'] = batch['x'].to(device)",
-    ],
+    ["batch = tuple(t.to(device) for t in batch)", "batch.to(device)", "batch['x'] = batch['x'].to(device)"],
 )
 def test_a_batch_that_is_moved_as_a_whole_stays_where_it_is(moves: str) -> None:
     """A list of its labels would meet one of what is on the device."""

@@ -107,10 +107,7 @@ trainer = import_module({name}).Trainer(args)
 
 @pytest.mark.parametrize(
     ("name", "run", "is_said"),
-    [
-        ("args.trainer", "trainer.train()", True),
-        ('"trainers.plain"', "trainer.train()", False),
-    ],
+    [("args.trainer", "trainer.train()", True), ('"trainers.plain"', "trainer.train()", False)],
 )
 def test_a_trainer_that_is_imported_by_a_variable_is_said(name: str, run: str, is_said: bool) -> None:
     text = BY_NAME.format(name=name, run=run)

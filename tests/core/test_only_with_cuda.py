@@ -52,11 +52,7 @@ def test_what_moves_only_where_cuda_is_is_named(step: str) -> None:
 
 @pytest.mark.parametrize(
     "step",
-    [
-        "pass",
-        "mask = masks[0].cuda()\n        x = x * mask",
-        "rows = [r.cuda() for r in x] if cuda else x",
-    ],
+    ["pass", "mask = masks[0].cuda()\n        x = x * mask", "rows = [r.cuda() for r in x] if cuda else x"],
 )
 def test_what_is_on_the_device_anyway_is_not_named(step: str) -> None:
     assert not notes(WITH_CUDA.format(step=step), "CT105")

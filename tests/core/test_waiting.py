@@ -48,8 +48,7 @@ def test_the_authors_group_waits_as_long(first: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "noted"),
-    [("", 0), (", timeout=None", 0), (", timeout=timedelta(hours=hours)", 1)],
+    ("given", "noted"), [("", 0), (", timeout=None", 0), (", timeout=timedelta(hours=hours)", 1)]
 )
 def test_what_is_known_only_there_is_said(given: str, noted: int) -> None:
     done = conversion(SCRIPT.format(imports="from datetime import timedelta", first="", given=given))

@@ -129,10 +129,7 @@ UNUSED = {
     "its own state by getattr": ("", "torch.save(getattr(model, 'module', model).state_dict(), 'w.pt')"),
     "read above": ("model.load_state_dict(torch.load('w.pt'))", ""),
     "a helper calls it": ("def run(net, x):\n    net.eval()\n    return net(x)", "run(model, torch.ones(1))"),
-    "a helper unwraps it": (
-        "def save(net):\n    torch.save(net.module.state_dict(), 'w.pt')",
-        "save(model)",
-    ),
+    "a helper unwraps it": ("def save(net):\n    torch.save(net.module.state_dict(), 'w.pt')", "save(model)"),
     "another model of that name": (
         "def other():\n    model = torch.nn.Linear(1, 1)\n    torch.save(model.state_dict(), 'w.pt')",
         "other()",

@@ -36,7 +36,3 @@ def test_other_names_change_nothing(case: Case) -> None:
     assert Counter((change.rule, change.line) for change in result.changes) == changes
     assert Counter((f.rule, f.line, f.severity.value) for f in result.findings) == findings
     assert result.after == renaming.apply(after)
-
-
-
-

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from tests.mutants.planted import REPOSITORY, Planted, Stale, chosen, read_table
+from tests.mutants.planted import REPOSITORY, Planted, read_table
 
 TABLE = read_table()
 
@@ -27,21 +27,3 @@ def test_a_hundred_mistakes_over_all_rooms() -> None:
         "runtime/crosstrain": 34,
         "runtime/crosstrain_verify": 15,
     }
-
-
-def test_a_mistake_whose_text_is_gone_is_named() -> None:
-    one = Planted("room/name", "a.py", "nothing works", "old", "new", ())
-    assert one.applied("an old text") == "an new text"
-    for text in ("another text", "old and old"):
-        with pytest.raises(Stale, match="room/name"):
-            one.applied(text)
-
-
-def test_ids_and_rooms_choose() -> None:
-    one, two, three = (Planted(name, "", "", "", "", ()) for name in ("a/x", "a/y", "b/z"))
-    every = [one, two, three]
-    assert chosen(every, []) == every
-    assert chosen(every, ["a"]) == [one, two]
-    assert chosen(every, ["a/y", "b"]) == [two, three]
-    with pytest.raises(ValueError, match="called c; the rooms are a, b"):
-        chosen(every, ["a", "c"])

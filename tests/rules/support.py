@@ -252,6 +252,5 @@ def keeps(rule: str, name: str, before: Slots, at: str) -> Case:
 def each(*tables: Iterable[Case]) -> pytest.MarkDecorator:
     """Parametrizes a test with the cases of `tables`, by name."""
     return pytest.mark.parametrize(
-        "case",
-        [pytest.param(case, id=f"{case.rule}-{case.name}") for table in tables for case in table],
+        "case", [pytest.param(case, id=f"{case.rule}-{case.name}") for table in tables for case in table]
     )

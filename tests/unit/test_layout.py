@@ -22,8 +22,19 @@ def lines(code: str, before: str = "") -> list[str]:
     return after.split("\n")
 
 
-def test_a_short_line_stays() -> None:
-    assert lines(f"total += {NAME}") == [f"total += {NAME}"]
+@pytest.mark.parametrize(
+    "code",
+    [
+        f"total += {NAME}",  # short enough
+        *(f"x = g({NAME}, {NAME})  # {about}" for about in ("noqa: E501", "type: ignore", "migrate: skip")),
+        f"save({{'a': {NAME}, 'b': {NAME}}},\n     path)",  # the author has broken it
+        f"print({NAME}); best = min(best, {NAME}, 1000)",
+        f'x = """\n{"(a, b), " * 20}\n"""',
+        f"x = '{'y' * 120}'.strip()",  # nothing in brackets
+    ],
+)
+def test_what_stays(code: str) -> None:
+    assert lines(code) == code.split("\n")
 
 
 def test_the_contents_of_a_call_get_a_line() -> None:
@@ -75,41 +86,15 @@ def test_as_wide_as_the_author_writes() -> None:
     assert lines(line, before="#" * 120) == [line]
 
 
-@pytest.mark.parametrize("comment", ["# noqa: E501", "# type: ignore", "# migrate: skip"])
-def test_a_comment_about_its_line_keeps_it(comment: str) -> None:
-    line = f"x = g({NAME}, {NAME})  {comment}"
-    assert lines(line) == [line]
-
-
-def test_a_line_that_the_author_broke_stays() -> None:
-    code = f"save({{'a': {NAME}, 'b': {NAME}}},\n     path)"
-    assert lines(code) == code.split("\n")
-
-
 def test_a_line_that_goes_on_behind_a_backslash_gets_no_brackets_of_its_own() -> None:
     code = f"total = criterion(model(inputs), targets) + beta * criterion({NAME}, {NAME}) + \\\n    gamma"
     assert lines(code)[0] != "total = ("
     assert lines(code.replace("\\\n    ", ""))[0] == "total = ("
 
 
-def test_statements_that_share_a_line_stay() -> None:
-    code = f"print({NAME}); best = min(best, {NAME}, 1000)"
-    assert len(code) > 100 and lines(code) == [code]
-
-
-def test_strings_are_not_broken() -> None:
-    text = f'x = """\n{"(a, b), " * 20}\n"""'
-    assert lines(text) == text.split("\n")
-
-
 def test_windows_line_ends() -> None:
     found = wrapped("", f"x = g({NAME}, {NAME})\r\n").split("\n")
     assert len(found) > 3 and all(line.endswith("\r") for line in found[:-1])
-
-
-def test_nothing_in_brackets() -> None:
-    line = f"x = '{'y' * 120}'.strip()"
-    assert lines(line) == [line]
 
 
 @pytest.mark.parametrize("width", [20, 40, 60])

@@ -216,22 +216,3 @@ def test_rooms_import_what_their_table_allows(name: str, ours: dict[str, set[str
 
 def test_no_import_leads_back(ours: dict[str, set[str]]) -> None:
     assert circle(ours) == []
-
-
-@pytest.mark.parametrize("name", PACKAGES)
-def test_rooms_lie_above_each_other(name: str) -> None:
-    rooms = PACKAGES[name].rooms
-    assert circle({here: set(allowed.split()) - {"*"} for here, allowed in rooms.items()}) == []
-    unknown = {other for allowed in rooms.values() for other in allowed.split()} - {"*", *rooms}
-    assert unknown == set()
-
-
-@pytest.mark.parametrize("name", PACKAGES)
-def test_every_folder_says_who_may_import_it(name: str) -> None:
-    folder = PACKAGES[name].folder
-    silent = [
-        str(path.relative_to(folder))
-        for path in sorted(folder.rglob("__init__.py"))
-        if not ast.get_docstring(ast.parse(path.read_text("utf-8")))
-    ]
-    assert silent == []

@@ -127,14 +127,6 @@ def test_a_statement_that_is_lost_or_moved_is_not_put_back_by_force() -> None:
     assert shape.restored("\n".join("  " + line for line in shape.text.split("\n"))) is None
 
 
-def test_places_after_what_is_left_out_are_found() -> None:
-    text = 'x = ("ä" +\n  "a long text of two lines"); y = 1\n'
-    shape = skeleton(text, [], 1)
-    assert shape.text == "__crosstrain_kept_0__; y = 1\n"
-    y = ast.parse(text).body[1]
-    assert shape.place(y.lineno, y.col_offset) == (1, shape.text.index("y = 1"))
-
-
 @pytest.mark.parametrize(
     "text",
     [

@@ -53,11 +53,7 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("data", "text"),
-    TEXTS.values(),
-    ids=TEXTS,
-)
+@pytest.mark.parametrize(("data", "text"), TEXTS.values(), ids=TEXTS)
 def test_text_is_what_python_reads_and_goes_back_to_the_same_bytes(
     tmp_path: Path, data: bytes, text: str
 ) -> None:
@@ -73,11 +69,7 @@ INSERTED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    INSERTED.values(),
-    ids=INSERTED,
-)
+@pytest.mark.parametrize(("data", "expected"), INSERTED.values(), ids=INSERTED)
 def test_an_inserted_line_takes_the_files_own_line_end(tmp_path: Path, data: bytes, expected: bytes) -> None:
     source = _read(tmp_path, data)
     assert source.encode("new\n" + source.text) == expected
@@ -106,11 +98,7 @@ NO_TEXT = {
 }
 
 
-@pytest.mark.parametrize(
-    ("data", "line", "column", "reason"),
-    NO_TEXT.values(),
-    ids=NO_TEXT,
-)
+@pytest.mark.parametrize(("data", "line", "column", "reason"), NO_TEXT.values(), ids=NO_TEXT)
 def test_what_is_not_text_says_where(
     tmp_path: Path, data: bytes, line: int, column: int | None, reason: str
 ) -> None:
@@ -163,11 +151,7 @@ OTHER_SYNTAX = {
 }
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    OTHER_SYNTAX.values(),
-    ids=OTHER_SYNTAX,
-)
+@pytest.mark.parametrize(("text", "says"), OTHER_SYNTAX.values(), ids=OTHER_SYNTAX)
 def test_syntax_errors_say_what_kind_of_file_it_is(text: str, says: str) -> None:
     with pytest.raises(SyntaxError) as raised:
         ast.parse(text)
@@ -178,11 +162,7 @@ def test_syntax_errors_say_what_kind_of_file_it_is(text: str, says: str) -> None
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "type Batch = tuple[int, int]\n",
-        "def first[T](items: list[T]) -> T: ...\n",
-        "template = t'{x}'\n",
-    ],
+    ["type Batch = tuple[int, int]\n", "def first[T](items: list[T]) -> T: ...\n", "template = t'{x}'\n"],
 )
 def test_newer_syntax_names_the_python_to_use(text: str) -> None:
     try:

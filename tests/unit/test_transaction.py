@@ -100,14 +100,6 @@ def test_a_read_only_file_is_not_written_even_by_root(repo: Path) -> None:
     assert _texts(repo) == OLD
 
 
-def test_a_deleted_file_stops_the_write(repo: Path) -> None:
-    replacements = _replacements(repo)
-    (repo / "c.py").unlink()
-    with pytest.raises(Unusable, match=r"c\.py"):
-        transaction.write(replacements)
-    assert _texts(repo) == "old a\nold b\n"
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_a_failure_at_any_rename_puts_everything_back(

@@ -47,14 +47,6 @@ def test_every_role_has_its_place_and_evidence(tmp_path: Path, monkeypatch: pyte
     assert ("train.py:13", "cost", "loss") in found
 
 
-def test_a_script_and_what_it_imports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(GOLDEN / "several_files" / "before")
-    (script,) = [path for path in Path().glob("*.py") if "__main__" in path.read_text()]
-    code, text = explain(str(script))
-    assert code == 0
-    assert len({line.split(":")[0] for line in text.splitlines()}) > 1
-
-
 def test_a_file_that_trains_nothing_says_so(tmp_path: Path) -> None:
     file = tmp_path / "empty.py"
     file.write_text("print('nothing')\n")

@@ -1,13 +1,16 @@
 """Whether training steps draw their batch at random, so that each process draws its own (contract, decision 34).
 
-A coin, noise in the shape of a batch and what is drawn for a picture are no batch.
+A coin, noise in the shape of a batch and what is drawn for a picture are no batch. Nor is what is drawn beside a place in the
+data that moves on from batch to batch, `self.data[self.at : self.at + n]`: all processes are at the same place.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
+from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.walks import walk
 
 from .roles import Roles
@@ -19,6 +22,7 @@ RANDOM = re.compile(
 )
 _SHAPED = re.compile(r"_like$")
 _CHOOSES = re.compile(r"(randint|integers|choices?|randrange|randperm|permutation)$")
+_ORDERS = re.compile(r"(^|\.)(shuffle|permutation|randperm|randint|randrange|choices?|sample|integers)$")
 _DEPTH = 3  # how many calls are followed, upwards and downwards
 
 
@@ -29,7 +33,9 @@ def draws_batches(script: Script, roles: Roles) -> bool:
         for one in _calls_of_step(script, backward.call, backward.frame, 0):
             calls.setdefault(one)
     asked = set[Frame]()
-    return any(_draws(script, call, asked, 0) for call in calls)
+    drawn = [one for call in calls for one in _draws(script, call, asked, 0)]
+    moving = [function for function in asked if _moves_on(script, function)]
+    return bool(drawn) and all(_draws_order(script, function) for function in moving)
 
 
 def _calls_of_step(script: Script, node: ast.AST, frame: Frame, depth: int) -> list[ast.Call]:
@@ -54,17 +60,39 @@ def _bound_by(script: Script, call: ast.Call) -> set[str]:
     return {n.id for n in names if isinstance(n.ctx, ast.Store)}
 
 
-def _draws(script: Script, call: ast.Call, asked: set[Frame], depth: int) -> bool:
+def _draws(script: Script, call: ast.Call, asked: set[Frame], depth: int) -> Iterator[ast.Call]:
+    """The draws that a call is or makes; adds to `asked` the functions that it calls."""
     if is_statement_call(script, call):
-        return False
+        return
     if _is_draw(script, call):
-        return True
+        yield call
     for function in script.functions(script.last(call.func)):
         if function not in asked and depth < _DEPTH:
             asked.add(function)
-            if any(_draws(script, inner, asked, depth + 1) for inner in script.calls_in(function)):
-                return True
-    return False
+            for inner in script.calls_in(function):
+                yield from _draws(script, inner, asked, depth + 1)
+
+
+def _moves_on(script: Script, function: Frame) -> bool:
+    """Whether a function returns its object's data from a place that it moves on itself: `self.rows[at]`, `self.at = at + 1`."""
+    nodes = script.within(function)
+    items = [n for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load)]
+    read = {text for one in items for text in _texts(one.slice)}
+    for one in nodes:  # `start, rows = self.at, self.rows`
+        if isinstance(one, ast.Assign) and read & {text for t in one.targets for text in _texts(t)}:
+            read |= _texts(one.value)
+    moved = {written(n) for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
+    return bool(read & moved) and any(isinstance(n, ast.Return) and n.value for n in nodes)
+
+
+def _texts(node: ast.AST) -> set[str]:
+    return {written(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute)}
+
+
+def _draws_order(script: Script, function: Frame) -> bool:
+    """Whether a function draws the order in which it goes through its data."""
+    names = [script.dotted(call.func) for call in script.calls_in(function)]
+    return any(_ORDERS.search(name) for name in names)
 
 
 def _is_draw(script: Script, call: ast.Call) -> bool:

@@ -145,16 +145,6 @@ def test_readers_of_files_get_the_line_of_the_json(migrate: Run, form: str) -> N
     assert "for epoch in range(3)" in Path("train.ipynb").read_text().split("\n")[line - 1]
 
 
-def test_markdown_and_html_speak_of_cells(migrate: Run) -> None:
-    text = migrate("train.ipynb", "--output-format", "markdown").out
-    assert "- cell 6, line 2, CT801: " in text
-    assert "@@ train.ipynb, cell 6, " in text
-    page = migrate("train.ipynb", "--output-format", "html").out
-    assert '<p class="cell">cell 6</p>' in page
-    assert "line 8</" not in page.split("<main")[1].split("What was understood")[0]
-    assert ">%<" not in page
-
-
 SCRIPT = """\
 import torch
 from torch.utils.data import DataLoader, TensorDataset

@@ -112,16 +112,6 @@ def test_later_cells_are_left_as_they_are() -> None:
     assert below == "\nmodel.load_state_dict(model_state)\nmodel.to(device)"
 
 
-def test_a_model_and_its_optimizer_reach_the_processes_together() -> None:
-    """One as an argument and one as a global would be two copies of the parameters where processes are spawned."""
-    loop = LOOP.removeprefix("# %%\n").replace("\n", "\n    ").rstrip()
-    text = START + MODEL + f"# %%\ndef fit(model):\n    {loop}\n# %%\nfit(model)\n"
-    cell = source(migrate(text))
-    assert cell.startswith(
-        "def training():\n    global accelerator, model, optimizer, train_loader, device\n"
-    )
-
-
 def test_a_cell_magic_stays_on_top_and_strings_keep_their_lines() -> None:
     loop = LOOP.replace("# %%\n", "# %%\n%%time\n").replace(
         "        optimizer.step()\n", '        optimizer.step()\n    note = f"""\n  as {epoch}\n"""\n'
@@ -188,26 +178,6 @@ PLACED = "classes = torch.tensor([0.0, 1.0, 2.0])\nclasses = classes.to(device)\
 def test_what_is_put_on_the_kernels_device_keeps_the_training_there() -> None:
     loop = LOOP.replace("# %%\n", "# %%\n" + PLACED) + "        classes = classes * 2\n"
     assert "own device" in stays(migrate(START + MODEL + loop))
-
-
-CHOSEN = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n'
-CHOOSER = """\
-def try_gpu():
-    if torch.cuda.is_available():
-        found = torch.device("cuda:0")
-    else:
-        found = torch.device("cpu")
-    return found
-
-device = try_gpu()
-"""
-
-
-def test_a_device_that_a_function_has_chosen_is_each_processs_own() -> None:
-    text = START.replace(CHOSEN, CHOOSER) + MODEL + LOOP
-    result = migrate(text)
-    assert "    accelerator = Accelerator()\n    device = accelerator.device\n" in source(result)
-    assert source(result, 3) == read_cell(text, 3)
 
 
 def test_two_cells_that_train_become_two_functions() -> None:
@@ -281,14 +251,6 @@ def test_timed_training_is_converted_with_its_function() -> None:
     cell = source(result, 8)
     assert "        %time losses.append(train(epoch))\n" in cell
     assert "notebook_launcher(" in cell
-
-
-def test_a_gradient_that_is_only_looked_at_stays_in_the_kernel() -> None:
-    look = "# %%\nx = torch.ones(1, 8, requires_grad=True)\nmodel.cpu()(x).sum().backward()\nprint(x.grad)\n"
-    result = migrate(START + MODEL + LOOP + look)
-    assert not result.refused
-    assert source(result, 7) == look.removeprefix("# %%\n").rstrip()
-    assert len([c for c in result.changes if c.rule == "CT801"]) == 1
 
 
 # -- what stays in the kernel's one process ----------------------------------------------------------------------

@@ -22,7 +22,6 @@ from crosstrain_verify.judging.migrated_runs import is_amplified_rounding
 from crosstrain_verify.judging.noise import beyond_noise
 from crosstrain_verify.judging.printed_lines import same_line, volatile
 from crosstrain_verify.judging.tolerance import Tolerance, same
-from crosstrain_verify.records import traces
 from crosstrain_verify.records.traces import Batch, Event, Parameter, RankTrace
 from crosstrain_verify.report.report import Difference
 from crosstrain_verify.running.scratch import TooLargeError, copy_project
@@ -184,18 +183,6 @@ def test_ranks_that_differ_in_the_last_bit_disagree() -> None:
     assert str(difference).startswith(
         "ranks disagree: final fc.weight, element 1: rank 0: 2.0; rank 2: 2.0000"
     )
-
-
-def test_trace_survives_its_files(tmp_path: Path) -> None:
-    before = trace([0.1, math.nan, math.inf])
-    traces.write(tmp_path, before)
-    (tmp_path / traces.STDOUT_FILE).write_bytes("é\nx\xff".encode("latin-1"))
-    after = traces.read(tmp_path)
-    assert repr(after.events) == repr(before.events)
-    assert after.parameters == before.parameters
-    assert after.weights.tobytes() == before.weights.tobytes()
-    assert len(after.lines) == 2
-    assert traces.read(tmp_path / "nothing").ending == "unfinished"
 
 
 def test_an_error_that_grows_from_rounding_is_told_from_a_mistake() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -17,17 +17,16 @@ from crosstrain import options
 from crosstrain.checkpoint.background import release_copies
 from crosstrain.checkpoint.members import CheckpointMembers
 from crosstrain.comm.protocol import Comm
+from crosstrain.comm.types import DistributedType
+from crosstrain.compat import not_supported
 from crosstrain.compat.further_members import FurtherMembers
-from crosstrain.compat.loader_option_members import LoaderOptionMembers
-from crosstrain.compat.process_members import ProcessMembers
 from crosstrain.data.evaluation import EvaluationMembers
 from crosstrain.data.options import DataPlan
 from crosstrain.data.prepare import prepare_loader
 from crosstrain.parts import Parts
 from crosstrain.run import RUN
-from crosstrain.state import AcceleratorState, GradientState
+from crosstrain.state import AcceleratorState, GradientState, ProcessMembers
 from crosstrain.step import model as models
-from crosstrain.step import prepare_checks
 from crosstrain.step.accumulation import AccumulationMembers
 from crosstrain.step.batch_rows import BatchRowMembers
 from crosstrain.step.clipping import ClippingMembers
@@ -39,7 +38,6 @@ from crosstrain.step.prepared import PreparedMembers
 from crosstrain.step.profiling import profile
 from crosstrain.step.scheduler import prepare_scheduler
 from crosstrain.step.sharding import ShardingMembers
-from crosstrain.step.uneven_inputs import join
 from crosstrain.step.unprepared import refuse_plain_backward, watch_steps
 from crosstrain.tracking.members import TrackingMembers
 from crosstrain.tracking.registry import choose
@@ -70,8 +68,6 @@ def _join_run(cpu: bool | None, device: Any, group: InitProcessGroupKwargs | Non
 
 class Accelerator(
     Parts,
-    ProcessMembers,
-    LoaderOptionMembers,
     PreparedMembers,
     AccumulationMembers,
     ClippingMembers,
@@ -82,6 +78,7 @@ class Accelerator(
     TrackingMembers,
     DrawMembers,
     FurtherMembers,
+    ProcessMembers,
 ):
     """Runs a training script on whatever it was launched on: one process or many, with or without devices.
 
@@ -226,6 +223,21 @@ class Accelerator(
             self._gradients.active.watch(self._training_mode)
         RUN.first = self
 
+    @property
+    def distributed_type(self) -> DistributedType:
+        """How the run is distributed, a `DistributedType`."""
+        return self.state.distributed_type
+
+    @property
+    def mixed_precision(self) -> str:
+        """The precision in which prepared models compute, "no", "fp16" or "bf16"."""
+        return self.state.mixed_precision
+
+    @property
+    def native_amp(self) -> bool:
+        """Whether models compute in mixed precision."""
+        return self.mixed_precision != "no"
+
     # -- preparation ------------------------------------------------------------------------------
 
     def prepare(self, *args: Any, device_placement: list[bool] | None = None) -> Any:
@@ -290,7 +302,7 @@ class Accelerator(
         else:
             place = self.device_placement if device_placement is None else device_placement
             if self._comm.averages or (place and not hasattr(model, "hf_device_map")):
-                prepare_checks.check_device(model)
+                models.check_device(model)
             sync = models.prepare(
                 model,
                 self._comm,
@@ -362,7 +374,7 @@ class Accelerator(
         `crosstrain.data.prepare.prepare_loader`.
         """
         if slice_fn_for_dispatch is not None:
-            options.unsupported(
+            not_supported.refuse(
                 "slice_fn_for_dispatch", "batches are cut by rows; dispatch a collate_fn's output"
             )
         plan = self._data_plan(device_placement)
@@ -454,18 +466,6 @@ class Accelerator(
             sync.send_buffers()
         self._comm.step_done()
         self._outside.stepped()
-
-    def join_uneven_inputs(
-        self, joinables: Sequence[nn.Module], even_batches: bool | Literal["weighted"] | None = None
-    ) -> AbstractContextManager[None]:
-        """Return a context in which processes may have different numbers of batches.
-
-        A process that has run out of batches contributes zeros to the others' averages, and takes over the final
-        weights at the end. ``even_batches`` replaces that option of the prepared map-style loaders inside. Warns,
-        and has no other effect, for models that are sharded or were not prepared.
-        """
-        syncs = models.joined_syncs([model for model in joinables if isinstance(model, nn.Module)])
-        return join(syncs, self._comm, self._prepared.loaders, even_batches)
 
     def profile(
         self, profile_handler: ProfileKwargs | None = None

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import torch
 
 from crosstrain.comm.protocol import Comm
+from crosstrain.compat import not_supported
 from crosstrain.config import ELSEWHERE, LaunchConfig, parse_flag
 from crosstrain.data.options import DataPlan
 from crosstrain.utils.dataclasses import (
@@ -91,12 +92,7 @@ def refuse(options: dict[str, Any]) -> None:
         if name not in ELSEWHERE:
             raise TypeError(f"Accelerator() has no option {name!r}; see help(crosstrain.Accelerator).")
         if value is not None:
-            raise NotImplementedError(f"{name} is not part of crosstrain: {ELSEWHERE[name]}.")
-
-
-def unsupported(what: str, instead: str) -> NoReturn:
-    """Raise NotImplementedError with the alternative."""
-    raise NotImplementedError(f"{what} is not part of crosstrain: {instead}.")
+            not_supported.refuse(name, ELSEWHERE[name])
 
 
 def loader_options(
@@ -250,15 +246,15 @@ def _divided(
 def _check_one_program(plugin: FullyShardedDataParallelPlugin, comm: Comm) -> None:
     """Raise NotImplementedError for options of sharding that XLA does not have, and for sharding over several hosts."""
     if comm.world > 1:
-        unsupported(
+        not_supported.refuse(
             "sharding a model over the devices of several hosts",
             "leave the plugin out (every chip holds the whole model), or train on one host",
         )
     if plugin.is_hybrid:
-        unsupported("hybrid sharding where XLA shards the model", "choose FULL_SHARD")
+        not_supported.refuse("hybrid sharding where XLA shards the model", "choose FULL_SHARD")
     for name in ("cpu_offload", "activation_checkpointing", "mixed_precision_policy"):
         if getattr(plugin, name):
-            unsupported(f"{name} where XLA shards the model", f"leave {name} out of the FSDP plugin")
+            not_supported.refuse(f"{name} where XLA shards the model", f"leave {name} out of the FSDP plugin")
 
 
 def as_flag(value: bool | str) -> bool:

@@ -22,7 +22,6 @@ from crosstrain.state import AcceleratorState
 from crosstrain.step.accumulation import Accumulation
 from crosstrain.step.announcement import Announcement
 from crosstrain.step.batch_rows import BatchRows
-from crosstrain.step.clipping import Clipping
 from crosstrain.step.first_steps import FirstSteps
 from crosstrain.step.loose_parameters import LooseParameters
 from crosstrain.step.own_draws import TrainingOutside
@@ -42,8 +41,13 @@ from crosstrain.utils.dataclasses import (
 )
 
 # Attributes that are not pickled, because `_compose` makes them.
-_PARTS = {"_comm", "_gradients", "_prepared", "_accumulation", "_clipping", "_consistency", "_same_data"}
-_PARTS |= {
+_PARTS = {
+    "_comm",
+    "_gradients",
+    "_prepared",
+    "_accumulation",
+    "_consistency",
+    "_same_data",
     "_others",
     "_outside",
     "_batch_rows",
@@ -94,7 +98,6 @@ class Parts:
         self._prepared = prepared = PreparedObjects()
         prepared.position = StepPosition(comm, gradients, prepared)
         self._accumulation = Accumulation(gradients, prepared)
-        self._clipping = Clipping(prepared, gradients, self._precision)
         self._consistency = ReplicaConsistency(comm, prepared)
         self._training_mode = TrainingModeWatch(prepared)
         self._same_data = SameData(comm, prepared, gradients)

@@ -12,6 +12,7 @@ import torch
 
 from crosstrain.comm.random_streams import State
 from crosstrain.comm.types import DistributedType
+from crosstrain.data.self_sharded import tells_rank
 from crosstrain.run import RUN
 from crosstrain.utils.splitting import share
 
@@ -31,52 +32,13 @@ _ALONE = {  # what a launcher sets for one process
 }
 
 
-class PartialState:
-    """This process's place among the others: a view of the run, which the first construction starts.
-
-    Args:
-        cpu: stay on the CPU even where an accelerator exists.
-        backend, init_method, timeout: as in `torch.distributed.init_process_group`; they matter only where this
-            construction starts the run.
-        group_of_one: where no launcher started the script, make a process group of this one process, for samplers and
-            collectives of the script's own.
-        environment: where no launcher started the script, also set the variables that launchers set, for a script that
-            reads them (``os.environ["RANK"]``). A script may find out by them whether it was launched, so that they are
-            not set otherwise.
-
-    Raises TypeError for other keyword arguments.
-    """
-
-    def __init__(self, cpu: bool | None = None, *, environment: bool = False, **kwargs: Any) -> None:
-        unknown = set(kwargs) - {"backend", "init_method", "timeout", "group_of_one"}
-        if unknown:
-            raise TypeError(
-                f"unknown options {sorted(unknown)}; known are cpu, backend, init_method, timeout, group_of_one, "
-                f"environment."
-            )
-        RUN.start(cpu, **kwargs)
-        if environment and RUN.comm.world == 1:
-            RUN.export(**{name: value for name, value in _ALONE.items() if name not in os.environ})
-
-    @staticmethod
-    def _reset_state() -> None:
-        """Leave the process group and forget the run: for tests and notebooks."""
-        RUN.close()
-
-    @property
-    def initialized(self) -> bool:
-        """Whether the run has started."""
-        return RUN.started
+class ProcessMembers:
+    """What an Accelerator and a PartialState say of this process, and run on some processes only: views of the run."""
 
     @property
     def device(self) -> torch.device:
         """The device of this process."""
         return RUN.comm.device
-
-    @property
-    def backend(self) -> str | None:
-        """The backend of the process group, such as "gloo" or "nccl"; None without a group."""
-        return RUN.comm.backend
 
     @property
     def distributed_type(self) -> DistributedType:
@@ -94,11 +56,13 @@ class PartialState:
         return RUN.comm.replicas
 
     @property
+    @tells_rank
     def process_index(self) -> int:
         """The rank of this process."""
         return RUN.comm.rank
 
     @property
+    @tells_rank
     def local_process_index(self) -> int:
         """The rank of this process among those of its machine."""
         return RUN.comm.local_rank
@@ -123,22 +87,8 @@ class PartialState:
         """Whether this is the process of the highest rank."""
         return RUN.comm.rank == RUN.comm.world - 1
 
-    @property
-    def debug(self) -> bool:
-        """Whether the ranks compare every collective before they make it; set it on every rank."""
-        return RUN.debug
-
-    @debug.setter
-    def debug(self, value: bool) -> None:
-        RUN.debug = value
-
-    @property
-    def default_device(self) -> torch.device:
-        """The device of this process."""
-        return RUN.comm.device
-
     def wait_for_everyone(self) -> None:
-        """Wait until every process has called this."""
+        """Wait until every process has called this (collective)."""
         RUN.comm.barrier()
 
     @contextmanager
@@ -184,11 +134,11 @@ class PartialState:
 
     def on_main_process(self, function: Callable[P, R]) -> Callable[P, R | None]:
         """Decorator: call the function on the main process only; elsewhere it returns None."""
-        return self._only_if(lambda: self.is_main_process, function)
+        return self._only_if(lambda: RUN.comm.rank == 0, function)
 
     def on_local_main_process(self, function: Callable[P, R]) -> Callable[P, R | None]:
         """Decorator: call the function on one process per machine only; elsewhere it returns None."""
-        return self._only_if(lambda: self.is_local_main_process, function)
+        return self._only_if(lambda: RUN.comm.local_rank == 0, function)
 
     def on_last_process(self, function: Callable[P, R]) -> Callable[P, R | None]:
         """Decorator: call the function on the last process only; elsewhere it returns None."""
@@ -200,7 +150,7 @@ class PartialState:
         """Decorator, bare or with ``process_index``: call the function on that process only (default: 0)."""
         if function is None:
             return lambda inner: self.on_process(inner, process_index)
-        return self._only_if(lambda: self.process_index == (process_index or 0), function)
+        return self._only_if(lambda: RUN.comm.rank == (process_index or 0), function)
 
     def on_local_process(
         self, function: Callable[P, R] | None = None, local_process_index: int | None = None
@@ -208,7 +158,7 @@ class PartialState:
         """Decorator, bare or with ``local_process_index``: call it on that process of each machine only; 0 if bare."""
         if function is None:
             return lambda inner: self.on_local_process(inner, local_process_index)
-        return self._only_if(lambda: self.local_process_index == (local_process_index or 0), function)
+        return self._only_if(lambda: RUN.comm.local_rank == (local_process_index or 0), function)
 
     @contextmanager
     def split_between_processes(self, inputs: Any, apply_padding: bool = False) -> Iterator[Any]:
@@ -220,8 +170,57 @@ class PartialState:
         if self.is_local_main_process:
             print(*args, **kwargs)
 
-    def set_device(self) -> None:
-        """Do nothing: kept for compatibility. The device is chosen when the run starts."""
+
+class PartialState(ProcessMembers):
+    """This process's place among the others: a view of the run, which the first construction starts.
+
+    Args:
+        cpu: stay on the CPU even where an accelerator exists.
+        backend, init_method, timeout: as in `torch.distributed.init_process_group`; they matter only where this
+            construction starts the run.
+        group_of_one: where no launcher started the script, make a process group of this one process, for samplers and
+            collectives of the script's own.
+        environment: where no launcher started the script, also set the variables that launchers set, for a script that
+            reads them (``os.environ["RANK"]``). A script may find out by them whether it was launched, so that they are
+            not set otherwise.
+
+    Raises TypeError for other keyword arguments.
+    """
+
+    def __init__(self, cpu: bool | None = None, *, environment: bool = False, **kwargs: Any) -> None:
+        unknown = set(kwargs) - {"backend", "init_method", "timeout", "group_of_one"}
+        if unknown:
+            raise TypeError(
+                f"unknown options {sorted(unknown)}; known are cpu, backend, init_method, timeout, group_of_one, "
+                f"environment."
+            )
+        RUN.start(cpu, **kwargs)
+        if environment and RUN.comm.world == 1:
+            RUN.export(**{name: value for name, value in _ALONE.items() if name not in os.environ})
+
+    @staticmethod
+    def _reset_state() -> None:
+        """Leave the process group and forget the run: for tests and notebooks."""
+        RUN.close()
+
+    @property
+    def initialized(self) -> bool:
+        """Whether the run has started."""
+        return RUN.started
+
+    @property
+    def backend(self) -> str | None:
+        """The backend of the process group, such as "gloo" or "nccl"; None without a group."""
+        return RUN.comm.backend
+
+    @property
+    def debug(self) -> bool:
+        """Whether the ranks compare every collective before they make it; set it on every rank."""
+        return RUN.debug
+
+    @debug.setter
+    def debug(self, value: bool) -> None:
+        RUN.debug = value
 
     def destroy_process_group(self, group: Any | None = None) -> None:
         """Leave the run's process group if the run started it; or destroy ``group``, one of the script's own."""
@@ -305,10 +304,6 @@ class GradientState:
         RUN.gradients.reset()
 
     @property
-    def initialized(self) -> bool:
-        return True
-
-    @property
     def sync_gradients(self) -> bool:
         return RUN.gradients.sync_gradients
 
@@ -317,25 +312,9 @@ class GradientState:
         return RUN.gradients.steps
 
     @property
-    def adjust_scheduler(self) -> bool:
-        return RUN.gradients.adjust_scheduler
-
-    @property
-    def sync_with_dataloader(self) -> bool:
-        return RUN.gradients.sync_with_dataloader
-
-    @property
-    def sync_each_batch(self) -> bool:
-        return RUN.gradients.sync_each_batch
-
-    @property
     def active_dataloader(self) -> Any:
         """The prepared loader of the innermost running loop, or None."""
         return RUN.gradients.active.current
-
-    @property
-    def in_dataloader(self) -> bool:
-        return RUN.gradients.active.current is not None
 
     @property
     def end_of_dataloader(self) -> bool:
@@ -348,23 +327,10 @@ class GradientState:
         current = RUN.gradients.active.current
         return -1 if current is None else current.remainder
 
-    @property
-    def plugin_kwargs(self) -> dict[str, Any]:
-        now = RUN.gradients
-        return {
-            "num_steps": now.steps,
-            "adjust_scheduler": now.adjust_scheduler,
-            "sync_with_dataloader": now.sync_with_dataloader,
-            "sync_each_batch": now.sync_each_batch,
-        }
-
-    def _set_sync_gradients(self, sync_gradients: bool) -> None:
-        RUN.gradients.sync_gradients = sync_gradients
-
     def __repr__(self) -> str:
         return (
             f"Sync Gradients: {self.sync_gradients}\nAt end of current dataloader: {self.end_of_dataloader}\n"
-            f"Extra samples added: {self.remainder}\nGradient accumulation plugin: {self.plugin_kwargs}\n"
+            f"Extra samples added: {self.remainder}\nGradient accumulation steps: {self.num_steps}\n"
         )
 
 

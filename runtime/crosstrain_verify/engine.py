@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from crosstrain_verify.emulation.emulated import NOTES
-from crosstrain_verify.judging import rows, xla
+from crosstrain_verify.judging import xla
 from crosstrain_verify.judging.default_launch import DefaultLaunch
 from crosstrain_verify.judging.migrated_runs import Expectation, MigratedRuns, losses_of
 from crosstrain_verify.judging.original_runs import OriginalRuns
@@ -135,9 +135,6 @@ def verify(
             runs.append(RankByRank(runner, started, *paths, patterns).judge())
         elif runs and default_launch and max(numbers) > 1 and migrated_runs.on_runtime:
             runs.append(DefaultLaunch(runner, originals, max(processes), patterns).judge(paths[1]))
-        if runs and originals.trains:
-            misplaced = rows.judge(runner, paths[1], runs, training_loaders(originals.trace))
-            runs += [misplaced] if misplaced is not None else []
         if runs and originals.trains and backend == "xla":
             runs.append(xla.judge(runner, originals, migrated_runs, paths[1]))
         done = originals.done if originals.trains or started is None else started.done

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.syntax.program import link
 
 from tests.corpora.command_line import device
 
@@ -72,32 +71,20 @@ def accelerator_of(choice: str, inside: str = "pass") -> str:
             "Accelerator(cpu=not args.use_gpu)",
         ),
         (MPS_OR_CPU.format(test="torch.cuda.is_available()"), "Accelerator()"),
+        (
+            'if torch.cuda.is_available():\n    device = "cuda"\nelse:\n    device = "mps" if args.mps else "cpu"',
+            "Accelerator()",  # no GPU comes to that arm
+        ),
+        (
+            'device = "cpu"\nif torch.cuda.is_available():\n    device = "cuda"\n'
+            'kind = "cuda" if device.startswith("cuda") else "cpu"',
+            "Accelerator()",
+        ),
     ],
 )
 def test_a_choice(choice: str, made: str) -> None:
     """What the usual spellings mean is asked in test_choice_run."""
     assert accelerator_of(choice) == f"accelerator = {made}"
-
-
-def test_two_kinds_of_accelerators() -> None:
-    """`--no-cuda` turns off CUDA alone, and `--no-mps` MPS alone: the CPU is what is left."""
-    choice = """use_cuda = not args.no_cuda and torch.cuda.is_available()
-use_mps = not args.no_mps and torch.backends.mps.is_available()
-if use_cuda:
-    device = torch.device("cuda")
-elif use_mps:
-    device = torch.device("mps")
-else:
-    device = torch.device("cpu")"""
-    assert accelerator_of(choice) == "accelerator = Accelerator(cpu=not (use_cuda or use_mps))"
-
-
-def test_a_device_that_the_script_has_chosen_before_is_no_flag() -> None:
-    choice = """device = "cpu"
-if torch.cuda.is_available():
-    device = "cuda"
-kind = "cuda" if device.startswith("cuda") else "cpu\""""
-    assert accelerator_of(choice) == "accelerator = Accelerator()"
 
 
 @pytest.mark.parametrize(
@@ -139,14 +126,6 @@ def test_a_flag_that_is_made_of_another_is_known_sooner(above: str, made: str) -
         assert accelerator < lines.index(DRAWN)
     if made == "cpu=args.no_cuda":
         assert accelerator < lines.index(GONE)
-
-
-def test_the_accelerator_stands_where_the_device_is_chosen_where_nothing_is_shared_above() -> None:
-    choice = "net = torch.nn.Linear(4, 2)\nif args.cuda:\n    net.cuda()"
-    lines = [line.strip() for line in converted(TRAINING.format(choice=choice, inside="pass")).splitlines()]
-    assert lines.index("accelerator = Accelerator(cpu=not args.cuda)") > lines.index(
-        "net = torch.nn.Linear(4, 2)"
-    )
 
 
 def test_an_option_that_names_the_device_is_the_accelerators_from_then_on() -> None:
@@ -206,11 +185,6 @@ for argument in sys.argv[1:]:
     (tmp_path / "after.py").write_text(converted(before))
     told = [device(tmp_path / f"{name}.py", given) for name in ("before", "after")]
     assert told == ["cpu" if "device=cpu" in given else "cuda"] * 2
-
-
-def test_a_device_without_such_a_configuration_is_the_accelerators() -> None:
-    after = converted(CONFIGURED.replace('exec(open("settings.py").read())\n', ""))
-    assert "accelerator = Accelerator()\n" in after
 
 
 @pytest.mark.parametrize(
@@ -288,13 +262,6 @@ def test_a_second_device_is_no_choice_for_the_training_and_is_said(other: str) -
     assert [one.reason for one in said] == ["the script's own choice of the CPU is not kept"]
 
 
-def test_a_flag_in_an_arm_that_a_gpu_never_comes_to() -> None:
-    choice = (
-        'if torch.cuda.is_available():\n    device = "cuda"\nelse:\n    device = "mps" if args.mps else "cpu"'
-    )
-    assert accelerator_of(choice) == "accelerator = Accelerator()"
-
-
 @pytest.mark.parametrize(
     "follows",
     [
@@ -358,11 +325,31 @@ def test_batches_that_are_cut_by_numbers_are_not_moved() -> None:
     assert "for start in accelerator.prepare(range(0, 8, 2)):" in after
 
 
-def test_a_device_that_is_named_in_one_of_several_files_is_where_it_goes() -> None:
-    script = "import helper\n" + FULL_BATCH.format(choice='device = "cuda"')
-    after = converted(link([("helper.py", "one = 1\n"), ("train.py", script)], ("",)))
-    assert "accelerator = Accelerator()\n" in after
+def test_the_cpu_of_a_file_s_tensors_is_not_where_data_waits() -> None:
+    loaded = 'net.load_state_dict(torch.load("a.pt", map_location="cpu" if args.cuda else None))'
+    choice = f"net = torch.nn.Linear(4, 2)\n{loaded}\nif args.cuda:\n    net = net.cuda()"
+    inside = "if args.cuda:\n        x = x.cuda()"
+    assert accelerator_of(choice, inside) == "accelerator = Accelerator(cpu=not args.cuda)"
 
 
-def test_a_loader_moves_its_batches() -> None:
-    assert accelerator_of("") == "accelerator = Accelerator()"
+def test_a_model_that_is_moved_under_another_name_chooses_the_device() -> None:
+    moved = "if args.gpu >= 0:\n    on_gpu = model.cuda()\n"
+    text = TRAINING.format(choice="", inside="pass").replace("optimizer = ", moved + "optimizer = ", 1)
+    after = converted(text)
+    assert "on_gpu = model.to(accelerator.device)" in after
+    assert after.index("accelerator = ") < after.index("on_gpu")
+
+
+MPS = "torch.backends.mps.is_available()"
+
+
+@pytest.mark.parametrize("test", [MPS, f'hasattr(torch.backends, "mps") and {MPS}'])
+@pytest.mark.parametrize(("there", "made"), [("cpu", "device=device"), ("mps", "")])
+def test_an_author_who_keeps_the_cpu_where_there_is_more_is_asked(test: str, there: str, made: str) -> None:
+    choice = f"""if torch.cuda.is_available():
+    device = torch.device("cuda")
+elif {test}:
+    device = torch.device("{there}")
+else:
+    device = torch.device("cpu")"""
+    assert accelerator_of(choice, "x = x.to(device)") == f"accelerator = Accelerator({made})"

@@ -6,58 +6,6 @@ import pytest
 
 from .converting import converted, notes
 
-
-@pytest.mark.parametrize("start", ["run(args)", "if __name__ == '__main__':\n    run(args)"])
-def test_functions_called_behind_the_choice_know_the_device(start: str) -> None:
-    text = """import argparse
-import torch
-from torch.utils.data import DataLoader
-
-def size():
-    print("asked before")
-    return 4
-
-def train(model, args):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x, y in DataLoader([], 8):
-        x, y = x.cuda(), y.cuda()
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
-    print("trained")
-
-def run(args):
-    width = size()
-    device = "cuda" if args.gpu else "cpu"
-    train(torch.nn.Linear(width, 2).to(device), args)
-
-args = argparse.ArgumentParser().parse_args()
-START
-""".replace("START", start)
-    after = converted(text)
-    assert "    accelerator = Accelerator(cpu=not args.gpu)\n    device = accelerator.device" in after
-    assert "x, y = x.to(accelerator.device), y.to(accelerator.device)" in after
-    assert 'accelerator.print("trained")' in after
-    assert '    print("asked before")' in after
-
-
-@pytest.mark.parametrize("end", ["", "if __name__ == '__main__':\n    import fire\n    fire.Fire()\n"])
-def test_a_file_whose_functions_are_called_from_outside(end: str) -> None:
-    text = """import torch
-from torch.utils.data import DataLoader
-
-def train(**options):
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x, y in DataLoader([], 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
-
-"""
-    assert "def train(**options):\n    accelerator = Accelerator()" in converted(text + end)
-
-
 IN_FUNCTION = """import argparse
 import torch
 from torch.utils.data import DataLoader
@@ -78,12 +26,6 @@ def train():
 
 train()
 """
-
-
-def test_a_wrapper_above_the_choice_has_the_accelerator_where_the_flag_is_known_before() -> None:
-    after = converted(IN_FUNCTION.format(own="pass", flag="args.cuda"))
-    made, wrapped = after.index("Accelerator(cpu=not args.cuda)"), after.index("accelerator.prepare(model)")
-    assert made < wrapped
 
 
 def test_a_wrapper_above_a_choice_that_the_function_makes_is_left_and_said() -> None:
@@ -284,16 +226,6 @@ def test_a_choice_that_the_beginning_cannot_know_is_said() -> None:
     assert [one.reason for one in notes(text, "CT105") if "choice of the CPU" in one.reason]
 
 
-def test_a_test_whose_arms_both_move_to_a_gpu_is_no_choice() -> None:
-    text = IN_A_CLASS.format(test="self.args.use_gpu", begin=PARSED.format(computed="pass"))
-    text = text.replace(
-        "self.model = self.model.cuda()\n",
-        "self.model.cuda(1)\n        else:\n            self.model.cuda()\n",
-    )
-    text = text.replace("            if self.args.use_gpu:\n                x, y = x.cuda(), y.cuda()\n", "")
-    assert "cpu=" not in converted(text)
-
-
 def test_whether_there_is_a_gpu_is_no_choice() -> None:
     text = IN_A_CLASS.format(test="torch.cuda.is_available()", begin=PARSED.format(computed="pass"))
     assert "cpu=" not in converted(text) and not notes(text, "CT105")
@@ -344,20 +276,6 @@ def test_a_flag_that_the_first_accelerator_cannot_know_is_said() -> None:
     text = IN_CALLED.format(given="n", flag="opt.cuda", call="8", first="opt = read(n)")
     assert "cpu=" not in converted(text)
     assert "not kept" in notes(text, "CT105")[0].reason
-
-
-def test_a_choice_without_an_accelerator_before_stays_where_it_is() -> None:
-    text = IN_CALLED.format(given="opt", flag="opt.cuda", call="options", first="pass")
-    makes = text[text.index("    model = ") : text.index("    loader = ")]
-    text = (
-        text.replace(makes, "").replace(", model, optimizer)", ")").replace("    model.to(device)\n", makes)
-    )
-    text = text.replace("DataLoader(list(range(8)), 8)", "list(range(8))").replace(
-        "in loader", "in DataLoader(loader, 8)"
-    )
-    after = converted(text)
-    assert "    accelerator = Accelerator(cpu=not opt.cuda)\n    device = " in after
-    assert after.count("Accelerator(") == 1
 
 
 FLAGGED = """import argparse

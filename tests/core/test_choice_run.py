@@ -6,7 +6,6 @@ CUDA is faked: what is moved is asked for its device and stays where it is, and 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from textwrap import indent
 from types import ModuleType
 from typing import Any
@@ -15,8 +14,7 @@ import pytest
 import torch
 from crosstrain import options
 
-from .converting import conversion, converted
-from .running import launched, plain
+from .converting import conversion
 
 OPTIONS = """import argparse
 import torch
@@ -297,41 +295,3 @@ def _compared(option: str, text: str, monkeypatch: pytest.MonkeyPatch) -> tuple[
             if now != (before if there else "cpu"):
                 wrong.append((flags, there, before, now))
     return wrong, [one.reason for one in done.findings if one.rule == "CT105"]
-
-
-ASKED = """import argparse
-import torch
-
-def pick(options):
-    if options.cpu:
-        return torch.device("cpu")
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-def train(model, x, y, device):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for epoch in range(2):
-        optimizer.zero_grad()
-        loss = torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))
-        loss.backward()
-        optimizer.step()
-        print("=", epoch, round(loss.item(), 4))
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--cpu", action="store_true")
-    args = parser.parse_args()
-    torch.manual_seed(0)
-    device = pick(args)
-    print("= on", device)
-    train(torch.nn.Linear(4, 2).to(device), torch.ones(8, 4), torch.ones(8, 2), device)
-
-if __name__ == "__main__":
-    main()
-"""
-
-
-def test_a_device_that_is_asked_is_that_of_all_processes(tmp_path: Path) -> None:
-    after = converted(ASKED)
-    before = plain(tmp_path, ASKED, "--cpu")
-    assert plain(tmp_path, after, "--cpu") == before
-    assert launched(tmp_path, after, "--cpu") == sorted(before)

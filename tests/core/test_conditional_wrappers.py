@@ -67,11 +67,6 @@ def test_statistics_are_the_same_on_all_processes(
     assert first == second
 
 
-def test_a_model_that_a_function_is_given_is_prepared_with_its_optimizer() -> None:
-    after = converted(HEAD.format(wrapped="", device="") + GROUPED)
-    assert "net, optimizer, loader = accelerator.prepare(net, optimizer, loader)\nepoch(" in after
-
-
 ABOVE = """
 import gflags
 import sys

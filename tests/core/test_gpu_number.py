@@ -333,44 +333,7 @@ def test_a_number_that_nobody_can_follow_is_said() -> None:
     assert not notes(text.replace(".cuda(gpu)", ".cuda()"), "CT105")
 
 
-LOST_FLAG = """import torch
-import settings
-from torch.utils.data import DataLoader
-
-class Trainer:
-    def __init__(self, on_gpu):
-        self.device = torch.device("cuda:1" if settings.read(on_gpu) else "cpu")
-        self.model = torch.nn.Linear(4, 2).to(self.device)
-
-    def fit(self):
-        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        for x, y in DataLoader([], 8):
-            optimizer.zero_grad()
-            torch.nn.functional.mse_loss(self.model(x.to(self.device)), y.to(self.device)).backward()
-            optimizer.step()
-
-Trainer(settings.gpu()).fit()
-"""
-
-
-def test_a_choice_of_the_cpu_that_is_lost_beside_a_number_is_said() -> None:
-    said = {one.reason for one in notes(LOST_FLAG, "CT105")}
-    assert any("choice of the CPU is not kept" in one for one in said), said
-    assert any("`cuda:1` chooses no GPU any more" in one for one in said), said
-
-
 def test_the_numbers_of_what_is_moved_are_no_gpus() -> None:
-    """`Linear(4, args.width).cuda()`: a width chooses nothing."""
-    text = """import argparse
-import torch
-parser = argparse.ArgumentParser()
-parser.add_argument("--width", type=int, default=2)
-args = parser.parse_args()
-model = torch.nn.Linear(4, args.width).cuda()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x in torch.utils.data.DataLoader([], 8):
-    optimizer.zero_grad()
-    model(x.cuda()).mean().backward()
-    optimizer.step()
-"""
+    chosen = "model = torch.nn.Linear(4, args.gpu).cuda()\ntrain(model, 0)"  # a width chooses nothing
+    text = SCRIPT.format(begin=PARSED, batch="x.cuda(), y.cuda()", chosen=chosen)
     assert not [one for one in notes(text, "CT105") if "chooses no GPU" in one.reason]

@@ -107,16 +107,6 @@ def test_a_loader_whose_rows_the_script_deals_is_left_to_it() -> None:
     assert not notes(text, "CT902")
 
 
-def test_a_script_with_a_branch_without_a_launcher_keeps_it() -> None:
-    text = NODE.replace(
-        "    model = DDP(model, device_ids=[gpu])",
-        "    if 'RANK' in os.environ:\n        model = DDP(model, device_ids=[gpu])",
-    )
-    after = converted(text)
-    assert "environment=True" not in after
-    assert "    if 'RANK' in os.environ:\n        model = accelerator.prepare(model)" in after
-
-
 FLAGGED = """import argparse, torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler
@@ -311,3 +301,14 @@ def test_the_same_name_in_the_project_calls_torchs_group() -> None:
     after = converted(NAMED_LIKE_IT.replace("my_init_process_group", "init_process_group"))
     assert "settings.update(init_process_group(settings))" in after
     assert "dist.init_process_group(" not in after
+
+
+def test_the_option_that_named_the_backend_is_still_an_option(tmp_path: Path) -> None:
+    text = FLAGGED.format(asked="options.distributed").replace('group("nccl")', "group(options.backend)")
+    option = '    parser.add_argument("--backend", default="nccl", choices=["nccl", "gloo"])\n'
+    text = text.replace("    options = ", option + "    options = ").replace(
+        "sampler is None", "options.backend"
+    )
+    after = converted(text)
+    assert plain(tmp_path, after) == ["= nccl"]
+    assert launched(tmp_path, after, "--distributed", "1", "--backend", "gloo") == ["= gloo"] * 2

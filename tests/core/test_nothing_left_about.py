@@ -148,7 +148,3 @@ def test_no_husk_and_no_comment_is_left_alone() -> None:
     assert "    # go backward\n    accelerator.backward(loss)\n" in flags
     comment = "            # gradients are exchanged in the last one alone\n"
     assert comment + "            model.require_backward_grad_sync = micro == 1\n" in micro
-
-
-def test_a_model_whose_class_is_a_value_is_converted() -> None:
-    assert "optimizer = accelerator.prepare(" in after(PROBE).replace("probe, ", "")

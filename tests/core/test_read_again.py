@@ -275,6 +275,15 @@ READ_AGAIN = [
         before="import os\n",
     ),
     output(
+        "a sparse matrix that is written where it cannot be read",
+        "rows = matrix()",
+        "found = sp.load_npz('a.npz')",
+        "if PartialState().is_main_process:",
+        "sp.save_npz('a.npz', found)",
+        before="import scipy.sparse as sp\n\ndef matrix():\n    try:\n        found = sp.load_npz('a.npz')\n"
+        "    except OSError:\n        found = sp.eye(3)\n        sp.save_npz('a.npz', found)\n    return found\n",
+    ),
+    output(
         "a class or a function that reads a file waits for it",
         'json.dump([1], open("rows.json", "w"))\nrows = Rows("rows.json")\nnp.save(path, [1])\nprint(read(path))',
         GUARD,

@@ -153,30 +153,6 @@ def test_a_module_that_uses_accelerate_is_not_half_converted(name: str, tmp_path
     assert ["imports from Accelerate" in one for one in said] == [True], "and not that it does not train"
 
 
-def test_the_cpu_of_a_file_s_tensors_is_not_where_data_waits() -> None:
-    text = """
-import argparse
-import torch
-from torch.utils.data import DataLoader
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--cuda", action="store_true")
-args = parser.parse_args()
-model = torch.nn.Linear(2, 1)
-model.load_state_dict(torch.load("start.pt", map_location="cpu" if args.cuda else None))
-if args.cuda:
-    model = model.cuda()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x in DataLoader(torch.randn(8, 2), batch_size=2):
-    if args.cuda:
-        x = x.cuda()
-    optimizer.zero_grad()
-    model(x).mean().backward()
-    optimizer.step()
-"""
-    assert "cpu=not args.cuda" in converted(text)
-
-
 def test_a_writer_s_method_that_is_given_on_is_no_call_of_it() -> None:
     text = STEP.format(step="    F.mse_loss(model(x), y).backward()\n    optimizer.step()").replace(
         "skipped = 0\n",
@@ -213,57 +189,3 @@ for x in DataLoader(torch.randn(8, 2), batch_size=2):
     optimizer.step()
 """
     assert conversion(text).trains
-
-
-def test_the_cpu_is_the_flag_s_where_only_the_machine_is_asked_below() -> None:
-    """The `else` that asks for MPS alone holds nothing else, and so reads as an `elif`."""
-    text = """
-import argparse
-import torch
-from torch.utils.data import DataLoader
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--use-gpu", action="store_true")
-args = parser.parse_args()
-if torch.cuda.is_available() and args.use_gpu:
-    device = torch.device("cuda")
-else:
-    if hasattr(torch.backends, "mps"):
-        device = torch.device("mps") if torch.backends.mps.is_available() else torch.device("cpu")
-    else:
-        device = torch.device("cpu")
-model = torch.nn.Linear(2, 1).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x in DataLoader(torch.randn(8, 2), batch_size=2):
-    optimizer.zero_grad()
-    model(x.to(device)).mean().backward()
-    optimizer.step()
-"""
-    assert "Accelerator(cpu=not args.use_gpu)" in converted(text)
-
-
-ON_A_MAC = """
-import torch
-from torch.utils.data import DataLoader
-
-if torch.cuda.is_available():
-    device = torch.device("cuda")
-elif {test}:
-    device = torch.device({there})
-else:
-    device = torch.device("cpu")
-model = torch.nn.Linear(2, 1).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x in DataLoader(torch.randn(8, 2), batch_size=2):
-    optimizer.zero_grad()
-    model(x.to(device)).mean().backward()
-    optimizer.step()
-"""
-MPS = "torch.backends.mps.is_available()"
-
-
-@pytest.mark.parametrize("test", [MPS, f'hasattr(torch.backends, "mps") and {MPS}'])
-def test_an_author_who_keeps_the_cpu_where_there_is_more_is_asked(test: str) -> None:
-    after = converted(ON_A_MAC.format(test=test, there='"cpu"'))
-    assert "accelerator = Accelerator(device=device)" in after
-    assert "Accelerator()" in converted(ON_A_MAC.format(test=test, there='"mps"'))

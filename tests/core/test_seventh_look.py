@@ -47,28 +47,6 @@ def test_memory_that_is_kept_free_chooses_no_device(end: str, made: str) -> None
     assert f"accelerator = {made}" in converted(BUFFER.format(buffer="buffer", end=end))
 
 
-def test_a_module_that_is_moved_under_another_name_chooses_the_device() -> None:
-    text = """import torch
-import argparse
-from torch.utils.data import DataLoader
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--gpu", type=int, default=0)
-args = parser.parse_args()
-net = torch.nn.Linear(4, 2)
-if args.gpu >= 0:
-    net_on_gpu = net.cuda()
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-for x, y in DataLoader([], 8):
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(net(x), y).backward()
-    optimizer.step()
-"""
-    after = converted(text)
-    assert "net_on_gpu = net.to(accelerator.device)" in after
-    assert after.index("accelerator = ") < after.index("net_on_gpu")
-
-
 COLLATE = """from functools import partial
 import torch
 from torch.utils.data import DataLoader
@@ -109,77 +87,6 @@ def test_a_collate_function_evaluates_nothing(given: str) -> None:
 def test_the_same_loop_over_batches_is_dealt() -> None:
     after = converted(COLLATE.format(given="loader = DataLoader([], 8)", end="print(together(loader))"))
     assert ".prepare_evaluation(batch)" in after
-
-
-SHOWN = """import torch
-from torch.utils.data import DataLoader
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = torch.nn.Linear(4, 2)
-
-    def forward(self, x):
-        return self.linear(x)
-
-    def describe(self):
-        lines = []
-        lines.append(f"{self.linear.weight.sum()}")
-        return lines
-
-    def size(self):
-        total = self.linear.weight.sum().item()
-        return total
-
-def show(what):
-    if type(what) == list:
-        torch.save(what, "lines.pt")
-
-def train(model, loader):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x, y in loader:
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
-
-model = Net()
-train(model, DataLoader([], 8))
-show(model.describe())
-"""
-
-
-def test_a_list_that_a_method_fills_has_no_mean() -> None:
-    assert "show(model.describe())" in converted(SHOWN)
-
-
-MATRICES = """import scipy.sparse as sp
-import torch
-from scipy.sparse import save_npz
-from torch.utils.data import DataLoader
-
-def matrices(path):
-    try:
-        found = sp.load_npz(path)
-    except OSError:
-        found = sp.eye(3)
-        {save}(path, found)
-    return found
-
-weights = matrices("weights.npz")
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x, y in DataLoader([], 8):
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(model(x), y).backward()
-    optimizer.step()
-"""
-
-
-@pytest.mark.parametrize("save", ["sp.save_npz", "save_npz"])
-def test_a_sparse_matrix_is_written_by_one_process(save: str) -> None:
-    after = converted(MATRICES.format(save=save))
-    assert f".is_main_process:\n            {save}(path, found)" in after
-    assert "        found = sp.load_npz(path)\n    except" in after
 
 
 CHECKPOINTS = """import glob

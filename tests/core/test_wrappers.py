@@ -64,37 +64,6 @@ def test_files_fit_the_scripts_that_read_and_write_them(world: int, tmp_path: Pa
     assert weight != 30.0 and abs(weight) > 1.0  # it began where the file said, and went on
 
 
-DISTRIBUTED = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, TensorDataset
-from torch.utils.data.distributed import DistributedSampler
-
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-model = DDP(torch.nn.Linear(1, 1, bias=False), device_ids=None, broadcast_buffers=False)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-data = TensorDataset(torch.arange(8.0).view(8, 1))
-for x, in DataLoader(data, batch_size=2, sampler=DistributedSampler(data, shuffle=False)):
-    loss = torch.nn.functional.mse_loss(model(x), x)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-result = {name: value.item() for name, value in model.state_dict().items()}
-"""
-
-
-@pytest.mark.parametrize("world", [1, 2])
-def test_a_script_that_wraps_by_itself_keeps_its_names_and_its_training(world: int, tmp_path: Path) -> None:
-    folder = write(tmp_path, train=DISTRIBUTED)
-    before = train(folder, "train", world)
-    convert(folder, "train")
-    after = train(folder, "train", world, launched=world > 1)
-    assert list(after[0]) == ["module.weight"]
-    assert [one["module.weight"] for one in after] == pytest.approx([one["module.weight"] for one in before])
-
-
 # What stands above the wrapping, and behind it.
 USED = {
     "its state is written": ("", "torch.save(model.state_dict(), 'w.pt')"),

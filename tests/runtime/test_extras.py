@@ -140,35 +140,6 @@ def test_triggers_profiles_and_padding() -> None:
     run_ranks(_few, 2)
 
 
-def _uneven() -> list[Any]:
-    accelerator = Accelerator(cpu=True, even_batches=True)
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
-    rows = TensorDataset(torch.arange(14.0).view(7, 2))
-    model, optimizer, loader = accelerator.prepare(
-        model, torch.optim.SGD(model.parameters(), lr=0.01), DataLoader(rows, batch_size=2)
-    )
-    sizes = []
-    with accelerator.join_uneven_inputs([model], even_batches=False):
-        for (x,) in loader:
-            sizes.append(len(x))
-            accelerator.backward(model(torch.cat([x, x + 1])).square().mean())
-            optimizer.step()
-            optimizer.zero_grad()
-    state = {name: value.tolist() for name, value in model.state_dict().items()}
-    accelerator.wait_for_everyone()
-    again = [len(x) for (x,) in loader]
-    return [sizes, state, again]
-
-
-def test_uneven_inputs() -> None:
-    """Without the join, the process with fewer batches leaves the other waiting for ever."""
-    zero, one = run_ranks(_uneven, 2)
-    assert (zero[0], one[0]) == ([2, 2], [2, 1])
-    assert zero[1] == one[1]
-    assert zero[2] == one[2] == [2, 2]
-
-
 def _local(enabled: bool) -> list[list[Any]]:
     accelerator = Accelerator(cpu=True)
     torch.manual_seed(0)

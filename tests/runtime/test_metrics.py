@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import namedtuple
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 import torch
 from crosstrain import Accelerator, skip_first_batches
 from crosstrain.utils import broadcast_object_list, gather_object, pad_across_processes
-from torch import Tensor
 from torch.utils.data import DataLoader, SubsetRandomSampler
 
 from tests.runtime.loaders import Stream, plain
@@ -90,37 +88,25 @@ def test_values_without_rows(mode: dict[str, Any], entries: list[int], means: li
         assert means is None or got_means == pytest.approx(means)
 
 
-@dataclass
-class Output:
-    loss: Tensor
-    logits: Tensor
-    names: list[str] | None = None
-
-
-def _mixed() -> None:
+def _objects() -> None:
     accelerator = Accelerator(cpu=True)
     rows = [{"x": float(i), "name": f"row {i}"} for i in range(7)]
-    seen: list[list[Any]] = [[] for _ in range(4)]
-    for number, batch in enumerate(accelerator.prepare(DataLoader(rows, batch_size=2))):  # type: ignore[arg-type]
+    seen: list[list[Any]] = [[] for _ in range(3)]
+    for batch in accelerator.prepare(DataLoader(rows, batch_size=2)):  # type: ignore[arg-type]
         x, names = batch["x"], batch["name"]
-        both = accelerator.gather_for_metrics({"x": x, "names": names, "nothing": None})
-        seen[0] += zip(both["x"].tolist(), both["names"], strict=True)
-        assert both["nothing"] is None
-        values, others = accelerator.gather_for_metrics((x, names))
-        seen[1] += zip(values.tolist(), others, strict=True)
-        output = accelerator.gather_for_metrics(Output(x.sum(), x, names if number else None))
-        assert isinstance(output, Output) and output.loss.numel() == 2
-        assert output.names == (others if number else None)
-        seen[2] += zip(output.logits.tolist(), others, strict=True)
-        assert accelerator.gather_for_metrics(x.numpy()).tolist() == values.tolist()
-        for part in accelerator.gather_for_metrics({"x": x, "names": names}, use_gather_object=True):
-            seen[3] += zip(part["x"].tolist(), part["names"], strict=True)
-    assert seen == [[(row["x"], row["name"]) for row in rows]] * 4
+        seen[0] += accelerator.gather_for_metrics(names)
+        seen[1] += accelerator.gather_for_metrics(x.numpy())
+        for part in accelerator.gather_for_metrics({"x": x, "names": names}):
+            seen[2] += zip(part["x"].tolist(), part["names"], strict=True)
+    assert seen == [
+        [row["name"] for row in rows],
+        [row["x"] for row in rows],
+        [(row["x"], row["name"]) for row in rows],
+    ]
 
 
-def test_tensors_beside_other_values_are_gathered_in_their_place() -> None:
-    """accelerate makes a list of a dict's keys, and cuts the list of a tuple's parts as if these were rows."""
-    run_ranks(_mixed, 2)
+def test_what_is_no_tensor_becomes_one_list() -> None:
+    run_ranks(_objects, 2)
 
 
 def _others() -> None:

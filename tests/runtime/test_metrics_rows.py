@@ -99,33 +99,6 @@ def test_the_loop_of_an_unprepared_loader_inside_a_prepared_one_is_an_error() ->
         assert "accelerator.prepare()" in text
 
 
-def _asked_by_next(accelerator: Accelerator) -> Any:
-    """One unprepared batch of 8 rows for each prepared one of 4: 2 rows of each sample, by their number."""
-    other = iter(DataLoader(torch.arange(80.0), batch_size=8))
-    for _ in _loader(accelerator, 16, 4):
-        accelerator.gather_for_metrics(next(other))
-
-
-def _listed_at_once(accelerator: Accelerator) -> Any:
-    for _ in _loader(accelerator, 16, 4):
-        rows = torch.cat(list(DataLoader(torch.arange(16.0), batch_size=4)))
-        accelerator.gather_for_metrics(rows)
-
-
-OF_ANOTHER = [_asked_by_next, _listed_at_once]
-
-
-@pytest.mark.parametrize("case", OF_ANOTHER, ids=_name)
-@pytest.mark.parametrize("processes", [2, 3])
-def test_rows_that_an_unprepared_loader_gave_meanwhile_are_an_error(case: Any, processes: int) -> None:
-    """Plain: 4 rows of 16, or 16 of each process."""
-    texts = run_ranks(_said, processes, case, {})
-    assert len(set(texts)) == 1
-    assert texts[0].startswith(f"{__file__}:{_line_of(case)}: ")
-    assert "a DataLoader which was not prepared has given meanwhile" in texts[0]
-    assert "accelerator.prepare()" in texts[0] and "accelerator.gather()" in texts[0]
-
-
 def _collected(accelerator: Accelerator) -> Any:
     rows = torch.cat(list(_loader(accelerator, 11, 3)))
     return accelerator.gather_for_metrics(rows)

@@ -1,10 +1,12 @@
-"""Helpers for models under Accelerate's names."""
+"""Compiling a model block by block."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
-from crosstrain import utils
+from crosstrain import Accelerator, load_checkpoint_in_model, utils
 from torch import Tensor, nn
 
 
@@ -25,35 +27,6 @@ class Net(nn.Module):
         return self.outside(x)
 
 
-def test_tied_parameters_are_found_and_tied_again() -> None:
-    net = Net()
-    tied = utils.find_tied_parameters(net)
-    assert tied == [["inside.weight", "outside.weight"]]
-    assert utils.find_tied_parameters(nn.Linear(1, 1)) == []
-    net.outside.weight = nn.Parameter(net.inside.weight.detach().to("meta"))
-    utils.retie_parameters(net, tied)
-    assert net.outside.weight is net.inside.weight
-
-
-def test_a_tensor_of_a_module_gets_a_value() -> None:
-    put = utils.set_module_tensor_to_device
-    with torch.device("meta"):
-        net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-    put(net, "0.weight", "cpu", value=torch.ones(2, 2, dtype=torch.float64))
-    assert torch.equal(net[0].weight, torch.ones(2, 2))  # its own dtype
-    assert isinstance(net[0].weight, nn.Parameter)
-    assert net[0].weight.requires_grad
-    put(net, "0.weight", "cpu", value=torch.zeros(2, 2), dtype=torch.bfloat16)
-    assert net[0].weight.dtype == torch.bfloat16
-    put(net, "1.num_batches_tracked", "cpu", value=torch.tensor(3), dtype=torch.float16)
-    assert net[1].num_batches_tracked.dtype == torch.int64
-    put(net, "0.weight", "meta")
-    assert net[0].weight.is_meta
-    for name, options in {"0.bias": {}, "0.weigh": {}, "1.weight": {"value": torch.ones(3)}}.items():
-        with pytest.raises(ValueError, match=name.partition(".")[2] if not options else "shape"):
-            put(net, name, "cpu", **options)
-
-
 def test_repeated_blocks_are_compiled_one_by_one() -> None:
     net, x = Net(), torch.randn(2, 4)
     expected = net(x)
@@ -61,3 +34,42 @@ def test_repeated_blocks_are_compiled_one_by_one() -> None:
     assert torch.equal(compiled(x), expected)
     assert utils.has_compiled_regions(compiled)
     assert not utils.has_compiled_regions(Net())
+
+
+# -- `load_checkpoint_in_model`: files and shards ----------------------------------------------------------
+
+
+class Speaker(nn.Module):
+    """Tied weights, a buffer that is saved and one that is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(90, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.head = nn.Linear(4, 90, bias=False)
+        self.head.weight = self.embed.weight
+        self.register_buffer("scale", torch.full((1,), 2.0), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scaled: Tensor = self.head(self.norm(self.embed(x))) * self.scale
+        return scaled
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> tuple[Speaker, Path]:
+    torch.manual_seed(3)
+    model = Speaker()
+    model(torch.arange(7))  # batch statistics
+    Accelerator(cpu=True).save_model(model, tmp_path / "sharded", max_shard_size="1KB")
+    Accelerator(cpu=True).save_model(model, tmp_path / "whole.pt")
+    assert (tmp_path / "sharded" / "model.safetensors.index.json").exists()
+    return model.eval(), tmp_path
+
+
+@pytest.mark.parametrize("name", ["sharded", "whole.pt"])
+def test_files_and_shards(saved: tuple[Speaker, Path], name: str) -> None:
+    model, folder = saved
+    other = Speaker().eval()
+    load_checkpoint_in_model(other, folder / name, strict=True)
+    assert torch.equal(other(torch.arange(7)), model(torch.arange(7)))
+    assert other.head.weight is other.embed.weight

@@ -24,14 +24,11 @@ NAMES = {
         is_rich_available""",
     "crosstrain.accelerator": "Accelerator DataLoaderConfiguration GradientAccumulationPlugin",
     "crosstrain.utils": """set_seed ProjectConfiguration GradientAccumulationPlugin gather gather_object reduce
-        broadcast broadcast_object_list pad_across_processes send_to_device concatenate DistributedType
+        broadcast broadcast_object_list pad_across_processes send_to_device DistributedType
         find_executable_batch_size LoggerType tqdm DistributedDataParallelKwargs InitProcessGroupKwargs
         DataLoaderConfiguration FullyShardedDataParallelPlugin ProfileKwargs AutocastKwargs GradScalerKwargs
         DDPCommunicationHookType PrecisionType RNGType DynamoBackend TorchDynamoPlugin KwargsHandler
-        extract_model_from_parallel wait_for_everyone save load release_memory clear_device_cache patch_environment
-        clear_environment str_to_bool get_int_from_env parse_flag_from_env parse_choice_from_env convert_bytes
-        merge_dicts recursive_getattr is_compiled_module is_torch_version compare_versions model_has_dtensor
-        convert_to_fp32 find_batch_size find_device recursively_apply slice_tensors copy_tensor_to_devices
+        release_memory clear_device_cache convert_to_fp32
         synchronize_rng_state synchronize_rng_states load_checkpoint_in_model is_wandb_available
         is_tensorboard_available is_cuda_available is_xpu_available is_npu_available is_mps_available
         is_bf16_available is_fp16_available is_torch_xla_available is_datasets_available is_transformers_available
@@ -42,15 +39,12 @@ NAMES = {
     "crosstrain.utils.memory": "find_executable_batch_size release_memory",
     "crosstrain.utils.imports": "is_wandb_available is_bf16_available",
     "crosstrain.state": "PartialState AcceleratorState GradientState is_initialized",
-    "crosstrain.data_loader": "prepare_data_loader skip_first_batches SeedableRandomSampler DataLoaderShard",
     "crosstrain.logging": "get_logger",
     "crosstrain.tracking": """GeneralTracker TensorBoardTracker WandBTracker MLflowTracker CometMLTracker ClearMLTracker
         AimTracker DVCLiveTracker TrackioTracker on_main_process filter_trackers get_available_trackers
         register_tracker_class""",
-    "crosstrain.utils.modeling": "find_tied_parameters is_peft_model retie_parameters set_module_tensor_to_device",
     "crosstrain.local_sgd": "LocalSGD",
     "crosstrain.launchers": "notebook_launcher debug_launcher",
-    "crosstrain.big_modeling": "load_checkpoint_in_model",
 }
 
 MEMBERS = words("""prepare prepare_evaluation merge prepare_model prepare_optimizer prepare_data_loader prepare_scheduler backward accumulate
@@ -63,9 +57,8 @@ MEMBERS = words("""prepare prepare_evaluation merge prepare_model prepare_optimi
     skip_first_batches free_memory clear optimizer_step_was_skipped set_trigger check_trigger init_trackers log
     get_tracker end_training trackers log_with project_dir logging_dir state gradient_state scaler step
     project_configuration save_iteration even_batches split_batches dispatch_batches non_blocking
-    use_seedable_sampler use_stateful_dataloader rng_types device_placement native_amp join_uneven_inputs profile
-    trigger_sync_in_backward verify_device_map torch_device_mesh parallelism_config is_fsdp2 should_save_model
-    multi_device data_parallel_rank data_parallel_shard_rank is_composable_parallelism_enabled
+    use_seedable_sampler use_stateful_dataloader rng_types device_placement native_amp profile
+    torch_device_mesh parallelism_config
     step_scheduler_with_optimizer _models _optimizers _schedulers _dataloaders _custom_objects""")
 
 # Names of Accelerate's that can be imported and say what to use instead, with a word of it.

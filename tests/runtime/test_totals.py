@@ -17,11 +17,6 @@ from torch.utils.data import DataLoader
 
 from tests.support.ranks import run_ranks
 
-SHARED: list[dict[str, Any]] = [
-    {"split_batches": True, "even_batches": "weighted"},
-    {"even_batches": "weighted"},
-]
-
 
 def _reduced() -> None:
     accelerator = Accelerator(cpu=True)
@@ -60,38 +55,6 @@ def _listed(call: Any, calls: list[str]) -> Any:
 
 def test_numbers_are_reduced_and_what_stands_together_travels_together() -> None:
     run_ranks(_reduced, 2)
-
-
-def _own(mode: dict[str, Any], n: int, size: int) -> dict[str, Any]:
-    accelerator = Accelerator(cpu=True, **mode)
-    loader = accelerator.prepare(DataLoader(torch.arange(float(n)), batch_size=size))
-    own: list[float] = []
-    gathered: list[float] = []
-    total, seen, tokens = 0.0, 0, 0
-    for x in loader:
-        gathered += accelerator.gather_for_metrics(x).tolist()
-        rows, twice = accelerator.own_rows((x, x.repeat_interleave(3)))
-        own += rows.tolist()
-        tokens += len(twice)
-        total += rows.square().sum().item()
-        seen += len(rows)
-    return {
-        "own": own,
-        "gathered": gathered,
-        "reduced": accelerator.reduce((total, seen, tokens), reduction="sum"),
-    }
-
-
-@pytest.mark.parametrize(("n", "size"), [(13, 4), (9, 8), (12, 4), (5, 2), (1, 4)])
-@pytest.mark.parametrize("mode", [{}, {"split_batches": True}, {"dispatch_batches": True}, *SHARED], ids=str)
-def test_own_rows_are_this_ranks_part_of_what_is_gathered(mode: dict[str, Any], n: int, size: int) -> None:
-    """Every row once over all ranks, whatever completes the last batch; a rank may have none."""
-    ranks = run_ranks(_own, 2, mode, n, size)
-    wanted = [float(i) for i in range(n)]
-    assert sorted(ranks[0]["own"] + ranks[1]["own"]) == wanted
-    for rank in ranks:
-        assert rank["gathered"] == wanted
-        assert rank["reduced"] == (sum(i * i for i in wanted), n, 3 * n)
 
 
 # -- What `reduce` or a gather returned is not summed or averaged again by a collective of the script's own ---

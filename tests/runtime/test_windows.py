@@ -50,14 +50,9 @@ def _two_models(style: str) -> tuple[str, list[float], list[str]]:
                 with accelerator.accumulate(first, second):
                     train(first, one, x, 1.0)
                     train(second, two, x, 2.0)
-            elif style == "nested":
+            else:
                 with accelerator.accumulate(first), accelerator.accumulate(second):
                     train(first, one, x, 1.0)
-                    train(second, two, x, 2.0)
-            else:
-                with accelerator.accumulate(first):
-                    train(first, one, x, 1.0)
-                with accelerator.accumulate(second):
                     train(second, two, x, 2.0)
     weights = torch.cat([first.weight, second.weight]).flatten().tolist()
     return steps, weights, [str(warning.message) for warning in caught]
@@ -72,12 +67,6 @@ def test_one_accumulate_inside_another_is_one_micro_batch() -> None:
         for nested_steps, nested, said in run_ranks(_two_models, world, "nested"):
             assert (nested_steps, said) == (steps, [])
             assert nested == pytest.approx(weights, abs=1e-6)
-
-
-def test_models_that_accumulate_by_turns_are_told() -> None:
-    _, _, said = run_ranks(_two_models, 1, "by turns")[0]
-    assert len(said) == 4
-    assert "with accelerator.accumulate(first, second)" in said[0]
 
 
 def _overflow() -> list[tuple[bool, bool]]:

@@ -37,12 +37,12 @@ RUNTIME = {
     "data": "comm comm.types utils",
     "step.window": "data utils",
     "run": "comm comm.types config step.window utils",
-    "state": "comm comm.types config run step.window utils",
+    "state": "comm comm.types config data run step.window utils",
     "step": "comm comm.types data run state step.window utils utils.operations",
     "utils.random": "comm run state",  # seeds, which a checkpoint sets anew
     "checkpoint": "comm comm.types data run state step step.window utils utils.random version",
     "tracking": "config run state utils",
-    "options": "comm config data utils",
+    "options": "comm compat.not_supported config data utils",
     "compat": "comm comm.types compat.not_supported data run state utils",
     "utils.memory": "comm",
     "utils.operations": "comm comm.types run state utils",
@@ -52,7 +52,7 @@ RUNTIME = {
         "utils"
     ),
     "accelerator": (
-        "checkpoint comm comm.types compat data options parts run state step step.window tracking utils "
+        "checkpoint comm comm.types compat compat.not_supported data options parts run state step step.window tracking utils "
         "utils.memory utils.operations"
     ),
     "command_line": "version",
@@ -60,18 +60,14 @@ RUNTIME = {
     "cli": "checkpoint command_line launch requirements version",
     # What scripts import, under Accelerate's names: nothing else here imports these.
     "__init__": "*",
-    "big_modeling": "compat.not_supported utils.modeling",
-    "data_loader": "data run state",
     "parallelism_config": "utils",
     "launch.selftest": "__init__ utils.__init__",  # a script of our own
     "launchers": "launch",
     "local_sgd": "accelerator run state step",
     "logging": "config run state",
     "utils.__init__": "*",
-    "utils.environment": "config",
     "utils.imports": "comm",
     "utils.modeling": "checkpoint compat.not_supported step",
-    "utils.other": "checkpoint run state step",
     "utils.padding": "run state utils",
     "utils.progress": "config",
     "utils.xla_report": "comm run state",

@@ -12,7 +12,7 @@ from crosstrain_verify.observing.document import text
 from crosstrain_verify.observing.observe import observe
 from crosstrain_verify.observing.tensors import compared
 from crosstrain_verify.records.observations import Observations, Place, Values
-from crosstrain_verify.records.operands import permutation
+from crosstrain_verify.records.permutation import permutation
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

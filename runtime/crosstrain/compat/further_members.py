@@ -2,66 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Any
+from operator import attrgetter
+from typing import Any, Literal
 
 import torch
-from torch import nn
 from torch.utils.data import DataLoader
 
-from crosstrain.comm.protocol import Comm
 from crosstrain.compat import not_supported
 from crosstrain.data.prepare import skip_first_batches
 from crosstrain.run import RUN
+from crosstrain.utils.dataclasses import DataLoaderConfiguration
 
 
 class Trigger:
-    """A flag that any process can raise, and that all processes then see."""
+    """Whether this process has raised its flag."""
 
-    def __init__(self) -> None:
-        self.flag: torch.Tensor | None = None
-
-    def raise_flag(self) -> None:
-        """See `Accelerator.set_trigger`."""
-        self.flag = torch.ones(1, dtype=torch.int64, device="cpu")
-
-    def check(self, comm: Comm) -> bool:
-        """See `Accelerator.check_trigger`."""
-        mine = torch.zeros(1, dtype=torch.int64, device="cpu") if self.flag is None else self.flag
-        self.flag = None
-        return bool(comm.all_reduce(mine, "max").item())
+    raised = False
 
 
 class FurtherMembers:
-    """Triggers, and members that other libraries ask for."""
+    """Triggers, the loaders' options under their own names, and an answer for members of Accelerate's that do not exist here."""
 
+    dataloader_config: DataLoaderConfiguration
     _trigger: Trigger
 
-    @property
-    def flag_tensor(self) -> torch.Tensor | None:
-        """This process's flag, an int64 tensor of shape (1,); None while it is not raised."""
-        return self._trigger.flag
+    split_batches = property(attrgetter("dataloader_config.split_batches"))
+    dispatch_batches = property(attrgetter("dataloader_config.dispatch_batches"))
+    use_seedable_sampler = property(attrgetter("dataloader_config.use_seedable_sampler"))
+    non_blocking = property(attrgetter("dataloader_config.non_blocking"))
+    use_stateful_dataloader = property(attrgetter("dataloader_config.use_stateful_dataloader"))
 
-    @flag_tensor.setter
-    def flag_tensor(self, flag: torch.Tensor | None) -> None:
-        self._trigger.flag = flag
+    @property
+    def even_batches(self) -> bool | Literal["weighted"]:
+        """How the last global batch of a pass is completed (True), left uneven (False) or "weighted"; can be set."""
+        return self.dataloader_config.even_batches
+
+    @even_batches.setter
+    def even_batches(self, value: bool | Literal["weighted"]) -> None:
+        self.dataloader_config.even_batches = value
 
     def set_trigger(self) -> None:
         """Raise this process's flag; `check_trigger` tells all processes."""
-        self._trigger.raise_flag()
+        self._trigger.raised = True
 
     def check_trigger(self) -> bool:
         """Whether any process raised its flag; lowers all flags (collective)."""
-        return self._trigger.check(RUN.comm)
-
-    def verify_device_map(self, model: nn.Module) -> bool:
-        """Whether another library has dispatched the model over several devices; it cannot be trained then."""
-        device_map = getattr(model, "hf_device_map", None)
-        return device_map is not None and len(set(device_map.values())) > 1
-
-    @property
-    def should_save_model(self) -> bool:
-        """Always True, kept for compatibility with Accelerate."""
-        return True
+        mine = torch.tensor([self._trigger.raised], dtype=torch.int64, device="cpu")
+        self._trigger.raised = False
+        return bool(RUN.comm.all_reduce(mine, "max").item())
 
     def skip_first_batches(self, dataloader: DataLoader[Any], num_batches: int = 0) -> DataLoader[Any]:
         """Return a copy of the loader without its first ``num_batches`` batches: see `crosstrain.skip_first_batches`."""

@@ -10,19 +10,19 @@ import importlib
 import importlib.util
 from typing import Any, NoReturn
 
-_BIG = "install accelerate for big-model inference (it works beside crosstrain)"
+BIG = "install accelerate for big-model inference (it works beside crosstrain)"
 _SHARD = "shard with FullyShardedDataParallelPlugin (torch's FSDP2), or stay on accelerate for DeepSpeed"
 _PARALLEL = "apply torch's parallel styles before `prepare`, or use torchtitan"
 
 INSTEAD = {
-    "cpu_offload": _BIG,
-    "cpu_offload_with_hook": _BIG,
-    "disk_offload": _BIG,
-    "dispatch_model": _BIG,
-    "infer_auto_device_map": _BIG,
-    "init_empty_weights": _BIG,
-    "init_on_device": _BIG,
-    "load_checkpoint_and_dispatch": _BIG,
+    "cpu_offload": BIG,
+    "cpu_offload_with_hook": BIG,
+    "disk_offload": BIG,
+    "dispatch_model": BIG,
+    "infer_auto_device_map": BIG,
+    "init_empty_weights": BIG,
+    "init_on_device": BIG,
+    "load_checkpoint_and_dispatch": BIG,
     "prepare_pippy": "use torch.distributed.pipelining",
     "DeepSpeedPlugin": _SHARD,
     "DummyOptim": _SHARD,
@@ -67,7 +67,7 @@ def __getattr__(name: str) -> Any:
     if name not in INSTEAD:
         raise AttributeError(f"module 'crosstrain' has no attribute {name!r}")
     instead = INSTEAD[name]
-    if instead is _BIG and importlib.util.find_spec("accelerate") is not None:
+    if instead is BIG and importlib.util.find_spec("accelerate") is not None:
         return getattr(importlib.import_module("accelerate"), name)
 
     def use(*args: Any, **kwargs: Any) -> NoReturn:

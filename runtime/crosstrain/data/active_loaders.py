@@ -57,7 +57,6 @@ class ActiveLoaders:
 
     def hand_out(self, run: Pass, batch: Any) -> Any:
         """Return the batch, after telling the watchers if it is the last one."""
-        run.given = unprepared_loops.tick()
         if self._watchers and run.last_for_all:
             for watcher in tuple(self._watchers):
                 if (known := watcher()) is not None:
@@ -107,20 +106,6 @@ class ActiveLoaders:
             if run is None
             else unprepared_loops.looping(run.entered, run.loops)
         )
-
-    def beside(self) -> list[unprepared_loops.Taken]:
-        """What unprepared loaders have given since the `current` loader gave its batch; [] outside every loop.
-
-        Without those in the same loop, as in ``zip(prepared, unprepared)``.
-        """
-        run = self._passes[-1] if self._passes else None
-        if run is None:
-            return []
-        return [
-            taken
-            for taken in unprepared_loops.taken_since(run.given)
-            if not set(taken.loops) & set(run.loops)
-        ]
 
     def __iter__(self) -> Iterator[PreparedLoader]:
         return (run.loader for run in self._passes)

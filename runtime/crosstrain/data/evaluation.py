@@ -164,7 +164,7 @@ def _divided(
     own = own_sampler(raw)
     rng = order_rng(raw, comm, plan, active.draws, everywhere=own is None)
     feed = EvaluationFeed(raw, sharded_sampler(raw, how, rng, comm, BlockBatchSampler))
-    seed_workers(twin, comm, plan)
+    seed_workers(twin, comm)
     twin["_crosstrain_number"] = number
     place = _placer(raw, comm, plan)
     twin["_crosstrain"] = Prepared(comm, plan, active, feed, place, Progress(), raw, own=own)

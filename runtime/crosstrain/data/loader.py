@@ -59,12 +59,11 @@ class Pass:
     first: whether no pass over the loader began before it.
     snapshots: the states of the data set, see `dataset_state.Snapshots`.
     draws_own: whether each process draws its own random numbers meanwhile, as long as the script does not shard it.
-    entered, thread, loops: when its first batch was asked for, and by which `for` statements. given: when the batch in
-    hand was given out.
+    entered, thread, loops: when its first batch was asked for, and by which `for` statements.
     """
 
     first = True
-    entered = given = 0
+    entered = 0
     thread = 0
     loops: tuple[unprepared_loops.Loop, ...] = ()
     snapshots: Any = None

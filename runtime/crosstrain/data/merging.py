@@ -1,4 +1,4 @@
-"""Merging the ranks' parts of a gathered structure that holds more than tensors, without rows that are not real."""
+"""One list of the ranks' parts of what holds more than tensors, without rows that are not real."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from crosstrain.comm.types import HOST
@@ -62,7 +61,7 @@ class Column(NamedTuple):
 
 
 def columns(part: Any) -> Iterator[Column]:
-    """The values nested in one rank's part that `in_list` and `in_place` cut by row."""
+    """The values nested in one rank's part that `in_list` cuts by row."""
     if isinstance(part, Mapping):
         inner: Iterable[Any] = part.values()
     elif (fields := fields_of(part)) is not None:
@@ -78,49 +77,15 @@ def columns(part: Any) -> Iterator[Column]:
 
 
 def in_list(parts: list[Any], counts: RowsByRank | None) -> list[Any]:
-    """One list of the ranks' rows; a part that is not a list of rows is one entry."""
+    """One list of the ranks' rows; a part that has no rows is one entry."""
     joined: list[Any] = []
     for rank, part in enumerate(parts):
         kept = _real(part, rank, counts)
-        if isinstance(kept, (list, tuple)):
+        if _has_rows(kept):
             joined.extend(kept)
         elif isinstance(kept, Mapping) or counts is None or counts.counts_scalar(rank):
             joined.append(kept)
     return joined
-
-
-def in_place(parts: list[Any], counts: RowsByRank | None) -> Any:
-    """One structure like that of each rank, with tensors concatenated and lists of other values joined.
-
-    For a list of rows, and where the ranks' structures differ, this is `in_list`.
-    """
-    first = parts[0]
-    if isinstance(first, Mapping):
-        if all(isinstance(part, Mapping) and part.keys() == first.keys() for part in parts):
-            merged = {key: in_place([part[key] for part in parts], counts) for key in first}
-            return same_mapping(first, merged)
-    elif (fields := fields_of(first)) is not None:
-        if all(type(part) is type(first) for part in parts):
-            names = {name: in_place([getattr(part, name) for part in parts], counts) for name in fields}
-            return same_dataclass(first, names)
-    elif all(_is_structure(part) and len(part) == len(first) for part in parts):
-        columns = zip(*parts, strict=True)
-        return same_sequence(first, [in_place(list(column), counts) for column in columns])
-    if all(part is None for part in parts):
-        return None
-    return _concatenated(parts, counts)
-
-
-def _concatenated(parts: list[Any], counts: RowsByRank | None) -> Any:
-    """The ranks' tensors or arrays concatenated; `in_list` for anything else."""
-    first = parts[0]
-    if all(_is_array(part) and type(part) is type(first) for part in parts):
-        if all(part.ndim and part.shape[1:] == first.shape[1:] for part in parts):
-            kept = [_real(part, rank, counts) for rank, part in enumerate(parts)]
-            return torch.cat(kept) if isinstance(first, Tensor) else sys.modules["numpy"].concatenate(kept)
-        if isinstance(first, Tensor) and not any(part.ndim for part in parts):
-            return torch.stack(in_list(parts, counts))
-    return in_list(parts, counts)
 
 
 def _real(part: Any, rank: int, counts: RowsByRank | None) -> Any:

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from crosstrain.data.pass_rows import PassRows
 
 KIND = "rows"
-_UNPREPARED = (
-    "Pass the inner loader to accelerator.prepare(); or do not gather: every process has all rows of an unprepared "
-    "loader. accelerator.gather() collects them from every process all the same, accelerator.reduce() sums or averages."
-)
 VALUE = 0  # the rows per sample of a value without rows, of which each process has one
 
 
@@ -63,8 +59,7 @@ class BatchInHand(NamedTuple):
     data: the name of its data set; None outside every loop. counts: the rows of the batch; None where they are unknown.
     whole: whether a tensor holds the rows of all ranks, because one program computes for all of them. foreign: whether
     the innermost loop is one over an unprepared loader, inside that of a prepared one. ended: see
-    `ActiveLoaders.ended`. evaluation: whether each process has batches of its own, of `prepare_evaluation`. beside: the
-    numbers of rows that unprepared loaders have given meanwhile.
+    `ActiveLoaders.ended`. evaluation: whether each process has batches of its own, of `prepare_evaluation`.
     """
 
     data: str | None
@@ -74,7 +69,6 @@ class BatchInHand(NamedTuple):
     foreign: bool
     ended: list[PassRows]
     evaluation: bool = False
-    beside: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, active: ActiveLoaders, comm: Comm, whole: bool) -> BatchInHand:
@@ -83,10 +77,7 @@ class BatchInHand(NamedTuple):
             return cls(None, None, comm.rank, whole, False, [] if active.foreign else active.ended)
         name = type(loader.dataset).__name__
         own = isinstance(loader, EvaluationLoader)
-        beside = frozenset(
-            rows for taken in active.beside() for rows in (taken.latest, taken.total) if rows > 1
-        )
-        return cls(name, counts_of(loader, comm), comm.rank, whole, active.foreign, active.ended, own, beside)
+        return cls(name, counts_of(loader, comm), comm.rank, whole, active.foreign, active.ended, own)
 
     @property
     def is_ambiguous(self) -> bool:
@@ -116,7 +107,9 @@ class BatchInHand(NamedTuple):
         if self.foreign:
             return (
                 f"{checks.here()}: gather_for_metrics is called in the loop of a DataLoader that was not prepared, "
-                f"inside the loop of one that was (over {self.data}), so it cannot know which rows count. {_UNPREPARED}"
+                f"inside the loop of one that was (over {self.data}), so it cannot know which rows count. Pass the inner loader to accelerator.prepare(); or do not "
+                f"gather: every process has all rows of an unprepared loader. accelerator.gather() collects them from every "
+                f"process all the same, accelerator.reduce() sums or averages."
             )
         if self.evaluation:
             return (
@@ -127,18 +120,6 @@ class BatchInHand(NamedTuple):
         found = (self._problem_of(column) for column in columns)
         return next((said for said in found if said is not None), None)
 
-    def problem_of_values(self, columns: Iterable[Column]) -> str | None:
-        """An error message about the first of these columns that is one value instead of rows; None if none is."""
-        counts = self.counts
-        held = None if counts is None else self.held(counts)
-        value = next((c for c in columns if c.size is None or (c.size == 1 and held not in (None, 1))), None)
-        if value is None:
-            return None
-        return (
-            f"{checks.here()}: own_rows got {value.name}, which has no row for each of the batch's. Give it what has, "
-            f"and compute the value from the rows that it returns; accelerator.reduce() sums or averages values."
-        )
-
     def _problem_of(self, column: Column) -> str | None:
         if self.data is None:
             return next((_counted(column, t) for t in self.ended if self._completes(column, t)), None)
@@ -146,8 +127,6 @@ class BatchInHand(NamedTuple):
             if self.is_of(column, taken):
                 return _counted(column, taken) if taken.completed else None
         counts = self.counts
-        if counts is not None and column.size in self.beside and column.size != self.held(counts):
-            return self._of_another(column, self.held(counts))
         if counts is None or (not column.array and counts.rows == counts.real):
             return None  # a list may have any length where no rows are left out
         try:
@@ -180,35 +159,6 @@ class BatchInHand(NamedTuple):
             f"one value (a scalar, or shape [1]). For anything else use accelerator.gather(), which collects it from "
             f"all processes as it is, or accelerator.reduce(), which sums or averages it."
         )
-
-    def _of_another(self, column: Column, held: int) -> str:
-        return (
-            f"{checks.here()}: gather_for_metrics got {column.name}, but the batch over {self.data} has {held} rows on "
-            f"this process: these seem to be the {column.size} rows that a DataLoader which was not prepared has given "
-            f"meanwhile. {_UNPREPARED}"
-        )
-
-    def warn_of_another(self, columns: Iterable[Column]) -> None:
-        """Warn, once per calling line, where rows are left out that may be those of an unprepared loader.
-
-        Every process says it, because it sees only its own rows.
-        """
-        counts = self.counts
-        if counts is None or counts.rows == counts.real or self.held(counts) not in self.beside:
-            return
-        held = self.held(counts)
-        for column in columns:
-            if (
-                column.size == held
-                and not self.collected(column)
-                and checks.first_use("rows of another loader")
-            ):
-                warnings.warn(
-                    f"{checks.here()}: gather_for_metrics got {column.name} and leaves out those rows that only "
-                    f"complete the batch over {self.data}. A DataLoader that was not prepared has given as many "
-                    f"meanwhile; if these are its rows, pass it to accelerator.prepare(), or use accelerator.gather().",
-                    stacklevel=2,
-                )
 
     def warn_of_several(self, columns: Iterable[Column]) -> None:
         """Warn, once per calling line, where several rows per sample are assumed and some are left out.

@@ -12,8 +12,8 @@ from crosstrain.comm import double_reduction
 from crosstrain.comm.collectives import gather
 from crosstrain.comm.frames import Refused
 from crosstrain.comm.protocol import Comm
-from crosstrain.data.merging import Column, RowsByRank, columns, in_list, in_place
-from crosstrain.data.metric_rows import KIND, VALUE, BatchInHand, rows_per_sample
+from crosstrain.data.merging import Column, RowsByRank, columns, in_list
+from crosstrain.data.metric_rows import KIND, VALUE, BatchInHand
 from crosstrain.utils import checks
 from crosstrain.utils.nested import leaves, only_tensors, pad_to, refill
 
@@ -38,7 +38,8 @@ def gather_for_metrics(data: Any, active: ActiveLoaders, comm: Comm, use_gather_
     _note(found, hand)
     counts = hand.counts
     if not tensors:
-        return _gather_objects(data, found, hand, comm, use_gather_object)
+        collected = any(map(hand.collected, found))
+        return in_list(comm.all_gather_object(data), None if collected else counts)
     if counts is None or counts.plain:
         return data if hand.whole else gather(data, comm)
     per_sample = hand.rows_per_sample(found, sizes)
@@ -47,43 +48,6 @@ def gather_for_metrics(data: Any, active: ActiveLoaders, comm: Comm, use_gather_
         if hand.whole
         else _gather_tensors(data, counts, comm, per_sample)
     )
-
-
-def global_rows(data: Any, active: ActiveLoaders, comm: Comm) -> int:
-    """See `Accelerator.global_rows`."""
-    if comm.replicas == 1:
-        return len(data)
-    column = Column(data)
-    hand = BatchInHand.of(active, comm, whole=isinstance(data, Tensor) and not comm.averages)
-    if hand.counts is None or hand.foreign or hand.collected(column):
-        return len(gather_for_metrics(data, active, comm))
-    problem = hand.problem([column])
-    if problem is not None:
-        checks.failed(KIND, problem)
-        comm.refuse(problem)
-    _note([column], hand)
-    return sum(hand.counts.real) * max(1, rows_per_sample(column.size, hand.held(hand.counts)))
-
-
-def own_rows(data: Any, active: ActiveLoaders, comm: Comm) -> Any:
-    """See `Accelerator.own_rows`."""
-    if comm.replicas == 1:
-        return data
-    hand = BatchInHand.of(active, comm, whole=not comm.averages)
-    found = [Column(leaf) for leaf in leaves(data, strict="own_rows")]
-    problem = hand.problem(found) or hand.problem_of_values(found)
-    if problem is not None:
-        checks.failed(KIND, problem)
-        comm.refuse(problem)
-    _note(found, hand)
-    counts = hand.counts
-    if counts is None or counts.rows == counts.real or any(map(hand.collected, found)):
-        return data
-    times = [max(1, rows_per_sample(column.size, hand.held(counts))) for column in found]
-    if hand.whole:
-        return _cut_whole(data, counts, times)
-    real = counts.real[comm.rank]
-    return refill(data, [tensor[: real * k] for tensor, k in zip(leaves(data), times, strict=True)])
 
 
 def _exchange(found: list[Column], hand: BatchInHand, comm: Comm) -> list[list[int | None]]:
@@ -119,15 +83,6 @@ def _note(found: list[Column], hand: BatchInHand) -> None:
     if any(column.array for column in found):
         checks.held(KIND)
     hand.warn_of_several(found)
-    hand.warn_of_another(found)
-
-
-def _gather_objects(data: Any, found: list[Column], hand: BatchInHand, comm: Comm, listed: bool) -> Any:
-    if comm.world == 1 and not isinstance(data, (list, tuple)):
-        return data
-    counts = None if any(map(hand.collected, found)) else hand.counts
-    parts = comm.all_gather_object(data)
-    return in_list(parts, counts) if listed else in_place(parts, counts)
 
 
 def _cut_whole(data: Any, counts: RowsByRank, per_sample: list[int]) -> Any:

@@ -23,7 +23,6 @@ class DataPlan:
     put_on_device: whether batches arrive on the device.
     rng_types: random streams that every pass copies from process 0: "generator", "torch", "python", "numpy", or the
         device's type. Those that the order depends on are always copied.
-    seed_workers_by_rank: whether the loader workers of different processes draw different numbers.
     use_stateful_dataloader: whether positions include the state of the data set and of its iterator.
 
     Raises ValueError for an unknown ``even_batches``.
@@ -37,7 +36,6 @@ class DataPlan:
     non_blocking: bool = False
     put_on_device: bool = True
     rng_types: tuple[str, ...] = ("generator",)
-    seed_workers_by_rank: bool = True
     use_stateful_dataloader: bool = False
 
     def __post_init__(self) -> None:

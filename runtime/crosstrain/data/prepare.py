@@ -171,7 +171,7 @@ def _choose_feed(
     # Where the script shards the loader, each rank's sampler draws its own indices.
     rng = order_rng(raw, comm, plan, draws, everywhere=own_sampler(raw) is None)
     if not stream:
-        seed_workers(twin, comm, plan)
+        seed_workers(twin, comm)
         index_sampler = sharded_sampler(raw, how, rng, comm)
         if not how.alone and raw.batch_sampler is not None:
             twin["batch_sampler"] = index_sampler
@@ -179,7 +179,7 @@ def _choose_feed(
     if how.alone:
         return StreamFeed(raw, how, rng)
     if shards:
-        seed_workers(twin, comm, plan)
+        seed_workers(twin, comm)
         dataset: Any = raw.dataset
         twin["dataset"] = dataset.shard(num_shards=comm.world, index=comm.rank)
         rng = order_rng(raw, comm, plan, Draws())  # each process reads its own shards, with its own numbers
@@ -245,9 +245,9 @@ def sharded_sampler(
     return kind(batches, how, rng, comm, single=single, check=how.parts > 1 and unknown, early=early)
 
 
-def seed_workers(twin: dict[str, Any], comm: Comm, plan: DataPlan) -> None:
-    """Let the loader's workers draw other numbers on each rank, unless the plan says otherwise."""
-    if comm.world > 1 and twin["num_workers"] and plan.seed_workers_by_rank:
+def seed_workers(twin: dict[str, Any], comm: Comm) -> None:
+    """Let the loader's workers draw other numbers on each rank."""
+    if comm.world > 1 and twin["num_workers"]:
         twin["worker_init_fn"] = SeedByRank(comm.rank, twin["worker_init_fn"])
 
 

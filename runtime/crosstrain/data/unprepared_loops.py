@@ -1,11 +1,10 @@
-"""Whether a `for` loop over a loader that was not prepared is running, and which rows such loaders have given.
+"""Whether a `for` loop over a loader that was not prepared is running.
 
 `gather_for_metrics` goes by the innermost prepared loader; in a loop over an unprepared one inside it, the rows are not
 that loader's. Only the running code distinguishes such a loop from ``next(iterator)``, which many scripts call once for
 each batch of a prepared loader, and from a loop that was broken off while its iterator lives on. So each iterator of an
 unprepared loader records the `for` statements that asked for its latest batch, and `looping` tests whether the calling
-code is inside one of them. The numbers of rows that they have given show whether it is theirs that a script gathers after
-``next(iterator)`` or ``list(loader)``.
+code is inside one of them.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 import dis
 import sys
 import weakref
-from collections import deque
 from functools import cache, lru_cache
 from inspect import CO_GENERATOR
 from itertools import count
@@ -22,8 +20,6 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
-
-from crosstrain.utils.nested import rows_of
 
 _FOR = dis.opmap["FOR_ITER"]
 _ASKS = {_FOR} | {dis.opmap[name] for name in ("SEND", "YIELD_FROM") if name in dis.opmap}
@@ -37,30 +33,12 @@ class Loop(NamedTuple):
     at: int
 
 
-class Taken:
-    """The rows that an iterator of an unprepared loader has given: in its latest batch, and in all.
-
-    at: the `tick` of the latest batch. loops: the `for` statements that asked for it.
-    """
-
-    def __init__(self) -> None:
-        self.at = self.latest = self.total = 0
-        self.loops: tuple[Loop, ...] = ()
-
-    def add(self, batch: Any, at: int, loops: tuple[Loop, ...]) -> None:
-        """Count one more batch."""
-        self.at, self.loops, self.latest = at, loops, rows_of(batch) or 0
-        self.total += self.latest
-
-
-RECENT = 16  # iterators whose rows are remembered although they may be gone
 _ticks = count(1)
 _iterators: weakref.WeakSet[Any] = weakref.WeakSet()
-_recent: deque[Taken] = deque(maxlen=RECENT)
 
 
 def tick() -> int:
-    """The next of the numbers that put batches of unprepared loaders and passes over prepared ones in order of time."""
+    """The next of the numbers that put batches of unprepared loaders and first batches of prepared ones in order of time."""
     return next(_ticks)
 
 
@@ -99,13 +77,6 @@ def looping(since: int, but: tuple[Loop, ...]) -> bool:
     return False
 
 
-def taken_since(since: int) -> list[Taken]:
-    """What iterators of unprepared loaders have given, those that gave a batch after ``since``."""
-    known = [iterator._crosstrain_taken for iterator in list(_iterators)]
-    found = {id(taken): taken for taken in (*known, *_recent) if taken is not None and taken.at > since}
-    return list(found.values())
-
-
 def watch(kind: type[DataLoader[Any]]) -> None:
     """Let iterators of loaders that are not of this ``kind`` record their loops from now on.
 
@@ -117,7 +88,7 @@ def watch(kind: type[DataLoader[Any]]) -> None:
 
     def __init__(self: Any, loader: Any) -> None:
         if not isinstance(loader, kind):
-            self._crosstrain_tick, self._crosstrain_loops, self._crosstrain_taken = 0, (), None
+            self._crosstrain_tick, self._crosstrain_loops = 0, ()
             self.__class__ = _watched(type(self))  # type: ignore[arg-type]
             _iterators.add(self)
         made(self, loader)
@@ -128,20 +99,12 @@ def watch(kind: type[DataLoader[Any]]) -> None:
 
 @cache
 def _watched(kind: type[Any]) -> type[Any]:
-    """A subclass of an iterator's class that records the loops that ask it, and the rows that it gives."""
+    """A subclass of an iterator's class that records the loops that ask it."""
 
     def __next__(self: Any) -> Any:
         self._crosstrain_loops = ()  # none, if this ends or fails
-        try:
-            batch = kind.__next__(self)
-        except StopIteration:
-            self._crosstrain_taken = None
-            raise
+        batch = kind.__next__(self)
         self._crosstrain_tick, self._crosstrain_loops = tick(), asking(sys._getframe(1))
-        if self._crosstrain_taken is None:
-            self._crosstrain_taken = Taken()
-            _recent.append(self._crosstrain_taken)
-        self._crosstrain_taken.add(batch, self._crosstrain_tick, self._crosstrain_loops)
         return batch
 
     names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}

@@ -5,7 +5,6 @@
 * `target`: a script or module with its arguments, run as `__main__` as `python` would run it.
 * `worker`: the entry point of every rank.
 * `agent`: starts the ranks, waits for them and ends them.
-* `cores`: the processor cores that a rank is bound to.
 * `failure`: which rank failed first, and what the user is told about it.
 * `jobs`: a launch as a job file for SLURM, Kubernetes or a TPU.
 * `rendezvous`, `network`, `loopback`: how launchers and processes connect.

@@ -25,7 +25,6 @@ SAME = (
     "rdzv_backend",
 )
 ONLY_BETWEEN_MACHINES = ("machine_rank", "main_process_ip", "rdzv_backend")
-RENAMED = {"use_cpu": "cpu", "enable_cpu_affinity": "bind_cores"}
 # Keys whose values this launcher finds out itself (kinds of devices, networks), or that tell how to reach a TPU pod by ssh.
 WITHOUT_EFFECT = (
     "compute_environment",
@@ -71,7 +70,8 @@ def from_accelerate(path: Path, data: Mapping[str, Any]) -> dict[str, Any]:
     """The options under this launcher's names. Raises UsageError, which names the file, for a key without an equivalent."""
     _refuse(path, data)
     options = {name: data[name] for name in SAME if data.get(name) is not None}
-    options |= {ours: True for theirs, ours in RENAMED.items() if data.get(theirs)}
+    if data.get("use_cpu"):
+        options["cpu"] = True
     if str(data.get("gpu_ids", "all")) != "all" and not data.get("use_cpu"):
         options["gpu_ids"] = str(data["gpu_ids"])
     if options.get("num_processes") == -1:  # decided at the launch
@@ -109,7 +109,7 @@ def _refuse(path: Path, data: Mapping[str, Any]) -> None:
     if data.get("compute_environment", "LOCAL_MACHINE") != "LOCAL_MACHINE":
         raise UsageError(f"{path}: compute_environment {data['compute_environment']} is not supported")
     kind = _kind(data)
-    known = {*SAME, *RENAMED, *WITHOUT_EFFECT, *(PLUGINS if kind == "FSDP" else PLUGINS[:1])}
+    known = {*SAME, "use_cpu", *WITHOUT_EFFECT, *(PLUGINS if kind == "FSDP" else PLUGINS[:1])}
     lacking = sorted(name for name in data if name not in known and data[name] not in (None, False, "no", {}))
     if kind not in KINDS_OF_TRAINING:
         lacking.insert(0, f"distributed_type {kind}")

@@ -44,7 +44,6 @@ def launch(resolved: Resolved, target: Target) -> int:
         prepare_torch_tpu(resolved.options.num_machines, resolved.num_processes)
     arguments = [
         str(Path(worker.__file__).resolve()),
-        *([worker.BIND_CORES] if resolved.options.bind_cores else []),
         "module" if target.is_module else "script",
         target.name,
         *target.arguments,

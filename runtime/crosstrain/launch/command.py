@@ -126,12 +126,6 @@ MonitorInterval = Annotated[
     float | None,
     typer.Option(min=0.01, metavar="SECONDS", help="How often the ranks are checked [default: 0.1]."),
 ]
-BindCores = Annotated[
-    bool | None,
-    typer.Option(
-        "--bind-cores/--no-bind-cores", help="Give every rank its own share of the processor cores."
-    ),
-]
 LogDir = Annotated[
     str | None, typer.Option(metavar="DIR", help="Keep each rank's output in files under this folder.")
 ]
@@ -196,7 +190,6 @@ def launch(
     max_restarts: MaxRestarts = None,
     monitor_interval: MonitorInterval = None,
     timeout: Timeout = None,
-    bind_cores: BindCores = None,
     log_dir: LogDir = None,
     tee: Tee = None,
     config_file: ConfigFile = None,

@@ -58,7 +58,6 @@ class LaunchOptions:
     max_restarts: int = 0
     monitor_interval: float = 0.1
     timeout: float | None = None
-    bind_cores: bool = False
     debug: bool = False
     log_dir: str | None = None
     tee: str | None = None

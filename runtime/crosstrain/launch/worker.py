@@ -1,4 +1,4 @@
-"""The entry point of every rank: `python worker.py [bind-cores] script|module TARGET ARGUMENTS...`.
+"""The entry point of every rank: `python worker.py script|module TARGET ARGUMENTS...`.
 
 A rank prints no traceback, because several ranks that fail together would print theirs interleaved. It writes the traceback
 to the file that the agent names in TORCHELASTIC_ERROR_FILE, in the form that the agent reads
@@ -19,10 +19,8 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
-from crosstrain.launch import cores
 from crosstrain.launch.target import Target, clean_traceback, hide_from_tracebacks
 
-BIND_CORES = "bind-cores"
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -34,11 +32,7 @@ def main() -> None:
     write_by_line()
     faulthandler.enable(all_threads=True)
     sys.excepthook = record_exception
-    arguments = sys.argv[1:]
-    if arguments[0] == BIND_CORES:
-        cores.bind()
-        del arguments[0]
-    kind, name, *arguments = arguments
+    _, kind, name, *arguments = sys.argv
     Target(name, is_module=kind == "module", arguments=tuple(arguments)).run()
 
 

@@ -9,7 +9,7 @@ compute in the run's precision, average gradients over the ranks, and step when 
 - `optimizer`, `scheduler`, `precision`: preparing the other objects. `closed_form`: schedulers that can make several
   steps at once. `dynamic_subclass`: changing one object's methods in place.
 - `batch_rows`: reductions that go by the rows of the batch.
-- `loss_reduction`, `replica_consistency`, `unprepared`, `prepare_checks`: checks for mistakes that would otherwise
+- `loss_reduction`, `replica_consistency`, `unprepared`: checks for mistakes that would otherwise
   train wrongly without an error. `announcement`: the line that says how the run trains. `profiling`: `Accelerator.profile`.
 
 Imports `comm`, `data`, `utils` and the state. Imported by `checkpoint` and the Accelerator.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
@@ -26,8 +25,6 @@ class Accumulation:
         self.gradients = gradients
         self._prepared = prepared
         self._inside = False  # inside a micro-batch
-        # Pass, batch and models of the last micro-batch.
-        self._turn: tuple[tuple[int, int], tuple[int, ...]] | None = None
 
     def set_steps(self, steps: int) -> None:
         """Accumulate this many micro-batches from now on; ValueError for less than 1."""
@@ -43,8 +40,6 @@ class Accumulation:
             with self._local(accumulated):
                 yield
             return
-        if self.gradients.steps > 1:
-            self._notice_turns(accumulated)
         self._advance()
         self._inside = True
         try:
@@ -64,22 +59,6 @@ class Accumulation:
             gate.discard()
         for sync in self._prepared.syncs:
             sync.discard()
-
-    def _notice_turns(self, accumulated: tuple[nn.Module, ...]) -> None:
-        """Warn where models accumulate one after the other on the same batch, which then counts several times."""
-        loader = self.gradients.active.current
-        run = None if loader is None else loader._crosstrain.progress.current
-        if run is None:
-            return
-        batch, models = (id(run), run.done), tuple(map(id, accumulated))
-        before, self._turn = self._turn, (batch, models)
-        if before is not None and before[0] == batch and before[1] != models:
-            warnings.warn(
-                "accumulate was entered for one model and then for another with the same batch: each counts as a "
-                "micro-batch of its own, and the models do not step where they would alone. Use one block for "
-                "both: with accelerator.accumulate(first, second).",
-                stacklevel=4,
-            )
 
     def _local(self, accumulated: tuple[nn.Module, ...]) -> AbstractContextManager[object]:
         """A context that keeps gradients of these models (or of all) and of loose parameters local.
@@ -175,11 +154,3 @@ class AccumulationMembers:
         ``model``: whose gradients; None for those of an optimizer's parameters that belong to no prepared model.
         """
         return no_sync(model)
-
-    @contextmanager
-    def trigger_sync_in_backward(self, model: nn.Module) -> Iterator[None]:
-        """Return a context in which backward passes average gradients, also those of losses from under `no_sync`."""
-        with ExitStack() as stack:
-            for sync in models.syncs_of(model):
-                stack.enter_context(sync.sync())
-            yield

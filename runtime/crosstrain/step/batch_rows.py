@@ -44,14 +44,10 @@ class BatchRows:
             weight = float(self.comm.world) if weight else 0.0
         return loss if weight == 1.0 else loss * weight
 
-    def mean(self, tensor: Any) -> Any:
-        """See `Accelerator.weighted`."""
-        return _times(tensor, self._of(tensor) if self.comm.averages else 1.0)
-
     def before_reduction(self, tensor: Any, reduction: str) -> Any:
         """What this rank gives to a ``reduction`` over the ranks: see `Accelerator.reduce`."""
         if reduction == "mean":
-            return self.mean(tensor)
+            return _times(tensor, self._of(tensor) if self.comm.averages else 1.0)
         if reduction == "sum":
             return _times(tensor, float(self.active.has_rows(self.comm.rank)))
         return tensor
@@ -86,10 +82,9 @@ class BatchRowMembers:
         which the result has one per process. Over one pass of a loader that drops nothing, exactly N rows come out for
         N samples, in the order of the data set. Outside of every loop this is `gather`.
 
-        ``input_data`` is a tensor, any other object, or a nested structure. In a structure of tensors and other values,
-        such as a dict of logits and names, each value is gathered in its place, and lists are joined.
-        ``use_gather_object`` makes one list of all processes' objects. With one device, ``input_data`` is returned as
-        it is.
+        ``input_data`` is a tensor or a nested structure of tensors. Of anything else, and with ``use_gather_object``, the
+        result is one list: the processes' lists are joined, and any other object is an entry, without the rows in it that
+        only complete a batch. With one device, ``input_data`` is returned as it is.
 
         Raises RuntimeError on every process for a tensor of another size; in the loop over an unprepared loader inside
         that over a prepared one; and after a loop for rows collected in it, if some of them only complete a batch. Use
@@ -97,24 +92,6 @@ class BatchRowMembers:
         """
         rows = self._batch_rows
         return metrics.gather_for_metrics(input_data, rows.active, rows.comm, use_gather_object)
-
-    def global_rows(self, rows: Any) -> int:
-        """The number of rows that `gather_for_metrics` would return for ``rows``, this process's rows of the batch.
-
-        The loader knows the number, so that there is no communication, except for a stream of unknown length and for
-        rows from outside of its loop. Raises RuntimeError as `gather_for_metrics` does.
-        """
-        return metrics.global_rows(rows, self._batch_rows.active, self._batch_rows.comm)
-
-    def own_rows(self, rows: Any) -> Any:
-        """This process's rows in the result of `gather_for_metrics`, without communication.
-
-        These are its rows of the batch without those that only complete it; of the last batch there may be none.
-        ``rows`` is a tensor or a nested structure of tensors. What is summed over these rows in the loop can be
-        reduced with "sum" after it. Raises RuntimeError for a tensor that is one value instead of rows, and as
-        `gather_for_metrics` does; TypeError for anything but tensors.
-        """
-        return metrics.own_rows(rows, self._batch_rows.active, self._batch_rows.comm)
 
     def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
         """The "sum", "mean", "max" or "min" over the ranks of each tensor, times ``scale``, on every rank.
@@ -128,14 +105,6 @@ class BatchRowMembers:
         Raises ValueError for another reduction.
         """
         return operations.reduce(self._batch_rows.before_reduction(tensor, reduction), reduction, scale)
-
-    def weighted(self, tensor: Any) -> Any:
-        """``tensor``, a mean over this rank's rows, times the rank's weight in this step; no communication.
-
-        The weight differs from 1 only where a step's rows are not spread evenly over the ranks
-        (`even_batches="weighted"`). Add the results up over the loop, and `reduce` the sum with "mean" after it.
-        """
-        return self._batch_rows.mean(tensor)
 
     def pad_across_processes(
         self, tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False

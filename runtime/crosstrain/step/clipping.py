@@ -16,23 +16,32 @@ from crosstrain.step.prepared import PreparedObjects
 from crosstrain.step.window import Gradients
 
 
-class Clipping:
-    """Clipping and unscaling of the gradients of one Accelerator's models."""
+class ClippingMembers:
+    """The members of an Accelerator that unscale and clip the gradients of its models."""
 
-    def __init__(self, prepared: PreparedObjects, gradients: Gradients, precision: Precision) -> None:
-        self._prepared = prepared
-        self._gradients = gradients
-        self.scaler = precision.scaler
+    _prepared: PreparedObjects
+    _gradients: Gradients
+    _precision: Precision
 
     @property
-    def step_was_skipped(self) -> bool:
-        """See `Accelerator.optimizer_step_was_skipped`."""
+    def scaler(self) -> torch.amp.GradScaler | None:
+        """The gradient scaler with mixed precision "fp16"; None in other precisions."""
+        return self._precision.scaler
+
+    @property
+    def optimizer_step_was_skipped(self) -> bool:
+        """Whether the scaler skipped the last step of any prepared optimizer; False inside an accumulation window."""
         return self._gradients.sync_gradients and any(
             getattr(optimizer, "step_was_skipped", False) for optimizer in self._prepared.optimizers
         )
 
-    def unscale(self, optimizer: Optimizer | list[Optimizer] | tuple[Optimizer, ...] | None = None) -> None:
-        """See `Accelerator.unscale_gradients`."""
+    def unscale_gradients(
+        self, optimizer: Optimizer | list[Optimizer] | tuple[Optimizer, ...] | None = None
+    ) -> None:
+        """Divide gradients by the fp16 loss scale, at most once per step; does nothing without a scaler.
+
+        ``optimizer``: one or several; None for all that are prepared.
+        """
         if self.scaler is None:
             return
         chosen = [optimizer] if isinstance(optimizer, Optimizer) else optimizer
@@ -40,7 +49,7 @@ class Clipping:
             if chosen is None or any(gate.optimizer is one for one in chosen):
                 gate.unscale()
 
-    def by_norm(
+    def clip_grad_norm_(
         self,
         parameters: Tensor | Iterable[Tensor],
         max_norm: float,
@@ -48,7 +57,12 @@ class Clipping:
         error_if_nonfinite: bool = False,
         foreach: bool | None = None,
     ) -> Tensor:
-        """See `Accelerator.clip_grad_norm_`."""
+        """Scale the gradients down to a total norm of at most ``max_norm``; returns their norm before, a 0-d tensor.
+
+        The gradients are averaged and unscaled first. Inside an accumulation window nothing is changed, and the norm
+        is that of the gradients so far. The arguments are those of `torch.nn.utils.clip_grad_norm_`; with
+        ``error_if_nonfinite``, RuntimeError on every rank where the norm is not finite.
+        """
         chosen = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         if not self._gradients.sync_gradients:
             norm = _total_norm([p.grad for p in chosen if p.grad is not None], norm_type)
@@ -60,10 +74,13 @@ class Clipping:
             return _clip_mixed(grads, max_norm, norm_type, error_if_nonfinite)
         return _whole(clip_grad_norm_(chosen, max_norm, norm_type, error_if_nonfinite, foreach))
 
-    def by_value(
+    def clip_grad_value_(
         self, parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
     ) -> None:
-        """See `Accelerator.clip_grad_value_`."""
+        """Clamp every element of the gradients, averaged and unscaled, to ``[-clip_value, clip_value]``.
+
+        Inside an accumulation window this does nothing.
+        """
         chosen = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         if self._gradients.sync_gradients:
             self._before_clipping(chosen)
@@ -108,53 +125,3 @@ def _whole(norm: Tensor) -> Tensor:
     """The norm as one tensor; that of sharded gradients is itself a DTensor."""
     put_together = getattr(norm, "full_tensor", None)
     return norm if put_together is None else put_together()
-
-
-class ClippingMembers:
-    """The members of an Accelerator that unscale and clip gradients."""
-
-    _clipping: Clipping
-
-    @property
-    def scaler(self) -> torch.amp.GradScaler | None:
-        """The gradient scaler with mixed precision "fp16"; None in other precisions."""
-        return self._clipping.scaler
-
-    @property
-    def optimizer_step_was_skipped(self) -> bool:
-        """Whether the scaler skipped the last step of any prepared optimizer; False inside an accumulation window."""
-        return self._clipping.step_was_skipped
-
-    def unscale_gradients(
-        self, optimizer: Optimizer | list[Optimizer] | tuple[Optimizer, ...] | None = None
-    ) -> None:
-        """Divide gradients by the fp16 loss scale, at most once per step; does nothing without a scaler.
-
-        ``optimizer``: one or several; None for all that are prepared.
-        """
-        self._clipping.unscale(optimizer)
-
-    def clip_grad_norm_(
-        self,
-        parameters: Tensor | Iterable[Tensor],
-        max_norm: float,
-        norm_type: float = 2,
-        error_if_nonfinite: bool = False,
-        foreach: bool | None = None,
-    ) -> Tensor:
-        """Scale the gradients down to a total norm of at most ``max_norm``; returns their norm before, a 0-d tensor.
-
-        The gradients are averaged and unscaled first. Inside an accumulation window nothing is changed, and the norm
-        is that of the gradients so far. The arguments are those of `torch.nn.utils.clip_grad_norm_`; with
-        ``error_if_nonfinite``, RuntimeError on every rank where the norm is not finite.
-        """
-        return self._clipping.by_norm(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
-
-    def clip_grad_value_(
-        self, parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
-    ) -> None:
-        """Clamp every element of the gradients, averaged and unscaled, to ``[-clip_value, clip_value]``.
-
-        Inside an accumulation window this does nothing.
-        """
-        self._clipping.by_value(parameters, clip_value, foreach)

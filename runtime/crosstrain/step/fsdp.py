@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -66,16 +66,10 @@ class ShardedSync:
     def abandon(self) -> None:
         pass
 
-    def no_sync(self) -> AbstractContextManager[None]:
-        return self._set(averaging=False)
-
-    def sync(self) -> AbstractContextManager[None]:
-        return self._set(averaging=True)
-
     @contextmanager
-    def _set(self, *, averaging: bool) -> Iterator[None]:
+    def no_sync(self) -> Iterator[None]:
         before = self.averaging
-        self.require(averaging)
+        self.require(False)
         try:
             yield
         finally:

@@ -479,19 +479,9 @@ class GradientSync:
         # TorchScript takes no hooks, and so averages at once, which is right too. So do loose parameters.
         hooked = model is not None and not isinstance(model, torch.jit.ScriptModule)
         if model is not None and hooked and not self.stale and self._held is None:
-            # There was no backward pass yet. A forward pass outside, a step or `sync` ends the wait for one.
+            # There was no backward pass yet. A forward pass outside or a step ends the wait for one.
             self._held = model.register_forward_pre_hook(lambda *_: self.release())
         self.stale = self.stale or self._stale_outside
-
-    @contextmanager
-    def sync(self) -> Iterator[None]:
-        """A context in which backward passes average, also those of a loss that was made under `no_sync`."""
-        before, self.averaging = self.averaging, True
-        self.release()
-        try:
-            yield
-        finally:
-            self.averaging = before
 
     def release(self) -> None:
         """Let backward passes average again although their loss may come from an earlier `no_sync`."""

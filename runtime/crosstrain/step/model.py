@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from typing import Any, Protocol
@@ -20,6 +20,7 @@ from crosstrain.step.gradients import GradientSync
 from crosstrain.step.precision import Precision, compiled_inner, remove_precision
 from crosstrain.step.starting_values import start_alike
 from crosstrain.step.uneven_inputs import join
+from crosstrain.utils import checks
 from crosstrain.utils.dataclasses import (
     DDPCommunicationHookType,
     DistributedDataParallelKwargs,
@@ -60,8 +61,6 @@ class ModelSync(Protocol):
         ...
 
     def no_sync(self) -> AbstractContextManager[None]: ...
-
-    def sync(self) -> AbstractContextManager[None]: ...
 
     def average_local(self) -> None:
         """Average gradients that are still local."""
@@ -133,15 +132,6 @@ def syncs_of(model: nn.Module | None) -> list[ModelSync]:
         return []
     mine = {id(param) for param in model.parameters()}
     return [sync for sync in _LOOSE.values() if any(id(param) in mine for param in sync.parameters())]
-
-
-def joined_syncs(joined: Sequence[nn.Module]) -> list[ModelSync | None]:
-    """What averages these models, and all loose parameters; None for a model that was not prepared and has none."""
-    found: dict[int, ModelSync | None] = {}
-    for model in joined:
-        syncs: Sequence[ModelSync | None] = syncs_of(model) or [None]
-        found |= {id(sync): sync for sync in syncs}
-    return list((found | {id(sync): sync for sync in _LOOSE.values()}).values())
 
 
 def loose_sync(
@@ -222,6 +212,23 @@ def prepare(
     return sync
 
 
+def check_device(model: nn.Module) -> None:
+    """Raise ValueError for a model whose parameters are on several devices.
+
+    Every process builds the model by the same lines, so that all raise or none does.
+    """
+    devices = sorted({str(param.device) for param in model.parameters()})
+    if len(devices) > 1:
+        place = checks.here()
+        message = (
+            f"{place}: the {type(model).__name__} is spread over several devices ({', '.join(devices)}), but every process "
+            f"trains a whole model on its own device. Build it on one of them, or shard it over the processes with "
+            f"FullyShardedDataParallelPlugin."
+        )
+        checks.failed("module", message, place)
+        raise ValueError(message)
+
+
 def _wrapper_of(model: nn.Module) -> nn.parallel.DistributedDataParallel | None:
     """The model as a DistributedDataParallel, if it is one, compiled or not; the script has then placed it already."""
     inner = compiled_inner(model)
@@ -258,7 +265,6 @@ def _offer_ddp_members(
         return join(
             [sync, *_LOOSE.values()],
             comm,
-            (),
             throws=throw_on_early_termination,
             among_active=not divide_by_initial_world_size,
         )

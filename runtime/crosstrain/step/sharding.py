@@ -45,12 +45,6 @@ class Sharding:
         plugin = self.plugin or RUN.fsdp_plugin
         return mesh_of(plugin, self.comm) if plugin is not None else None
 
-    def rank_along(self, dimension: str) -> int:
-        """This process's index along a dimension of the mesh; 0 where the mesh has no such dimension."""
-        if not self.active or dimension not in self.mesh.mesh_dim_names:
-            return 0
-        return int(self.mesh[dimension].get_local_rank())
-
     def saves_in_parts(self, model: nn.Module) -> bool:
         """Whether every process writes its own part of this model to a checkpoint."""
         plugin = self.plugin
@@ -77,31 +71,6 @@ class ShardingMembers:
         return self._sharding.parallelism
 
     @property
-    def is_composable_parallelism_enabled(self) -> bool:
-        """Always False, kept for compatibility with Accelerate."""
-        return False
-
-    @property
-    def is_fsdp2(self) -> bool:
-        """Whether any prepared model is sharded."""
-        return self._sharding.active
-
-    @property
     def torch_device_mesh(self) -> Any:
         """The `torch.distributed.device_mesh.DeviceMesh` that models are sharded over; None without sharding."""
         return self._sharding.mesh
-
-    @property
-    def data_parallel_rank(self) -> int:
-        """This process's rank, since every process trains on data of its own."""
-        return self._sharding.comm.rank
-
-    @property
-    def data_parallel_shard_rank(self) -> int:
-        """Which part of a sharded model this process holds; 0 without sharding."""
-        return self._sharding.rank_along("shard")
-
-    @property
-    def data_parallel_replicate_rank(self) -> int:
-        """Which copy of a sharded model this process holds a part of; 0 where there is only one."""
-        return self._sharding.rank_along("replicate")

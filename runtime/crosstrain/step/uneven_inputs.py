@@ -5,8 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.distributed.algorithms.join import Join, Joinable, JoinHook
@@ -14,9 +13,6 @@ from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 from crosstrain.comm.collectives import broadcast_tensors
 from crosstrain.comm.protocol import Comm
 from crosstrain.step.gradients import GradientSync
-
-if TYPE_CHECKING:
-    from torch.utils.data import DataLoader
 
 
 class _Model(Joinable):
@@ -61,58 +57,26 @@ class _Hook(JoinHook):
 
 @contextmanager
 def join(
-    syncs: Sequence[Any],
-    comm: Comm,
-    loaders: Sequence[DataLoader[Any]],
-    even_batches: Any = None,
-    *,
-    throws: bool = False,
-    among_active: bool = False,
+    syncs: Sequence[Any], comm: Comm, *, throws: bool = False, among_active: bool = False
 ) -> Iterator[None]:
-    """See `Accelerator.join_uneven_inputs`.
+    """A context in which processes may have different numbers of batches, as ``model.join()`` of DDP's.
+
+    A process that has run out of batches contributes zeros to the others' averages, and takes over the final weights at
+    the end. Warns, and has no other effect, for models that are sharded.
 
     ``throws``: raise on all ranks where the first one runs out of batches. ``among_active``: divide the sum of the
     gradients by the number of ranks that still have batches, rather than by that of all.
     """
-    if comm.world == 1:
-        yield
-        return
-    if not syncs or not all(isinstance(sync, GradientSync) for sync in syncs):
-        warnings.warn(
-            "join_uneven_inputs is only supported for multi-GPU and multi-CPU training, of prepared models that "
-            "are not sharded; it has no effect here",
-            stacklevel=3,
-        )
+    if not all(isinstance(sync, GradientSync) for sync in syncs):
+        warnings.warn("join has no effect on a model that is sharded", stacklevel=3)
         yield
         return
     members: list[Any] = [_Model(sync, comm) for sync in syncs]
     for sync, member in zip(syncs, members, strict=True):
         sync.joining, sync.among_active = member.notify, among_active
     try:
-        with _evenness(loaders, even_batches), Join(members, throw_on_early_termination=throws):
+        with Join(members, throw_on_early_termination=throws):
             yield
     finally:
         for sync in syncs:
             sync.joining, sync.among_active = None, False
-
-
-@contextmanager
-def _evenness(loaders: Sequence[Any], even_batches: Any) -> Iterator[None]:
-    """A context in which map-style loaders have another `even_batches`."""
-    changed = []
-    for loader in loaders if even_batches is not None else ():
-        index_sampler: Any = getattr(loader._crosstrain.feed, "index_sampler", None)
-        if hasattr(index_sampler, "batches") and hasattr(index_sampler, "how"):
-            changed.append((index_sampler, index_sampler.how))
-            index_sampler.how = replace(index_sampler.how, even=even_batches)
-        else:
-            warnings.warn(
-                "join_uneven_inputs: changing even_batches is only supported for map-style datasets; a loader "
-                "of another kind keeps its own",
-                stacklevel=5,
-            )
-    try:
-        yield
-    finally:
-        for index_sampler, how in changed:
-            index_sampler.how = how

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -69,16 +69,6 @@ class WrappedSync:
 
     def no_sync(self) -> AbstractContextManager[None]:
         return self.wrapper.no_sync()
-
-    @contextmanager
-    def sync(self) -> Iterator[None]:
-        """A context in which losses are made whose backward passes average."""
-        wrapper = self.wrapper
-        before, wrapper.require_backward_grad_sync = wrapper.require_backward_grad_sync, True
-        try:
-            yield
-        finally:
-            wrapper.require_backward_grad_sync = before
 
     def average_local(self) -> None:
         """Do nothing: DistributedDataParallel has averaged."""

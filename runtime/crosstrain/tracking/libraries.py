@@ -75,7 +75,7 @@ class MLflowTracker(LibraryTracker):
             else:
                 warnings.warn(
                     f"mlflow takes {limits.MAX_PARAM_VAL_LENGTH} characters a parameter: {key!r} is left out",
-                    stacklevel=4,
+                    stacklevel=3,
                 )
         items, most = list(fitting.items()), limits.MAX_PARAMS_TAGS_PER_BATCH
         for first in range(0, len(items), most):
@@ -83,18 +83,6 @@ class MLflowTracker(LibraryTracker):
 
     def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
         self._mlflow.log_metrics(self._numbers(values), step=step, **kwargs)
-
-    def log_figure(self, figure: Any, artifact_file: str, **kwargs: Any) -> None:
-        """Record a figure of matplotlib or plotly."""
-        self._mlflow.log_figure(figure, artifact_file, **kwargs)
-
-    def log_artifact(self, local_path: str, artifact_path: str | None = None) -> None:
-        """Record a file."""
-        self._mlflow.log_artifact(local_path, artifact_path)
-
-    def log_artifacts(self, local_dir: str, artifact_path: str | None = None) -> None:
-        """Record all files of a directory."""
-        self._mlflow.log_artifacts(local_dir, artifact_path)
 
     def finish(self) -> None:
         self._mlflow.end_run()
@@ -162,26 +150,6 @@ class ClearMLTracker(LibraryTracker):
                 title, series = _title_and_series(key)
                 report.report_scalar(title=title, series=series, value=number, iteration=step, **kwargs)
 
-    def log_images(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        """Record images by name, each an array or a PIL image."""
-        report = self.run.get_logger()
-        for key, image in values.items():
-            title, series = _title_and_series(key)
-            report.report_image(title=title, series=series, iteration=step, image=image, **kwargs)
-
-    def log_table(
-        self, table_name: str, columns: list[str] | None = None, data: Any = None, dataframe: Any = None,
-        step: int | None = None, **kwargs: Any,
-    ) -> None:  # fmt: skip
-        """Record a table from rows or a data frame; ValueError where neither is given."""
-        if dataframe is None and data is None:
-            raise ValueError("log_table needs data or a dataframe")
-        table = dataframe if dataframe is not None else [columns, *data] if columns else data
-        title, series = _title_and_series(table_name)
-        self.run.get_logger().report_table(
-            title=title, series=series, table_plot=table, iteration=step, **kwargs
-        )
-
     def finish(self) -> None:
         if self._is_own:
             self.run.close()
@@ -208,19 +176,6 @@ class AimTracker(LibraryTracker):
     def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
         for key, number in self._numbers(values).items():
             self.run.track(number, name=key, step=step, **kwargs)
-
-    def log_images(
-        self, values: dict[str, Any], step: int | None = None, kwargs: Mapping[str, Any] | None = None
-    ) -> None:
-        """Record images by name, or pairs of an image and its caption.
-
-        ``kwargs`` has options of aim.Image under "aim_image", and of Run.track under "track".
-        """
-        options = kwargs or {}
-        for key, value in values.items():
-            image, caption = value if isinstance(value, tuple) else (value, "")
-            picture = self._aim.Image(image, caption=caption, **options.get("aim_image", {}))
-            self.run.track(picture, name=key, step=step, **options.get("track", {}))
 
     def finish(self) -> None:
         self.run.close()
@@ -302,11 +257,6 @@ class SwanLabTracker(LibraryTracker):
             for key, value in values.items()
         }
         self.run.log(known, step=step, **kwargs)
-
-    def log_images(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        """Record lists of images by name."""
-        for key, images in values.items():
-            self.log({key: [self._swanlab.Image(image) for image in images]}, step=step, **kwargs)
 
     def finish(self) -> None:
         self._swanlab.finish()

@@ -80,11 +80,6 @@ class TensorBoardTracker(GeneralTracker):
                 self.writer.add_scalar(key, plain(value), global_step=step, **kwargs)
         self.writer.flush()
 
-    def log_images(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        """Record batches of images by name, tensors or arrays of shape (N, C, H, W)."""
-        for key, value in values.items():
-            self.writer.add_images(key, value, global_step=step, **kwargs)
-
     def finish(self) -> None:
         self.writer.close()
 
@@ -102,20 +97,6 @@ class WandBTracker(LibraryTracker):
 
     def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
         self.run.log(values, step=step, **kwargs)
-
-    def log_images(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        """Record lists of images by name."""
-        image = library("wandb").Image
-        for key, images in values.items():
-            self.log({key: [image(each) for each in images]}, step=step, **kwargs)
-
-    def log_table(
-        self, table_name: str, columns: list[str] | None = None, data: Any = None, dataframe: Any = None,
-        step: int | None = None, **kwargs: Any,
-    ) -> None:  # fmt: skip
-        """Record a table from rows or a data frame."""
-        table = library("wandb").Table(columns=columns, data=data, dataframe=dataframe)
-        self.log({table_name: table}, step=step, **kwargs)
 
     def finish(self) -> None:
         self.run.finish()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
@@ -61,9 +60,6 @@ class DynamoBackend(Words):
 @dataclass
 class KwargsHandler:
     """Options that are passed on to torch. Only those that differ from their defaults are."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return copy.deepcopy(self.__dict__)
 
     def to_kwargs(self) -> dict[str, Any]:
         default = type(self)()
@@ -275,16 +271,8 @@ class ParallelismConfig:
         return self.dp_replicate_size * self.dp_shard_size
 
     @property
-    def data_parallel_size(self) -> int:
-        return self.total_size
-
-    @property
     def non_data_parallel_size(self) -> int:
         return 1
-
-    @property
-    def dp_replicate_enabled(self) -> bool:
-        return self.dp_replicate_size > 1
 
     @property
     def dp_shard_enabled(self) -> bool:

@@ -130,18 +130,6 @@ def refill(data: Any, tensors: Iterable[Any], *, numbers: bool = False) -> Any:
     return map_tensors(lambda _: next(source), data, numbers=numbers)
 
 
-def concatenate(data: list[Any], dim: int = 0) -> Any:
-    """One nested structure from several with the same containers, whose tensors are concatenated along ``dim``."""
-    first = data[0]
-    columns = zip(*(leaves(item) for item in data), strict=True)
-    return refill(first, [torch.cat(column, dim=dim) for column in columns])
-
-
-def slice_tensors(data: Any, tensor_slice: Any) -> Any:
-    """Every tensor indexed by ``tensor_slice``."""
-    return map_tensors(lambda tensor: tensor[tensor_slice], data)
-
-
 def pad_to(tensor: Tensor, size: int, dim: int = 0, value: float = 0, first: bool = False) -> Tensor:
     """``tensor`` padded along ``dim`` to ``size``, unchanged if it has that size. first: put the padding in front."""
     have = tensor.shape[dim]
@@ -154,16 +142,6 @@ def pad_to(tensor: Tensor, size: int, dim: int = 0, value: float = 0, first: boo
     return out
 
 
-def find_batch_size(data: Any) -> int | None:
-    """The size of dimension 0 of the first tensor that has one; None if there is none."""
-    return next((tensor.shape[0] for tensor in leaves(data) if tensor.dim()), None)
-
-
-def find_device(data: Any) -> torch.device | None:
-    """The device of the first tensor; None if there is none."""
-    return next((tensor.device for tensor in leaves(data)), None)
-
-
 def convert_to_fp32(tensor: T) -> T:
     """``tensor`` (nested) with float16 and bfloat16 tensors converted to float32."""
 
@@ -172,31 +150,6 @@ def convert_to_fp32(tensor: T) -> T:
 
     converted: T = map_tensors(up, tensor)
     return converted
-
-
-def recursively_apply(
-    func: Callable[..., Any],
-    data: Any,
-    *args: Any,
-    test_type: Callable[[Any], bool] = lambda value: isinstance(value, Tensor),
-    error_on_other_type: bool = False,
-    **kwargs: Any,
-) -> Any:
-    """``data`` with ``func(leaf, *args, **kwargs)`` in place of every leaf that ``test_type`` accepts.
-
-    Containers keep their types. Other leaves stay; with ``error_on_other_type`` they are a TypeError.
-    """
-    if test_type(data):
-        return func(data, *args, **kwargs)
-    more: dict[str, Any] = {"test_type": test_type, "error_on_other_type": error_on_other_type, **kwargs}
-    if isinstance(data, (tuple, list)):
-        return same_sequence(data, [recursively_apply(func, item, *args, **more) for item in data])
-    if isinstance(data, Mapping):
-        mapped = {key: recursively_apply(func, value, *args, **more) for key, value in data.items()}
-        return same_mapping(data, mapped)
-    if error_on_other_type:
-        raise TypeError(f"{getattr(func, '__name__', func)} cannot be applied to a {type(data).__name__}")
-    return data
 
 
 def send_to_device(tensor: Any, device: Any, non_blocking: bool = False, skip_keys: Any = None) -> Any:

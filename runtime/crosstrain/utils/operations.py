@@ -19,35 +19,24 @@ from crosstrain.comm.types import HOST
 from crosstrain.run import RUN
 from crosstrain.utils import checks
 from crosstrain.utils.nested import (
-    concatenate,
     convert_to_fp32,
-    find_batch_size,
-    find_device,
     leaves,
     map_tensors,
     pad_to,
-    recursively_apply,
     refill,
     send_to_device,
-    slice_tensors,
 )
 
 __all__ = [
     "DistributedOperationException",
     "broadcast",
     "broadcast_object_list",
-    "concatenate",
     "convert_to_fp32",
-    "copy_tensor_to_devices",
-    "find_batch_size",
-    "find_device",
     "gather",
     "gather_object",
     "pad_across_processes",
-    "recursively_apply",
     "reduce",
     "send_to_device",
-    "slice_tensors",
 ]
 
 T = TypeVar("T")
@@ -208,12 +197,3 @@ def _without(shape: tuple[int, ...], dim: int) -> tuple[int | None, ...]:
     """The shape with a gap at ``dim``."""
     place = dim % len(shape)
     return (*shape[:place], None, *shape[place + 1 :])
-
-
-def copy_tensor_to_devices(tensor: Tensor | None = None) -> Tensor:
-    """The main process's tensor, on every process's device. The others pass None. ValueError if the main process does, too."""
-    comm = RUN.comm
-    shared = comm.broadcast_object(tensor if comm.rank == 0 else None)
-    if shared is None:
-        raise ValueError("copy_tensor_to_devices: the main process brought no tensor")
-    return shared.to(comm.device)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstrain_verify.records.observations import Observations, Values, half
-from crosstrain_verify.records.operands import permutation
+from crosstrain_verify.records.permutation import permutation
 
 Key = tuple[int, tuple[int, int]]
 CLOSE = 1e-3

@@ -11,14 +11,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstrain_verify.records import journal, observations, operands
+from crosstrain_verify.records import journal, observations
 
 TRACE_FILE = "trace.json"
 WEIGHTS_FILE = "weights.npy"
 STDOUT_FILE = "stdout.txt"
 STDERR_FILE = "stderr.txt"
 STACK_FILE = "stack.txt"
-ROWS_FILE = "rows.npz"
 SEEN_FILE = "seen.npz"
 CHECKS_FILE = "checks.jsonl"  # the runtime's journal
 # Some versions of torch print this line to standard output when processes connect.
@@ -138,7 +137,6 @@ class RankTrace:
         redrew: a run that draws share by share also drew in a backward pass, where it cannot do so.
         scale: the largest loss scale of mixed precision, 0.0 without one.
         checks: the checks that the runtime made.
-        gathered: in a permutation test, the gathered tensors that may have their rows in another dimension.
         observations: of an observed run.
         xla: None if nothing was trained on an XLA device.
         asked: see `emulated`. joined, spawned, wrapped: see `launcher`. mixed: see `replay`.
@@ -165,7 +163,6 @@ class RankTrace:
     redrew: bool = False
     scale: float = 0.0
     checks: tuple[journal.Check, ...] = ()
-    gathered: tuple[operands.Operand, ...] = ()
     observations: observations.Observations | None = None
     xla: XlaCounts | None = None
     asked: tuple[str, ...] = ()
@@ -193,12 +190,10 @@ class RankTrace:
 def write(folder: Path, trace: RankTrace) -> None:
     """Write a rank's trace. `trace.json` appears last, and only when it is complete."""
     np.save(folder / WEIGHTS_FILE, trace.weights)
-    if trace.gathered:
-        operands.write(folder / ROWS_FILE, trace.gathered)
     if trace.observations is not None:
         observations.write(folder / SEEN_FILE, trace.observations)
-    data = asdict(replace(trace, gathered=(), observations=None))
-    for name in ("weights", "lines", "stderr", "stack", "checks", "gathered", "observations"):
+    data = asdict(replace(trace, observations=None))
+    for name in ("weights", "lines", "stderr", "stack", "checks", "observations"):
         del data[name]
     partial = folder / (TRACE_FILE + ".part")
     partial.write_text(json.dumps(data), encoding="utf-8")
@@ -212,7 +207,6 @@ def read(folder: Path) -> RankTrace:
         "stderr": _text(folder / STDERR_FILE),
         "stack": _text(folder / STACK_FILE),
         "checks": journal.read(folder / CHECKS_FILE),
-        "gathered": operands.read(folder / ROWS_FILE),
         "observations": observations.read(folder / SEEN_FILE),
     }
     if not (folder / TRACE_FILE).exists():

@@ -52,8 +52,7 @@ class Difference:
     Args:
         quantity: "loss", "gradient norm", "weight norm", "learning rate", "weights" (at the end), "printed line",
             "evaluation" (a printed line about one), "order" (of backward passes and steps), "batch" (what a loader gave),
-            "files" (written by several ranks), "gradient" (which parameters have one), "rows" (which dimension has them)
-            or "ranks" (they disagree with each other).
+            "files" (written by several ranks), "gradient" (which parameters have one) or "ranks" (they disagree with each other).
         step: the optimizer step, from 1; None for weights, lines and files.
         original, migrated: the two values, as text.
         detail: where or how much they differ.
@@ -72,10 +71,6 @@ class Difference:
             return f"ranks disagree{where}: {what}: {self.original}; {self.migrated}"
         if self.quantity == "gradient":
             return f"{self.detail}: a gradient {self.original} of the original, {self.migrated} of the result"
-        if self.quantity == "rows":
-            return (
-                f"{self.detail}: the rows of what is gathered are in {self.migrated}, not in {self.original}"
-            )
         if self.quantity == "files":
             return f"{self.migrated}, in the original {self.original}"
         detail = f" ({self.detail})" if self.detail else ""

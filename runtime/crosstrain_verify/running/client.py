@@ -42,7 +42,6 @@ FOREIGN = (
 
 Devices = Literal["real", "absent", "present"]
 Data = Literal["real", "synthetic"]
-Rows = Literal["", "kept", "permuted"]
 Alteration = Literal["", "seen", "permuted", "doubled", "halved"]
 
 
@@ -61,7 +60,6 @@ class Conditions:
         frozen: undo every optimizer step.
         cut_short: after the last step, end the passes over these loaders and continue until the next one begins.
         leave_out: (loader, samples): how many samples to leave out at the end of a loader's data set.
-        rows: record what is gathered for the first batch of each pass, with that batch as it is or permuted (`rows.py`).
         observed: record what each expression stands for (`tracing.observation`) while batches are as they are,
             permuted, doubled, or have copies of their first half in place of the second.
         few: end each pass of an observed run after a few batches.
@@ -78,7 +76,6 @@ class Conditions:
     frozen: bool = False
     cut_short: tuple[int, ...] = ()
     leave_out: tuple[tuple[int, int], ...] = ()
-    rows: Rows = ""
     observed: Alteration = ""
     few: bool = False
     double: bool = False

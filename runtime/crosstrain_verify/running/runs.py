@@ -325,7 +325,6 @@ def without_place(trace: RankTrace, cwd: Path, script: Path) -> RankTrace:
         lines=tuple(line.replace(str(cwd), ".") for line in trace.lines),
         error=short(trace.error).replace(str(cwd), "."),
         stack=short(trace.stack).replace(str(cwd), "."),
-        gathered=tuple(replace(operand, file=short(operand.file)) for operand in trace.gathered),
         observations=_below(trace.observations, cwd, script) if trace.observations is not None else None,
         checks=tuple(
             replace(check, file=short(check.file), message=short(check.message)) for check in trace.checks

@@ -302,7 +302,6 @@ class RunEnvironment:
         self.written = self._confined.written
         self.launcher = Launcher(rank, job["world"], port)
         self.redrew: Callable[[], bool] = lambda: False
-        self.permuting: Any = None
         self.keeping: Any = None
         self.replay: Any = None
         self.observation: Any = None
@@ -323,7 +322,6 @@ class RunEnvironment:
             synthetic,
         )
         from crosstrain_verify.emulation.draws import SharedDraws, share_statistics
-        from crosstrain_verify.tracing.permuting import Permuting
         from crosstrain_verify.tracing.replay import Keeping, Replay
         from crosstrain_verify.tracing.script_lines import is_script
 
@@ -365,9 +363,6 @@ class RunEnvironment:
         if job["replay"]:
             self.replay = Replay(Path(job["replay"]))
             self.replay.install(self._tracer.watch)
-        if job["rows"]:
-            self.permuting = Permuting(permute=job["rows"] == "permuted")
-            self.permuting.install(self._tracer.watch)
         if job["observed"]:
             self._observe()
         if job["confined"]:
@@ -386,7 +381,6 @@ class RunEnvironment:
             "joined": self.launcher.joined,
             "wrapped": self.launcher.wrapped,
             "spawned": self.launcher.spawned,
-            "gathered": () if self.permuting is None else tuple(self.permuting.kept),
             "observations": None if self.observation is None else self.observation.observations(),
         }
 

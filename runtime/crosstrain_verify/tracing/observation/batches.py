@@ -18,7 +18,7 @@ from torch import Tensor
 
 from crosstrain_verify.emulation.eager_compile import scripted_as
 from crosstrain_verify.records.observations import half
-from crosstrain_verify.records.operands import permutation
+from crosstrain_verify.records.permutation import permutation
 from crosstrain_verify.tracing.batches import LoaderWatch
 from crosstrain_verify.tracing.permuting import permuted, separable_rows
 

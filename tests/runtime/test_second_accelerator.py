@@ -80,7 +80,7 @@ def test_what_is_not_given_is_the_first_ones() -> None:
     for name in same:
         assert getattr(second, name) == getattr(first, name), name
     assert second.gradient_accumulation_steps == 3
-    assert not second.gradient_state.sync_with_dataloader
+    assert not second._gradients.sync_with_dataloader
     assert second._models is first._models
     assert second._custom_objects is first._custom_objects and len(second._custom_objects) == 1
     assert second.trackers is first.trackers

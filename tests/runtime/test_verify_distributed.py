@@ -8,7 +8,6 @@ import pytest
 from crosstrain_verify import Report
 from crosstrain_verify.judging.rank_by_rank import compare_rank
 from crosstrain_verify.records.traces import RankTrace
-from crosstrain_verify.report.curves import curves
 
 from tests.runtime import verify_scripts
 from tests.runtime.verify_scripts import verdicts
@@ -103,7 +102,7 @@ def test_original_that_torchrun_starts_is_compared_on_as_many_processes(tmp_path
     assert report.runs[1].against == "the original on 2 processes, rank by rank"
     assert report.runs[1].launch == "crosstrain launch --num-processes 2 after.py"
     assert report.runs[1].steps == 6
-    assert [curve.name for curve in curves(report)][2:] == ["original, 2 processes", report.runs[1].name]
+    assert [curve.name for curve in report.curves][2:] == ["original, 2 processes", report.runs[1].name]
     assert any("2 processes as torchrun does" in note for note in report.notes)
 
 

@@ -132,7 +132,7 @@ def test_augmentation_is_drawn_for_the_rows_of_each_process(tmp_path: Path) -> N
     assert [one.verdict.value for one in report.runs] == ["identical", "equal"], report
     assert "'epoch # # in # s, done at (clock)'" in " ".join(report.runs[0].notes)
     assert len(report.runs[1].compared) == len(report.runs[1].losses)
-    assert "original, drawing as 2" in svg(report)
+    assert "original, drawing as 2" in svg(report.curves)
 
 
 def test_a_mistake_under_dropout_is_no_noise(tmp_path: Path) -> None:

@@ -236,4 +236,4 @@ def test_all_processes_take_the_free_name_that_the_main_one_has_found(tmp_path: 
 
 
 def test_a_path_that_is_only_read_is_found_by_each_process() -> None:
-    assert "broadcast_object_list" not in converted(RENAMED.replace("{make}", "pass"))
+    assert "broadcast_object_list" not in converted(RENAMED.replace("{make}", "pass")).text

@@ -102,5 +102,5 @@ def test_batches_that_are_counted_above_a_try_are_those_of_a_process(tmp_path: P
 
 
 def test_a_number_that_counts_no_batches_leaves_the_loader_within_the_try() -> None:
-    after = converted(RESUMED.format(done="0 * number"))
+    after = converted(RESUMED.format(done="0"))
     assert after.index("try:") < after.index(PREPARED)

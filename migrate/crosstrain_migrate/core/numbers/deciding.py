@@ -29,7 +29,7 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
-from .binding import binding
+from .binding import binding, is_filled_below
 from .leaving_out import only_leaves_out
 from .means import PASSED_ON, has_no_mean, is_number, is_object, is_of_another
 
@@ -299,7 +299,12 @@ class Decisions:
         bound = binding(self.script, node.value)
         if self._must_stay(node, statement):
             return False
-        if bound is not None and bound[0] in self.script.suite_of(statement) and self._all_come(bound[0]):
+        is_whole = (
+            bound is not None
+            and bound[0] in self.script.suite_of(statement)
+            and not is_filled_below(self.script, node, bound[0], statement)
+        )
+        if bound is not None and is_whole and self._all_come(bound[0]):
             self.plan.after(bound[0], RULE, REASON, self._bound_to_mean(node, at), GROUP)
             self.differing.make_alike(node)
             return True

@@ -90,9 +90,26 @@ def _texts(node: ast.AST) -> set[str]:
 
 
 def _draws_order(script: Script, function: Frame) -> bool:
-    """Whether a function draws the order in which it goes through its data."""
-    names = [script.dotted(call.func) for call in script.calls_in(function)]
-    return any(_ORDERS.search(name) for name in names)
+    """Whether a function draws the order in which it goes through its object's data: by a place in it, or by what it keeps.
+
+    What it draws of a few rows that it has taken out by then is no order.
+    """
+    nodes = script.within(function)
+    places: list[ast.AST] = [n.slice for n in nodes if isinstance(n, ast.Subscript) and _is_of_self(n.value)]
+    places += [n.value for n in nodes if isinstance(n, ast.Assign) and any(map(_is_of_self, n.targets))]
+    for call in script.calls_in(function):
+        if _ORDERS.search(script.dotted(call.func)):
+            bound = _bound_by(script, call)
+            takes = any(_is_of_self(one) for one in call.args)
+            if is_statement_call(script, call) or takes or any(bound & _texts(one) for one in places):
+                return True
+            if any(script.table.is_inside(call, one) for one in places):
+                return True
+    return False
+
+
+def _is_of_self(node: ast.expr) -> bool:
+    return written(node).startswith("self.")
 
 
 def _is_draw(script: Script, call: ast.Call) -> bool:

@@ -30,10 +30,7 @@ TRAIN = """
 def train():
     losses = []
     for x, y in train_loader:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
+        <step loss = F.cross_entropy(model(x), y)>
         losses.append(loss.item())
     return losses[-1]
 
@@ -76,6 +73,11 @@ def after(body: str) -> str:
         (
             "found = {'loss': train(), 'epoch': 1}\nif found['loss'] < best:\n    torch.save(model, 'a.pt')",
             "found['loss'] = accelerator.reduce(found['loss'], \"mean\")",
+        ),
+        (
+            "value = train()\nif len(data) > 9:\n    is_best = value < best\nelse:\n    is_best = value > best\n"
+            "def save(state, is_best):\n    if is_best:\n        torch.save(state, 'a.pt')\nsave(model, is_best)",
+            REDUCED,
         ),
         ("value = train()\nis_best = -value > best\nif is_best:\n    torch.save(model, 'a.pt')", REDUCED),
         (
@@ -340,9 +342,7 @@ def learn(model, batches):
     for x in batches:
         if x.size(0) != 4:
             continue
-        optimizer.zero_grad()
-        F.mse_loss(model(x), x).backward()
-        optimizer.step()
+        <step F.mse_loss(model(x), x)>
         steps += 1
     return steps
 
@@ -477,9 +477,7 @@ class Trainer:
     def run(self):
         keep_settings(self.folder)
         for x, y in train_loader:
-            optimizer.zero_grad()
-            F.cross_entropy(model(x), y).backward()
-            optimizer.step()
+            <step F.cross_entropy(model(x), y)>
         torch.save(model.state_dict(), os.path.join(self.folder, "model.pt"))
 
 

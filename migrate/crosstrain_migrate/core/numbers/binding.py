@@ -41,6 +41,28 @@ def binding(script: Script, root: ast.expr) -> tuple[ast.stmt, ast.expr | None] 
     return (later[-1], None) if later else found
 
 
+def is_bound_before(script: Script, loop: ast.stmt, text: str) -> bool:
+    """Whether every way to a loop binds a variable of its function, as far as the function binds it above the loop at all."""
+    frame = script.frame(loop)
+    stores = [one for one in script.stores(frame, text) if place_of(one) < place_of(loop)]
+    if not stores or not text.isidentifier() or text in script.parameters(frame):
+        return True
+    own = {script.statement(one) for one in stores}
+    around = [loop, *(one for one in script.around(loop) if isinstance(one, ast.stmt) and one is not frame)]
+    tests = {ast.unparse(one.test) for one in around if isinstance(one, ast.If)}
+
+    def binds(statement: ast.stmt) -> bool:
+        if isinstance(statement, ast.If):
+            is_sure = ast.unparse(statement.test) in tests or any(map(binds, statement.orelse))
+            return is_sure and any(map(binds, statement.body))
+        if isinstance(statement, ast.With | ast.Try):
+            return any(map(binds, statement.body))
+        return statement in own
+
+    above = (one for place in around for one in script.suite_of(place) if place_of(one) < place_of(place))
+    return any(map(binds, above))
+
+
 def is_filled_below(script: Script, entry: ast.Subscript, bound: ast.stmt, end: ast.stmt) -> bool:
     """Whether an entry of a dictionary is set, or told something, between two statements: `means[name].add(loss)`."""
     of = ast.unparse(entry.value)

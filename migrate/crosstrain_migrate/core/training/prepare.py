@@ -99,9 +99,10 @@ class Preparing:
             if last_name(call.func) != "len" or list(map(ast.unparse, call.args)) != [text]:
                 continue
             above = self.script.statement(call)
-            is_bound = isinstance(above, ast.Assign) and above.value is call
-            is_read = is_bound and bool(counts & set(map(written, above.targets)))
-            if is_read or any(self.script.table.is_inside(call, test) for test in tests):
+            bound = above.targets if isinstance(above, ast.Assign) and above.value is call else []
+            if counts & set(map(written, bound)) or any(
+                self.script.table.is_inside(call, test) for test in tests
+            ):
                 found.append(call.args[0])
         return found
 

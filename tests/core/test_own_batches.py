@@ -31,9 +31,7 @@ for step in range(100):
     batch = rows.next_batch()
     batch = batch + np.random.uniform(-1, 1)
     loss = model(batch).mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+    <step loss>
 """
 OWN = [
     (

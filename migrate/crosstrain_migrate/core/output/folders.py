@@ -35,9 +35,18 @@ class Folders:
 
     def run(self) -> None:
         for call in self.script.calls:
-            is_made = writers.makes_folder(self.script, call) and is_statement_call(self.script, call)
-            if is_made and self.audience.is_all(call) and not self.script.in_lambda(call):
+            is_made = writers.makes_folder(self.script, call) and self.audience.is_all(call)
+            if not is_made or self.script.in_lambda(call):
+                continue
+            if is_statement_call(self.script, call):
                 self._folder(call)
+            elif self._is_kept(call) and not self._is_caught(call):
+                self._may_exist(call)
+
+    def _is_kept(self, call: ast.Call) -> bool:
+        """`folder = os.mkdir(path)`, which is None; another object's `mkdir` may give a folder."""
+        is_of_os = self.script.dotted(call.func).startswith("os.")
+        return is_of_os and isinstance(self.script.parent(call), ast.Assign)
 
     def _folder(self, call: ast.Call) -> None:
         deciding = self._deciding(call)
@@ -102,7 +111,7 @@ class Folders:
             if len(call.args) == 1 and not call.keywords and isinstance(call.func, ast.Attribute):
                 template = f"{written(call.func.value)}.makedirs({{path}}, exist_ok=True)"
                 self.plan.replace(call, RULE, REASON, template, GROUP, path=call.args[0])
-            else:
+            elif is_statement_call(self.script, call):
                 self.files.guard(self.script.statement(call))
         elif len(call.args) < (3 if name == "os.makedirs" else 2):
             code = "exist_ok=True"

@@ -442,13 +442,22 @@ class Preparing:
     def _above_lengths(self, frame: Frame, text: str, anchor: ast.stmt) -> ast.stmt:
         """The same place, or above what counts with the length of the loader that is prepared."""
         read = counted_lengths(self.script, frame, text, self._own_schedules)
-        suite = self.script.suite_of(anchor)
+        suite = self._run_through(anchor)
         stores = list(map(place_of, self.script.stores(frame, text)))
         if is_function_frame(frame) and text in self.script.parameters(frame):
             stores.append(place_of(frame))
         around = (next((s for s in self.script.around(n) if s in suite), None) for n in read)
         statements = [s for s in around if isinstance(s, ast.stmt) and any(b < place_of(s) for b in stores)]
         return min([anchor, *statements], key=place_of)
+
+    def _run_through(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The statements beside one, and beside each `try` or `with` that it stands in."""
+        found = list(self.script.suite_of(statement))
+        block = self.script.parent(statement)
+        while isinstance(block, ast.Try | ast.With) and statement in block.body:
+            found += [one for one in self.script.suite_of(block) if one is not block]
+            statement, block = block, self.script.parent(block)
+        return found
 
     def _anchor(self, one: Held) -> ast.stmt:
         """The statement above which an object is prepared: the outermost loop around its use that does not bind it."""

@@ -9,6 +9,7 @@ from .converting import notes
 SCRIPT = """
 import numpy as np
 import torch
+from sklearn.datasets import make_moons
 from torch import nn
 
 class Rows:
@@ -31,9 +32,7 @@ for step in range(100):
     batch = rows.next_batch()
     batch = batch + np.random.uniform(-1, 1)
     loss = model(batch).mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+    <step loss>
 """
 OWN = [
     (
@@ -41,6 +40,7 @@ OWN = [
         "return torch.tensor(np.random.permutation(self.x)[:size])",
     ),
     ("self.at, start = size, 0", "self.at, start = size, 0\n            np.random.shuffle(self.x)"),
+    ("batch = rows.next_batch()", "batch = torch.tensor(make_moons(8)[0])"),
     ("self.at += size", "self.at = np.random.randint(len(self.x) - size)"),
 ]
 
@@ -48,6 +48,7 @@ OWN = [
 def test_a_place_that_moves_on_is_the_same_for_all() -> None:
     """What is drawn beside it, to shift a picture, gives no process data of its own."""
     assert notes(SCRIPT, "CT902")
+    assert notes(SCRIPT.replace("start = self.at", "start, k = self.at, np.random.randint(3)"), "CT902")
 
 
 @pytest.mark.parametrize(("line", "drawn"), OWN)

@@ -54,3 +54,11 @@ def test_a_place_that_moves_on_is_the_same_for_all() -> None:
 def test_an_order_that_is_drawn_is_each_process_s_own(line: str, drawn: str) -> None:
     assert line in SCRIPT
     assert not notes(SCRIPT.replace(line, drawn), "CT902")
+
+
+@pytest.mark.parametrize(("given", "is_own"), [("noise=0.1", True), ("random_state=0", False)])
+def test_rows_that_a_library_makes_up_are_each_process_s_own(given: str, is_own: bool) -> None:
+    text = SCRIPT.replace("rows.next_batch()", f"torch.tensor(make_moons(8, {given})[0])")
+    text = text.replace("    batch = batch + np.random.uniform(-1, 1)\n", "")
+    text = f"from sklearn.datasets import make_moons\n{text}"
+    assert bool(notes(text, "CT902")) is not is_own

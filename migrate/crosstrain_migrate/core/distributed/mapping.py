@@ -20,6 +20,7 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 
 from .group import RULE as GROUP
 from .group import is_called_below, plan_start
+from .unlaunched import note_option_of_group
 from .wrappers import WRAPPER, has_wrapper, is_wrapper, plan_wrapper
 
 SAMPLER, SPAWN = "CT304", "CT305"
@@ -77,6 +78,7 @@ class Mapping:
     def run(self) -> None:
         self._starts = plan_start(self.plan, self.accelerators)
         self._flags()
+        note_option_of_group(self.plan)
         self._numbered_devices()
         Ranks(self.plan).run()
         for call in self.script.calls:

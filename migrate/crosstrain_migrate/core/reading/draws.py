@@ -20,6 +20,7 @@ RANDOM = re.compile(
     r"^(torch|numpy|np|random|numpy\.random)\.(.*\.)?"
     r"(rand\w*|multinomial|choice\w*|sample|shuffle|permutation|normal|integers|uniform|bernoulli)$"
 )
+_MADE_UP = re.compile(r"^sklearn\.datasets\.make_\w+$")  # rows that are drawn, unless a seed is given
 _SHAPED = re.compile(r"_like$")
 _CHOOSES = re.compile(r"(randint|integers|choices?|randrange|randperm|permutation)$")
 _ORDERS = re.compile(r"(^|\.)(shuffle|permutation|randperm|randint|randrange|choices?|sample|integers)$")
@@ -98,6 +99,8 @@ def _draws_order(script: Script, function: Frame) -> bool:
 def _is_draw(script: Script, call: ast.Call) -> bool:
     """Whether a call draws more than a coin, and not in the shape of something that is there already."""
     name = script.dotted(call.func)
+    if _MADE_UP.match(name):
+        return all(keyword.arg != "random_state" for keyword in call.keywords)
     if not RANDOM.match(name) and not (is_method(call, "sample") and (call.args or call.keywords)):
         return False
     is_coin = any(isinstance(one, ast.Compare) for one in script.around(call)) or name == "random.random"

@@ -387,7 +387,8 @@ class Accelerator(
 
     def _data_plan(self, device_placement: bool | None = None) -> DataPlan:
         place = self.device_placement if device_placement is None else device_placement
-        return options.data_plan(self.dataloader_config, self.rng_types, place)
+        rng_types = tuple(map(str, self.rng_types or ("generator",)))
+        return DataPlan(**vars(self.dataloader_config), put_on_device=place, rng_types=rng_types)
 
     def prepare_scheduler(self, scheduler: LRScheduler) -> LRScheduler:
         """Prepare a scheduler in place and return it.

@@ -145,24 +145,31 @@ def read_launch_config(env: Mapping[str, str] = os.environ) -> LaunchConfig:
     plug-in of Accelerate's that does not exist here.
     """
     values = accelerate_values(env) | accelerate_plugins(env)
-    text = env.get(CONFIG_VARIABLE)
-    if text:
-        try:
-            said = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{CONFIG_VARIABLE} is not JSON ({error}): {text!r}") from None
-        if not isinstance(said, dict):
-            raise ValueError(f"{CONFIG_VARIABLE} must be one JSON object, not {text!r}")
-        known = {f.name for f in fields(LaunchConfig)}
-        if unknown := sorted(set(said) - known):
-            raise ValueError(f"{CONFIG_VARIABLE} has unknown options {unknown}; known are {sorted(known)}.")
-        values.update(said)
+    said = config_object(env)
+    known = {f.name for f in fields(LaunchConfig)}
+    if unknown := sorted(set(said) - known):
+        raise ValueError(f"{CONFIG_VARIABLE} has unknown options {unknown}; known are {sorted(known)}.")
+    values.update(said)
     if COMMON_DRAWS in env:
         values["common_draws"] = parse_flag(env[COMMON_DRAWS], COMMON_DRAWS)
     config = LaunchConfig(**values)
     if config.mixed_precision is not None:
         check_precision(config.mixed_precision)
     return config
+
+
+def config_object(env: Mapping[str, str]) -> dict[str, Any]:
+    """The JSON object in CROSSTRAIN_CONFIG; {} if it is not set. Raises ValueError if it is none."""
+    text = env.get(CONFIG_VARIABLE)
+    if not text:
+        return {}
+    try:
+        said = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{CONFIG_VARIABLE} is not JSON ({error}): {text!r}") from None
+    if not isinstance(said, dict):
+        raise ValueError(f"{CONFIG_VARIABLE} must be one JSON object, not {text!r}")
+    return said
 
 
 def accelerate_values(env: Mapping[str, str]) -> dict[str, Any]:

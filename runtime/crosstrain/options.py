@@ -13,7 +13,6 @@ import torch
 from crosstrain.comm.protocol import Comm
 from crosstrain.compat import not_supported
 from crosstrain.config import ELSEWHERE, LaunchConfig, parse_flag
-from crosstrain.data.options import DataPlan
 from crosstrain.utils.dataclasses import (
     AutocastKwargs,
     DataLoaderConfiguration,
@@ -141,23 +140,6 @@ def loader_options(
         elif configured == getattr(default, name) and launched.get(name) is not None:
             changes[name] = launched[name]
     return replace(chosen, **changes)
-
-
-def data_plan(
-    config: DataLoaderConfiguration, rng_types: Iterable[str] | None, device_placement: bool
-) -> DataPlan:
-    """The options of one loader, as `crosstrain.data` takes them."""
-    return DataPlan(
-        split_batches=config.split_batches,
-        even_batches=config.even_batches,
-        dispatch_batches=config.dispatch_batches,
-        use_seedable_sampler=config.use_seedable_sampler,
-        data_seed=config.data_seed,
-        non_blocking=config.non_blocking,
-        put_on_device=device_placement,
-        rng_types=tuple(str(kind) for kind in rng_types or ("generator",)),
-        use_stateful_dataloader=config.use_stateful_dataloader,
-    )
 
 
 def accumulation(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -183,18 +184,19 @@ class PartialState(ProcessMembers):
         environment: where no launcher started the script, also set the variables that launchers set, for a script that
             reads them (``os.environ["RANK"]``). A script may find out by them whether it was launched, so that they are
             not set otherwise.
-
-    Raises TypeError for other keyword arguments.
     """
 
-    def __init__(self, cpu: bool | None = None, *, environment: bool = False, **kwargs: Any) -> None:
-        unknown = set(kwargs) - {"backend", "init_method", "timeout", "group_of_one"}
-        if unknown:
-            raise TypeError(
-                f"unknown options {sorted(unknown)}; known are cpu, backend, init_method, timeout, group_of_one, "
-                f"environment."
-            )
-        RUN.start(cpu, **kwargs)
+    def __init__(
+        self,
+        cpu: bool | None = None,
+        *,
+        backend: str | None = None,
+        init_method: str | None = None,
+        timeout: timedelta | None = None,
+        group_of_one: bool | None = None,
+        environment: bool = False,
+    ) -> None:
+        RUN.start(cpu, backend=backend, init_method=init_method, timeout=timeout, group_of_one=group_of_one)
         if environment and RUN.comm.world == 1:
             RUN.export(**{name: value for name, value in _ALONE.items() if name not in os.environ})
 

@@ -51,7 +51,7 @@ def run(
 
 def _present(report: Report, shown_as: str, output: Path | None, figure: Path | None) -> None:
     text = json.dumps(report.to_json(), indent=2)
-    for path, content in ((output, text), (figure, svg(report))):
+    for path, content in ((output, text), (figure, svg(report.curves))):
         if path is not None:
             path.write_text(content, encoding="utf-8")
     if shown_as == "json":

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from crosstrain_verify.records.journal import summary
-from crosstrain_verify.report.curves import bounds, curves, sparkline
+from crosstrain_verify.report.curves import bounds, sparkline
 from crosstrain_verify.report.report import Report, Run, meaning_of
 from crosstrain_verify.running.runs import Progress as Told
 
@@ -43,7 +43,7 @@ def render(report: Report, console: Console) -> None:
 
 
 def _curves(report: Report, console: Console) -> None:
-    found = curves(report)
+    found = report.curves
     if not found or len(found[0].losses) < 3:
         return
     low, high = bounds([curve.losses for curve in found])

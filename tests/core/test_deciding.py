@@ -77,6 +77,11 @@ def after(body: str) -> str:
             "found = {'loss': train(), 'epoch': 1}\nif found['loss'] < best:\n    torch.save(model, 'a.pt')",
             "found['loss'] = accelerator.reduce(found['loss'], \"mean\")",
         ),
+        (
+            "value = train()\nif len(data) > 9:\n    is_best = value < best\nelse:\n    is_best = value > best\n"
+            "def save(state, is_best):\n    if is_best:\n        torch.save(state, 'a.pt')\nsave(model, is_best)",
+            REDUCED,
+        ),
         ("value = train()\nis_best = -value > best\nif is_best:\n    torch.save(model, 'a.pt')", REDUCED),
         (
             "value = None\nfor n in range(3):\n    value = train()\nif value < best:\n    torch.save(model, 'a.pt')",

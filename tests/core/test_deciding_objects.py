@@ -139,3 +139,45 @@ for epoch in range(9):
     )
     made = text.index('parts["all"] = parts')
     assert ".reduce(" in text and text.index(".reduce(") > made, text
+
+
+COLUMNS = """
+class Mean:
+    def __init__(self):
+        self.count, self.value = 0, 0.0
+
+    def add(self, number):
+        self.value = (self.value * self.count + number) / (self.count + 1)
+        self.count += 1
+
+def measured(names):
+    return {name: test_loss() + train() for name in names}
+
+for epoch in range(2):
+    columns = FILLED
+    if columns["test"] < best:
+        best = columns["test"]
+        torch.save(model.state_dict(), "best.pt")
+    print(epoch, best)
+"""
+FILLED = """{name: Mean() for name in ("train", "test")}
+    for name in columns:
+        columns[name].add(train())
+    for name, column in columns.items():
+        columns[name] = column.value"""
+
+
+WHOLE = """measured(["test"])
+    print(columns["test"])"""
+
+
+@pytest.mark.parametrize(
+    ("filled", "below"),
+    [(FILLED, 'if columns["test"] < best'), (WHOLE, 'accelerator.print(columns["test"])')],
+    ids=["filled", "whole"],
+)
+def test_an_entry_is_reduced_when_it_is_a_number(filled: str, below: str, tmp_path: Path) -> None:
+    text = after(COLUMNS.replace("FILLED", filled)).replace("'", '"')
+    assert f'columns["test"] = accelerator.reduce(columns["test"], "mean")\n    {below}' in text, text
+    first, second = run_ranks(printed, 2, text.replace("accelerator.print", "print"), str(tmp_path))
+    assert first == second and first

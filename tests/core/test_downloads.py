@@ -264,3 +264,60 @@ def test_files_that_are_made_once_are_whole_when_the_others_read_them(
         for name in "abc":
             (folder / "rows" / f"{name}.txt").touch()
         assert train(folder, "script", 2) == [3.0, 3.0]
+
+
+CUT = """
+    import os
+    import time
+    import numpy
+    import torch
+
+    class Rows(torch.utils.data.Dataset):
+        def __init__(self, folder, again=False):
+            self.folder = folder
+            if not self.is_cut() or again:
+                self.cut()
+            self.files = sorted(os.listdir(folder))
+
+        def is_cut(self):
+            if not os.path.exists(self.folder):
+                return False
+            return True
+
+        def cut(self):
+            time.sleep(1)
+            os.makedirs(self.folder, exist_ok=True)
+            for number in range(8):
+                numpy.savetxt(os.path.join(self.folder, "%d.txt" % number), [number])
+
+        def __len__(self):
+            return len(self.files)
+
+        def __getitem__(self, index):
+            return torch.ones(1)
+"""
+TRAINS_ON_CUT = """
+    import torch
+    from torch.utils.data import DataLoader
+    from shared import Rows
+
+    rows = Rows("rows")
+    net = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in DataLoader(rows, batch_size=2):
+        optimizer.zero_grad()
+        net(x).mean().backward()
+        optimizer.step()
+    result = float(len(rows))
+"""
+
+
+@pytest.mark.parametrize("given", ['"rows"', '"rows", again=True'])
+def test_what_a_constructor_prepares_is_there_before_the_others_list_it(given: str, tmp_path: Path) -> None:
+    """Not where it is told to do it again: the others would write while the main process reads."""
+    folder = write(tmp_path, script=TRAINS_ON_CUT.replace('"rows"', given), shared=CUT)
+    convert(folder, "script")
+    is_first = "main_process_first():\n            if not self.is_cut()" in (folder / "shared.py").read_text()
+    assert is_first is ("again" not in given)
+    if is_first:
+        assert train(folder, "script", 2) == [8.0, 8.0]

@@ -412,6 +412,29 @@ def test_evaluations(trap: Trap) -> None:
     check(trap)
 
 
+@pytest.mark.parametrize(
+    ("before", "is_dealt"),
+    [
+        ("if wanted:\n    kept = []", False),
+        ("if wanted:\n    kept = []\nelse:\n    pass", False),
+        ("if wanted:\n    if more:\n        kept = []\nelse:\n    kept = []", False),
+        ("if wanted:\n    kept = []\nelse:\n    kept = [0][:0]\n    kept = []", True),
+        ("with torch.no_grad():\n    kept = []", True),
+        ("if wanted:\n    model.eval()\nkept = []", True),
+    ],
+)
+def test_what_not_every_way_to_the_loop_binds_cannot_be_merged_behind_it(before: str, is_dealt: bool) -> None:
+    loop = "for x, y in test_loader:\n    out = model(x)\n    hits += (out.argmax(1) == y).sum().item()\n"
+    loop = f"hits = 0\n{loop}    if wanted:\n        kept.append(out)\nprint(hits)\nif wanted:\n    print(len(kept))\n"
+    text = converted(f"{PRELUDE}wanted = more = False\n{TRAIN}model.eval()\n{before}\n{loop}")
+    assert (PREPARED in text) is is_dealt, text
+    inside = loop.replace("\n", "\n    ").rstrip()
+    text = converted(
+        f"{PRELUDE}wanted = False\n{TRAIN}model.eval()\nif wanted:\n    kept = []\nif wanted:\n    {inside}\n"
+    )
+    assert PREPARED in text, text
+
+
 OBJECTS = """
 def evaluate(metrics, note):
     total = 0.0

@@ -55,6 +55,7 @@ def script(step: str, targets: str = "x, y") -> str:
         ),
         ("p = model(x.to(device)).cpu().argmax(1); wanted += [torch.cat([p, y])]", "torch.cat([p, y.cpu()])"),
         ("right += model(x.to(device)).sum().item(); wanted.extend(y)", "wanted.extend(y.cpu())"),
+        ("right += hits(scale.back(model(x.to(device)).cpu()), y).sum().item(); y.view(-1)", ", y.cpu())"),
         ("right += model(x.to(device)).sum().item(); wanted += list(y)", "wanted += list(y.cpu())"),
     ],
 )
@@ -89,6 +90,7 @@ def test_a_batch_that_is_taken_apart(step: str, becomes: str) -> None:
         "right += model(x.to(device)).argmax(1).cpu().sum().item() * y.size(0)",
         "right += int(model(x.to(device)).sum().item() > y[0].item())",
         "print(model(x.to(device)).cpu(), y)",
+        "right += hits(scale.back(model(x.to(device)).cpu(), device), y).sum().item(); y.view(-1)",
         "found.extend(model(x)); wanted.extend(y)",
         "metric = Accuracy().to('cpu'); right += metric.update(model(x.to(device)), y)",
     ],
@@ -134,6 +136,26 @@ def test_a_batch_that_is_moved_as_a_whole_stays_where_it_is(moves: str) -> None:
     assert "wanted.extend(y)" in converted(script(step, "batch"))
     step = f"{moves}; found.append(model(batch['x']).cpu()); wanted.append(batch['y'])"
     assert "wanted.append(batch['y'])" in converted(script(step, "batch"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "becomes"),
+    [
+        ("torch.zeros(8, 2).scatter_(1, y.view(-1, 1).long(), 1)", "torch.zeros(8, 2, device=y.device)"),
+        ("torch.zeros(8, 2).scatter(1, y[:, None], 1)", "torch.zeros(8, 2, device=y[:, None].device)"),
+        ("torch.zeros(8, 2).scatter_(1, y.cpu().view(-1, 1), 1)", "torch.zeros(8, 2).scatter_"),
+        ("torch.zeros(8, 2).to(device).scatter_(1, y.view(-1, 1), 1)", "torch.zeros(8, 2).to("),
+        (
+            "torch.zeros(8, 2, device=device).scatter_(1, y.view(-1, 1), 1)",
+            "torch.zeros(8, 2, device=device).",
+        ),
+    ],
+)
+def test_one_hot_rows_are_made_where_their_index_is(rows: str, becomes: str) -> None:
+    text = script("pass").replace(
+        "    optimizer.zero_grad()\n", f"    t = {rows}\n    optimizer.zero_grad()\n"
+    )
+    assert becomes in converted(text)
 
 
 def test_it_trains_and_counts_as_before(tmp_path: Path) -> None:

@@ -49,6 +49,9 @@ SUMS = {
     "a part of a tuple": script(returned="each, loss", bound="each, loss"),
     "by a loss function": script("None", 'F.mse_loss(out, y, reduction="sum")'),
     "by a loss object that is moved": script().replace('Criterion().to("cpu")', MOVED),
+    "by a loss object that is bound again where it is moved": script().replace(
+        'Criterion().to("cpu")', 'nn.MSELoss(size_average=False)\ncriterion = criterion.to("cpu")'
+    ),
 }
 OTHERS = {
     "a sum and a mean": script(loss="each.sum() + each.mean()"),
@@ -57,6 +60,9 @@ OTHERS = {
     "a sum over one dimension": script(loss="each.sum(1)", returned="loss.mean()"),
     "a sum of what has no rows": script("torch.stack([F.mse_loss(out, y), F.l1_loss(out, y)])"),
     "a mean by a loss object that is moved": script().replace('Criterion().to("cpu")', "nn.MSELoss().cuda()"),
+    "a loss object that is bound again to a mean": script().replace(
+        'Criterion().to("cpu")', "nn.MSELoss(size_average=False)\ncriterion = nn.MSELoss()"
+    ),
     "another part of the tuple": script(returned="each.mean(), loss", bound="loss, added"),
 }
 

@@ -164,6 +164,8 @@ def test_what_is_on_the_cpu_or_is_not_known_to_be_a_tensor_stays(step: str) -> N
 
 def test_a_name_that_is_a_tensor_only_further_down_is_read_as_it_is() -> None:
     behind = "y = report(kept)\nprint(accuracy_score(kept, y))\nfor x, y in loader:\n    print(y.view(-1))"
+    array = "kept = np.squeeze(y.cpu().numpy())\nprint(accuracy_score(kept, kept))"
+    assert "accuracy_score(kept, kept))" in converted(script(behind=array))
     assert "accuracy_score(kept, y))" in converted(script("kept = y", behind=behind))
     assert "accuracy_score(y.cpu())" in converted(script("accuracy_score(y); y = y.view(-1)"))
 

@@ -143,21 +143,6 @@ def test_a_group_that_a_flag_makes_is_made_by_the_flag(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "is_said"),
-    [
-        ("", True),
-        ("    options.distributed = world() > 1\n", False),
-        ("    options = with_defaults(options)\n    options.distributed |= 2\n", False),
-    ],
-)
-def test_an_option_without_which_nothing_is_shared_is_said(own: str, is_said: bool) -> None:
-    text = FLAGGED.format(asked="options.distributed").replace("    if options", f"{own}    if options", 1)
-    said = ["every process trains on the same data unless `options.distributed`, which makes the group"]
-    assert [one.reason for one in notes(text, "CT902")] == (said if is_said else [])
-    assert not notes(text.replace("default=0", "default=1"), "CT902")
-
-
-@pytest.mark.parametrize(
     ("asked", "is_said"), [('config.device != "cpu"', True), ("config.distributed", False)]
 )
 def test_a_setting_that_named_the_cpu_is_said(asked: str, is_said: bool) -> None:

@@ -121,22 +121,6 @@ def cut(place: Place, hosts: Hosts, seconds: float = 0) -> None:
     assert journal.digest(place.folder, 0) == ""
 
 
-def attempts(place: Place) -> int:
-    return sum("loaded" in entry for entry in journal.entries(place.folder, 0))
-
-
-def test_a_link_that_is_soon_back_is_only_waited_for(
-    link: Hosts, reference: Reference, tmp_path: Path
-) -> None:
-    place = Place(tmp_path)
-    agents = start(place, link)
-    cut(place, link, seconds=4)
-    link.heal()
-    finish(agents)
-    assert attempts(place) == 1
-    judge(place, reference)
-
-
 def test_a_link_that_stays_cut_ends_the_job_and_the_next_one_goes_on(
     link: Hosts, reference: Reference, tmp_path: Path
 ) -> None:

@@ -47,11 +47,6 @@ def test_commands_parse_and_come_back(source: str) -> None:
     assert unmask(masked) == source
 
 
-def test_python_stays_as_it_is() -> None:
-    source = "x = 5 %3\ny = '''\n%not a command\n!nor this\n'''\nz = {'a': b'?'}\n"
-    assert mask(source) == source
-
-
 @given(st.lists(st.text(alphabet="ab \n%!?'\"\\#=()", max_size=40), min_size=1, max_size=4))
 def test_any_cells_come_back(sources: list[str]) -> None:
     cells = dict(enumerate(sources, 1))
@@ -111,14 +106,6 @@ def test_windows_files_marks_and_texts_in_one_string() -> None:
     assert train.count("\n") == train.count("\r\n")
 
 
-def test_lines_of_the_file() -> None:
-    source = read_text(FLAT)
-    line = source.text.split("\n").index("        loss.backward()") + 1
-    assert source.place(line, 9) == "cell 6:8:9"
-    assert source.spoken(line) == "cell 6, line 8"
-    assert "loss.backward()" in source.data.decode().split("\n")[source.file_line(line) - 1]
-
-
 def changed(**values: Any) -> bytes:
     return json.dumps(document(FLAT) | values).encode()
 
@@ -158,7 +145,3 @@ def test_a_cell_that_does_not_parse_is_named() -> None:
     result = migrate(GLOBALS + "# %%\nx = (1,\n# %%\ny = 2\n")
     assert result.error is not None
     assert str(result.error).startswith("train.ipynb: cell 11, line 1: does not parse: '(' was never closed")
-
-
-def test_a_notebook_without_a_language_is_python() -> None:
-    assert decode(NAME, changed(metadata={})).text

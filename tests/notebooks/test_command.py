@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import pytest
 from crosstrain_migrate.cli import app
 
 from .notebooks import FLAT, with_module
-from .support import KERNEL, cells, notebook
+from .support import KERNEL, notebook
 
 # The place where the objects are prepared is kept away, and without it there is no conversion.
 REFUSED = FLAT.replace("# Train it.\n", "# migrate: off\n")
@@ -102,19 +101,6 @@ def test_comments_keep_it_away(migrate: Run) -> None:
     assert "refused  CT003  `# migrate: off` (cell 6, line 1) keeps CT201" in ran.err
 
 
-def test_a_comment_on_one_statement_keeps_that_as_it_is(migrate: Run) -> None:
-    skipped = FLAT.replace("loss.backward()", "loss.backward()  # migrate: skip")
-    Path("train.ipynb").write_bytes(notebook(skipped))
-    assert migrate("train.ipynb", "--write").code == 0
-    written = Path("train.ipynb").read_text()
-    assert "loss.backward()  # migrate: skip" in written and "accelerator.prepare(" in written
-
-
-def test_the_cache_answers_the_same(migrate: Run) -> None:
-    first, second, third = (migrate("train.ipynb", *more) for more in ((), (), ("--no-cache",)))
-    assert first == second == third
-
-
 def test_bad_notebooks_end_with_2_and_the_others_go_on(migrate: Run) -> None:
     Path("bad.ipynb").write_text("{'torch': loss.backward()}")
     Path("r.ipynb").write_bytes(notebook(FLAT).replace(json.dumps(KERNEL["language"]).encode(), b'"R"'))
@@ -123,22 +109,6 @@ def test_bad_notebooks_end_with_2_and_the_others_go_on(migrate: Run) -> None:
     assert "error: bad.ipynb:1:2: is not a notebook: it is not JSON" in ran.err
     assert "error: r.ipynb: is a notebook for r, not for Python" in ran.err
     assert "would change train.ipynb" in ran.err
-
-
-def test_notebooks_without_training_are_nothing_to_speak_of(migrate: Run) -> None:
-    Path("plots.ipynb").write_bytes(notebook("# %%\nimport pandas\n%matplotlib inline\n"))
-    Path(".ipynb_checkpoints").mkdir()
-    Path(".ipynb_checkpoints/train.ipynb").write_bytes(notebook(FLAT))
-    assert "1 file would be changed, 1 untouched" in migrate(".", "--check").err
-
-
-def test_what_does_not_train_and_does_not_parse_is_nobodys_business(migrate: Run) -> None:
-    """An exercise with gaps to fill, found in a directory; by name it is told of."""
-    Path("exercise.ipynb").write_bytes(notebook("# %%\nimport torch\nx = \n"))
-    Path("exercise.py").write_text("import torch\nprint(1)\nx = \n")
-    ran = migrate(".", "--check")
-    assert (ran.code, ran.err.splitlines()[-1]) == (1, "1 file would be changed, 2 untouched")
-    assert migrate("exercise.ipynb").code == 2
 
 
 def test_standard_input(migrate: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,53 +145,6 @@ def test_readers_of_files_get_the_line_of_the_json(migrate: Run, form: str) -> N
     assert "for epoch in range(3)" in Path("train.ipynb").read_text().split("\n")[line - 1]
 
 
-def test_markdown_and_html_speak_of_cells(migrate: Run) -> None:
-    text = migrate("train.ipynb", "--output-format", "markdown").out
-    assert "- cell 6, line 2, CT801: " in text
-    assert "@@ train.ipynb, cell 6, " in text
-    page = migrate("train.ipynb", "--output-format", "html").out
-    assert '<p class="cell">cell 6</p>' in page
-    assert "line 8</" not in page.split("<main")[1].split("What was understood")[0]
-    assert ">%<" not in page
-
-
-def test_the_diff_of_scripts_beside_a_notebook_still_applies(migrate: Run) -> None:
-    script = "\n".join(s for kind, s in cells(FLAT) if kind == "code").replace("%pip --version\n", "")
-    Path("train.py").write_text(script + "\n")
-    patch = migrate(".").out
-    assert "cell 6" in patch
-    subprocess.run(["git", "apply", "-"], input=patch.encode(), check=True)
-    assert "accelerator.backward(loss)" in Path("train.py").read_text()
-    assert Path("train.ipynb").read_bytes() == notebook(FLAT)
-
-
-def test_a_terminal_shows_the_cells() -> None:
-    from crosstrain_migrate.choices import Mode
-    from crosstrain_migrate.outcome import Migrated, Outcome
-    from crosstrain_migrate.report.terminal import print_diff
-    from rich.console import Console
-
-    from .support import migrate as migrated
-    from .support import read
-
-    file = Migrated(read(FLAT), migrated(FLAT))
-    for width in (90, 200):
-        console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-        print_diff(Outcome((file,), (), 0, Mode.PREVIEW, "crosstrain"), console)
-        shown = console.file.getvalue()  # type: ignore[attr-defined]
-        assert "train.ipynb, cell 6" in shown
-        assert "accelerator.backward(loss)" in shown
-
-
-STEPS = """\
-def train(model, loader, optimizer, device):
-    for x, y in loader:
-        x, y = x.to(device), y.to(device)
-        optimizer.zero_grad()
-        loss = (model(x) - y).pow(2).mean()
-        loss.backward()
-        optimizer.step()
-"""
 SCRIPT = """\
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -234,17 +157,6 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for epoch in range(3):
     train(model, loader, optimizer, device)
 """
-
-
-def test_a_module_that_a_notebook_uses_keeps_its_contract(migrate: Run) -> None:
-    """No parameter comes or goes, so that the notebook's own call still works."""
-    Path("steps.py").write_text(STEPS)
-    Path("train.py").write_text(SCRIPT)
-    Path("train.ipynb").unlink()
-    assert "2 files would be changed" in migrate("train.py").err
-    Path("other.ipynb").write_bytes(notebook("# %%\nfrom steps import train\ntrain(1, 2, 3, 'cuda')\n"))
-    assert migrate("train.py", "--write").code == 0
-    assert "def train(model, loader, optimizer, device):" in Path("steps.py").read_text()
 
 
 def test_a_notebook_and_a_script_that_share_a_module_change_together(migrate: Run) -> None:

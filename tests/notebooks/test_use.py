@@ -53,11 +53,6 @@ def test_a_variable_that_has_a_builtins_name_is_passed_in_and_comes_back() -> No
     assert "print('epoch', iter)" in cells[7]
 
 
-def test_a_builtin_that_is_no_variable_is_none() -> None:
-    text = START + MODEL + f"# %%\n{TRAINING}    print(max(x.tolist()))\n# %%\nprint(max(points[0]))\n"
-    assert "def training(model, optimizer, train_loader):" in converted(text)[6]
-
-
 def test_an_evaluation_in_the_cell_that_trains_is_dealt_in_the_function() -> None:
     inner = "".join(f"    {line}\n" for line in (TRAINING + EVALUATION).splitlines())
     cells = converted(START + MODEL + f"# %%\nfor epoch in range(2):\n{inner}")
@@ -73,12 +68,6 @@ def test_what_stands_below_the_training_is_the_authors() -> None:
         assert cells[number].endswith('\nprint("correct", correct)')
         assert cells[number].count("prepare_evaluation(") == 1
         assert cells[number].count("accelerator = Accelerator()") == 1
-
-
-def test_cells_that_evaluate_by_themselves_stay() -> None:
-    cells = converted(START + MODEL + f"# %%\n{EVALUATION}# %%\n{TRAINING}# %%\n{EVALUATION}")
-    assert cells[6] == cells[8] == EVALUATION.rstrip("\n")
-    assert "model.load_state_dict(model_state)" in cells[7]
 
 
 def test_one_and_two_processes_count_and_evaluate_as_the_original(

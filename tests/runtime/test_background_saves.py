@@ -13,11 +13,9 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator, FullyShardedDataParallelPlugin
-from crosstrain.checkpoint import background, contents, host_copies, state_files
+from crosstrain.checkpoint import contents, host_copies, state_files
 from crosstrain.checkpoint.host_copies import HostCopies
 from crosstrain.checkpoint.manifests import beside, verify
-from crosstrain.comm import devices
-from crosstrain.run import RUN
 from torch import Tensor, nn
 
 from tests.runtime.checkpoints import small_training
@@ -172,29 +170,6 @@ def test_an_error_of_one_rank_is_raised_on_all_by_the_next_call(ask: str, tmp_pa
         assert not left
 
 
-def saves_again_after_an_error(folder: str) -> str:
-    accelerator, _ = small_training(Path(folder))
-    good = state_files.save_beside_training
-
-    def fails(state: Any, path: Path) -> None:
-        raise OSError("full")
-
-    contents.state_files.save_beside_training = fails
-    accelerator.save_state(blocking=False)
-    contents.state_files.save_beside_training = good
-    with pytest.raises(OSError, match="full"):
-        accelerator.save_state()
-    where = accelerator.save_state(blocking=False)
-    accelerator.end_training()
-    return where
-
-
-def test_a_training_goes_on_saving_after_an_error(tmp_path: Path) -> None:
-    names = run_ranks(saves_again_after_an_error, 2, str(tmp_path))
-    assert len(set(names)) == 1
-    verify(Path(names[0]))
-
-
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -232,57 +207,6 @@ def test_a_script_that_loses_its_last_checkpoint_has_failed(tmp_path: Path) -> N
     assert done.returncode == 1
     assert f"the checkpoint {tmp_path / 'state'} was not saved: OSError: the disk is gone" in done.stderr
     assert not (tmp_path / "state").exists()
-
-
-def test_reset_of_the_run_waits_and_says_what_was_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fails(state: Any, path: Path) -> None:
-        raise OSError("the disk is gone")
-
-    accelerator, _ = small_training(tmp_path)
-    monkeypatch.setattr(state_files, "save_beside_training", fails)
-    accelerator.save_state(blocking=False)
-    RUN.close()
-    assert "was not saved: OSError: the disk is gone" in capsys.readouterr().err
-
-
-def waits_for_a_dead_rank(folder: str) -> str:
-    accelerator, _ = small_training(Path(folder))
-    if accelerator.process_index == 1:
-        contents.state_files.save_beside_training = lambda state, path: os._exit(7)
-    background.BRIEFLY = background.timedelta(seconds=1)
-    where = Path(accelerator.save_state(blocking=False))
-    sys.last_value = RuntimeError("this process fails")  # type: ignore[attr-defined]
-    background._PENDING[0].join()
-    return f"{background._PENDING[0].error} {where.exists()}"
-
-
-def test_a_process_that_fails_waits_briefly_for_one_that_is_dead(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="rank 1 died with exit code 7"):
-        run_ranks(waits_for_a_dead_rank, 2, str(tmp_path))
-    assert not (tmp_path / "checkpoints" / "checkpoint_0").exists()
-
-
-def test_the_thread_uses_this_processs_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new thread's current device is the first one, where a context of each process would take memory."""
-    seen: list[tuple[str, torch.device]] = []
-    monkeypatch.setattr(
-        background, "use_in_thread", lambda device: seen.append((threading.current_thread().name, device))
-    )
-    accelerator, _ = small_training(tmp_path)
-    accelerator.save_state(blocking=False)
-    background.finish(RUN.comm)
-    assert seen == [("crosstrain-save", accelerator.device)]
-
-
-def test_a_thread_gets_the_device_of_its_type_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen: list[int] = []
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("cuda"))
-    monkeypatch.setattr(torch.accelerator, "set_device_index", chosen.append)
-    for name in ("cuda:3", "cuda", "cpu", "xla:1"):
-        devices.use_in_thread(torch.device(name))
-    assert chosen == [3]
 
 
 # -- copies -------------------------------------------------------------------------------------------
@@ -337,14 +261,3 @@ def test_any_tensor_is_copied(tensor: Tensor) -> None:
     assert type(copied) is type(tensor)
     assert copied.dtype == tensor.dtype
     assert torch.equal(copied.to_dense(), tensor.to_dense())
-
-
-def test_free_memory_gives_the_copies_back(tmp_path: Path) -> None:
-    accelerator, _ = small_training(tmp_path)
-    accelerator.prepare(nn.Linear(400, 400))
-    accelerator.save_state(blocking=False)
-    background.finish(RUN.comm)
-    assert contents.COPIES._taken
-    accelerator.free_memory()
-    assert not contents.COPIES._taken
-    assert not contents.COPIES._free

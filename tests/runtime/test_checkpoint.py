@@ -242,27 +242,12 @@ def test_no_checkpoint_is_the_same_error_on_every_rank(tmp_path: Path) -> None:
     assert run_ranks(_start_or_continue, 2, str(tmp_path)) == ["starts", "starts"]
 
 
-def test_registered_objects_must_have_a_state_and_match() -> None:
-    accelerator = Accelerator(cpu=True)
-    with pytest.raises(ValueError, match=r"missing in: int \(1\)"):
-        accelerator.register_for_checkpointing(Counter(), 3)
-
-
 def test_count_of_registered_objects_must_match(tmp_path: Path) -> None:
     accelerator = Accelerator(cpu=True)
     accelerator.save_state(tmp_path / "state")
     accelerator.register_for_checkpointing(Counter())
     with pytest.raises(RuntimeError, match="holds 0 registered objects, and 1 are registered now"):
         accelerator.load_state(tmp_path / "state")
-
-
-def test_a_checkpoint_of_fewer_models_says_so(tmp_path: Path) -> None:
-    accelerator = Accelerator(cpu=True)
-    accelerator.prepare(nn.Linear(1, 1))
-    accelerator.save_state(tmp_path)
-    accelerator.prepare(nn.Linear(1, 1))
-    with pytest.raises(FileNotFoundError, match="saved with fewer models"):
-        accelerator.load_state(tmp_path)
 
 
 def test_hooks_may_take_over_a_model(tmp_path: Path) -> None:

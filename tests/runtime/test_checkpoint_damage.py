@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator
+from crosstrain.checkpoint import checksums as module
 from crosstrain.checkpoint.checksums import checksums
 from crosstrain.checkpoint.manifests import CorruptCheckpointError, Manifest
 from crosstrain.checkpoint.sharded_reader import check_indexes
@@ -79,16 +80,6 @@ def test_project_whose_checkpoints_are_all_damaged_is_an_error(tmp_path: Path) -
         accelerator.load_state()
     with pytest.raises(FileNotFoundError, match="holds no complete checkpoint"):
         small_training(tmp_path / "other")[0].load_state()
-
-
-def test_interrupted_removal_is_finished_by_the_next(tmp_path: Path) -> None:
-    accelerator, model = small_training(tmp_path, total_limit=1)
-    save_weight(accelerator, model, 1.0)
-    half = tmp_path / "checkpoints" / ".checkpoint_7.gone"
-    half.mkdir()
-    (half / "model.safetensors").write_bytes(b"")
-    last = save_weight(accelerator, model, 2.0)
-    assert list(last.parent.iterdir()) == [last]
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/hostname", "..\\secret", "sub/../../secret"])
@@ -188,3 +179,35 @@ def test_index_of_a_sharded_checkpoint_is_not_run(tmp_path: Path) -> None:
     (tmp_path / ".metadata").write_bytes(pickle.dumps(Evil()))
     with pytest.raises(ValueError, match=r"reading .*\.metadata would run code from it \(posix\.system\)"):
         check_indexes(tmp_path)
+
+
+# -- Checksums tell any change of a file's content or length -----------------------------------------------
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PIECE", 64)
+    monkeypatch.setattr(module, "_READ", 24)
+
+
+def _of(path: Path, content: bytes) -> str | None:
+    path.write_bytes(content)
+    return checksums([path])[0]
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 128, 300])
+def test_every_byte_and_the_length_count(size: int, tmp_path: Path) -> None:
+    content = bytes(number % 251 for number in range(size))
+    file = tmp_path / "file"
+    right = _of(file, content)
+    assert _of(tmp_path / "twin", content) == right
+    changed = [content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :] for at in range(size)]
+    others = [*changed, content + b"\0", *([content[:-1]] if size else [])]
+    assert right not in [_of(file, other) for other in others]
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_pieces_that_change_places_are_told(tmp_path: Path) -> None:
+    a, b = b"a" * 64, b"b" * 64
+    assert _of(tmp_path / "one", a + b) != _of(tmp_path / "other", b + a)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from pathlib import Path
@@ -10,13 +11,11 @@ import pytest
 import torch
 from crosstrain import (
     Accelerator,
-    DataLoaderConfiguration,
-    DistributedDataParallelKwargs,
-    FullyShardedDataParallelPlugin,
-    GradScalerKwargs,
+    load_checkpoint_in_model,
 )
 from crosstrain.utils import GradientAccumulationPlugin, ProjectConfiguration, set_seed
-from torch import nn
+from safetensors.torch import save_file
+from torch import Tensor, nn
 from torch.optim import SGD
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -30,28 +29,6 @@ def one() -> nn.Linear:
 
 
 # -- prepare ----------------------------------------------------------------------------------------
-
-
-def test_each_kind_can_be_prepared_by_itself() -> None:
-    accelerator = Accelerator(cpu=True)
-    model = one()
-    optimizer = SGD(model.parameters(), 0.1)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
-    loader = DataLoader(TensorDataset(torch.ones(6, 1)), batch_size=4)
-    assert accelerator.prepare_scheduler(scheduler) is scheduler
-    assert accelerator.prepare_optimizer(optimizer) is optimizer
-    assert accelerator.prepare_model(model) is model
-    prepared = accelerator.prepare_data_loader(loader)
-    assert accelerator.prepare(prepared, model, optimizer, scheduler) == (
-        prepared,
-        model,
-        optimizer,
-        scheduler,
-    )
-    known = (accelerator._models, accelerator._optimizers, accelerator._schedulers, accelerator._dataloaders)
-    assert [len(kept) for kept in known] == [1, 1, 1, 1]
-    with pytest.raises(NotImplementedError, match="slice_fn_for_dispatch is not part of crosstrain"):
-        accelerator.prepare_data_loader(loader, slice_fn_for_dispatch=len)
 
 
 def test_device_placement_decides_what_moves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,27 +55,6 @@ def test_a_compiled_model_is_the_users_and_computes_the_same() -> None:
     assert list(model.state_dict()) == ["weight"]
 
 
-def test_options_that_say_the_same_thing_twice_must_agree() -> None:
-    assert Accelerator(cpu=True, step_with_optimizer=False).step_scheduler_with_optimizer is False
-    with pytest.raises(ValueError, match="are one option"):
-        Accelerator(cpu=True, step_with_optimizer=False, step_scheduler_with_optimizer=True)
-    with pytest.raises(ValueError, match=r"gradient_accumulation_steps=3 contradicts .*num_steps=2"):
-        plugin = GradientAccumulationPlugin(num_steps=2)
-        Accelerator(cpu=True, gradient_accumulation_steps=3, gradient_accumulation_plugin=plugin)
-    config = DataLoaderConfiguration(non_blocking=True, use_stateful_dataloader=True)
-    accelerator = Accelerator(cpu=True, dataloader_config=config, rng_types=["torch"])
-    assert (accelerator.non_blocking, accelerator.use_stateful_dataloader) == (True, True)
-    assert accelerator.rng_types == ["torch"]
-
-
-def test_scripts_may_ask_for_plugins_that_they_do_not_have() -> None:
-    """`if accelerator.state.deepspeed_plugin is not None and ...` stands in many scripts."""
-    state = Accelerator(cpu=True).state
-    assert (state.deepspeed_plugin, state.fsdp_plugin) == (None, None)
-    plugin = FullyShardedDataParallelPlugin()
-    assert Accelerator(cpu=True, fsdp_plugin=plugin).state.fsdp_plugin is plugin
-
-
 # -- the step ---------------------------------------------------------------------------------------
 
 
@@ -112,67 +68,6 @@ def test_backward_hands_its_arguments_on() -> None:
     vector = model(torch.ones(2, 1))
     accelerator.backward(vector, gradient=torch.full((2, 1), 10.0))
     assert model.weight.grad.item() == 24.0
-
-
-def test_clipping_and_unscaling_wait_for_the_end_of_the_window() -> None:
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
-    model = one()
-    model, optimizer = accelerator.prepare(model, SGD(model.parameters(), 1.0))
-    seen = []
-    for value in (8.0, 4.0):
-        with accelerator.accumulate(model):
-            accelerator.backward(model(torch.full((1, 1), value)).sum())
-            accelerator.unscale_gradients(optimizer)  # no scaler, nothing to do
-            accelerator.clip_grad_value_(model.parameters(), 0.5)
-            seen.append(model.weight.grad.item())
-            optimizer.step()
-            optimizer.zero_grad()
-    assert seen == [4.0, 0.5]
-    assert model.weight.item() == 0.5
-
-
-def test_gradients_are_unscaled_once() -> None:
-    scaling = GradScalerKwargs(init_scale=1024.0)
-    accelerator = Accelerator(cpu=True, mixed_precision="fp16", kwargs_handlers=[scaling])
-    model = one()
-    model, optimizer = accelerator.prepare(model, SGD(model.parameters(), 1.0))
-    accelerator.backward(model(torch.full((1, 1), 0.25)).sum())
-    assert accelerator.scaler is not None
-    assert model.weight.grad.item() == 0.25 * accelerator.scaler.get_scale()
-    accelerator.unscale_gradients(optimizer)
-    accelerator.unscale_gradients()
-    accelerator.clip_grad_norm_(model.parameters(), 100.0)
-    assert model.weight.grad.item() == 0.25
-    optimizer.step()
-    assert (model.weight.item(), optimizer.step_was_skipped) == (0.75, False)
-
-
-@pytest.mark.parametrize("adjust", [True, False])
-def test_a_cycle_as_long_as_the_optimizer_steps_runs_to_its_end(adjust: bool) -> None:
-    """accelerate counts the micro-batches against total_steps, and stops the cycle after a quarter of it."""
-    plugin = GradientAccumulationPlugin(num_steps=4, adjust_scheduler=adjust)
-    accelerator = Accelerator(cpu=True, gradient_accumulation_plugin=plugin)
-    model = one()
-    optimizer = SGD(model.parameters(), 0.1)
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=6)
-    model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)
-    rates = []
-    for _ in range(5 * 4):
-        with accelerator.accumulate(model):
-            accelerator.backward(model(torch.ones(1, 1)).sum())
-            optimizer.step()
-            scheduler.step()
-            optimizer.zero_grad()
-        if accelerator.sync_gradients:
-            rates.append(scheduler.get_last_lr()[0])
-    plain = torch.optim.lr_scheduler.OneCycleLR(SGD(one().parameters(), 0.1), max_lr=1.0, total_steps=6)
-    expected = []
-    for _ in range(5):
-        plain.optimizer.step()
-        plain.step()
-        expected.append(plain.get_last_lr()[0])
-    assert rates == expected
-    assert scheduler._step_count == (21 if adjust else 6)
 
 
 def _cycle(divided: bool, rows: int) -> list[str]:
@@ -262,48 +157,6 @@ def test_members_that_look_at_the_processes() -> None:
     assert own != other
 
 
-class Mean(nn.Module):
-    """Its buffer follows its own rows; a second layer is used by nobody."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = one()
-        self.unused = nn.Linear(1, 1)
-        self.register_buffer("seen", torch.zeros(1))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.seen += x.mean().detach()
-        out: torch.Tensor = self.layer(x)
-        return out
-
-
-def _train(send: bool, every: bool) -> tuple[float, float, list[float]]:
-    ddp = DistributedDataParallelKwargs(broadcast_buffers=send, find_unused_parameters=True)
-    plugin = GradientAccumulationPlugin(num_steps=2, sync_each_batch=every)
-    accelerator = Accelerator(cpu=True, gradient_accumulation_plugin=plugin, kwargs_handlers=[ddp])
-    model = Mean()
-    model, optimizer = accelerator.prepare(model, SGD(model.parameters(), 0.1))
-    grads = []
-    for _ in range(2):
-        with accelerator.accumulate(model):
-            accelerator.backward(model(torch.full((1, 1), 1.0 + accelerator.process_index)).sum())
-            grads.append(model.layer.weight.grad.item())
-            optimizer.step()
-            optimizer.zero_grad()
-    return model.seen.item(), model.layer.weight.item(), grads
-
-
-def test_buffers_and_windows_as_the_handlers_say() -> None:
-    (seen, weight, grads), (seen_1, weight_1, grads_1) = run_ranks(_train, 2, True, False)
-    assert seen == seen_1 == 2.0  # process 0's
-    assert weight == weight_1 == pytest.approx(0.85)
-    assert (grads, grads_1) == ([0.5, 1.5], [1.0, 1.5])  # local inside the window, averaged at its end
-    (seen, weight, grads), (seen_1, weight_1, grads_1) = run_ranks(_train, 2, False, True)
-    assert (seen, seen_1) == (2.0, 4.0)
-    assert weight == weight_1 == pytest.approx(0.85)
-    assert grads == grads_1 == [0.75, 1.5]  # averaged each time, against the memory that a window takes
-
-
 def _each_node(folder: str) -> None:
     """Two machines of one process each, as far as anybody can tell."""
     config = ProjectConfiguration(save_on_each_node=True)
@@ -320,3 +173,103 @@ def test_each_machine_keeps_files_of_its_own(tmp_path: Path) -> None:
     for rank in "01":
         assert torch.load(tmp_path / rank / "one.pt", weights_only=True) == {"x": torch.ones(1)}
         assert (tmp_path / rank / "weights" / "model.safetensors").exists()
+
+
+# -- Decisions of the contract that have no file of their own: files, devices, noise, tied weights, the line at prepar
+
+
+class Tied(nn.Module):
+    """The head's weight is the embedding's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(7, 4)
+        self.head = nn.Linear(4, 7, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.words(x))
+
+
+def _files(folder: str) -> None:
+    accelerator = Accelerator(cpu=True)
+    model = Tied()
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    accelerator.backward(model(torch.arange(7)).square().mean())
+    optimizer.step()
+    if accelerator.is_main_process:  # nothing here communicates
+        for suffix in (".pt", ".bin", ".safetensors"):
+            accelerator.save_model(model, Path(folder) / f"model{suffix}")
+        accelerator.save(accelerator.get_state_dict(model), Path(folder) / "state.pt")
+    accelerator.save_model(model, Path(folder) / "shards")
+    accelerator.wait_for_everyone()
+    assert str(accelerator.device) == "cpu"
+    plain = torch.load(Path(folder) / "model.pt", map_location=accelerator.device)
+    assert sorted(plain) == ["head.weight", "words.weight"]
+    fresh = Tied()
+    fresh.load_state_dict(plain)
+    assert torch.equal(fresh.head.weight, model.words.weight)
+    assert accelerator.unwrap_model(model) is model
+
+
+def test_files_of_weights_are_written_by_the_main_process_alone(tmp_path: Path) -> None:
+    """accelerate: keys begin with ``module.`` where the script forgets to unwrap, `save_model` writes a directory,
+    and ``map_location=accelerator.device`` raises because the device of the second process is ``cpu:1``."""
+    run_ranks(_files, 2, str(tmp_path))
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["model.bin", "model.pt", "model.safetensors", "shards", "state.pt"]
+    assert [path.name for path in (tmp_path / "shards").iterdir()] == ["model.safetensors"]
+
+
+def test_tied_weights_survive_prepare_and_a_checkpoint(tmp_path: Path) -> None:
+    """Plain safetensors raises on tied weights, and a strict load misses the name that was dropped."""
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare(Tied())
+    assert model.head.weight is model.words.weight
+    accelerator.save_state(tmp_path / "state")
+    before = model.words.weight.detach().clone()
+    nn.init.zeros_(model.words.weight)
+    accelerator.load_state(tmp_path / "state")
+    assert torch.equal(model.head.weight, before)
+    assert model.head.weight is model.words.weight
+
+
+@pytest.mark.parametrize("kept", ["words.weight", "head.weight"])
+def test_tied_weights_are_found_in_files_that_name_them_once(kept: str, tmp_path: Path) -> None:
+    """accelerate and transformers write one of the names, and not which other it stands for."""
+    weight = torch.full_like(Tied().words.weight, 0.5)
+    save_file({kept: weight}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    for load in ("load_checkpoint_in_model", "load_state"):
+        accelerator = Accelerator(cpu=True)
+        model = accelerator.prepare(Tied())
+        if load == "load_state":
+            with pytest.warns(UserWarning, match="random"):
+                accelerator.load_state(tmp_path)
+        else:
+            load_checkpoint_in_model(model, tmp_path)
+        assert torch.equal(model.words.weight, weight)
+        assert model.head.weight is model.words.weight
+        accelerator.free_memory()
+
+
+def _line() -> str:
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    loader = accelerator.prepare(DataLoader(TensorDataset(torch.zeros(64, 1)), batch_size=4))
+    accelerator.prepare(nn.Linear(1, 1))
+    assert len(loader) == 8
+    return accelerator._announcement.describe()
+
+
+def test_one_line_tells_what_nobody_can_remember(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = "global batch = 4 x 2 ranks x 2 accumulated = 16; 4 steps per epoch; gloo on cpu; precision no"
+    assert run_ranks(_line, 2) == [expected] * 2
+    monkeypatch.delenv("CROSSTRAIN_QUIET", raising=False)
+    with caplog.at_level(logging.INFO, logger="crosstrain"):
+        accelerator = Accelerator(cpu=True)
+        accelerator.prepare(DataLoader(torch.zeros(8, 1), batch_size=4), nn.Linear(1, 1))
+        accelerator.prepare(nn.Linear(1, 1))
+    assert [r.message for r in caplog.records if "global batch" in r.message] == [
+        "global batch = 4; 2 steps per epoch; one process on cpu; precision no"
+    ]

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from crosstrain import Accelerator
-from crosstrain.data.prepare import skip_first_batches
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Sampler
+from torch import distributed
+from torch.distributed import get_rank
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, get_worker_info
 
 from tests.runtime.loaders import prepare
 from tests.support.ranks import errors_of, run_ranks, this_rank
-
-
-class Reversed(DistributedSampler[int]):
-    """An order of its own."""
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(list(super().__iter__())[::-1])
 
 
 def _sampler(n: int, kind: Any = DistributedSampler, **kw: Any) -> Any:
@@ -95,49 +92,6 @@ def test_the_scripts_own_order_is_kept_and_counted_exactly(world: int) -> None:
                 assert rows == list(range(n)), GRID[number]
 
 
-def _set_epoch_on_the_sampler() -> list[list[int]]:
-    loader = prepare(DataLoader(range(8), batch_size=2, sampler=_sampler(8)))  # type: ignore[arg-type]
-    orders = []
-    for epoch in (0, 0, 1):
-        loader.sampler.set_epoch(epoch)
-        orders.append([row for batch in loader for row in batch.tolist()])
-    return orders
-
-
-def test_set_epoch_on_the_loaders_sampler_works_on() -> None:
-    for rank, orders in enumerate(run_ranks(_set_epoch_on_the_sampler, 2)):
-        plain = DistributedSampler(range(8), 2, rank)  # type: ignore[arg-type]
-        assert orders[0] == orders[1] == list(plain)
-        plain.set_epoch(1)
-        assert orders[2] == list(plain)
-
-
-def _other_kinds() -> list[Any]:
-    """A subclass with an order of its own, and a sampler of no known class: as long as nothing is repeated."""
-
-    class Mine(Sampler[int]):
-        num_replicas, rank = this_rank().world, this_rank().rank
-
-        def __iter__(self) -> Iterator[int]:
-            return iter(range(self.rank * 4, self.rank * 4 + 4))
-
-        def __len__(self) -> int:
-            return 4
-
-    found: list[Any] = []
-    for n, sampler in ((8, _sampler(8, Reversed, shuffle=False)), (8, Mine()), (9, _sampler(9, Reversed))):
-        loader = prepare(DataLoader(range(n), batch_size=3, sampler=sampler))  # type: ignore[arg-type]
-        found.append([(batch.tolist(), loader.real_rows(1)) for batch in loader])
-    return found
-
-
-def test_other_samplers_for_this_process_are_adopted_too() -> None:
-    first, second = run_ranks(_other_kinds, 2)
-    assert first[:2] == [[([6, 4, 2], 3), ([0], 1)], [([0, 1, 2], None), ([3], None)]]
-    assert second[:2] == [[([7, 5, 3], 3), ([1], 1)], [([4, 5, 6], None), ([7], None)]]
-    assert {rows for _, rows in first[2]} == {None}  # which row is the repeated one, only its author knows
-
-
 def _resume(workers: int, how: str, save_at: int) -> Any:
     def fresh() -> Any:
         sampler = _sampler(11)
@@ -170,18 +124,6 @@ def test_resume_is_exact(how: str, save_at: int, workers: int) -> None:
         assert resumed == whole
 
 
-def _skipped() -> Any:
-    loader = prepare(DataLoader(range(11), batch_size=2, sampler=_sampler(11)))  # type: ignore[arg-type]
-    whole = [(batch.tolist(), loader.real_rows(1)) for batch in loader]
-    rest = skip_first_batches(loader, 1)
-    return whole[1:], [(batch.tolist(), rest.real_rows(1)) for batch in rest]  # type: ignore[attr-defined]
-
-
-def test_skipped_batches_are_left_out_and_the_counts_stay() -> None:
-    for whole, rest in run_ranks(_skipped, 2):
-        assert rest == whole
-
-
 def _misfit(replicas: int | None, rank: int | None) -> None:
     comm = this_rank()
     mine = comm.rank if rank is None else rank
@@ -204,14 +146,6 @@ def test_a_sampler_for_another_process_is_an_error_on_all(
     assert all(named in message for message in messages) and len(set(messages)) == 1
 
 
-def _seeds() -> None:
-    prepare(DataLoader(range(8), batch_size=2, sampler=_sampler(8, seed=this_rank().rank)))  # type: ignore[arg-type]
-
-
-def test_samplers_of_different_seeds_are_an_error() -> None:
-    assert all("is not the same on all processes: its sampler" in message for message in errors_of(_seeds, 2))
-
-
 def _whole() -> list[list[int]]:
     sampler = DistributedSampler(range(8), num_replicas=1, rank=0, shuffle=False)  # type: ignore[arg-type]
     return [batch.tolist() for batch in prepare(DataLoader(range(8), batch_size=2, sampler=sampler))]  # type: ignore[arg-type]
@@ -220,27 +154,6 @@ def _whole() -> list[list[int]]:
 def test_a_sampler_for_one_process_leaves_sharding_to_prepare() -> None:
     assert run_ranks(_whole, 1) == [[[0, 1], [2, 3], [4, 5], [6, 7]]]
     assert run_ranks(_whole, 2) == [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
-
-
-def _streams() -> Any:
-    """Ranks that draw from streams of their own get nothing of process 0's."""
-    torch.manual_seed(this_rank().rank)
-
-    class Drawn(Reversed):
-        def __iter__(self) -> Iterator[int]:
-            return iter((torch.randperm(4) * 2 + self.rank).tolist())
-
-    found = []
-    for wrap in (lambda loader: loader, prepare):
-        torch.manual_seed(this_rank().rank)
-        loader = wrap(DataLoader(range(8), batch_size=2, sampler=_sampler(8, Drawn)))  # type: ignore[arg-type]
-        found.append([batch.tolist() for _ in range(2) for batch in loader])
-    return found
-
-
-def test_each_rank_draws_from_its_own_stream() -> None:
-    for plain, prepared in run_ranks(_streams, 2):
-        assert prepared == plain
 
 
 def _schedule() -> list[float]:
@@ -262,3 +175,114 @@ def _schedule() -> list[float]:
 
 def test_a_schedule_as_long_as_a_sharded_loader_ends_with_it() -> None:
     assert run_ranks(_schedule, 2) == [[0.75, 0.5]] * 2
+
+
+# -- An iterable data set that gives each process its own part is noticed, where one stream is read for all ---
+
+
+class ByGroup(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        yield from islice(range(8), get_rank(), None, distributed.get_world_size())
+
+
+class ByVariable(IterableDataset[int]):
+    """Decides in iter(), not with its first row."""
+
+    def __iter__(self) -> Iterator[int]:
+        rank = int(os.environ.get("RANK", 0))
+        return iter(range(rank, 8, 2))
+
+
+class ByItem(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        for row in range(8):
+            if row % 2 == int(os.environ["RANK"]):
+                yield row
+
+
+class ByAccelerator(IterableDataset[int]):
+    def __init__(self) -> None:
+        self.accelerator = Accelerator(cpu=True)
+
+    def __iter__(self) -> Iterator[int]:
+        yield from range(self.accelerator.process_index, 8, self.accelerator.num_processes)
+
+
+class ByAttribute(IterableDataset[int]):
+    def __init__(self) -> None:
+        self.rank = get_rank()
+
+    def __iter__(self) -> Iterator[int]:
+        yield from range(self.rank, 8, 2)
+
+
+class ByFiles(IterableDataset[int]):
+    def __init__(self) -> None:
+        self.files = [f"train-{number}.txt" for number in range(8)][get_rank() :: 2]
+
+    def __iter__(self) -> Iterator[int]:
+        yield from (int(name[6]) for name in self.files)
+
+
+SHARDED = [ByGroup, ByVariable, ByItem, ByAccelerator, ByAttribute, ByFiles]
+
+
+class ByWorker(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        first, step = (0, 1) if info is None else (info.id, info.num_workers)
+        yield from range(first, 8, step)
+
+
+class Described(IterableDataset[int]):
+    """Holds numbers and lists, asks for the number of processes, and for whether it was launched."""
+
+    def __init__(self) -> None:
+        self.files, self.epoch, self.start, self.seed = ["a", "b"], 0, 1, get_rank()
+
+    def __iter__(self) -> Iterator[int]:
+        assert "RANK" in os.environ and os.environ.get("WORLD_SIZE") == "2"
+        assert distributed.get_world_size() == 2
+        yield from range(8)
+
+
+def _read(kind: Callable[[], Any], workers: int, plan: dict[str, Any]) -> Any:
+    comm = this_rank()
+    options: dict[str, Any] = {"num_workers": workers, "multiprocessing_context": "fork"} if workers else {}
+    try:
+        loader = prepare(DataLoader(kind(), batch_size=2, **options), **plan)
+        rows = [row for batch in loader for row in batch.tolist()]
+    except (ValueError, RuntimeError) as error:
+        return str(error)
+    return sorted(row for rank in comm.all_gather_object(rows) for row in rank)
+
+
+@pytest.mark.parametrize("kind", SHARDED)
+@pytest.mark.parametrize("plan", [{}, {"dispatch_batches": False}], ids=["dispatched", "read by all"])
+def test_a_data_set_that_shards_itself_is_an_error_on_all(kind: Any, plan: Any) -> None:
+    for message in run_ranks(_read, 2, kind, 0, plan):
+        what = "its `files` is 4 values from 'train-0.txt'" if kind is ByFiles else "the process's rank"
+        assert f"the data set {kind.__name__} " in message and what in message
+        assert "dispatch_batches=True" in message and "let it yield all rows" in message
+        if kind in SHARDED[:4]:  # the line that asks
+            assert f"{Path(__file__).name}:" in message
+
+
+@pytest.mark.parametrize("kind", [ByGroup, ByVariable])
+def test_it_is_noticed_in_workers_too(kind: Any) -> None:
+    for message in run_ranks(_read, 2, kind, 1, {}):
+        assert f"the data set {kind.__name__} asks for the process's rank" in message
+
+
+@pytest.mark.parametrize(("kind", "workers"), [(ByWorker, 0), (ByWorker, 2), (Described, 0), (Described, 1)])
+def test_a_data_set_that_does_not_is_read_whole(kind: Any, workers: int) -> None:
+    for rows in run_ranks(_read, 2, kind, workers, {}, forks=workers > 0):
+        assert rows == list(range(8))
+
+
+def test_the_users_word_counts() -> None:
+    assert run_ranks(_read, 2, ByGroup, 0, {"dispatch_batches": True}) == [[0, 2, 4, 6]] * 2
+
+
+def test_one_process_is_left_alone() -> None:
+    assert run_ranks(_read, 1, ByItem, 0, {}) == [[0, 2, 4, 6]]

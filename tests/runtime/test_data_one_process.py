@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 from crosstrain.data.active_loaders import ActiveLoaders
 from crosstrain.data.loader import PreparedLoader
 from crosstrain.data.options import DataPlan
@@ -21,7 +20,6 @@ from torch.utils.data import (
     DistributedSampler,
     IterableDataset,
     SequentialSampler,
-    TensorDataset,
 )
 
 from tests.runtime.loaders import LOADERS, plain, prepare, record, seed_all
@@ -38,39 +36,12 @@ def test_same_batches_and_same_random_streams_as_the_plain_loader(name: str) -> 
     assert plain(wanted) == plain(prepared)
 
 
-@pytest.mark.parametrize("even", [True, False, "weighted"])
-@pytest.mark.parametrize("split", [True, False])
-def test_no_option_changes_what_one_process_reads(even: Any, split: bool) -> None:
-    loader = DataLoader(TensorDataset(torch.arange(10)), batch_size=3)
-    batches = [b[0].tolist() for b in prepare(loader, split_batches=split, even_batches=even)]
-    assert batches == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
-
-
 @pytest.mark.parametrize("name", LOADERS)
 def test_the_last_batch_is_known_as_such_in_the_loops_body(name: str) -> None:
     loader = prepare(LOADERS[name]())
     ends = [loader.end_of_dataloader for _ in loader]
     assert ends == [False] * (len(ends) - 1) + [True]
     assert not loader.end_of_dataloader  # outside a loop
-
-
-def test_a_stream_is_read_ahead_only_when_somebody_asks_for_its_end() -> None:
-    read: list[int] = []
-
-    class Watched(IterableDataset[int]):
-        def __iter__(self) -> Iterator[int]:
-            for i in range(3):
-                read.append(i)
-                yield i
-
-    loader = prepare(DataLoader(Watched(), batch_size=None))
-    walk = iter(loader)
-    next(walk)
-    assert read == [0]
-    assert not loader.end_of_dataloader
-    assert read == [0, 1]
-    assert [next(walk), next(walk)] == [1, 2]
-    assert loader.end_of_dataloader
 
 
 def test_a_subclass_keeps_its_class_and_attributes_and_batch_size() -> None:
@@ -94,39 +65,6 @@ def test_a_subclass_keeps_its_class_and_attributes_and_batch_size() -> None:
     assert isinstance(loader.batch_sampler, BatchSampler)
     assert prepare(loader) is loader
     assert not isinstance(raw, PreparedLoader)
-
-
-def test_a_subclass_that_changes_its_batches_still_does() -> None:
-    class Doubled(DataLoader[Any]):
-        def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-            for batch in super().__iter__():
-                yield 2 * batch
-
-        def __len__(self) -> int:
-            return super().__len__()
-
-    loader = prepare(Doubled(range(5), batch_size=2))
-    assert [b.tolist() for b in loader] == [[0, 2], [4, 6], [8]]
-
-
-def test_loader_options_are_kept() -> None:
-    def init(worker: int) -> None: ...
-
-    def collate(rows: list[int]) -> list[int]:
-        return rows
-
-    options: dict[str, Any] = {
-        "num_workers": 1,
-        "persistent_workers": True,
-        "prefetch_factor": 3,
-        "timeout": 9,
-        "worker_init_fn": init,
-        "collate_fn": collate,
-        "generator": torch.Generator(),
-    }
-    loader = prepare(DataLoader(range(10), batch_size=2, **options))
-    assert {name: getattr(loader, name) for name in options} == options
-    assert [list(loader) for _ in range(2)] == [[[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]] * 2
 
 
 @pytest.mark.parametrize("leave", ["break", "raise", "close", "exhaust", "delete"])
@@ -174,37 +112,6 @@ def test_nested_loops_know_which_loader_is_inner() -> None:
     assert active.current is None
 
 
-def test_the_same_loader_inside_itself() -> None:
-    loader = prepare(DataLoader(range(4), batch_size=2))
-    ends = []
-    for _ in loader:
-        ends.append([loader.end_of_dataloader for _ in loader])
-        ends.append(loader.end_of_dataloader)  # type: ignore[arg-type]
-    assert ends == [[False, True], False, [False, True], True]
-    assert [
-        (loader.end_of_dataloader, a.tolist() == b.tolist()) for a, b in zip(loader, loader, strict=True)
-    ] == [
-        (False, True),
-        (True, True),
-    ]
-
-
-def test_a_seedable_order_is_a_function_of_seed_and_epoch() -> None:
-    def orders(seed: int | None) -> list[list[int]]:
-        loader = prepare(
-            DataLoader(range(8), batch_size=8, shuffle=True), use_seedable_sampler=True, data_seed=seed
-        )
-        return [next(iter(list(loader))).tolist() for _ in range(2)]
-
-    torch.manual_seed(1)
-    first = orders(7)
-    torch.manual_seed(2)
-    assert orders(7) == first
-    assert first[0] != first[1]
-    assert first[0] == torch.randperm(8, generator=torch.Generator().manual_seed(7)).tolist()
-    assert orders(None)[0] == torch.randperm(8, generator=torch.Generator().manual_seed(2)).tolist()
-
-
 def test_set_epoch_reaches_samplers_and_data_sets() -> None:
     class Epochs(Dataset[int]):
         def __init__(self) -> None:
@@ -226,24 +133,6 @@ def test_set_epoch_reaches_samplers_and_data_sets() -> None:
     assert (sampler.epoch, dataset.epochs, loader.epoch) == (3, [3], 3)
     list(loader)
     assert loader.epoch == 4
-
-
-def test_a_wrong_length_is_reported() -> None:
-    class Lying(SequentialSampler):
-        def __len__(self) -> int:
-            return 6
-
-    loader = prepare(DataLoader(range(4), sampler=Lying(range(4))))
-    with pytest.warns(UserWarning, match="said it had 6 batches and gave 4"):
-        list(loader)
-
-
-def test_real_rows_and_remainder_in_one_process() -> None:
-    loader = prepare(DataLoader(range(5), batch_size=2))
-    seen = [(loader.rows(0), loader.real_rows(0), loader.remainder, loader.weight) for _ in loader]
-    assert seen == [(2, 2, 0, 1.0), (2, 2, 0, 1.0), (1, 1, 1, 1.0)]
-    assert loader.rows(0) is None and loader.remainder == -1
-    assert (loader.total_batch_size, loader.total_dataset_length) == (2, 5)
 
 
 class Stubborn(DataLoader[Any]):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict, UserDict
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
+import pytest
 import torch
 from crosstrain.comm.placement import Placer
+from crosstrain.utils.nested import convert_to_fp32, send_to_device
 from torch import Tensor
 
 from tests.runtime.test_data_one_process import Pair
@@ -64,3 +67,37 @@ def test_placement_moves_every_tensor_and_keeps_every_container() -> None:
 def test_what_is_in_place_already_is_handed_on_as_it_is() -> None:
     batch = {"x": [torch.ones(2)], "y": (1, 2)}
     assert Placer(torch.device("cpu"), non_blocking=True)(batch) is batch
+
+
+# -- Containers keep their type and what else they carry, whatever their constructor and methods allow -----
+
+
+class Output(OrderedDict[str, torch.Tensor]):
+    """Like the outputs of the models of transformers: made from fields, and never updated."""
+
+    loss: torch.Tensor
+
+    def update(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotImplementedError("an output is not updated")
+
+
+def output() -> Output:
+    made = Output()
+    made["logits"] = torch.ones(2, dtype=torch.float16)
+    made.loss = torch.zeros(())
+    return made
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        convert_to_fp32,
+        lambda data: send_to_device(convert_to_fp32(data), "cpu"),
+    ],
+    ids=["map_tensors", "send_to_device"],
+)
+def test_the_output_of_a_model_stays_one(convert: Any) -> None:
+    given = output()
+    got = convert(given)
+    assert type(got) is Output and got.loss is given.loss
+    assert got["logits"].dtype is torch.float32 and given["logits"].dtype is torch.float16

@@ -13,17 +13,15 @@ import torch
 from crosstrain.data.prepare import skip_first_batches
 from torch import Tensor
 from torch.utils.data import (
-    BatchSampler,
     DataLoader,
     Dataset,
     RandomSampler,
     Sampler,
     SubsetRandomSampler,
-    TensorDataset,
     random_split,
 )
 
-from tests.runtime.data_reference import Case, expected, expected_whole
+from tests.runtime.data_reference import Case, expected
 from tests.runtime.loaders import ACTIVE, prepare
 from tests.support.ranks import errors_of, infos, run_ranks, this_rank
 
@@ -80,50 +78,6 @@ def test_every_rank_gets_what_the_reference_says(world: int) -> None:
             assert [end for *_, end in batches] == [False] * (len(share) - 1) + [True] * bool(share)
             assert length == len(share)
             assert left
-
-
-class Whole(Sampler[list[int]]):
-    """Batches of varying size, formed by the user."""
-
-    sizes = (3, 1, 4, 2, 2)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        at = 0
-        for size in self.sizes:
-            yield list(range(at, at + size))
-            at += size
-
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-
-def _whole_batches(even: Any) -> list[tuple[list[int], int]]:
-    comm = this_rank()
-    loader = prepare(DataLoader(range(12), batch_sampler=Whole()), even_batches=even)
-    return [(batch.tolist(), loader.real_rows(comm.rank)) for batch in loader]
-
-
-@pytest.mark.parametrize("even", [True, False, "weighted"])
-def test_batches_of_varying_size_are_dealt_whole(even: Any) -> None:
-    assert run_ranks(_whole_batches, 3, even) == expected_whole(list(Whole()), 3, even)
-
-
-def _other_shapes() -> dict[str, Any]:
-    single = prepare(DataLoader(range(5), batch_size=None))
-    sampler = BatchSampler(range(5), 2, False)
-    bulk = prepare(DataLoader(TensorDataset(torch.arange(5)), batch_size=None, sampler=sampler))
-    tensors = prepare(DataLoader(range(6), batch_sampler=[torch.tensor([0, 1]), torch.tensor([2, 3])]))  # type: ignore[arg-type]
-    return {
-        "single": list(single),
-        "bulk": [rows.tolist() for (rows,) in bulk],
-        "tensors": [batch.tolist() for batch in tensors],
-    }
-
-
-def test_loaders_without_batching_and_with_odd_samplers() -> None:
-    first, second = run_ranks(_other_shapes, 2)
-    assert first == {"single": [0, 2, 4], "bulk": [[0, 1], [4, 0]], "tensors": [[0, 1]]}
-    assert second == {"single": [1, 3, 0], "bulk": [[2, 3], [1, 2]], "tensors": [[2, 3]]}
 
 
 class Python(Sampler[int]):
@@ -269,48 +223,6 @@ def test_workers_of_different_ranks_draw_different_numbers() -> None:
     assert first[:2] == plain[:2]  # process 0 keeps torch's own seeds
 
 
-class Old(DataLoader[Any]):
-    """Reads through an iterator made in the constructor, as some fast loaders do."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.walk = super().__iter__()
-
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        for _ in range(2):
-            yield next(self.walk)
-
-
-def _unshardable() -> None:
-    list(prepare(Old(range(8), 2)))
-
-
-def test_a_subclass_that_reads_behind_our_back_is_an_error() -> None:
-    assert all("Old was prepared, but gave a batch" in message for message in errors_of(_unshardable, 2))
-
-
-def _other_world(state: dict[str, Any] | None, save_at: int) -> Any:
-    loader = prepare(DataLoader(range(16), batch_size=2))
-    if state is not None:
-        loader.load_state_dict(state)
-        return [batch.tolist() for batch in loader]
-    walk = iter(loader)
-    for _ in range(save_at):
-        next(walk)
-    return loader.state_dict()
-
-
-def test_a_state_from_another_number_of_processes_keeps_the_position_in_samples() -> None:
-    state = run_ranks(_other_world, 2, None, 2)[0]  # 2 steps of 2 batches
-    assert run_ranks(_other_world, 1, state, 0)[0] == [[8, 9], [10, 11], [12, 13], [14, 15]]
-    assert [batches[0] for batches in run_ranks(_other_world, 4, state, 0)] == [
-        [8, 9],
-        [10, 11],
-        [12, 13],
-        [14, 15],
-    ]
-
-
 def _strict_weight() -> list[Any]:
     comm = this_rank()
     first = prepare(DataLoader(range(5), batch_size=4), split_batches=True, even_batches="weighted")
@@ -332,12 +244,3 @@ def test_two_active_loaders_with_different_remainders_are_an_error_not_a_guess()
     assert "range of 1+0 rows, range of 1+1 rows" in first[1] and first[1] == second[1]
     assert first[2:] == [1.0, (1.0, 1.0, 0), (2.0, 2.0, 1)]
     assert second[2:] == [1.0, (1.0, 1.0, 0), (0.0, 0.0, 1)]
-
-
-def _wrong_split() -> None:
-    prepare(DataLoader(range(9), batch_size=3), split_batches=True)
-
-
-def test_a_batch_that_cannot_be_split_evenly_is_refused_at_prepare() -> None:
-    for message in errors_of(_wrong_split, 2):
-        assert "3 is not a multiple of the 2 processes" in message and "weighted" in message

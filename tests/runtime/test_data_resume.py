@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from crosstrain import Accelerator
 from crosstrain.data.prepare import skip_first_batches
+from crosstrain.utils import DataLoaderConfiguration
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import (
-    DataLoader,
-    Dataset,
-    RandomSampler,
-)
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, get_worker_info
 
-from tests.runtime.loaders import LOADERS, SizedStream, Stream, plain, prepare, seed_all
+from tests.runtime.loaders import LOADERS, Stream, plain, prepare, seed_all
+from tests.support.ranks import run_ranks
 
 
 @settings(max_examples=60, deadline=None)
@@ -50,32 +51,6 @@ def test_skipping_gives_the_rest_of_the_same_order(
     assert ends == [False] * (len(ends) - 1) + [True] * bool(ends)
     assert len(loader) == len(whole)
     assert [b.tolist() for b in skip_first_batches(fresh(), skip)] == whole[skip:]
-
-
-@pytest.mark.parametrize("skip", [0, 2, 9])
-def test_skipping_in_a_stream(skip: int) -> None:
-    for loader in (DataLoader(Stream(7), batch_size=2), DataLoader(SizedStream(7), batch_size=2)):
-        whole = [b.tolist() for b in loader]
-        for skipped in (skip_first_batches(loader, skip), skip_first_batches(prepare(loader), skip)):
-            assert [b.tolist() for b in skipped] == whole[skip:]
-    assert len(skip_first_batches(DataLoader(SizedStream(7), batch_size=2), 3)) == 1
-
-
-def test_nothing_is_read_for_what_is_skipped() -> None:
-    read: list[int] = []
-
-    class Watched(Dataset[int]):
-        def __len__(self) -> int:
-            return 6
-
-        def __getitem__(self, index: int) -> int:
-            read.append(index)
-            return index
-
-    for loader in (DataLoader(Watched(), batch_size=2), prepare(DataLoader(Watched(), batch_size=2))):
-        read.clear()
-        list(skip_first_batches(loader, 2))
-        assert read == [4, 5]
 
 
 def _resumes_exactly(make: Any, save_at: int) -> bool:
@@ -141,21 +116,6 @@ def test_resume_with_workers_that_persist(save_at: int, generator: bool) -> None
     assert _resumes_exactly(lambda: persistent(generator), save_at)
 
 
-def test_resume_between_passes_of_workers_that_persist() -> None:
-    seed_all()
-    loader = prepare(persistent())
-    list(loader)
-    state, stream = loader.state_dict(), torch.get_rng_state()
-    following = [batch.tolist() for batch in loader], torch.rand(())
-    for again in (prepare(persistent()), loader):  # in a new process, and in the same one
-        again.load_state_dict(state)
-        torch.set_rng_state(stream)
-        assert ([batch.tolist() for batch in again], torch.rand(())) == following
-        again.load_state_dict(state)
-        torch.set_rng_state(stream)
-        assert [batch.tolist() for batch in skip_first_batches(again, 1)] == following[0][1:]
-
-
 def test_skip_after_a_load_counts_from_the_start_of_the_epoch() -> None:
     """Scripts written for accelerate skip by hand after load_state; that must not skip twice."""
 
@@ -175,44 +135,170 @@ def test_skip_after_a_load_counts_from_the_start_of_the_epoch() -> None:
     assert by_itself.epoch == by_hand.epoch == 1
 
 
-def test_a_state_from_inside_a_skipped_pass() -> None:
-    def fresh() -> Any:
-        return prepare(DataLoader(range(10), batch_size=2, shuffle=True, generator=torch.Generator()))
-
-    loader = fresh()
-    whole = [b.tolist() for b in fresh()]
-    walk = iter(skip_first_batches(loader, 1))
-    next(walk)
-    other = fresh()
-    other.load_state_dict(loader.state_dict())  # the checkpoint knows the loader, not its skipped copy
-    assert [b.tolist() for b in other] == whole[2:]
+# -- `use_stateful_dataloader`: a resumed pass goes on in the data set's own state, and reads nothing again ---
 
 
-def test_set_epoch_for_another_epoch_gives_the_saved_position_up() -> None:
-    loader = prepare(DataLoader(range(6), batch_size=2))
-    walk = iter(loader)
-    next(walk)
-    state = loader.state_dict()
-    same, other = (prepare(DataLoader(range(6), batch_size=2)) for _ in range(2))
-    same.load_state_dict(state)
-    same.set_epoch(0)
-    assert len(list(same)) == 2
-    other.load_state_dict(state)
-    other.set_epoch(4)
-    assert len(list(other)) == 3
+LENGTH = 23
 
 
-def test_loading_something_else_says_so() -> None:
-    with pytest.raises(ValueError, match="not the state of a prepared loader"):
-        prepare(DataLoader(range(6))).load_state_dict({"epoch": 1})
+def _share() -> tuple[int, int]:
+    info = get_worker_info()
+    return (0, 1) if info is None else (info.id, info.num_workers)
 
 
-def test_the_state_needs_no_unpickling_of_objects(tmp_path: Any) -> None:
-    loader = prepare(LOADERS["eager batch sampler"]())
-    walk = iter(loader)
-    next(walk)
-    torch.save(loader.state_dict(), tmp_path / "state.pt")
-    state = torch.load(tmp_path / "state.pt", weights_only=True)
-    again = prepare(LOADERS["eager batch sampler"]())
-    again.load_state_dict(state)
-    assert len(list(again)) == 2
+class Counted(IterableDataset[Any]):
+    """Numbers that follow from its state alone. `reads` is not part of the state: what is read again shows."""
+
+    def __init__(self) -> None:
+        self.at, self.value, self.reads = 0, 1, 0
+
+    def __iter__(self) -> Iterator[Any]:
+        number, workers = _share()
+        while self.at < LENGTH // workers + number:  # the workers end at different rows
+            self.at += 1
+            self.reads += 1
+            self.value = (self.value * 31 + number + 7) % 10007
+            yield torch.tensor([self.value, self.at, number])
+        self.at, self.value = 0, self.value + 1  # the next pass is another one
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": self.at, "value": self.value}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.at, self.value = state["at"], state["value"]
+
+
+class Walk:
+    """An iterator with a state."""
+
+    def __init__(self) -> None:
+        self.number, self.workers = _share()
+        self.at = self.number
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self.at >= LENGTH:
+            raise StopIteration
+        self.at += self.workers
+        return torch.tensor([self.at - self.workers, self.number, 0])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.at = state["at"]
+
+
+class OfWalks(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return Walk()
+
+
+class Rows(Dataset[Any]):
+    """A map-style data set whose rows tell how many it has given before, and in each process begin at another number."""
+
+    def __init__(self) -> None:
+        self.given = 100 * int(os.environ.get("RANK", "0"))
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, index: int) -> Any:
+        self.given += 1
+        return torch.tensor([index, self.given, 0])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"given": self.given}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.given = state["given"]
+
+
+KINDS: dict[str, Any] = {"data set": Counted, "iterator": OfWalks, "rows": Rows}
+BATCH = 2
+
+
+def _workers(number: int, start: str = "fork") -> dict[str, Any]:
+    return {"num_workers": number, "multiprocessing_context": start} if number else {}
+
+
+def _raw(kind: str, workers: int) -> DataLoader[Any]:
+    return DataLoader(
+        KINDS[kind](),
+        batch_size=BATCH,
+        shuffle=True if kind == "rows" else None,
+        generator=torch.Generator().manual_seed(3),
+        **_workers(workers),
+    )
+
+
+def _checkpoints(folder: Path, kind: str, workers: int, dispatch: bool | None) -> tuple[Any, Any]:
+    """Two passes without a break, and the same with a break behind some batches."""
+
+    def fresh(state: str = "") -> tuple[Accelerator, Any]:
+        torch.manual_seed(3)
+        config = DataLoaderConfiguration(use_stateful_dataloader=True, dispatch_batches=dispatch)
+        accelerator = Accelerator(cpu=True, dataloader_config=config)
+        accelerator.free_memory()  # as in a process of its own
+        loader = accelerator.prepare(_raw(kind, workers))
+        if state:
+            accelerator.load_state(state)
+        return accelerator, loader
+
+    _, loader = fresh()
+    whole = [[batch.tolist() for batch in loader] for _ in range(2)]
+    resumed = []
+    for save_at in (1, 2, 4, 6):
+        accelerator, loader = fresh()
+        walk = iter(loader)
+        first = [next(walk).tolist() for _ in range(save_at)]
+        accelerator.save_state(str(folder / "state"))
+        for _ in range(2):  # what the loop does behind the checkpoint is lost
+            next(walk, None)
+        walk.close()
+        accelerator, _ = fresh(str(folder / "state"))
+        accelerator.save_state(str(folder / "again"))  # before a batch is read: still the same position
+        _, loader = fresh(str(folder / "again"))
+        rest = [batch.tolist() for batch in loader]
+        resumed.append([first + rest, [batch.tolist() for batch in loader]])
+    return whole, resumed
+
+
+CASES = [
+    (kind, workers, dispatch, world)
+    for kind in KINDS
+    for workers in (0, 3)
+    for world, dispatch in ((1, None), (2, None), (2, False))
+]
+
+
+@pytest.mark.parametrize(("kind", "workers", "dispatch", "world"), CASES)
+def test_a_checkpoint_holds_the_state_of_every_process(
+    tmp_path: Path, kind: str, workers: int, dispatch: bool | None, world: int
+) -> None:
+    ranks = run_ranks(_checkpoints, world, tmp_path, kind, workers, dispatch, forks=workers > 0)
+    for whole, resumed in ranks:
+        assert resumed == [whole] * len(resumed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("workers", [0, 3])
+def test_batches_are_those_of_torchdatas_stateful_loader(kind: str, workers: int) -> None:
+    loaders = pytest.importorskip("torchdata.stateful_dataloader")
+    seen = []
+    for stateful in (lambda loader: loader, prepare):
+
+        def fresh(stateful: Any = stateful) -> Any:
+            return stateful(loaders.StatefulDataLoader(KINDS[kind](), batch_size=BATCH, **_workers(workers)))
+
+        loader = fresh()
+        walk = iter(loader)
+        for _ in range(4):
+            next(walk)
+        state = loader.state_dict()
+        again = fresh()
+        again.load_state_dict(state)
+        seen.append([batch.tolist() for batch in again])
+    assert seen[0] == seen[1] != []

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from crosstrain.data.sharding import BatchSplit, Counts, rank_steps, steps
+from crosstrain.data.sharding import BatchSplit, rank_steps, steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, SequentialSampler
@@ -81,26 +81,6 @@ def test_weighted_mean_of_the_rank_means_is_the_mean_over_the_step(case: Case) -
         at += rows
 
 
-def test_even_batches_weigh_exactly_one() -> None:
-    """1.0 and not 0.9999999: a multiplication by it changes no bit."""
-    for world in range(1, 9):
-        for rows in range(1, 50):
-            assert set(Counts((rows,) * world, (rows,) * world).weights()) == {1.0}
-
-
-def test_nothing_is_read_ahead_of_the_step_in_hand() -> None:
-    drawn: list[int] = []
-
-    def batches() -> object:
-        for i in range(6):
-            drawn.append(i)
-            yield [i]
-
-    walk = rank_steps(batches(), BatchSplit(2, 0, 1))  # type: ignore[arg-type]
-    next(walk)
-    assert drawn == [0, 1]
-
-
 @pytest.mark.parametrize(
     ("size", "devices", "message"),
     [
@@ -112,11 +92,6 @@ def test_nothing_is_read_ahead_of_the_step_in_hand() -> None:
 def test_what_cannot_be_split_is_refused(size: int | None, devices: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         BatchSplit(2, 0, size, split=True, devices=devices)
-
-
-def test_a_batch_that_is_not_as_large_as_it_says_is_refused() -> None:
-    with pytest.raises(ValueError, match="batch of 3 rows although its batch_size is 2"):
-        list(rank_steps([[1, 2, 3]], BatchSplit(2, 0, 2, split=True)))
 
 
 # -- a process that feeds several devices gets, in one batch, what as many single-device processes would get ----------
@@ -146,23 +121,3 @@ def test_devices_of_one_process_share_its_batch(split: bool, even: bool, drop_la
                 for step in range(max(map(len, group)))
             ]
             assert _dealt(rows, size, processes, devices, process, **how) == wanted
-
-
-def test_counts_tell_real_rows_from_completion_over_devices() -> None:
-    batches = [list(range(at, min(at + 2, 11))) for at in range(0, 11, 2)]
-    last = list(rank_steps(batches, BatchSplit(1, 0, 2, devices=4)))[-1]
-    assert (last.counts.rows, last.counts.real) == ((8,), (3,))
-
-
-def test_weighted_batches_are_not_completed_for_devices() -> None:
-    assert _dealt(11, 8, 1, 4, 0, split=True, even="weighted") == [list(range(8)), [8, 9, 10]]
-    assert _dealt(11, 2, 1, 4, 0, even="weighted") == [list(range(8)), [8, 9, 10]]
-
-
-def test_batches_of_varying_size_stay_whole_on_devices() -> None:
-    split = BatchSplit(1, 0, None, devices=3)
-    groups = [[0], [1, 2], [3, 4, 5], [6]]
-    assert [(list(own or ()), counts.real) for own, counts in rank_steps(groups, split)] == [
-        ([0, 1, 2, 3, 4, 5], (6,)),
-        ([6, 0, 1, 2], (1,)),
-    ]

@@ -158,18 +158,6 @@ def test_tensors_and_strings_are_cut_by_row(split: bool) -> None:
     assert last == ([4 / 3, 2 / 3] if split else [8 / 7, 6 / 7])
 
 
-def _changed_in_place() -> list[list[int]]:
-    seen = []
-    for batch in prepare(DataLoader(Stream(5), batch_size=2)):
-        seen.append(batch.tolist())
-        batch.fill_(-1)
-    return seen
-
-
-def test_changing_a_batch_in_place_does_not_reach_the_completion() -> None:
-    assert run_ranks(_changed_in_place, 2) == [[[0, 1], [4]], [[2, 3], [0]]]
-
-
 class Failing(IterableDataset[int]):
     def __iter__(self) -> Iterator[int]:
         yield from range(4)
@@ -190,24 +178,6 @@ def test_a_read_error_on_process_0_ends_all_processes() -> None:
     assert second == "RuntimeError: process 0 could not read the next batch: OSError: disk on fire"
 
 
-def _broken_off() -> list[Any]:
-    loader = prepare(DataLoader(SizedStream(9), batch_size=1))
-    seen = []
-    for _ in range(2):
-        for batch in loader:
-            seen.append(batch.item())
-            if len(seen) % 2 == 0:
-                break
-    return [*seen, [batch.item() for batch in loader], ACTIVE.current]
-
-
-def test_a_dispatched_loop_may_be_broken_off_and_begun_again() -> None:
-    assert run_ranks(_broken_off, 2) == [
-        [0, 2, 0, 2, [0, 2, 4, 6, 8], None],
-        [1, 3, 1, 3, [1, 3, 5, 7, 0], None],
-    ]
-
-
 def _out_of_step() -> None:
     comm = this_rank()
     loader = prepare(DataLoader(Stream(9), batch_size=1))
@@ -221,20 +191,6 @@ def _out_of_step() -> None:
 def test_ranks_that_are_out_of_step_are_told() -> None:
     _, second = errors_of(_out_of_step, 2)
     assert "asks for batch 0 of pass 1" in second and "sent batch 1 of pass 0" in second
-
-
-def _cannot_split() -> None:
-    list(prepare(DataLoader(Mixed(), batch_size=None), split_batches=True, even_batches="weighted"))
-
-
-class Mixed(IterableDataset[Any]):
-    def __iter__(self) -> Iterator[Any]:
-        yield {"x": torch.ones(4), "edges": torch.ones(7)}
-
-
-def test_a_batch_without_common_rows_cannot_be_split() -> None:
-    for message in errors_of(_cannot_split, 2):
-        assert "one part of the batch has 7 rows and another 4" in message
 
 
 class Shards(IterableDataset[int]):
@@ -290,28 +246,6 @@ def test_a_stream_of_shards_is_read_once_and_ends_together(
 ) -> None:
     """Peers let ranks with fewer rows end early, and the others hang in their next collective."""
     assert run_ranks(_sharded, 2, even, drop) == [first, second]
-
-
-def _too_few_shards() -> list[Any]:
-    loader = prepare(DataLoader(Shards([[0, 1, 2, 3]]), batch_size=1))
-    return [batch.item() for batch in loader]
-
-
-def test_with_fewer_shards_than_processes_the_stream_is_dispatched() -> None:
-    assert run_ranks(_too_few_shards, 2) == [[0, 2], [1, 3]]
-
-
-def _workers(dispatch: bool | None) -> list[Any]:
-    rank = this_rank().rank
-    loader = prepare(DataLoader(Stream(7), batch_size=2, num_workers=1), dispatch_batches=dispatch)
-    return [(b.tolist(), loader.real_rows(rank), loader.end_of_dataloader) for b in loader]
-
-
-def test_streams_read_by_workers() -> None:
-    first, second = run_ranks(_workers, 2, None)
-    assert first == [([0, 1], 2, False), ([4, 5], 2, True)]
-    assert second == [([2, 3], 2, False), ([6, 0], 1, True)]
-    assert run_ranks(_workers, 2, False) == [first, second]
 
 
 class Epochs(Dataset[int]):

@@ -8,22 +8,23 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from crosstrain import Accelerator, PartialState
-from crosstrain.comm import hang_report, process_group
+from crosstrain.checkpoint import host_copies
+from crosstrain.checkpoint.host_copies import HostCopies
+from crosstrain.comm import device_limits, devices, hang_report, process_group, torch_backend
 from crosstrain.comm.torch_backend import TorchComm
 from crosstrain.comm.visible_devices import device_index, see_all_again
 from crosstrain.config import Place
-from crosstrain.run import RUN
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.overrides import TorchFunctionMode
+from torch.utils.data import DataLoader, TensorDataset
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import run_ranks, this_rank
 
 GPU = torch.device("cuda", 0)
 
@@ -145,11 +146,6 @@ def test_a_partial_state_may_have_taken_the_first_device(four_gpus: list[int]) -
         Accelerator(device=3)
 
 
-def test_the_cpu_has_no_number(four_gpus: list[int]) -> None:
-    assert str(Accelerator(cpu=True, device=1).device) == "cpu"
-    assert four_gpus == []
-
-
 def test_a_device_that_is_not_there_is_an_error(four_gpus: list[int]) -> None:
     with pytest.raises(RuntimeError, match="device 4 was asked for: there are 4 of type 'cuda'"):
         Accelerator(device=4)
@@ -163,47 +159,7 @@ def test_a_launched_process_keeps_its_own_device(
     assert 1 not in four_gpus
 
 
-def started_with(monkeypatch: pytest.MonkeyPatch, place: Place, **options: Any) -> dict[str, Any]:
-    """The arguments with which a GPU's group would be started."""
-    seen: dict[str, Any] = {}
-    monkeypatch.setattr(
-        dist, "init_process_group", lambda backend, **rest: seen.update(rest, backend=backend)
-    )
-    options = {"backend": None, "init_method": None, "timeout": None} | options
-    process_group.start_group(GPU, place, **options)
-    return seen
-
-
-def test_srun_with_one_gpu_per_task(monkeypatch: pytest.MonkeyPatch, one_gpu: list[int]) -> None:
-    """Local rank 1 sees one device, as number 0."""
-    from crosstrain.comm.devices import pick_device
-
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    monkeypatch.setenv("SLURM_GPUS_PER_TASK", "1")
-    assert pick_device(False, Place(1, 2, 1, 2)) == GPU
-    assert one_gpu == [0]
-
-
 PLACE = Place(1, 2, 1, 2, "localhost", 29500)
-
-
-def test_the_group_is_bound_to_the_device_and_has_the_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit = timedelta(seconds=77)
-    seen = started_with(monkeypatch, PLACE, timeout=limit)
-    assert seen["backend"] == "cpu:gloo,cuda:nccl"
-    assert seen["device_id"] == GPU
-    assert seen["timeout"] == limit
-
-
-@pytest.mark.parametrize(("env", "backend"), [("1", None), (None, "gloo")])
-def test_a_group_without_nccl_is_bound_to_no_device(
-    env: str | None, backend: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if env is not None:
-        monkeypatch.setenv("CROSSTRAIN_SHARE_DEVICES", env)
-    seen = started_with(monkeypatch, PLACE, backend=backend)
-    assert seen["backend"] == (backend or "cpu:gloo,cuda:gloo")
-    assert "device_id" not in seen
 
 
 def test_two_processes_on_one_device_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,23 +185,6 @@ def test_cpu_may_not_be_asked_for_after_an_accelerator(one_gpu: list[int]) -> No
     Accelerator()
     with pytest.raises(ValueError, match="already runs on cuda:0; cpu=True must be given to the first"):
         Accelerator(cpu=True)
-
-
-def _leaves_the_device() -> tuple[str, list[int], bool, float]:
-    RUN._comm = TorchComm.start(cpu=True)
-    RUN._comm.device = GPU  # as if it had one
-    before = RUN._comm
-    accelerator = Accelerator(cpu=True)
-    model = accelerator.prepare(nn.Linear(1, 1, bias=False))
-    accelerator.backward(model(torch.full((1, 1), float(accelerator.process_index))).sum())
-    assert model.weight.grad is not None
-    found = accelerator.gather(torch.tensor([accelerator.process_index])).tolist()
-    accelerator.end_training()
-    return str(accelerator.device), found, RUN._comm is before, model.weight.grad.item()
-
-
-def test_several_processes_leave_their_devices_together() -> None:
-    assert run_ranks(_leaves_the_device, 2) == [("cpu", [0, 1], False, 0.5)] * 2
 
 
 # -- pending work -------------------------------------------------------------------------------------
@@ -285,76 +224,6 @@ def test_work_that_hangs_on_a_device_is_reported() -> None:
 # -- copies and waiting -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("pinned", "expected"), [(True, True), (False, False)])
-@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true but no accelerator")
-def test_a_loader_that_pins_its_memory_copies_asynchronously(
-    pinned: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[bool] = []
-    monkeypatch.setattr(TorchComm, "placer", lambda self, non_blocking, source: asked.append(non_blocking))
-    Accelerator(cpu=True).prepare(DataLoader(TensorDataset(torch.ones(4, 1)), pin_memory=pinned))
-    assert asked == [expected]
-
-
-class Stream(IterableDataset[Tensor]):
-    def __iter__(self) -> Any:
-        return iter(torch.arange(12.0).view(12, 1))
-
-
-def _dispatches() -> tuple[set[str], list[float]]:
-    """The devices through which a dispatched batch goes on a rank that has one."""
-    accelerator = Accelerator(cpu=True)
-    loader = accelerator.prepare(DataLoader(Stream(), batch_size=2))
-    comm: Any = accelerator._comm
-    scatter: Callable[..., Tensor] = comm.scatter
-    devices: set[str] = set()
-
-    def watched(tensors: list[Tensor] | None, out: Tensor) -> Tensor:
-        devices.update(tensor.device.type for tensor in [*(tensors or []), out])
-        return scatter(tensors, out)
-
-    comm.scatter = watched
-    comm.device = torch.device("meta")  # where nothing can be read
-    return devices, [float(row) for batch in loader for row in batch]
-
-
-def test_dispatched_batches_do_not_pass_through_the_device() -> None:
-    for devices, rows in run_ranks(_dispatches, 2):
-        assert devices == {"cpu"}
-        assert len(rows) == 6
-
-
-class CountsReads:
-    """Found-infinity flags of a scaler that count how often they are read."""
-
-    def __init__(self, value: float) -> None:
-        self.value, self.reads = value, 0
-
-    def item(self) -> float:
-        self.reads += 1
-        return self.value
-
-
-@pytest.mark.parametrize("value", [0.0, 1.0])
-def test_a_step_of_fp16_waits_for_the_device_once(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    accelerator = Accelerator(cpu=True, mixed_precision="fp16")
-    model = nn.Linear(2, 1)
-    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    flag = CountsReads(value)
-
-    def unscaled(self: torch.amp.GradScaler, of: torch.optim.Optimizer) -> None:
-        self._per_optimizer_states[id(of)]["found_inf_per_device"] = {torch.device("cpu"): flag}
-
-    monkeypatch.setattr(torch.amp.GradScaler, "unscale_", unscaled)
-    monkeypatch.setattr(torch.amp.GradScaler, "update", lambda self: self._per_optimizer_states.clear())
-    before = model.weight.detach().clone()
-    accelerator.backward(model(torch.ones(1, 2)).sum())
-    optimizer.step()
-    assert flag.reads == 1
-    assert accelerator.optimizer_step_was_skipped == bool(value)
-    assert torch.equal(before, model.weight) == bool(value)
-
-
 def _under_a_default_device() -> tuple[list[float], float, list[list[int]], list[float], int]:
     """What a process finds that makes tensors on another device, unless it says where: as an old script's default tensor type."""
     accelerator = Accelerator(cpu=True)
@@ -388,3 +257,171 @@ def test_a_default_device_of_the_script_does_not_reach_the_runtime() -> None:
     first, second = run_ranks(_under_a_default_device, 2)
     assert first == second
     assert (first[1], first[2], first[4]) == (1.0, [[0], [1], [2]], 3)
+
+
+# -- What a run does on GPUs, as far as a CPU can show: torch's calls are recorded, or two processes on the CPU make t
+
+
+SECOND = torch.device("cuda", 1)
+
+
+def test_the_process_takes_its_device_before_the_group_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL uses the current device where a group is not bound to one."""
+    done: list[str] = []
+
+    class Stopped(Exception):
+        pass
+
+    def group(*_: Any, **options: Any) -> None:
+        done.append(f"group on {options['device_id']}")
+        raise Stopped
+
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: SECOND)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 1)
+    monkeypatch.setattr(torch.accelerator, "set_device_index", lambda index: done.append(f"device {index}"))
+    monkeypatch.setattr(dist, "init_process_group", group)
+    variables = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    for name, value in (variables | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Stopped):
+        TorchComm.start()
+    assert done == ["device 1", "group on cuda:1"]
+
+
+def prepared() -> list[str]:
+    accelerator = Accelerator(cpu=True)
+    comm: Any = accelerator._comm
+    done: list[str] = []
+    for name in ("move", "broadcast", "all_gather"):
+        called = getattr(comm, name)
+        setattr(comm, name, lambda *given, _of=called, _name=name: (done.append(_name), _of(*given))[1])
+    accelerator.prepare(nn.Linear(2, 2))
+    return done
+
+
+def test_a_model_is_placed_before_its_values_are_sent() -> None:
+    """NCCL cannot send what is on the CPU."""
+    for done in run_ranks(prepared, 2):
+        assert done[0] == "move" and done.count("move") == 1
+
+
+class Calls(TorchFunctionMode):
+    """Records copies of tensors, and whether they may return before they are done."""
+
+    def __init__(self, done: list[str]) -> None:
+        super().__init__()
+        self.done = done
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.Tensor.copy_, torch.Tensor.to):
+            how = "beside" if (kwargs or {}).get("non_blocking") else "waiting"
+            self.done.append(f"{func.__name__} {how}")
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_background_save_waits_for_the_pinned_copies_that_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy to pinned memory runs on the current stream of the tensor's device; waiting for the device waits for it."""
+    done: list[str] = []
+    empty = torch.empty
+
+    def buffer(*size: Any, pin_memory: bool = False, **options: Any) -> torch.Tensor:
+        done.append("pinned" if pin_memory else "plain")
+        return empty(*size, **options)
+
+    weights = torch.randn(2, 256, 256).unbind()
+    monkeypatch.setattr(host_copies, "HOST", torch.device("meta"))  # what is on the CPU stands for a device's
+    monkeypatch.setattr(devices, "PINNING", ("cpu",))
+    monkeypatch.setattr(torch, "empty", buffer)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda *device: done.append(f"wait {device}"))
+    with Calls(done):
+        frozen = HostCopies().freeze(list(weights))
+    assert done == ["pinned", "copy_ beside"] * 2 + ["wait ()"]
+    assert all(map(torch.equal, frozen.thaw(), weights))
+
+
+# -- What NCCL refuses does not reach it: the collectives are watched here while gloo carries them ---------
+
+
+# `getNcclDataType` in torch's ProcessGroupNCCL knows these, dense.
+NCCLS = {
+    torch.int8,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.bool,
+}
+LARGE = 2**16  # elements: too many for a frame
+KINDS = [torch.int16, torch.complex64, torch.uint16, torch.bfloat16, torch.bool, torch.float32]
+
+
+def _refusing(call: Callable[..., Any]) -> Callable[..., Any]:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        for tensor in (one for one in args if isinstance(one, Tensor)):
+            if tensor.dtype not in NCCLS or tensor.is_sparse:
+                raise TypeError(f"Unconvertible NCCL type {tensor.dtype}")
+        return call(*args, **kwargs)
+
+    return refuse
+
+
+def _values(kind: torch.dtype, rank: int) -> Tensor:
+    values = torch.arange(LARGE) % 97 + rank
+    return (
+        values.to(kind) if kind.is_complex else (values * (values % 2 if kind is torch.bool else 1)).to(kind)
+    )
+
+
+def _carry() -> list[tuple[str, bool]]:
+    comm = this_rank()
+    torch_backend._gather_single = _refusing(torch_backend._gather_single)
+    dist.all_reduce, dist.broadcast = _refusing(dist.all_reduce), _refusing(dist.broadcast)
+    seen = []
+    for kind in KINDS:
+        mine, both = _values(kind, comm.rank), [_values(kind, rank) for rank in range(2)]
+        seen.append((f"gather {kind}", torch.equal(comm.all_gather(mine), torch.stack(both))))
+        seen.append((f"broadcast {kind}", torch.equal(comm.broadcast(mine.clone(), 1), both[1])))
+        if kind not in (torch.bool, torch.uint16):  # which torch itself cannot add
+            total = comm.all_reduce(mine, "sum")
+            seen.append((f"reduce {kind}", total.dtype is kind and torch.equal(total, both[0] + both[1])))
+    total = comm.all_reduce(_values(torch.int16, comm.rank), "max")
+    return [*seen, ("max", torch.equal(total, _values(torch.int16, 1)))]
+
+
+def test_every_dtype_is_carried() -> None:
+    for seen in run_ranks(_carry, 2):
+        assert [what for what, right in seen if not right] == []
+
+
+def _sparse(by_host: bool) -> list[Any]:
+    calls: list[str] = []
+    if by_host:
+        TorchComm._lacks_sparse = lambda self, kind: True  # type: ignore[method-assign]
+        real = device_limits.SparseSum
+        torch_backend.SparseSum = lambda tensor: (calls.append("host"), real(tensor))[1]  # type: ignore
+    torch.manual_seed(0)
+    accelerator = Accelerator(cpu=True)
+    net = nn.Sequential(nn.Embedding(10, 3, sparse=True), nn.Linear(3, 1))
+    model, optimizer = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.5))
+    ranks = [accelerator.process_index] if accelerator.num_processes > 1 else [0, 1]
+    for step in range(3):
+        optimizer.zero_grad()
+        rows = torch.tensor([row for rank in ranks for row in (step, 2 + 3 * rank)])
+        accelerator.backward(model(rows).square().mean())
+        optimizer.step()
+    return [bool(calls), *(value.tolist() for value in model.state_dict().values())]
+
+
+def test_sparse_gradients_go_by_the_hosts_where_the_devices_cannot_add_them() -> None:
+    alone, plain, others = (
+        run_ranks(_sparse, world, by_host) for world, by_host in ((1, False), (2, False), (2, True))
+    )
+    for value, whole in zip(plain[0][1:], alone[0][1:], strict=True):
+        torch.testing.assert_close(value, whole)
+    assert [rank[0] for rank in plain + others] == [False, False, True, True]
+    assert plain[0][1:] == plain[1][1:] == others[0][1:] == others[1][1:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from crosstrain import Accelerator
+from crosstrain.comm.types import DistributedType
 from crosstrain.utils import set_seed
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset
@@ -207,57 +209,6 @@ def test_orders_drawn_within_a_pass_are_alike_on_all_ranks(workers: int) -> None
     assert zero["outside"] == one["outside"]
 
 
-def _dispatched() -> list[Any]:
-    accelerator = start()
-    loader = accelerator.prepare(DataLoader(Numbers(), batch_size=2))
-    mapped = Accelerator(dispatch_batches=True).prepare(DataLoader(rows(), batch_size=2, shuffle=True))
-    drawn = []
-    for one in (loader, mapped):
-        for _ in one:
-            draw()
-        drawn.append(draw())
-        next(iter(one))
-        drawn.append(draw())
-    return drawn
-
-
-def test_streams_are_alike_again_after_one_process_has_read_for_all() -> None:
-    zero, one = run_ranks(_dispatched, 2)
-    assert zero == one
-
-
-def _reseeded() -> dict[str, Any]:
-    accelerator = start()
-    loader = accelerator.prepare(DataLoader(rows(), batch_size=2))
-    found: dict[str, Any] = {"passes": []}
-    for _ in loader:
-        set_seed(8)
-        found["within"] = draw()
-    found["after"] = draw()
-    for seed in (5, 6):
-        set_seed(seed)
-        found["passes"].append([draw() for _ in loader])
-    return found
-
-
-def test_seeds_set_in_a_pass_hold_until_its_end_and_those_outside_for_later_passes() -> None:
-    zero, one = run_ranks(_reseeded, 2)
-    assert zero["within"] == one["within"]
-    assert zero["after"] == one["after"] != zero["within"]
-    first, second = zero["passes"]
-    assert first != second
-    assert first[0] != one["passes"][0][0]
-    assert run_ranks(_reseeded, 2) == [zero, one]
-
-
-def _train(accelerator: Accelerator, steps: int) -> list[float]:
-    model, optimizer = _model(accelerator)
-    seen = []
-    for _ in range(steps):
-        seen.append(_step(accelerator, model, optimizer))
-    return seen
-
-
 def _model(accelerator: Accelerator) -> Any:
     model = nn.Linear(2, 1)
     return accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
@@ -324,21 +275,6 @@ def test_a_script_that_distributes_itself_keeps_its_streams(how: str) -> None:
         for number, _, _ in drawn:
             assert number == torch.rand(()).item()
             torch.rand(4, 2)
-
-
-def _left_over() -> Drawn:
-    accelerator = start(gradient_accumulation_steps=4)
-    model, optimizer = _model(accelerator)
-    loader = accelerator.prepare(DataLoader(rows(), batch_size=2))
-    for _ in loader:
-        accelerator.backward(model(torch.rand(4, 2)).mean())
-    optimizer.step()  # for what the loop has left over
-    return draw()
-
-
-def test_a_step_behind_the_loop_changes_nothing() -> None:
-    zero, one = run_ranks(_left_over, 2)
-    assert zero == one
 
 
 class Noisy(nn.Module):
@@ -432,3 +368,48 @@ def _seeded_by_rank() -> tuple[Drawn, Drawn]:
 def test_streams_that_are_seeded_by_rank_stay_apart_behind_such_a_block() -> None:
     (first, later), (second, latest) = run_ranks(_seeded_by_rank, 2)
     assert differ(first, second) and differ(later, latest)
+
+
+# -- Random streams at `Accelerator()`: alike where nobody seeded them, apart where the script seeded by rank ---
+
+
+def _start(how: str) -> dict[str, Any]:
+    rank = int(os.environ["RANK"])
+    said = infos()
+    seed = 42 if how == "one seed" else 1000 * rank + 42
+    if how == "nothing":  # as processes that were not forked from one begin
+        torch.seed()
+        random.seed()
+        np.random.seed()
+    else:
+        torch.manual_seed(seed)
+    if how in ("one seed", "all"):
+        random.seed(seed)
+        np.random.seed(seed)
+    if how == "torch":
+        random.seed()
+        np.random.seed()
+    seed_of = torch.initial_seed()
+    accelerator = Accelerator(cpu=True)
+    assert accelerator.distributed_type == DistributedType.MULTI_CPU
+    return {
+        "torch": torch.rand(1).item(),
+        "python": random.random(),
+        "numpy": float(np.random.rand()),
+        "plain": torch.rand(2, generator=torch.Generator().manual_seed(seed_of))[0].item(),
+        "said": said,
+    }
+
+
+@pytest.mark.parametrize(
+    ("how", "apart"),
+    [("nothing", set()), ("one seed", set()), ("torch", {"torch"}), ("all", {"torch", "python", "numpy"})],
+)
+def test_streams_stay_apart_only_where_the_script_seeded_them_so(how: str, apart: set[str]) -> None:
+    zero, one = run_ranks(_start, 2, how)
+    assert {name for name in ("torch", "python", "numpy") if zero[name] != one[name]} == apart
+    assert zero["torch"] == zero["plain"]
+    if apart:
+        assert one["torch"] == one["plain"]  # what the same script draws without an Accelerator
+    assert len(zero["said"]) == (1 if apart else 0)
+    assert one["said"] == []

@@ -13,16 +13,11 @@ from crosstrain.local_sgd import LocalSGD
 from torch import nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import ExponentialLR
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from tests.support.ranks import errors_of, run_ranks
 
 ROWS, BATCH = 16, 2
-
-
-class Stream(IterableDataset[Any]):
-    def __iter__(self) -> Any:
-        return iter(torch.randn(ROWS, 3, generator=torch.Generator().manual_seed(0)))
 
 
 class Training:
@@ -89,21 +84,6 @@ def test_ranks_that_drift_are_told_in_the_next_pass() -> None:
     assert len(set(on_two)) == 1
 
 
-def _frozen() -> str:
-    training = Training()
-    training.epoch()
-    if training.alone:
-        training.model[0].bias.requires_grad_(False)
-    with pytest.raises(RuntimeError) as error:
-        training.accelerator._consistency.compare("the next step")
-    return str(error.value)
-
-
-def test_weights_that_only_some_ranks_train_have_drifted() -> None:
-    for message in run_ranks(_frozen, 2):
-        assert "those of Sequential.0.bias are not the same on rank 1 as on rank 0. Each" in message
-
-
 def _saved(folder: str, spoiled: bool) -> None:
     training = Training()
     training.epoch()
@@ -141,21 +121,6 @@ def _legal(case: str) -> str:
             training.step(batch)
             if training.alone and number == len(loader) - 1:
                 break
-    elif case == "raises alone":
-        try:
-            for number, batch in enumerate(loader):
-                training.step(batch)
-                if training.alone and number == len(loader) - 1:
-                    raise KeyError
-        except KeyError:
-            pass
-    elif case == "keeps an iterator":
-        walk = iter(loader)
-        for _ in range(len(loader)):
-            training.step(next(walk))
-        accelerator.wait_for_everyone()
-        if training.alone:
-            walk.close()
     elif case == "statistics":
         training.epoch()
         if training.alone:
@@ -166,16 +131,7 @@ def _legal(case: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "case",
-    [
-        "shuffled",
-        "LocalSGD",
-        "evaluates alone",
-        "breaks off alone",
-        "raises alone",
-        "keeps an iterator",
-        "statistics",
-    ],
+    "case", ["shuffled", "LocalSGD", "evaluates alone", "breaks off alone", "statistics"]
 )
 def test_what_ranks_may_do_apart(case: str) -> None:
     assert run_ranks(_legal, 2, case) == [case] * 2
@@ -199,21 +155,6 @@ def test_rounding_is_no_error() -> None:
     assert "differ by rounding (Sequential." in said
 
 
-def _dispatched(spoiled: bool) -> None:
-    training = Training()
-    loader = training.accelerator.prepare(DataLoader(Stream(), BATCH))
-    for number, batch in enumerate(loader):
-        if spoiled and number == 1:
-            training.spoil()
-        training.step([batch])
-
-
-def test_dispatched_passes_are_compared_too() -> None:
-    assert errors_of(_dispatched, 2, False) == ["no error"] * 2
-    for message in errors_of(_dispatched, 2, True):
-        assert "before the last batch of epoch 0 over Stream" in message
-
-
 def _sharded(spoiled: bool) -> None:
     """Each rank has weights of its own, and one rate."""
     training = Training(fsdp_plugin=FullyShardedDataParallelPlugin())
@@ -226,26 +167,3 @@ def test_sharded_weights_are_not_compared_and_their_rates_are() -> None:
     assert errors_of(_sharded, 2, False) == ["no error"] * 2
     for message in errors_of(_sharded, 2, True):
         assert "rank 0 has [0.1]; rank 1 has [0.3]" in message
-
-
-def _wrapped(spoiled: bool) -> None:
-    """The script made a DistributedDataParallel of its model itself."""
-    accelerator = Accelerator(cpu=True)
-    model: Any = nn.parallel.DistributedDataParallel(nn.Linear(3, 1))
-    model, optimizer, loader = accelerator.prepare(
-        model, SGD(model.parameters(), 0.1), DataLoader(torch.randn(ROWS, 3), BATCH)
-    )
-    for number, batch in enumerate(loader):
-        if spoiled and accelerator.is_last_process and number == 1:
-            optimizer.param_groups[0]["lr"] = 0.1 + 1e-8
-            with torch.no_grad():
-                model.module.weight *= 1.5
-        accelerator.backward(model(batch).square().mean())
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def test_models_that_the_script_wrapped_are_compared_too() -> None:
-    assert errors_of(_wrapped, 2, False) == ["no error"] * 2
-    for message in errors_of(_wrapped, 2, True):
-        assert "those of DistributedDataParallel.module.weight" in message

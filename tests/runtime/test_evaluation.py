@@ -35,20 +35,6 @@ class AverageMeter:
         self.avg = self.sum / self.count
 
 
-class Meters:
-    """Several averages in one object, in lists, dictionaries and lists of lists."""
-
-    def __init__(self, size: int) -> None:
-        self.val, self.avg, self.sum, self.count = [0.0] * size, [0.0] * size, [0.0] * size, 0
-
-    def update(self, vals: list[float], n: int) -> None:
-        self.count += n
-        for i, v in enumerate(vals):
-            self.val[i] = v
-            self.sum[i] += v * n
-            self.avg[i] = self.sum[i] / self.count
-
-
 class Table:
     """No meter by its names: sums by rows and columns, lists by class, and a quotient of each."""
 
@@ -113,7 +99,7 @@ def evaluate(
     seen: dict[int, int] = defaultdict(int)
     met: Counter[int] = Counter()
     meter, averager, confusion = AverageMeter(), Averager(), Confusion(5)
-    meters, table = Meters(2), Table()
+    table = Table()
     unique: set[int] = set()
     log = ""
     histogram = torch.zeros(4, dtype=torch.float16)
@@ -137,7 +123,6 @@ def evaluate(
             histogram[row % 4] += 1
         met.update(row % 5 for row in rows)
         meter.update(rows[0], len(rows))
-        meters.update([float(rows[0]), float(rows[-1])], len(rows))
         for row in rows:
             table.add(row)
         averager.add(batch)
@@ -146,7 +131,7 @@ def evaluate(
         log += f"{i};"
         last, index, largest = batch, i, np.float32(rows[-1])
     numbers = merge(total, correct, loss, squares, names, pairs, recent, by_class, seen, met)
-    more = merge(meter, meters, table, averager, confusion, unique, log, histogram)
+    more = merge(meter, table, averager, confusion, unique, log, histogram)
     joins = merge(joined, stacked, join=True)
     lasts = merge(last, index, largest, last=True)
     return [*numbers, *more, *joins, *lasts]
@@ -167,9 +152,6 @@ def same(found: Any, wanted: Any) -> None:
     else:
         assert found == wanted
         assert type(found) is type(wanted)
-
-
-# -- the arithmetic, without processes ------------------------------------------------------------
 
 
 # -- loops of real processes ----------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
-from collections import namedtuple
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -72,19 +71,6 @@ def _as_a_loader() -> None:
     trained = accelerator.prepare(loader)
     assert len(trained) == -(-4 // world)
     assert len(accelerator.prepare_evaluation(trained)) == 4
-
-
-def _fewer_batches_than_processes() -> None:
-    """The first batch is the main process's, which shows it; the last one's values reach all."""
-    accelerator = Accelerator(cpu=True)
-    loader = accelerator.prepare_evaluation(_rows(5))
-    seen, index, rows = [], -1, torch.empty(0)
-    for index, batch in enumerate(loader, loader.start):
-        seen.append((accelerator.process_index, index))
-        rows = batch
-    assert (0, 0) in accelerator.merge(loader, seen)
-    index, rows = accelerator.merge(loader, index, rows, last=True)
-    assert (index, rows.tolist()) == (1, [3, 4])
 
 
 def _with_workers() -> None:
@@ -203,9 +189,6 @@ def _other_loops() -> None:
     assert accelerator.merge(own, sum(int(x.sum()) for x in own)) == sum(range(4 * world))
 
 
-Pair = namedtuple("Pair", "loss hits")
-
-
 def _kinds_of_values() -> None:
     """Types stay: exact integers, float64 sums, device and dtype."""
     accelerator = Accelerator(cpu=True)
@@ -220,16 +203,6 @@ def _kinds_of_values() -> None:
     assert wide.dtype == torch.float32
     assert wide[0] == torch.tensor(1e8 * (world - 1) + 1, dtype=torch.float64).float()
     assert merge(torch.tensor(200, dtype=torch.uint8)).tolist() == 200 * world % 256
-    assert type(merge(np.float32(0.5))) is np.float32
-    assert merge(np.arange(3)).tolist() == [world * i for i in range(3)]
-    assert merge(Pair(0.5, rank)) == Pair(0.5 * world, sum(range(world)))
-    assert merge({"a": [rank], "b": {"c": torch.tensor(1.5)}}) == {
-        "a": list(range(world)),
-        "b": {"c": torch.tensor(1.5 * world)},
-    }
-    assert merge(["x"] * rank, (rank,)) == (["x"] * sum(range(world)), tuple(range(world)))
-    joined = merge(torch.full((rank + 1, 2), float(rank)), join=True)
-    assert joined[:, 0].tolist() == [float(r) for r in range(world) for _ in range(r + 1)]
     assert merge(f"step {rank}", torch.tensor(rank), True, last=True) == (
         f"step {world - 1}",
         world - 1,
@@ -247,7 +220,6 @@ def test_a_loop_may_be_written_as_before(processes: int) -> None:
 
 def _all_cases() -> None:
     _as_a_loader()
-    _fewer_batches_than_processes()
     _with_workers()
     _stay_whole()
     _other_loops()
@@ -419,38 +391,6 @@ def test_what_cannot_be_merged_is_an_error_on_every_process() -> None:
 
 
 # -- the cost, and the model's mode ---------------------------------------------------------------
-
-
-def _costs() -> list[int]:
-    accelerator = Accelerator(cpu=True)
-    frames: Any = accelerator._comm._frames  # type: ignore[attr-defined]
-    sent: list[int] = []
-    plain = frames._gather
-    frames._gather = lambda out, mine: (sent.append(mine.numel()), plain(out, mine))[1]
-    loader = accelerator.prepare_evaluation(_rows(300))
-    before, correct, loss, ranks = len(sent), 0, 0.0, []
-    for batch in loader:
-        correct += len(batch)
-        loss += float(batch.double().mean())
-        ranks.append(accelerator.process_index)
-    correct, loss, ranks = accelerator.merge(loader, correct, loss, ranks)
-    assert (correct, loss, len(ranks)) == (300, sum(range(300)) / 3, 100)
-    return [before, len(sent) - before]
-
-
-def test_an_evaluation_of_100_batches_costs_one_collective() -> None:
-    assert [cost for _, cost in run_ranks(_costs, 2)] == [1, 1]
-    assert run_ranks(_costs_alone, 1) == [0]
-
-
-def _costs_alone() -> int:
-    """With one process the loop is the original's, and `merge` hands the values back."""
-    accelerator = Accelerator(cpu=True)
-    original, value = _rows(300), [1]
-    loader = accelerator.prepare_evaluation(original)
-    assert type(iter(loader)) is type(iter(original))
-    assert accelerator.merge(loader, value) is value
-    return 0
 
 
 def _in_training_mode(prepared: bool) -> list[list[str]]:

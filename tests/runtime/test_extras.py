@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from crosstrain import Accelerator, FullyShardedDataParallelPlugin
+from crosstrain import Accelerator
 from crosstrain.local_sgd import LocalSGD
 from crosstrain.logging import get_logger
 from crosstrain.tracking import GeneralTracker
@@ -192,29 +191,6 @@ def test_a_batch_size_that_fits_is_found() -> None:
         never()
 
 
-def _rate(split: bool) -> list[Any]:
-    accelerator = Accelerator(cpu=True, split_batches=split)
-    model = nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    loader = DataLoader(TensorDataset(torch.zeros(9, 1)), batch_size=2, drop_last=split)
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1.0, total_steps=len(loader))
-    model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
-    rates: list[Any] = []
-    for (x,) in loader:
-        accelerator.backward(model(x).mean())
-        optimizer.step()
-        scheduler.step()
-        optimizer.zero_grad()
-        rates.append(scheduler.last_epoch)
-    return rates
-
-
-def test_schedules_are_written_for_the_loader_before_prepare() -> None:
-    """9 rows by 2: 5 batches in one process; two processes make 3 steps, and the schedule never runs over."""
-    assert run_ranks(_rate, 2, False) == [[2, 4, 5]] * 2
-    assert run_ranks(_rate, 2, True) == [[1, 2, 3, 4]] * 2
-
-
 def _unprepared() -> None:
     accelerator = Accelerator(cpu=True)
     model = nn.Linear(1, 1)
@@ -227,23 +203,3 @@ def test_a_model_that_was_not_prepared_is_named() -> None:
     """Every process would train a model of its own."""
     for text in errors_of(_unprepared, 2):
         assert "no model or optimizer was prepared" in text
-
-
-def _warned_at(folder: str) -> list[tuple[str, int]]:
-    accelerator = Accelerator(
-        cpu=True, gradient_accumulation_steps=2, fsdp_plugin=FullyShardedDataParallelPlugin()
-    )
-    model = nn.Linear(4, 4)
-    model, _ = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        with accelerator.accumulate(model):
-            accelerator.backward(model(torch.ones(2, 4)).sum())
-        accelerator.save_state(folder)  # here
-    return [(w.filename, w.lineno) for w in caught if "inside an accumulation window" in str(w.message)]
-
-
-def test_warnings_name_the_line_of_the_script(tmp_path: Path) -> None:
-    lines = Path(__file__).read_text().splitlines()
-    here = [number for number, line in enumerate(lines, 1) if line.endswith("# here")]
-    assert run_ranks(_warned_at, 2, str(tmp_path))[0] == [(__file__, line) for line in here]

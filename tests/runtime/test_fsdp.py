@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator, DistributedType
-from crosstrain.local_sgd import LocalSGD
 from crosstrain.utils import FullyShardedDataParallelPlugin, ParallelismConfig
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.support.numbers import furthest, steady_adamw, steady_tolerance
@@ -56,11 +59,7 @@ def _plugin(options: dict[str, Any]) -> FullyShardedDataParallelPlugin:
 
 
 def _train(
-    options: dict[str, Any],
-    steps_before: int = 0,
-    where: str = "",
-    load: str = "",
-    more: Any = None,
+    options: dict[str, Any], steps_before: int = 0, where: str = "", load: str = "", more: Any = None
 ) -> dict[str, Any]:
     accelerator = Accelerator(cpu=True, fsdp_plugin=_plugin(options), **WEIGHTED, **(more or {}))
     model = Stack()
@@ -157,86 +156,16 @@ def test_hybrid_sharding_equals_one_process_and_continues_elsewhere(kind: str, t
     _same(expected, run_ranks(_train, 4, HYBRID | {"state_dict_type": kind}, 0, "", where)[0]["state"])
 
 
-def _divided(sizes: dict[str, int], zero2: bool) -> tuple[Any, Any, Any]:
-    plugin = FullyShardedDataParallelPlugin(reshard_after_forward=False) if zero2 else None
-    accelerator = Accelerator(cpu=True, fsdp_plugin=plugin, parallelism_config=ParallelismConfig(**sizes))
-    model = accelerator.prepare(nn.Linear(3, 8, bias=False))
-    mesh = getattr(model.weight, "device_mesh", None)
-    chosen = accelerator.fsdp_plugin
-    assert accelerator.parallelism_config.total_size == accelerator.num_processes
-    return None if mesh is None else tuple(mesh.shape), chosen and chosen.sharding_strategy, plugin is chosen
-
-
 @pytest.mark.parametrize(
-    ("world", "sizes", "zero2", "expected"),
+    ("sizes", "message"),
     [
-        (4, {"dp_replicate_size": 2, "dp_shard_size": 2}, False, ((2, 2), "HYBRID_SHARD", False)),
-        (4, {"dp_replicate_size": 2, "dp_shard_size": 2}, True, ((2, 2), "HYBRID_SHARD_ZERO2", False)),
-        (2, {"dp_shard_size": 2}, False, ((2,), None, False)),
-        (2, {"dp_replicate_size": 2}, False, (None, None, True)),
+        ({"dp_shard_size": 2}, "is for 2 processes, and this run has 1"),
+        ({"tp_size": 2}, "tp_size=2 is not part of"),
     ],
 )
-def test_the_sizes_of_a_parallelism_config(
-    world: int, sizes: dict[str, int], zero2: bool, expected: Any
-) -> None:
-    assert run_ranks(_divided, world, sizes, zero2) == [expected] * world
-
-
-@pytest.mark.parametrize(
-    ("sizes", "plugin", "message"),
-    [
-        ({"dp_shard_size": 2}, None, "is for 2 processes, and this run has 1"),
-        ({}, FullyShardedDataParallelPlugin(), "shards nothing: leave the FSDP plugin out"),
-        ({"dp_shard_size": 0}, None, "must be 1 or more"),
-        ({"tp_size": 2}, None, "tp_size=2 is not part of crosstrain"),
-        ({"cp_size": 2}, None, "cp_size=2 is not part of crosstrain"),
-    ],
-)
-def test_sizes_that_this_run_does_not_have_are_refused(
-    sizes: dict[str, int], plugin: Any, message: str
-) -> None:
+def test_sizes_that_this_run_does_not_have_are_refused(sizes: dict[str, int], message: str) -> None:
     with pytest.raises((ValueError, NotImplementedError), match=message):
-        Accelerator(cpu=True, fsdp_plugin=plugin, parallelism_config=ParallelismConfig(**sizes))
-
-
-class Machines:
-    """The processes of several machines."""
-
-    def __init__(self, *sizes: int) -> None:
-        self.local_world, self.world = sizes[0], sum(sizes)
-        self._sizes = [size for size in sizes for _ in range(size)]
-        self.device = torch.device("cpu")
-
-    def all_gather_object(self, obj: object) -> list[int]:
-        return self._sizes
-
-
-def test_a_copy_is_on_each_machine_unless_the_script_says_otherwise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from crosstrain.comm.device_mesh import device_mesh
-    from crosstrain.step import fsdp
-
-    def size(plugin: FullyShardedDataParallelPlugin, machines: Any) -> int | None:
-        fsdp.check_machines(plugin, machines)
-        sizes: list[int | None] = []
-        monkeypatch.setattr(fsdp, "device_mesh", lambda comm, size=None: sizes.append(size))
-        fsdp.mesh_of(plugin, machines)
-        return sizes[0]
-
-    machines: Any = Machines(4, 4)
-    hybrid = FullyShardedDataParallelPlugin(sharding_strategy="HYBRID_SHARD")
-    assert hybrid.reshard_after_forward is True
-    assert size(hybrid, machines) == 4
-    assert size(FullyShardedDataParallelPlugin(**HYBRID), machines) == 2
-    assert size(FullyShardedDataParallelPlugin(), machines) is None
-    strategy: Any = torch.distributed.fsdp.ShardingStrategy._HYBRID_SHARD_ZERO2
-    assert FullyShardedDataParallelPlugin(sharding_strategy=strategy).reshard_after_forward is False
-    uneven: Any = Machines(4, 2)
-    with pytest.raises(ValueError, match="the machines have 2 and 4 processes"):
-        size(hybrid, uneven)
-    with pytest.raises(ValueError, match="8 processes cannot form groups of 3"):
-        device_mesh(machines, 3)
+        Accelerator(cpu=True, parallelism_config=ParallelismConfig(**sizes))
 
 
 def _half(name: str) -> list[Any]:
@@ -258,28 +187,6 @@ def _half(name: str) -> list[Any]:
 def test_mixed_precision(name: str) -> None:
     skips = [False, name == "fp16", False]
     assert run_ranks(_half, 2, name) == [["torch.float32", skips]] * 2
-
-
-def _local() -> list[Any]:
-    accelerator = Accelerator(cpu=True, fsdp_plugin=FullyShardedDataParallelPlugin(min_num_params=1))
-    model = accelerator.prepare(nn.Linear(4, 4))
-    with accelerator.no_sync(model):
-        with accelerator.no_sync(model):
-            pass
-        model(torch.ones(2, 4)).sum().backward()
-        inside = model.weight.grad is None
-    model(torch.ones(2, 4)).sum().backward()
-    try:
-        LocalSGD(accelerator, model, 2)
-    except NotImplementedError as error:
-        return [inside, model.weight.grad is None, str(error)]
-    return [inside]
-
-
-def test_windows_inside_windows_stay_local_and_local_sgd_is_refused() -> None:
-    for inside, after, said in run_ranks(_local, 2):
-        assert (inside, after) == (True, False)
-        assert "leave out fsdp_plugin" in said
 
 
 def _guarded() -> None:
@@ -317,3 +224,104 @@ def _wrong_class() -> None:
 
 def test_an_unknown_class_to_wrap_is_named() -> None:
     assert all("names ['Bloc'], but Stack has no such modules" in text for text in errors_of(_wrong_class, 2))
+
+
+# -- Sharding a model needs no room for the whole: at most a process's part and one unit -------------------
+
+
+WIDTH, LAYERS = 256, 8
+LAYER = WIDTH * WIDTH * 4  # bytes
+SMALL = 2**14  # biases, buffers, numbers
+
+
+class Peak(TorchDispatchMode):
+    """The most bytes that tensors made inside hold at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = 0
+        self._live: dict[Any, tuple[StorageWeakRef, int]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before = {self._key(leaf) for leaf in tree_leaves(args) if self._counts(leaf)}
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if self._counts(leaf) and self._key(leaf) not in before:
+                storage = leaf.untyped_storage()
+                self._live[self._key(leaf)] = (StorageWeakRef(storage), storage.nbytes())
+        self._live = {key: entry for key, entry in self._live.items() if not entry[0].expired()}
+        self.most = max(self.most, sum(size for _, size in self._live.values()))
+        return out
+
+    @staticmethod
+    def _counts(leaf: Any) -> bool:
+        return isinstance(leaf, Tensor) and not isinstance(leaf, DTensor) and leaf.device.type == "cpu"
+
+    @staticmethod
+    def _key(leaf: Tensor) -> int:
+        return leaf.untyped_storage()._cdata
+
+
+class Layer(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(WIDTH, WIDTH)
+
+
+class Tower(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*(Layer() for _ in range(LAYERS)))
+        self.register_buffer("scale", torch.full((1,), 3.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layers(x) * self.scale
+        return out
+
+
+def _prepare(where: str, options: dict[str, Any]) -> tuple[int, list[Tensor], float]:
+    """The peak of `prepare`; the weights before and after, on the main process; a loss."""
+    plugin = FullyShardedDataParallelPlugin(transformer_cls_names_to_wrap=["Layer"], **options)
+    accelerator = Accelerator(cpu=True, fsdp_plugin=plugin)
+    torch.manual_seed(accelerator.process_index)
+    meta = where == "meta" or (where == "main" and not accelerator.is_main_process)
+    with torch.device("meta" if meta else "cpu"):
+        model = Tower()
+    given = [param.detach().clone() for param in model.parameters()]
+    with Peak() as peak:
+        model = accelerator.prepare(model)
+    loss = model(torch.ones(1, WIDTH)).mean().item()
+    state = accelerator.get_state_dict(model)
+    same = [state[name] for name, _ in model.named_parameters()] if accelerator.is_main_process else []
+    if accelerator.is_main_process and not meta:
+        assert all(torch.equal(a, b) for a, b in zip(given, same, strict=True))
+    return peak.most, same, loss
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("where", ["meta", "main", "all"])
+def test_no_process_holds_more_than_its_part_and_a_layer(where: str, world: int) -> None:
+    options: dict[str, Any] = {"cpu_ram_efficient_loading": True}
+    if where == "meta":
+        options["param_init_fn"] = _init
+    ranks = run_ranks(_prepare, world, where, options)
+    for peak, _, loss in ranks:
+        assert peak <= LAYERS * LAYER / world + LAYER + SMALL, peak / LAYER
+        assert loss == pytest.approx(ranks[0][2], rel=1e-5)
+    weights = ranks[0][1]
+    assert all(0.0 < float(weight.abs().max()) < 1.0 for weight in weights)
+
+
+def _init(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear):
+        module.reset_parameters()
+    else:
+        module.scale.fill_(3.0)  # type: ignore[operator]
+
+
+def _refused(options: dict[str, Any]) -> None:
+    _prepare("meta" if "param_init_fn" not in options else "main", options)
+
+
+def test_a_module_on_meta_that_cannot_be_initialised_is_named() -> None:
+    for said in errors_of(_refused, 2, {}):
+        assert "Tower was made on the meta device, and nothing initialises scale:" in said

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.gpu_check import sections
 from tests.gpu_check.__main__ import NO_GPU, main
-from tests.gpu_check.commands import ROOT, Check
-from tests.gpu_check.report import Section
+from tests.gpu_check.commands import ROOT
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
@@ -32,17 +30,3 @@ def test_sections_are_tried_on_the_cpu(tmp_path: Path) -> None:
     assert "Everything passed." in text
     assert "| accumulation | ran | 0e+00 |" in text
     assert text.count("Test accuracy: ") == 2
-
-
-def test_a_section_that_breaks_is_a_failure_and_the_others_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def breaks(check: Check) -> Section:
-        raise ValueError("no such thing")
-
-    monkeypatch.setitem(sections.SECTIONS, "tests", breaks)
-    report = tmp_path / "report.md"
-    assert main(["--device", "cpu", "--only", "tests", "nccl", "--output", str(report)]) == 1
-    assert "- tests: ValueError: no such thing" in report.read_text()
-    assert "There is no NCCL here" in report.read_text()
-    assert capsys.readouterr().out.endswith(f"gpu-check: 1 failed; the report is {report}\n")

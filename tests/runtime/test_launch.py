@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -13,9 +13,10 @@ import time
 from pathlib import Path
 
 import pytest
-from crosstrain.launch import worker
+from crosstrain.utils import run_summary, tqdm
 
 from tests.support.processes import is_running, remaining
+from tests.support.ranks import run_ranks
 
 COMMAND = [sys.executable, "-c", "from crosstrain.cli import main; main()", "launch"]
 
@@ -296,21 +297,6 @@ def test_tee_keeps_each_ranks_output_and_shows_it(tmp_path: Path) -> None:
     assert [path.read_text() for path in kept if path.name == "stdout.log"] == ["hello\n"] * 2
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="pipes that keep writes apart are Linux's")
-def test_lines_of_ranks_go_out_whole_and_at_once(tmp_path: Path) -> None:
-    """Ranks share a terminal: `print` in pieces would mix their lines, and --tee would put its prefix into them."""
-    (tmp_path / "train.py").write_text("import time\nprint('hello', 'there')\ntime.sleep(600)\n")
-    read, write = os.pipe2(os.O_DIRECT)
-    with subprocess.Popen(
-        [sys.executable, worker.__file__, "script", "train.py"], cwd=tmp_path, stdout=write
-    ) as rank:
-        os.close(write)
-        said = select.select([read], [], [], 300)[0]
-        assert said and os.read(read, 100) == b"hello there\n"
-        rank.kill()
-    os.close(read)
-
-
 def test_rendezvous_listens_on_loopback_only(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         "import os\nport = int(os.environ['MASTER_PORT'])\n"
@@ -345,3 +331,38 @@ def test_ends_with_a_line_of_what_it_came_to(tmp_path: Path) -> None:
         "2 processes, 4 steps, [\\d,]+ samples/s, no restarts, last checkpoint out/checkpoints/checkpoint_0"
     )
     assert re.fullmatch(f"crosstrain: {line}", done.stderr.splitlines()[-1]), done.stderr
+
+
+# -- Watching a training: one process shows progress, and a launch ends with a line of what it came to -----
+
+
+def _progress(main_process_only: bool) -> str:
+    shown = io.StringIO()
+    assert list(tqdm(range(3), file=shown, main_process_only=main_process_only)) == [0, 1, 2]
+    return shown.getvalue()
+
+
+def test_progress_is_shown_by_the_main_process() -> None:
+    zero, one = run_ranks(_progress, 2, True)
+    assert "3/3" in zero
+    assert one == ""
+    assert all("3/3" in text for text in run_ranks(_progress, 2, False))
+
+
+def test_attempts_are_added_and_the_last_checkpoint_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "lines"
+    first = {
+        "attempt": 0,
+        "steps": 1000,
+        "seconds": 9.0,
+        "samples": 64,
+        "checkpoint": str(tmp_path / "out/c0"),
+    }
+    last = {"attempt": 2, "steps": 500, "seconds": 8.0, "samples": 64}
+    path.write_text("".join(json.dumps(line) + "\n" for line in ({**first, "steps": 3}, first, last)))
+    expected = "4 processes, 1,500 steps, 4,000 samples/s, 2 restarts, last checkpoint out/c0"
+    assert run_summary.describe(path, 4) == expected
+    assert run_summary.describe(tmp_path / "none", 4) == ""

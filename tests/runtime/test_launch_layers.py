@@ -7,17 +7,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from crosstrain import Accelerator, PartialState
 from crosstrain.cli import main
 from crosstrain.config import read_launch_config
-from crosstrain.launch.config import default_file, layered, read_file
+from crosstrain.launch.config import layered, read_file
 from crosstrain.launch.options import Devices, LaunchOptions, UsageError, resolve
 from crosstrain.utils import FullyShardedDataParallelPlugin
+from torch import nn
 from typer.testing import CliRunner
 
-from tests.support.ranks import free_port
+from tests.support.ranks import free_port, run_ranks
 
 pytestmark = pytest.mark.usefixtures("empty_home")
 
@@ -67,35 +70,6 @@ def test_switching_off_wins_over_a_file_and_the_environment(tmp_path: Path) -> N
     assert layered({}, file, environ)[0].cpu
     options, origin = layered({"cpu": False, "split_batches": False}, file, environ)
     assert resolve(options, Devices(), environ, origin).config == {"cpu": False, "split_batches": False}
-
-
-def test_launchers_own_options_in_the_variable_are_not_passed_on() -> None:
-    environ = {"CROSSTRAIN_CONFIG": json.dumps({"num_processes": 2, "even_batches": False})}
-    options, origin = layered({}, None, environ)
-    resolved = resolve(options, Devices(), environ, origin)
-    assert (resolved.num_processes, resolved.config) == (2, {"even_batches": False})
-    read_launch_config({"CROSSTRAIN_CONFIG": resolved.environment["CROSSTRAIN_CONFIG"]})
-    with pytest.raises(UsageError, match="num_processes must be of type int"):
-        layered({}, None, {"CROSSTRAIN_CONFIG": '{"num_processes": "two"}'})
-    with pytest.raises(UsageError, match="ACCELERATE_USE_CPU='perhaps' is not a yes or a no"):
-        layered({}, None, {"ACCELERATE_USE_CPU": "perhaps"})
-
-
-def test_slurm_says_which_machine_this_is() -> None:
-    environ = {"SLURM_NODEID": "3"}
-    assert layered({}, None, environ)[0].machine_rank is None
-    options, origin = layered({"num_machines": 4, "main_process_ip": "a"}, None, environ)
-    assert (options.machine_rank, origin["machine_rank"]) == (3, "environment (SLURM_NODEID)")
-    assert layered({"num_machines": 4, "machine_rank": 1}, None, environ)[0].machine_rank == 1
-
-
-def test_place_of_the_default_file(tmp_path: Path) -> None:
-    assert default_file({"CROSSTRAIN_HOME": "/a", "XDG_CACHE_HOME": "/b"}) == Path("/a/launch.yaml")
-    assert default_file({"XDG_CACHE_HOME": "/b"}) == Path("/b/crosstrain/launch.yaml")
-    assert default_file({}) == Path.home() / ".cache" / "crosstrain" / "launch.yaml"
-    (tmp_path / "launch.yaml").write_text("num_processes: 3\n")
-    assert layered({}, None, {"CROSSTRAIN_HOME": str(tmp_path)})[0].num_processes == 3
-    assert layered({}, None, {"CROSSTRAIN_HOME": str(tmp_path / "none")})[0].num_processes is None
 
 
 ACCELERATES = """
@@ -291,3 +265,75 @@ def test_works_the_same_under_srun(tmp_path: Path) -> None:
     assert [task.returncode for task in tasks] == [0, 0]
     assert outputs[0].splitlines()[0] == "2 processes, cpu, backend gloo"
     assert (outputs[0].splitlines()[-1], outputs[1]) == ("6 passed, 0 failed", "")
+
+
+# -- Accelerate's variables for plug-ins: honoured or refused as the constructor's arguments are, never ignored ---
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"FSDP_SHARDING_STRATEGY": "3"}, "'NO_SHARD' is not part of FSDP2"),
+        ({"FSDP_SHARDING_STRATEGY": "9"}, "FSDP_SHARDING_STRATEGY='9' is unknown"),
+        ({"FSDP_OFFLOAD_PARAM": "true"}, "FSDP_OFFLOAD_PARAM: .* has no such option"),
+        ({"FSDP_OFFLOAD_PARAMS": "maybe"}, "FSDP_OFFLOAD_PARAMS='maybe' is not a yes or a no"),
+    ],
+)
+def test_what_sharding_cannot_do_is_refused(
+    variables: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"ACCELERATE_USE_FSDP": "true", **variables}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=message):
+        Accelerator(cpu=True)
+
+
+def _sharded() -> tuple[str, list[str]]:
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare(nn.Linear(4, 4))
+    return accelerator.distributed_type.name, [type(param).__name__ for param in model.parameters()]
+
+
+def test_a_job_that_is_launched_as_sharded_trains_sharded() -> None:
+    """It trained whole copies, without a word."""
+    seen = run_ranks(_sharded, 2, env={"ACCELERATE_USE_FSDP": "true"})
+    assert seen == [("FSDP", ["DTensor", "DTensor"])] * 2
+    assert run_ranks(_sharded, 2)[0] == ("MULTI_CPU", ["Parameter", "Parameter"])
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("ACCELERATE_USE_DEEPSPEED", "shard with FullyShardedDataParallelPlugin"),
+        ("ACCELERATE_USE_MEGATRON_LM", "torchtitan"),
+        ("ACCELERATE_USE_PARALLELISM_CONFIG", "parallelism_config=ParallelismConfig"),
+    ],
+)
+def test_other_plugins_are_refused_by_every_way_to_start(
+    name: str, instead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "true")
+    for start in (Accelerator, PartialState):
+        with pytest.raises(NotImplementedError, match=f"{name}=true .*{instead}"):
+            start(cpu=True)
+    with pytest.raises(UsageError, match=name):
+        layered({}, environ={name: "true"})
+    monkeypatch.setenv(name, "false")
+    assert Accelerator(cpu=True).num_processes == 1
+
+
+def test_models_are_compiled_as_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[dict[str, Any]] = []
+    monkeypatch.setattr(nn.Module, "compile", lambda self, **options: compiled.append(options))
+    monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "AOT_EAGER")
+    monkeypatch.setenv("ACCELERATE_DYNAMO_MODE", "default")
+    monkeypatch.setenv("ACCELERATE_DYNAMO_USE_FULLGRAPH", "True")
+    monkeypatch.setenv("ACCELERATE_DYNAMO_USE_DYNAMIC", "False")
+    Accelerator(cpu=True).prepare(nn.Linear(1, 1))
+    assert len(compiled) == 1
+    assert {name: compiled[0][name] for name in ("backend", "mode", "fullgraph", "dynamic")} == {
+        "backend": "aot_eager",
+        "mode": "default",
+        "fullgraph": True,
+        "dynamic": False,
+    }

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from crosstrain.cli import main
-from crosstrain.launch.failure import describe, error_files, order_of_failure
+from crosstrain.comm import visible_devices
+from crosstrain.comm.xla import chips
+from crosstrain.launch import agent, rendezvous
 from crosstrain.launch.options import Devices, LaunchOptions, UsageError, resolve, usable_cores
+from crosstrain.launch.rendezvous import BoundedRendezvous
+from torch.distributed.elastic.rendezvous import (
+    RendezvousParameters,
+    RendezvousTimeoutError,
+    rendezvous_handler_registry,
+)
 from typer.testing import CliRunner
+
+from tests.support.proxy import Proxy
+from tests.support.ranks import free_port
 
 NO_DEVICE = Devices()
 FOUR_GPUS = Devices("cuda", 4)
@@ -139,58 +154,179 @@ def test_threads_and_hash_seed_unless_the_caller_chose_them() -> None:
     assert random["PYTHONHASHSEED"].isdigit()
 
 
-class Failure:
-    """As the agent reports it."""
-
-    def __init__(self, exitcode: int, text: str = "", time_ns: int = 0, **extra: Any) -> None:
-        self.exitcode = exitcode
-        self.error_file_data: dict[str, Any] = {"message": "<NONE>"}
-        if text:
-            detail = {
-                "message": text,
-                "extraInfo": {"py_callstack": f"Traceback\n{text}\n", "timestamp": "1"},
-            }
-            self.error_file_data = {"message": detail, "time_ns": time_ns, **extra}
-
-
-def order(*failures: Failure) -> list[int]:
-    return [failure.rank for failure in order_of_failure(dict(enumerate(failures)))]
-
-
-def test_first_failure_is_the_cause() -> None:
-    assert order(Failure(1, "Lost", 20), Failure(1, "Boom", 10)) == [1, 0]
-    assert order(Failure(1, "Lost", 20), Failure(-9)) == [1, 0]
-    assert order(Failure(-15), Failure(1, "Boom", 10)) == [1]
-    assert order(Failure(-15), Failure(-15)) == [0, 1]
-
-
-def test_only_the_last_attempts_error_files_count(tmp_path: Path) -> None:
-    for attempt, rank in [(2, 0), (2, 1), (10, 1)]:
-        place = tmp_path / "run_x" / f"attempt_{attempt}" / str(rank) / "error.json"
-        place.parent.mkdir(parents=True)
-        place.write_text(json.dumps({"rank": rank, "time_ns": attempt}))
-    assert error_files(tmp_path) == {1: {"rank": 1, "time_ns": 10}}
-    assert error_files(tmp_path / "nothing") == {}
-
-
-def test_rank_that_only_wrote_its_error_is_counted() -> None:
-    noticed = Failure(1, "Lost", 20)
-    cause = Failure(1, "Boom", 10).error_file_data
-    assert [failure.rank for failure in order_of_failure({0: noticed}, {0: {}, 1: cause})] == [1, 0]
-
-
-def test_other_failures_are_one_short_line_each() -> None:
-    failures = order_of_failure(
-        {0: Failure(1, "E: " + "x" * 300, 2), 1: Failure(1, "Boom", 1), 2: Failure(-15)}
-    )  # type: ignore[dict-item]
-    lines = describe(failures, 3).splitlines()
-    assert lines[:3] == ["Traceback", "Boom", "crosstrain launch: rank 1 of 3 failed with the error above."]
-    assert lines[3].startswith("  then rank 0 failed: E: xxx") and lines[3].endswith("...")
-    assert len(lines) == 4
-
-
 def test_env_report_has_the_versions() -> None:
     result = CliRunner().invoke(main, ["env"])
     assert result.exit_code == 0
     names = [line.split()[0] for line in result.output.splitlines()]
     assert {"platform", "python", "crosstrain", "torch", "cores", "accelerators", "backends"} <= set(names)
+
+
+# -- `crosstrain launch` on a machine with a TPU, or with XLA's CPU client in its place: one process for each host ---
+
+
+TPU_HOST = Devices("xla", 1)
+
+
+def pci(folder: Path, *devices: tuple[str, str]) -> Path:
+    for index, (vendor, number) in enumerate(devices):
+        entry = folder / f"0000:00:{index:02x}.0"
+        entry.mkdir()
+        (entry / "vendor").write_text(vendor + "\n")
+        (entry / "device").write_text(number + "\n")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    chips.tpu_chips.cache_clear()
+
+
+def test_chips_are_counted_and_network_cards_are_not(tmp_path: Path) -> None:
+    cards = ("0x1ae0", "0x0063"), ("0x1ae0", "0x0042"), ("0x8086", "0x0063")
+    assert chips.tpu_chips(pci(tmp_path, *cards)) == 1
+    assert chips.tpu_chips(tmp_path / "absent") == 0
+
+
+@pytest.mark.parametrize(
+    ("installed", "wanted"), [({"torch_xla"}, True), ({"torch_xla", "torch_tpu"}, False), (set(), False)]
+)
+def test_a_tpu_is_used_by_what_can_drive_it(
+    installed: set[str], wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chips, "tpu_chips", lambda: 4)
+    monkeypatch.setattr(chips, "find_spec", lambda name: name if name in installed else None)
+    assert chips.xla_wanted({}) is wanted
+
+
+HOSTS = {"num_machines": 2, "machine_rank": 1, "main_process_ip": "10.0.0.1", "num_processes": 2}
+
+
+@pytest.mark.parametrize(
+    ("options", "devices", "environment", "processes", "world", "chosen"),
+    [
+        ({"tpu": True}, Devices(), {}, 1, 1, "TPU"),
+        ({}, TPU_HOST, {}, 1, 1, "TPU"),
+        ({"tpu": True}, Devices(), {"PJRT_DEVICE": "CPU"}, 1, 1, None),  # the environment's choice stays
+        ({"cpu": True, "num_processes": 2}, TPU_HOST, {}, 2, 2, None),
+        ({"tpu": True, **HOSTS}, TPU_HOST, {}, 1, 2, "TPU"),
+    ],
+)
+def test_one_process_drives_all_chips_of_a_host(
+    options: Any,
+    devices: Devices,
+    environment: dict[str, str],
+    processes: int,
+    world: int,
+    chosen: str | None,
+) -> None:
+    resolved = resolve(LaunchOptions(**options), devices, environment)
+    assert (resolved.num_processes, resolved.world_size) == (processes, world)
+    assert resolved.environment.get("PJRT_DEVICE") == chosen
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (LaunchOptions(tpu=True, cpu=True), "--tpu and --cpu exclude each other"),
+        (LaunchOptions(tpu=True, gpu_ids="0"), "--tpu and --gpu-ids exclude each other"),
+        (LaunchOptions(tpu=True, num_processes=8), "one process of each host drives all its chips"),
+    ],
+)
+def test_what_makes_no_sense_on_a_tpu_is_refused(options: LaunchOptions, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        resolve(options, Devices(), {})
+
+
+def test_torch_tpu_gets_its_environment_before_the_ranks_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[dict[str, int]] = []
+    module = ModuleType("torch.tpu")
+    module.distributed = SimpleNamespace(set_tpu_launch_env=lambda **said: told.append(said))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.tpu", module)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: SimpleNamespace(type="tpu"))
+    monkeypatch.setattr(torch, "get_device_module", lambda device: module)
+    resolved = resolve(LaunchOptions(), Devices("tpu", 4), {})
+    visible_devices.prepare_torch_tpu(resolved.options.num_machines, resolved.num_processes)
+    assert told == [{"nnodes": 1, "nproc_per_node": 4}]
+    assert "experimental" in capsys.readouterr().err
+
+
+# -- How the machines of a launch find each other, as torch's agent is told --------------------------------
+
+
+LONG, SHORT = 120.0, 4.0  # seconds that a machine waits for an answer
+
+
+@pytest.mark.parametrize(("timeout", "seconds"), [(None, 600), (45, 45)])
+def test_machine_0_may_come_up_last(timeout: float | None, seconds: int, tmp_path: Path) -> None:
+    """Left to itself torch waits for 60 seconds, which an image that is still being pulled takes longer than."""
+    options = LaunchOptions(
+        num_machines=2, machine_rank=1, main_process_ip="127.0.0.1", rdzv_backend="c10d", timeout=timeout
+    )
+    config = agent.launch_config(resolve(options, Devices(), {}), tmp_path)
+    assert config.rdzv_configs["read_timeout"] == seconds
+    assert config.rdzv_configs.get("join_timeout", rendezvous.JOIN_SECONDS) == seconds
+    assert config.rdzv_configs["is_host"] is False
+
+
+def handler(port: int, *, machines: int = 1, is_host: bool = True, patience: float) -> BoundedRendezvous:
+    rendezvous.register()
+    config = {"is_host": is_host, "read_timeout": 20, rendezvous.PATIENCE: patience}
+    endpoint = f"127.0.0.1:{port}"
+    parameters = RendezvousParameters(
+        rendezvous.BOUNDED_BACKEND, endpoint, "run", machines, machines, **config
+    )
+    made = rendezvous_handler_registry.create_handler(parameters)
+    assert isinstance(made, BoundedRendezvous)
+    return made
+
+
+@pytest.fixture
+def linked() -> Iterator[tuple[Proxy, BoundedRendezvous]]:
+    """A machine that has met machine 0, and the link between them."""
+    port = free_port()
+    first = handler(port, machines=2, patience=LONG)
+    link = Proxy(port)
+    second = handler(link.port, machines=2, is_host=False, patience=LONG)
+    meeting = threading.Thread(target=first.next_rendezvous)
+    meeting.start()
+    second.next_rendezvous()
+    meeting.join()
+    try:
+        yield link, second
+    finally:
+        link.heal()
+        second.shutdown()
+        first.shutdown()
+        link.close()
+
+
+def ask_for(machine: BoundedRendezvous, seconds: float) -> None:
+    """As the agent does; for a second after an answer torch gives it again without asking."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert machine.num_nodes_waiting() == 0
+        time.sleep(0.1)
+
+
+def test_an_answer_over_a_link_that_is_soon_back_is_waited_for(
+    linked: tuple[Proxy, BoundedRendezvous],
+) -> None:
+    link, machine = linked
+    link.cut()
+    healing = threading.Timer(1, link.heal)
+    healing.start()
+    ask_for(machine, 4)
+    healing.join()
+
+
+def test_a_machine_0_behind_a_link_that_stays_cut_is_given_up(
+    linked: tuple[Proxy, BoundedRendezvous],
+) -> None:
+    link, machine = linked
+    link.cut()
+    machine._patience = SHORT
+    with pytest.raises(RendezvousTimeoutError, match="machine 0 has not answered for 4 s"):
+        ask_for(machine, LONG)
+    assert not machine.shutdown()

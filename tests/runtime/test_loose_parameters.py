@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from crosstrain import Accelerator, GradScalerKwargs
+from crosstrain import Accelerator, FullyShardedDataParallelPlugin, GradScalerKwargs
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim import LBFGS, SGD, Optimizer
+from torch.optim import LBFGS, SGD
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.runtime.loose import FEATURES, ROWS, STEPS, Run, Values, Wrapper, batch
 from tests.runtime.nets import WEIGHTED, averagings
+from tests.support.numbers import steady_adamw
 from tests.support.ranks import errors_of, run_ranks
 
 # Float32 sums of a few terms of order 1 in another order, over a few steps.
@@ -44,17 +46,6 @@ def mixed(run: Run) -> Values:
     return params
 
 
-def in_parts(run: Run) -> Values:
-    """Optimizer, then half of its model, then the rest, each in a call of its own."""
-    optimizer = run.sgd(run.model.parameters())
-    run.train(optimizer, run.model.loss)
-    run.accelerator.prepare(run.model.net[0])
-    run.train(optimizer, run.model.loss)
-    run.accelerator.prepare(run.model.net)
-    run.train(optimizer, run.model.loss)
-    return list(run.model.parameters())
-
-
 def sparse(run: Run) -> Values:
     """Sparse gradients, of which no module tells; each rank has its own rows of the table."""
 
@@ -69,6 +60,18 @@ def sparse(run: Run) -> Values:
         optimizer.step()
         optimizer.zero_grad()
     return list(run.model.parameters())
+
+
+def complex_weights(run: Run) -> Values:
+    """Of a Fourier transform, before and behind real ones, and some that nobody uses."""
+    parts = [nn.Parameter(torch.randn(3, dtype=torch.cfloat)) for _ in range(3)]
+    linear = nn.Linear(FEATURES, 1)
+
+    def loss(rows: Tensor) -> Tensor:
+        return linear(torch.fft.irfft(torch.fft.rfft(batch()[rows]) * parts[0] * parts[1])).square().mean()
+
+    run.train(run.sgd([parts[0], *linear.parameters(), *parts[1:]]), loss)
+    return [*parts[:2], *linear.parameters()]
 
 
 def one_rank_only(run: Run) -> Values:
@@ -143,7 +146,7 @@ def local(run: Run) -> Values:
     return list(run.model.parameters())
 
 
-CASES = [wrapped, plain, mixed, in_parts, sparse, one_rank_only, shared, added, lbfgs, local]
+CASES = [wrapped, plain, mixed, sparse, complex_weights, one_rank_only, shared, added, lbfgs, local]
 
 
 def _all_cases() -> dict[str, Values]:
@@ -165,45 +168,6 @@ def test_any_number_of_processes_trains_what_one_does() -> None:
                 context = f"{name} on {world} processes: {{}}".format
                 torch.testing.assert_close(values[name], ranks[0][name], rtol=0, atol=0, msg=context)
                 torch.testing.assert_close(values[name], expected, **CLOSE, msg=context)
-
-
-def _mixed_alone() -> tuple[Values, Values]:
-    values = []
-    for prepares in (True, False):
-        accelerator = Accelerator(cpu=True)
-        run = Run(accelerator)
-        optimizer: Optimizer = SGD(run.model.parameters(), 0.2)
-        if prepares:
-            optimizer = accelerator.prepare(optimizer)
-        run.train(optimizer, run.model.loss, plain=not prepares)
-        values.append([param.detach() for param in run.model.parameters()])
-    return values[0], values[1]
-
-
-def test_one_process_is_plain_pytorch_to_the_bit() -> None:
-    ((prepared, plain),) = run_ranks(_mixed_alone, 1)
-    torch.testing.assert_close(prepared, plain, rtol=0, atol=0)
-
-
-def _shared_buckets() -> list[int]:
-    begun = averagings()
-    accelerator = Accelerator(cpu=True)
-    counts = []
-    for loose in (False, True):
-        model, scale = nn.Linear(FEATURES, 1), nn.Parameter(torch.ones(()))
-        params = [*model.parameters(), *([scale] if loose else [])]
-        model, optimizer = accelerator.prepare(model, SGD(params, 0.1))
-        accelerator.backward((model(batch()) * scale).square().mean())
-        before = len(begun)
-        accelerator.backward((model(batch()) * scale).square().mean())
-        counts.append(len(begun) - before)
-        optimizer.step()
-        accelerator.free_memory()
-    return counts
-
-
-def test_loose_parameters_are_in_the_buckets_of_their_optimizers_model() -> None:
-    assert run_ranks(_shared_buckets, 2) == [[1, 1]] * 2
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -301,18 +265,6 @@ def test_drift_is_an_error_after_100_steps_without_a_pass() -> None:
         assert "SGD.param_groups[0].params[4]" in said
 
 
-def _other_parameters() -> None:
-    accelerator = Accelerator(cpu=True)
-    sizes = [2, 3 + accelerator.process_index]
-    accelerator.prepare(SGD([nn.Parameter(torch.ones(size)) for size in sizes], 0.1))
-
-
-def test_optimizers_that_differ_by_rank_are_an_error() -> None:
-    for said in errors_of(_other_parameters, 2):
-        assert "the SGD is not the same optimizer on rank" in said
-        assert "SGD.param_groups[0].params[1]" in said
-
-
 def _wrapped_by_the_script() -> Values:
     """The script has made a DistributedDataParallel, and gives only the optimizer to `prepare`."""
     accelerator = Accelerator(cpu=True)
@@ -392,3 +344,97 @@ def test_replicas_that_part_before_the_first_step_are_put_together(plain: bool) 
             )
             assert "1.weight" in said and "got their first values in a forward pass" in said
             assert "running_mean" not in said
+
+
+# -- Parameters that only an optimizer knows, in checkpoints and beside a sharded model --------------------
+
+
+def _saved(folder: str, resumes: bool, window: bool) -> tuple[Values, list[str]]:
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2 if window else 1)
+    run = Run(accelerator)
+    prepared = accelerator.prepare(nn.Linear(FEATURES, FEATURES))
+    params = [*prepared.parameters(), *run.model.parameters()]
+    optimizer = run.sgd(params)
+
+    def step() -> None:
+        with accelerator.accumulate():
+            out = run.model.net(prepared(batch()[run.rows])) * run.model.scale
+            accelerator.backward(out.square().mean())
+            optimizer.step()
+            optimizer.zero_grad()
+
+    names = []
+    if resumes:
+        accelerator.load_state(folder)
+    else:
+        for _ in range(3):
+            step()
+        accelerator.save_state(folder)
+        names = sorted(path.name for path in Path(folder).iterdir())
+    for _ in range(3):
+        step()
+    return [param.detach() for param in params], names
+
+
+@pytest.mark.parametrize("window", [False, True])
+@pytest.mark.parametrize("world", [1, 2])
+def test_saved_and_resumed_with_the_optimizer(tmp_path: Path, world: int, window: bool) -> None:
+    folder = str(tmp_path / "state")
+    first = run_ranks(_saved, world, folder, False, window)
+    assert "loose_parameters.bin" in first[0][1]
+    for (went_on, _), (resumed, _) in zip(first, run_ranks(_saved, world, folder, True, window), strict=True):
+        torch.testing.assert_close(went_on, resumed, rtol=0, atol=0)
+
+
+def _sharded(optimizer_first: bool, one_optimizer: bool, kind: str, folder: str) -> tuple[Values, Values]:
+    """The values after a training, and what the last step made of a checkpoint before it."""
+    accelerator = Accelerator(cpu=True, fsdp_plugin=FullyShardedDataParallelPlugin(state_dict_type=kind))
+    run = Run(accelerator)
+    if run.rank == 0:
+        torch.manual_seed(0)
+    model: Any = nn.Linear(FEATURES, 1)
+    sharded, loose = list(model.parameters()), [run.model.scale, run.model.table]
+    groups = [[*sharded, *loose]] if one_optimizer else [sharded, loose]
+    optimizers = [steady_adamw(group, lr=0.1) for group in groups]
+    if optimizer_first:
+        optimizers = [accelerator.prepare(optimizer) for optimizer in optimizers]
+    model = accelerator.prepare(model)
+    optimizers = [accelerator.prepare(optimizer) for optimizer in optimizers]
+    norms = []
+
+    def step() -> None:
+        out = model(batch()[run.rows] * F.embedding(run.rows, run.model.table)) * run.model.scale
+        accelerator.backward(out.square().mean() * 10)
+        norms.append(accelerator.clip_grad_norm_([*model.parameters(), *loose], 0.3))
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    for _ in range(STEPS):
+        step()
+    accelerator.save_state(folder)
+    step()
+    after = [*norms, *(param.detach().clone() for param in loose)]
+    state = accelerator.get_state_dict(model)
+    if accelerator.is_main_process:
+        after += [value.clone() for value in state.values()]
+    accelerator.load_state(folder)
+    step()
+    assert norms[-1] == norms[-2]
+    return after, [param.detach() for param in loose]
+
+
+@pytest.mark.parametrize("optimizer_first", [False, True])
+@pytest.mark.parametrize("one_optimizer", [False, True])
+def test_beside_a_sharded_model_they_stay_whole(
+    tmp_path: Path, optimizer_first: bool, one_optimizer: bool
+) -> None:
+    case = optimizer_first, one_optimizer
+    ((alone, _),) = run_ranks(_sharded, 1, *case, "FULL_STATE_DICT", str(tmp_path / "alone"))
+    for kind in ("FULL_STATE_DICT", "SHARDED_STATE_DICT"):
+        ranks = run_ranks(_sharded, 2, *case, kind, str(tmp_path / kind))
+        # Float32 sums of a few terms in another order, over four steps.
+        torch.testing.assert_close(ranks[0][0], alone, rtol=1e-4, atol=1e-5)
+        for _, resumed in ranks:
+            went_on = ranks[0][0][STEPS + 1 : STEPS + 3]
+            torch.testing.assert_close(resumed, went_on, rtol=0, atol=0)

@@ -96,26 +96,6 @@ def test_what_is_no_sum(loss: Callable[[Tensor], Tensor]) -> None:
     assert Kind.SUM not in kinds(loss(_NET(torch.ones(ROWS, 3))), ROWS, 2)
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
-        lambda out: F.cross_entropy(out, torch.tensor([0, 1, -100, 1, 2, 3])),
-        lambda out: F.cross_entropy(out, _CLASSES, weight=torch.tensor([1.0, 2, 3, 4])),
-        lambda out: F.mse_loss(out, _OTHER) * ROWS,
-        lambda out: F.mse_loss(out, _OTHER) * torch.tensor(2.0),
-    ],
-    ids=["ignored targets", "weighted targets", "times the rows", "times a tensor"],
-)
-def test_what_is_no_plain_mean(loss: Callable[[Tensor], Tensor]) -> None:
-    assert kinds(loss(_NET(torch.ones(ROWS, 3))), ROWS, 2) == {Kind.UNKNOWN}
-
-
-def test_without_a_loader_only_a_loss_function_tells() -> None:
-    out = _NET(torch.ones(ROWS, 3))
-    assert kinds(out.square().sum(), None, 2) == {Kind.UNKNOWN}
-    assert kinds(_entropy(out), None, 2) == {Kind.SUM}
-
-
 def _line(function: Callable[..., Any], part: str) -> str:
     """Where in this file the part of a function's text is."""
     lines, first = inspect.getsourcelines(function)
@@ -139,20 +119,6 @@ def _train(reduction: str, of_loss: str, steps: int = 1, **options: Any) -> None
             accelerator.backward(F.mse_loss(model(x), y, reduction=of_loss))
             optimizer.step()
             optimizer.zero_grad()
-
-
-def _half() -> None:
-    accelerator = Accelerator(cpu=True, split_batches=False)
-    model = nn.Linear(3, 2)
-    model, optimizer, loader = accelerator.prepare(model, SGD(model.parameters(), 0.0), _data())
-    for x, _ in loader:
-        out = model(x)
-        accelerator.backward(out[:, :1].square().sum() / out.numel())
-        optimizer.step()
-
-
-def test_only_rows_of_a_batch_that_is_split_are_those_of_the_whole() -> None:
-    assert set(errors_of(_half, 2)) == {"no error"}
 
 
 @pytest.mark.parametrize("steps", [1, 2])

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from crosstrain import Accelerator, skip_first_batches
-from crosstrain.data.merging import Column
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -105,11 +104,6 @@ def _collected(accelerator: Accelerator) -> Any:
     return accelerator.gather_for_metrics(rows)
 
 
-def _collected_three_each(accelerator: Accelerator) -> Any:
-    rows = torch.cat([x.repeat_interleave(3) for x in _loader(accelerator, 11, 3)])
-    return accelerator.gather_for_metrics(rows)
-
-
 def _left_over(accelerator: Accelerator) -> Any:
     for x in _loader(accelerator, 11, 3):  # noqa: B007 - the last batch is meant
         pass
@@ -128,7 +122,7 @@ def _collected_inside(accelerator: Accelerator) -> Any:
         accelerator.gather_for_metrics(rows)
 
 
-COUNTED = [_collected, _collected_three_each, _left_over, _collected_names, _collected_inside]
+COUNTED = [_collected, _left_over, _collected_names, _collected_inside]
 
 
 @pytest.mark.parametrize("case", COUNTED, ids=_name)
@@ -152,6 +146,9 @@ def _neighbours() -> None:
     for step, x in enumerate(_loader(accelerator, 8, 2)):
         other = next(iter(plain))
         assert gather(x + other[:1] * 0).tolist() == list(range(4 * step, 4 * step + 4))
+    assert [gather(x).numel() for x, _ in zip(_loader(accelerator, 8, 2), plain, strict=False)] == [4]
+    for _ in plain:
+        assert [gather(x).numel() for x in _loader(accelerator, 8, 2)] == [4, 4]
     # After a loop.
     even = torch.cat(list(_loader(accelerator, 12, 3)))
     assert sorted(gather(even).tolist()) == list(range(12))
@@ -191,81 +188,3 @@ def test_several_rows_for_a_sample_are_said_once_where_they_are_cut() -> None:
     zero, one = run_ranks(_several, 2)
     assert len(zero) == 1 and one == []
     assert "2 rows of each sample" in zero[0] and zero[0].startswith(f"{__file__}:")
-
-
-def _names() -> list[str]:
-    accelerator = Accelerator(cpu=True)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for x in _loader(accelerator, 5, 4):
-            assert len(accelerator.gather_for_metrics([str(i) for i in range(3 * len(x))])) == 15
-    return [str(warning.message) for warning in caught]
-
-
-def test_a_list_that_may_be_one_for_each_process_is_said_on_all() -> None:
-    """Twelve names for four rows: three of each row, or one list."""
-    for said in run_ranks(_names, 2):
-        assert len(said) == 1
-        assert "3 rows of each sample" in said[0] and "gather_object" in said[0]
-
-
-def _square() -> int:
-    accelerator = Accelerator(cpu=True)
-    return sum(
-        accelerator.gather_for_metrics(torch.outer(torch.arange(4.0), x).t()[:, :].t()).shape[0]
-        for x in _loader(accelerator, 8, 4)
-    )
-
-
-def test_a_transposed_square_looks_like_rows() -> None:
-    """The documented limit: [k, B] with k = B. `migrate --verify` permutes the rows of a batch to find it."""
-    assert run_ranks(_square, 2) == [8, 8]
-
-
-def _exchanges(on_device: bool) -> list[int]:
-    """How many each step makes. Tensors on a device travel without a frame: here they only say that they do."""
-    if on_device:
-        setattr(Column, "on_device", property(lambda column: True))  # noqa: B010 - a property of the class
-    accelerator = Accelerator(cpu=True)
-    frames: Any = accelerator._comm._frames
-    counted = 0
-    plain = frames._gather
-
-    def counting(out: torch.Tensor, mine: torch.Tensor) -> None:
-        nonlocal counted
-        counted += 1
-        plain(out, mine)
-
-    loader = _loader(accelerator, 31, 4)
-    frames._gather = counting
-    steps = []
-    for x in loader:
-        before = counted
-        accelerator.gather_for_metrics({"x": x, "mean": x.mean(), "one": x[:1]})
-        steps.append(counted - before)
-    return steps
-
-
-@pytest.mark.parametrize(("on_device", "steps"), [(False, [1] * 4), (True, [2, 1, 1, 2])])
-def test_a_steady_step_makes_no_collective_for_the_check(on_device: bool, steps: list[int]) -> None:
-    assert run_ranks(_exchanges, 2, on_device) == [steps] * 2
-
-
-def _on_device(first: bool) -> str:
-    setattr(Column, "on_device", property(lambda column: True))  # noqa: B010 - a property of the class
-    accelerator = Accelerator(cpu=True)
-    try:
-        for step, x in enumerate(_loader(accelerator, 29, 4)):
-            wrong = accelerator.process_index == 1 and step == (0 if first else 3)
-            accelerator.gather_for_metrics(x[:2] if wrong else x)
-    except RuntimeError as error:
-        accelerator.wait_for_everyone()
-        return str(error)
-    return "no error"
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_tensors_on_a_device_are_compared_at_first_and_in_uneven_steps(first: bool) -> None:
-    texts = run_ranks(_on_device, 2, first)
-    assert len(set(texts)) == 1
-    assert "gather_for_metrics got a Tensor of shape (2,)" in texts[0]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
-from crosstrain import Accelerator, utils
-from crosstrain.utils import TorchDynamoPlugin
+from crosstrain import Accelerator, load_checkpoint_in_model, utils
 from torch import Tensor, nn
 
 
@@ -35,11 +36,40 @@ def test_repeated_blocks_are_compiled_one_by_one() -> None:
     assert not utils.has_compiled_regions(Net())
 
 
-@pytest.mark.parametrize("regional", [True, False])
-def test_the_plugin_says_what_is_compiled(regional: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled: list[nn.Module] = []
-    monkeypatch.setattr(nn.Module, "compile", lambda self, **options: compiled.append(self))
-    plugin = TorchDynamoPlugin(backend="eager", use_regional_compilation=regional)
-    net = Net()
-    Accelerator(cpu=True, dynamo_plugin=plugin).prepare(net)
-    assert compiled == ([net.inside, *net.blocks, net.outside] if regional else [net])
+# -- `load_checkpoint_in_model`: files and shards ----------------------------------------------------------
+
+
+class Speaker(nn.Module):
+    """Tied weights, a buffer that is saved and one that is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(90, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.head = nn.Linear(4, 90, bias=False)
+        self.head.weight = self.embed.weight
+        self.register_buffer("scale", torch.full((1,), 2.0), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scaled: Tensor = self.head(self.norm(self.embed(x))) * self.scale
+        return scaled
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> tuple[Speaker, Path]:
+    torch.manual_seed(3)
+    model = Speaker()
+    model(torch.arange(7))  # batch statistics
+    Accelerator(cpu=True).save_model(model, tmp_path / "sharded", max_shard_size="1KB")
+    Accelerator(cpu=True).save_model(model, tmp_path / "whole.pt")
+    assert (tmp_path / "sharded" / "model.safetensors.index.json").exists()
+    return model.eval(), tmp_path
+
+
+@pytest.mark.parametrize("name", ["sharded", "whole.pt"])
+def test_files_and_shards(saved: tuple[Speaker, Path], name: str) -> None:
+    model, folder = saved
+    other = Speaker().eval()
+    load_checkpoint_in_model(other, folder / name, strict=True)
+    assert torch.equal(other(torch.arange(7)), model(torch.arange(7)))
+    assert other.head.weight is other.embed.weight

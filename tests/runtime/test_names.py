@@ -5,14 +5,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pickle
-from typing import Any
 
 import crosstrain
 import pytest
-import torch
-from crosstrain import Accelerator, DataLoaderConfiguration, DistributedType
+from crosstrain import Accelerator, DataLoaderConfiguration
 from torch import nn
-from torch.utils.data import DataLoader
 
 
 def words(text: str) -> list[str]:
@@ -118,10 +115,6 @@ def test_an_unknown_name_is_an_error_of_the_usual_kind() -> None:
         _ = Accelerator(cpu=True).preparre
 
 
-def test_the_old_name_of_the_tpu() -> None:
-    assert DistributedType.TPU is DistributedType.XLA
-
-
 def test_an_accelerator_can_be_pickled() -> None:
     accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(even_batches=False))
     accelerator.prepare(nn.Linear(1, 1))
@@ -129,50 +122,3 @@ def test_an_accelerator_can_be_pickled() -> None:
     assert again.even_batches is False
     assert again._models == []
     assert again.prepare(nn.Linear(1, 1)) is not None
-
-
-def test_a_pickled_accelerator_counts_on_and_has_parts_of_its_own() -> None:
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=3)
-    with accelerator.accumulate():
-        pass
-    again = pickle.loads(pickle.dumps(accelerator))
-    assert again.step == 1
-    with again.accumulate():
-        pass
-    assert (again.step, accelerator.step) == (2, 1)
-    model = again.prepare(nn.Linear(1, 1, bias=False))
-    nn.init.ones_(model.weight)
-    again.sync_gradients = True
-    again.backward(model(torch.full((1, 1), 9.0)).sum())
-    assert model.weight.grad.item() == 3.0
-    again.clip_grad_value_(model.parameters(), 0.5)
-    assert model.weight.grad.item() == 0.5
-    assert (again.trackers, again.scaler) == ([], None)
-
-
-def test_after_a_reset_the_old_accelerator_says_so() -> None:
-    accelerator = Accelerator(cpu=True)
-    accelerator.state._reset_state()
-    with pytest.raises(AttributeError, match="_reset_state"):
-        accelerator.prepare(nn.Linear(1, 1))
-    with pytest.raises(AttributeError, match="_reset_state"):
-        _ = accelerator.mixed_precision
-
-
-def test_arguments_have_accelerates_names() -> None:
-    utils: Any = importlib.import_module("crosstrain.utils")
-    Accelerator(cpu=True)
-    x = torch.ones(2)
-    assert utils.gather(tensor=x) is utils.pad_across_processes(tensor=x, dim=0, pad_index=0) is x
-    assert utils.broadcast(tensor=x, from_process=0) is utils.send_to_device(tensor=x, device="cpu") is x
-    assert torch.equal(utils.reduce(tensor=x, reduction="mean", scale=2.0), x * 2)
-    assert utils.convert_to_fp32(tensor=x.half()).dtype is torch.float32
-    assert len(crosstrain.skip_first_batches(dataloader=DataLoader(range(4)), num_batches=1)) == 3
-
-
-def test_availability_of_devices_and_packages() -> None:
-    utils: Any = importlib.import_module("crosstrain.utils")
-    assert utils.is_pytest_available()
-    assert not utils.is_a_package_that_nobody_has_available()
-    assert utils.is_cuda_available() == torch.cuda.is_available()
-    assert utils.is_megatron_lm_available() is False

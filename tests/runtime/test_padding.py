@@ -3,10 +3,8 @@
 from typing import Any, NamedTuple
 
 import pytest
-import torch
 from crosstrain import Accelerator
 from crosstrain.utils import pad_collate
-from torch.utils.data import DataLoader
 
 SAMPLES = [
     {"input_ids": [5, 6, 7], "labels": [1, 2, 3], "weight": 0.5},
@@ -34,11 +32,6 @@ def test_a_device_without_fixed_shapes_gets_the_longest_sequence() -> None:
     assert pad_collate(8, FIELDS)(SAMPLES)["input_ids"].shape == (2, 3)
 
 
-def test_max_length_is_the_one_shape() -> None:
-    collate = pad_collate(8, ["input_ids"], max_length=5, everywhere=True)
-    assert collate([{"input_ids": [1]}])["input_ids"].shape == (1, 5)
-
-
 class Pair(NamedTuple):
     tokens: Any
     label: int
@@ -50,24 +43,6 @@ def test_tuples_are_padded_by_position(kind: Any) -> None:
     assert batch[0].tolist() == [[1, 2, 0, 0], [3, 0, 0, 0]]
     assert batch[1].tolist() == [0, 1]
     assert isinstance(batch, Pair) == (kind == Pair._make)
-
-
-def test_sequences_of_vectors_keep_their_width_and_dtype() -> None:
-    samples = [{"x": torch.ones(2, 3, dtype=torch.float64)}, {"x": torch.ones(1, 3, dtype=torch.float64)}]
-    batch = pad_collate(4, ["x"], everywhere=True)(samples)["x"]
-    assert (batch.shape, batch.dtype, batch.sum().item()) == ((2, 4, 3), torch.float64, 9.0)
-
-
-def test_workers_of_a_fresh_process_know_what_this_run_needs() -> None:
-    loader = DataLoader(
-        SAMPLES,  # type: ignore[arg-type]
-        batch_size=2,
-        collate_fn=pad_collate(8, FIELDS, everywhere=True),
-        num_workers=1,
-        multiprocessing_context="spawn",
-    )
-    [batch] = list(loader)
-    assert batch["input_ids"].shape == (2, 8)
 
 
 @pytest.mark.parametrize(

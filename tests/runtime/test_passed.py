@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,8 +14,7 @@ from crosstrain.state import AcceleratorState
 from crosstrain.step.held_objects import gives_batches
 from torch import nn
 from torch.nn.modules.module import _global_forward_pre_hooks
-from torch.optim import SGD
-from torch.optim.lr_scheduler import LRScheduler, StepLR
+from torch.optim import SGD, Optimizer
 from torch.utils.data import DataLoader, IterableDataset
 
 from tests.support.ranks import errors_of, run_ranks
@@ -40,58 +38,15 @@ def _loader() -> DataLoader[Any]:
 _LINEAR = nn.Linear(1, 1)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        list(_loader()),
-        [(torch.ones(2), torch.ones(2))],
-        [{"x": torch.ones(2)}],
-        (x for x in range(3)),
-        iter(_loader()),
-        zip(_loader(), _loader(), strict=True),
-        Stream(),
-        ["a", "b"],
-        range(3),
-    ],
-    ids=lambda given: type(given).__name__,
-)
-def test_what_a_loop_would_get_batches_from(given: Any) -> None:
-    assert gives_batches(given)
-    assert isinstance(Accelerator(cpu=True).prepare(given), DataLoader)
+GIVES = [list(_loader()), [{"x": torch.ones(2)}], (x for x in range(3)), iter(_loader()), Stream(), range(3)]
+NONE = [None, "name", {"train": _loader()}, [_loader()], [], torch.ones(3), [_LINEAR], io.StringIO("text")]
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        None,
-        "name",
-        {"lr": 0.1, "sizes": [1, 2]},
-        {"train": _loader()},
-        [_loader()],
-        [],
-        torch.ones(3),
-        nn.ParameterList([nn.Parameter(torch.ones(1))]),
-        [_LINEAR],
-        list(_LINEAR.parameters()),
-        StepLR(SGD(_LINEAR.parameters(), 0.1), 1),
-        io.StringIO("text"),
-    ],
-    ids=lambda given: type(given).__name__,
-)
-def test_what_is_none(given: Any) -> None:
-    assert not gives_batches(given)
-    if not isinstance(given, (nn.Module, LRScheduler)):
-        assert Accelerator(cpu=True).prepare(given) is given
-
-
-def test_an_optimizer_of_any_parameters() -> None:
-    accelerator = Accelerator(cpu=True)
-    model, other, frozen = nn.Linear(2, 2), nn.Linear(3, 2), nn.Linear(1, 1).requires_grad_(False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        accelerator.prepare(SGD([*model.parameters(), *other.parameters(), *frozen.parameters()], 0.1), model)
-        accelerator.prepare(SGD(model.parameters(), 0.1))
-        accelerator.prepare(SGD(nn.Linear(2, 2).parameters(), 0.1))
+@pytest.mark.parametrize(("given", "gives"), [*((x, True) for x in GIVES), *((x, False) for x in NONE)])
+def test_what_a_loop_would_get_batches_from(given: Any, gives: bool) -> None:
+    assert gives_batches(given) is gives
+    made = Accelerator(cpu=True).prepare(given)
+    assert isinstance(made, DataLoader) if gives else made is given
 
 
 def _spread(mixed: bool) -> None:
@@ -142,3 +97,63 @@ def test_a_training_on_the_same_data_everywhere_is_said_in_its_second_step() -> 
         (zero, hooks), (one, _) = run_ranks(_train_unfed, 2, kind)
         assert not [line for line in zero + one if "same data" in line], (kind, zero)
         assert hooks == 0
+
+
+# -- What was not given to `prepare` is named where the training would go wrong without a word -------------
+
+
+def loader() -> DataLoader[Any]:
+    return DataLoader(torch.linspace(-1, 1, 24).view(8, 3), batch_size=2)
+
+
+def run(accelerator: Accelerator, model: Any, optimizer: Optimizer, batches: Any) -> None:
+    for x in batches:
+        with accelerator.accumulate():
+            accelerator.backward(model(x).square().mean())
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"gradient_accumulation_steps": 2}, "inside an accumulation window"),
+        ({"mixed_precision": "fp16"}, "multiplied by the fp16 loss scale"),
+    ],
+)
+def test_an_optimizer_that_was_not_prepared(options: dict[str, Any], reason: str) -> None:
+    """accelerate steps with it at every micro-batch, or on scaled gradients, and says nothing."""
+    accelerator = Accelerator(cpu=True, **options)
+    model, batches = accelerator.prepare(nn.Linear(3, 1), loader())
+    with pytest.raises(RuntimeError, match=f"the SGD was not given to `prepare`, and steps .*{reason}"):
+        run(accelerator, model, SGD(model.parameters(), 0.1), batches)
+
+
+@pytest.mark.parametrize("options", [{"gradient_accumulation_steps": 2}, {"mixed_precision": "fp16"}])
+def test_optimizers_that_are_none_of_ours_step_as_ever(options: dict[str, Any]) -> None:
+    class Outer(Optimizer):
+        """Steps through another optimizer, as ZeRO's, Lookahead and SAM do."""
+
+        def __init__(self, params: Any) -> None:
+            self.inner = SGD(params, 0.1)
+            super().__init__(self.inner.param_groups, {})
+
+        def step(self, closure: Any = None) -> None:
+            self.inner.step()
+
+    accelerator = Accelerator(cpu=True, **options)
+    model = nn.Linear(3, 1)
+    before = model.weight.detach().clone()
+    model, optimizer, batches = accelerator.prepare(model, Outer(list(model.parameters())), loader())
+    other = nn.Linear(1, 1)
+    own = SGD(other.parameters(), 0.1)
+    for x in batches:
+        other(torch.ones(1, 1)).sum().backward()
+        own.step()
+        run(accelerator, model, optimizer, [x])
+    assert not torch.equal(model.weight, before)
+
+
+def test_no_accumulation_steps_at_all_are_an_error() -> None:
+    with pytest.raises(ValueError, match="gradient_accumulation_steps=0 must be 1 or more"):
+        Accelerator(cpu=True, gradient_accumulation_steps=0)

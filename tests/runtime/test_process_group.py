@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from datetime import timedelta
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -14,12 +12,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from crosstrain import Accelerator, PartialState
-from crosstrain.run import RUN
-from crosstrain.utils import checks
 
 from tests.support.ranks import free_port, infos, run_ranks
-
-LAUNCHED = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
 
 
 def _kept_calls() -> dict[str, Any]:
@@ -89,16 +83,6 @@ def test_a_script_that_reads_the_launchers_variables_may_ask_for_them(
     assert not any(name in os.environ for name in ALONE if name != "MASTER_PORT")
 
 
-def test_one_launched_process_needs_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MASTER_ADDR", raising=False)
-    for name, value in LAUNCHED.items():
-        monkeypatch.setenv(name, value)
-    PartialState(cpu=True)
-    assert dist.get_world_size() == 1
-    PartialState._reset_state()
-    assert not dist.is_initialized()
-
-
 # -- a second start ---------------------------------------------------------------------------------
 
 
@@ -139,11 +123,6 @@ def test_a_second_start_of_the_same_group_changes_nothing(world: int) -> None:
     assert others == [[]] * (world - 1)
 
 
-def test_what_a_second_start_says_in_vain_is_named() -> None:
-    (said,) = run_ranks(_again, 1, [{"backend": "gloo", "timeout": timedelta(1)}])
-    assert said[0].endswith("has started this group already, and timeout of the call are not used.")
-
-
 @pytest.mark.parametrize(
     ("call", "differs"),
     [({"backend": "mpi"}, "backend='mpi'"), ({"world_size": 7, "rank": 0}, "world_size=7")],
@@ -154,21 +133,6 @@ def test_a_second_start_of_another_group_is_an_error(call: dict[str, Any], diffe
         assert f"asks for {differs}" in said[0] or f"asks for rank=0, {differs}" in said[0]
         assert "Remove the call" in said[0]
         assert __file__ in said[0]
-
-
-def _own_group_first() -> bool:
-    dist.init_process_group("gloo")
-    plain = dist.init_process_group
-    accelerator = Accelerator(cpu=True)
-    try:
-        dist.init_process_group("gloo")
-    except ValueError:  # torch's own: the script has started two groups itself
-        return accelerator.num_processes == 2 and dist.init_process_group is plain
-    return False
-
-
-def test_a_group_that_the_script_started_is_joined_as_it_is() -> None:
-    assert run_ranks(_own_group_first, 2) == [True, True]
 
 
 # -- leaving ----------------------------------------------------------------------------------------
@@ -226,30 +190,3 @@ def test_what_needs_the_group_after_the_scripts_own_end_says_so() -> None:
     for code, output, _ in _run(2, "gather"):
         assert code == 0
         assert output.startswith("this process has left its group")
-
-
-def _own_subgroup() -> tuple[bool, float]:
-    state = PartialState(cpu=True)
-    group = dist.new_group([0])
-    if state.is_main_process:
-        state.destroy_process_group(group)
-    total = torch.ones(1)
-    dist.all_reduce(total)
-    return dist.is_initialized(), total.item()
-
-
-def test_ending_a_group_of_the_scripts_own_keeps_the_others() -> None:
-    assert run_ranks(_own_subgroup, 2) == [(True, 2.0)] * 2
-
-
-def test_a_forgotten_run_forgets_its_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(checks.JOURNAL, str(tmp_path / "journal"))
-    PartialState(cpu=True)
-    checks.expect("rows", checks.Place("train.py", 3))
-    assert checks.first_use("rows")
-    checks_again = [checks.first_use("rows") for _ in range(2)]
-    RUN.close()
-    assert checks_again == [True, False]
-    assert (tmp_path / "journal").read_text().count('"not reached"') == 1
-    RUN.close()
-    assert (tmp_path / "journal").read_text().count('"not reached"') == 1

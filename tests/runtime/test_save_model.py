@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import tempfile
 import time
 from datetime import timedelta
@@ -14,8 +13,10 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator, FullyShardedDataParallelPlugin, InitProcessGroupKwargs
-from crosstrain.utils.files import write_atomically
-from torch import nn
+from crosstrain.cli import main
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from typer.testing import CliRunner
 
 from tests.support.ranks import errors_of, run_ranks
 
@@ -156,47 +157,6 @@ def test_each_process_has_its_weights_in_its_own_temporary_directory(world: int,
     ]  # the checkpoint is where the main process says
 
 
-def _sharded(folder: str) -> list[list[str]]:
-    accelerator = Accelerator(cpu=True, fsdp_plugin=FullyShardedDataParallelPlugin())
-    model = accelerator.prepare(nn.Linear(2, 1))
-    own = Path(folder) / f"{accelerator.process_index}.pt"
-    accelerator.save_model(model, own)
-    accelerator.save_model(model, Path(folder) / "all.pt")
-    return [sorted(torch.load(path, weights_only=True)) for path in (own, Path(folder) / "all.pt")]
-
-
-def test_a_sharded_model_is_written_whole_to_each_path(tmp_path: Path) -> None:
-    assert run_ranks(_sharded, 2, str(tmp_path)) == [[["bias", "weight"]] * 2] * 2
-
-
-def _late(folder: str) -> bool:
-    accelerator = Accelerator(cpu=True)
-    if accelerator.process_index == 1:
-        accelerator.wait_for_everyone()
-        time.sleep(1)
-        accelerator.save_model(nn.Linear(2, 1), Path(folder) / "model.pt")
-        return (Path(folder) / "model.pt").is_file()
-    accelerator.wait_for_everyone()
-    accelerator.save_model(nn.Linear(2, 1), Path(folder) / "model.pt")
-    return True
-
-
-def test_a_process_that_comes_late_finds_the_file(tmp_path: Path) -> None:
-    assert run_ranks(_late, 2, str(tmp_path)) == [True, True]
-
-
-def _after_the_end(folder: str) -> bool:
-    accelerator = Accelerator(cpu=True)
-    accelerator.end_training()
-    accelerator.save_model(nn.Linear(2, 1), Path(folder) / "model.pt")
-    return True
-
-
-def test_saving_needs_no_group(tmp_path: Path) -> None:
-    assert run_ranks(_after_the_end, 2, str(tmp_path)) == [True, True]
-    assert (tmp_path / "model.pt").is_file()
-
-
 # -- links ------------------------------------------------------------------------------------------
 
 
@@ -216,36 +176,75 @@ def test_a_link_stays_one_and_its_target_is_written(name: str, dangling: bool, t
     assert written.stat().st_size > 0
 
 
-def test_save_and_a_checkpoint_write_behind_links_too(tmp_path: Path) -> None:
+# -- `crosstrain merge-weights`: whatever a training saved, one file that any model loads ------------------
+
+
+class Tied(nn.Module):
+    """Two names for one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = nn.Linear(64, 64)
+        self.head = nn.Linear(64, 64, bias=False)
+        self.head.weight = self.inside.weight
+
+
+def merge(source: Path, target: Path, code: int = 0) -> str:
+    result = CliRunner().invoke(main, ["merge-weights", str(source), str(target)])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def same(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize("suffix", ["pt", "safetensors"])
+@pytest.mark.parametrize("how", ["shards", "state"])
+def test_files_of_one_process(how: str, suffix: str, tmp_path: Path) -> None:
     accelerator = Accelerator(cpu=True)
-    model = accelerator.prepare(nn.Linear(2, 1))
-    disk = tmp_path / "disk"
-    (disk / "state").mkdir(parents=True)
-    (disk / "state" / "notes.txt").write_text("mine")
-    (tmp_path / "state").symlink_to(disk / "state")
-    (tmp_path / "object.pt").symlink_to(disk / "object.pt")
-    for _ in range(2):
-        accelerator.save({"a": 1}, tmp_path / "object.pt")
-        accelerator.save_state(tmp_path / "state")
-    assert torch.load(disk / "object.pt") == {"a": 1}
-    assert (tmp_path / "state").is_symlink() and (tmp_path / "object.pt").is_symlink()
-    assert sorted(path.name for path in disk.iterdir()) == ["object.pt", "state"]
-    assert (disk / "state" / "notes.txt").read_text() == "mine"
-    with torch.no_grad():
-        model.weight.zero_()
-    accelerator.load_state(tmp_path / "state")
-    assert model.weight.abs().sum() > 0
+    model = accelerator.prepare(Tied())
+    if how == "shards":
+        accelerator.save_model(model, tmp_path / "saved", max_shard_size="1KB")
+        assert len(list((tmp_path / "saved").glob("*.safetensors"))) == 2
+    else:
+        accelerator.save_state(tmp_path / "saved")
+    target = tmp_path / f"whole.{suffix}"
+    assert merge(tmp_path / "saved", target).startswith(f"wrote {target}: 3 tensors")
+    if suffix == "pt":
+        loaded = torch.load(target, weights_only=True)
+    else:
+        loaded = load_file(target)
+        loaded["head.weight"] = loaded["inside.weight"]  # safetensors stores one of them
+    assert same(loaded, model.state_dict())
 
 
-def test_links_that_point_at_each_other_are_an_error(tmp_path: Path) -> None:
-    (tmp_path / "a").symlink_to(tmp_path / "b")
-    (tmp_path / "b").symlink_to(tmp_path / "a")
-    with pytest.raises((OSError, RuntimeError)):
-        write_atomically(tmp_path / "a", lambda beside: beside.write_text("x"))
-    shutil.rmtree(tmp_path, ignore_errors=True)
+def _sharded(folder: str) -> dict[str, Any]:
+    plugin = FullyShardedDataParallelPlugin(state_dict_type="SHARDED_STATE_DICT")
+    accelerator = Accelerator(cpu=True, fsdp_plugin=plugin)
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 1))
+    optimizer = torch.optim.Adam(model.parameters())
+    model, optimizer = accelerator.prepare(model, optimizer)
+    accelerator.backward(model(torch.rand(4, 8)).sum())
+    optimizer.step()
+    accelerator.save_state(folder)
+    return accelerator.get_state_dict(model)
 
 
-def test_an_object_without_a_state_is_named_also_among_tensors() -> None:
-    objects: list[Any] = [torch.ones(3), nn.Linear(1, 1), 3, torch.ones(2)]
-    with pytest.raises(ValueError, match=r"missing in: Tensor \(0\), int \(2\), Tensor \(3\)"):
-        Accelerator(cpu=True).register_for_checkpointing(*objects)
+def test_parts_of_two_processes(tmp_path: Path) -> None:
+    whole = run_ranks(_sharded, 2, str(tmp_path / "state"))[0]
+    assert not (tmp_path / "state" / "model.safetensors").exists()
+    merge(tmp_path / "state", tmp_path / "whole.safetensors")
+    assert same(load_file(tmp_path / "whole.safetensors"), whole)
+
+
+def test_refusals(tmp_path: Path) -> None:
+    assert "has to end in one of" in merge(tmp_path, tmp_path / "whole.zip", 2)
+    assert "holds no model.safetensors" in merge(tmp_path, tmp_path / "whole.pt", 2)
+    accelerator = Accelerator(cpu=True)
+    accelerator.prepare(nn.Linear(2, 2))
+    accelerator.save_state(tmp_path / "state")
+    (tmp_path / "state" / "model.safetensors").write_bytes(b"cut")
+    assert "model.safetensors is not what was saved" in merge(tmp_path / "state", tmp_path / "whole.pt", 2)
+    assert not (tmp_path / "whole.pt").exists()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator, AcceleratorState, DataLoaderConfiguration, GradientState, PartialState
-from crosstrain.utils import AutocastKwargs, GradientAccumulationPlugin, GradScalerKwargs
+from crosstrain.utils import AutocastKwargs, GradientAccumulationPlugin
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -80,7 +80,7 @@ def test_what_is_not_given_is_the_first_ones() -> None:
     for name in same:
         assert getattr(second, name) == getattr(first, name), name
     assert second.gradient_accumulation_steps == 3
-    assert not second.gradient_state.sync_with_dataloader
+    assert not second._gradients.sync_with_dataloader
     assert second._models is first._models
     assert second._custom_objects is first._custom_objects and len(second._custom_objects) == 1
     assert second.trackers is first.trackers
@@ -95,27 +95,6 @@ class _Stateful:
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
-def test_what_is_given_is_its_own_and_what_belongs_to_the_process_must_agree(tmp_path: Path) -> None:
-    first = Accelerator(cpu=True, mixed_precision="fp16", even_batches="weighted", loss_reduction="mean")
-    second = Accelerator(
-        split_batches=True,
-        loss_reduction="sum",
-        gradient_accumulation_steps=2,
-        project_dir=str(tmp_path),
-        kwargs_handlers=[AutocastKwargs(cache_enabled=False)],
-    )
-    assert (first.split_batches, second.split_batches) == (False, True)
-    assert first.even_batches == second.even_batches == "weighted"
-    assert (first.loss_reduction, second.loss_reduction) == ("mean", "sum")
-    assert (first.project_dir, second.project_dir) == (None, str(tmp_path))
-    assert first.gradient_accumulation_steps == 2  # the window is the run's
-    assert second.scaler is first.scaler
-    with pytest.raises(ValueError, match="one precision per process"):
-        Accelerator(mixed_precision="bf16")
-    with pytest.raises(ValueError, match="must be given to the first Accelerator"):
-        Accelerator(kwargs_handlers=[GradScalerKwargs(init_scale=4.0)])
 
 
 def test_the_same_loader_is_prepared_once_until_something_changes() -> None:

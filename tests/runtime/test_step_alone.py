@@ -117,21 +117,6 @@ def test_last_short_window(scale: bool, moves: list[float]) -> None:
     assert seen == moves * 2
 
 
-def test_breaking_off_at_the_last_batch_leaves_no_active_loader() -> None:
-    """accelerate then synchronises on every micro-step."""
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
-    loader = accelerator.prepare(DataLoader(torch.ones(3, 1), batch_size=1))
-    for i, _ in enumerate(loader):
-        if i == 2:
-            break
-    assert accelerator.gradient_state.active_dataloader is None
-    synced = []
-    for _ in range(4):
-        with accelerator.accumulate():
-            synced.append(accelerator.sync_gradients)
-    assert synced == [False, False, False, True]
-
-
 def test_prepared_objects_stay_what_they_were() -> None:
     accelerator = Accelerator(cpu=True, mixed_precision="bf16")
     net, optimizer, scheduler, _ = build()
@@ -161,32 +146,6 @@ def test_a_prepared_model_is_saved_as_the_class_it_is(tmp_path: Path) -> None:
     assert type(net) is not nn.Linear
     assert net.__class__ is type(again) is nn.Linear
     assert torch.equal(again.weight, net.weight)
-
-
-def test_prepare_keeps_order_and_passes_others_through() -> None:
-    accelerator = Accelerator(cpu=True)
-    net, optimizer, scheduler, loader = build()
-    given = (scheduler, None, "text", optimizer, net, loader)
-    got = accelerator.prepare(*given)
-    assert got[:5] == given[:5]
-    assert isinstance(got[5], DataLoader)
-    assert accelerator.prepare(net) is net
-
-
-def test_scheduler_made_after_prepare_follows_too() -> None:
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
-    net = nn.Linear(1, 1)
-    optimizer = accelerator.prepare(torch.optim.SGD(net.parameters(), lr=1.0))
-    scheduler = accelerator.prepare(torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5))
-    rates = []
-    for _ in range(4):
-        with accelerator.accumulate(net):
-            accelerator.backward(net(torch.ones(1, 1)).sum())
-            optimizer.step()
-            scheduler.step()
-            optimizer.zero_grad()
-        rates.append(optimizer.param_groups[0]["lr"])
-    assert rates == [1.0, 0.5, 0.5, 0.25]
 
 
 @pytest.mark.parametrize(

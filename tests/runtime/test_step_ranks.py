@@ -13,7 +13,7 @@ from torch import nn
 
 from tests.runtime.nets import WEIGHTED, Net, State, data, same
 from tests.support.numbers import steady_adamw
-from tests.support.ranks import errors_of, run_ranks
+from tests.support.ranks import run_ranks
 
 
 def _by_method(method: str, world_options: dict[str, Any]) -> State:
@@ -118,22 +118,6 @@ def test_sums_are_never_completed_with_rows_that_count_twice() -> None:
     """Rows that fill up the last batch would be summed up twice, in the gradient and in the printed total."""
     (alone,) = run_ranks(_sums_by_default, 1)
     assert all(same(alone, state) for state in run_ranks(_sums_by_default, 2))
-
-
-def _last_loss() -> tuple[float, float]:
-    accelerator = Accelerator(cpu=True, **WEIGHTED)
-    net = Net()
-    net, _, loader = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.0), data(7))
-    for (x,) in loader:
-        loss = net.loss(x)
-        accelerator.backward(loss)
-        inside = accelerator.reduce(loss, reduction="mean").item()
-    return inside, accelerator.reduce(loss, reduction="mean").item()
-
-
-def test_the_last_loss_keeps_its_weight_after_the_loop() -> None:
-    for inside, after in run_ranks(_last_loss, 2):
-        assert inside == after
 
 
 def _accumulated(world_options: dict[str, Any], style: str) -> State:
@@ -274,14 +258,3 @@ def _evaluation_under_a_guard() -> float:
 
 def test_a_forward_never_communicates() -> None:
     assert run_ranks(_evaluation_under_a_guard, 2) == [0.0, 1.0]
-
-
-def _different_models() -> None:
-    accelerator = Accelerator(cpu=True)
-    accelerator.prepare(nn.Linear(2, 2 + accelerator.process_index))
-
-
-def test_different_models_are_named() -> None:
-    for message in errors_of(_different_models, 2):
-        assert "Linear is not the same model on rank" in message
-        assert "weight" in message

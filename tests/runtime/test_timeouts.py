@@ -9,11 +9,15 @@ import sys
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from crosstrain import Accelerator, InitProcessGroupKwargs
 from crosstrain.comm import hang_report
+from crosstrain.comm.frames import DistributedOperationException
+from crosstrain.run import RUN
+from crosstrain.utils.script_frames import users_frame
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -120,28 +124,6 @@ def test_a_long_wait_is_reported_long_before_the_time_out_and_goes_on(kind: str,
     assert other == ""
 
 
-def test_many_short_waits_are_no_long_one() -> None:
-    assert run_ranks(_late, 2, "many") == ["", ""]
-
-
-def _three() -> str:
-    hang_report.REPORT_SECONDS = 1.0
-    sys.stderr = said = io.StringIO()
-    accelerator = Accelerator(cpu=True)
-    for late in (2, 0):
-        if accelerator.process_index == late:
-            time.sleep(4)
-        accelerator.wait_for_everyone()
-    return said.getvalue()
-
-
-def test_of_several_that_wait_one_speaks_for_every_wait() -> None:
-    text = "".join(run_ranks(_three, 3))
-    assert text.count("in wait_for_everyone (missing: rank 2):") == 1
-    assert text.count("in wait_for_everyone (missing: rank 0):") == 1
-    assert text.count("has waited") == 2
-
-
 SCRIPT = """
 import os
 import subprocess
@@ -162,3 +144,97 @@ def test_processes_may_end_one_after_the_other_without_end_training() -> None:
         env = os.environ | place | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         ranks.append(subprocess.Popen([sys.executable, "-c", SCRIPT], env=env))
     assert [process.wait(300) for process in ranks] == [0, 0]
+
+
+# -- What `--debug` compares over the ranks, and what is compared without it -------------------------------
+
+
+DEBUG = {"CROSSTRAIN_DEBUG": "1"}
+
+
+def _averages(other_shape: bool) -> str:
+    """A gradient buffer of another size on rank 1: gloo adds up what does not belong together, or aborts."""
+    comm = RUN.start(cpu=True)
+    assert comm.debug
+    size = 5 if other_shape and comm.rank == 1 else 4
+    try:
+        work = comm.start_average(torch.full((size,), float(comm.rank)))
+    except DistributedOperationException as error:
+        return str(error)
+    work.wait()
+    return "averaged"
+
+
+def test_debug_compares_the_averaging_of_gradients() -> None:
+    for text in run_ranks(_averages, 2, True, env=DEBUG):
+        assert "rank 0: the averaging of gradients of (4,) float32 at" in text
+        assert "rank 1: the averaging of gradients of (5,) float32 at" in text
+        assert __file__ in text
+    assert run_ranks(_averages, 2, False, env=DEBUG) == ["averaged"] * 2
+
+
+def _large_ones(kind: str) -> None:
+    accelerator = Accelerator(cpu=True)
+    rows = 3000 + accelerator.process_index
+    one = torch.ones(rows)
+    if kind == "broadcast":
+        from crosstrain.utils.operations import broadcast
+
+        broadcast(one)
+    else:
+        accelerator.reduce(one) if kind == "reduce" else accelerator.gather(one)
+
+
+@pytest.mark.parametrize("kind", ["gather", "reduce", "broadcast"])
+def test_large_tensors_on_the_cpu_are_always_compared(kind: str) -> None:
+    for text in errors_of(_large_ones, 2, kind):
+        assert "(3000,) float32 at" in text
+        assert "(3001,) float32 at" in text
+
+
+def _common_draws_on_rank_0_alone() -> None:
+    accelerator = Accelerator(cpu=True)
+    assert accelerator._comm.debug == (os.environ.get("CROSSTRAIN_DEBUG") == "1")
+    for _ in accelerator.prepare(DataLoader(torch.arange(8.0), batch_size=2)):
+        if accelerator.is_main_process:
+            with accelerator.common_draws():
+                torch.rand(1)
+        accelerator.gather(torch.ones(1))
+
+
+def test_common_draws_on_some_ranks_only_are_said_in_debug() -> None:
+    """What one rank draws there alone is not alike on all of them."""
+    for text in errors_of(_common_draws_on_rank_0_alone, 2, env=DEBUG):
+        assert f"rank 0: common_draws() at {__file__}:" in text
+        assert "rank 1: all_gather of (1,) float32 at" in text
+    assert errors_of(_common_draws_on_rank_0_alone, 2) == ["no error"] * 2
+
+
+# -- Which line of a script a message names ----------------------------------------------------------------
+
+
+LIBRARY = "import sys\ndef around(call):\n    return call()\n"
+
+
+def _around(folder: Path) -> Any:
+    """A function of a library in this folder, which calls back."""
+    names: dict[str, Any] = {}
+    exec(compile(LIBRARY, str(folder / "bar.py"), "exec"), names)
+    return names["around"]
+
+
+def _innermost(around: Any) -> str:
+    """What is found from a frame of the library, as a loader finds it that a progress bar iterates."""
+    frames: list[Any] = []
+    around(lambda: frames.append(sys._getframe(1)))
+    found = users_frame(frames[0])
+    return str(found.f_code.co_filename)
+
+
+@pytest.mark.parametrize("place", ["venv/lib/python3.11/site-packages", "usr/lib/python3/dist-packages"])
+def test_an_installed_library_around_a_call_is_not_the_script(place: str, tmp_path: Path) -> None:
+    assert _innermost(_around(tmp_path / place)) == __file__
+
+
+def test_a_module_of_the_project_is_the_script(tmp_path: Path) -> None:
+    assert _innermost(_around(tmp_path)) == str(tmp_path / "bar.py")

@@ -18,16 +18,13 @@ from crosstrain_verify.judging.compare import (
     out_of_order,
     ranks_disagree,
 )
-from crosstrain_verify.judging.evaluation import compare_frozen, compare_rates
 from crosstrain_verify.judging.migrated_runs import is_amplified_rounding
 from crosstrain_verify.judging.noise import beyond_noise
 from crosstrain_verify.judging.printed_lines import same_line, volatile
 from crosstrain_verify.judging.tolerance import Tolerance, same
-from crosstrain_verify.records import traces
-from crosstrain_verify.records.traces import Batch, Event, Parameter, Printed, RankTrace
+from crosstrain_verify.records.traces import Batch, Event, Parameter, RankTrace
 from crosstrain_verify.report.report import Difference
 from crosstrain_verify.running.scratch import TooLargeError, copy_project
-from crosstrain_verify.tracing.deferred_values import attributed
 from typer.testing import CliRunner
 
 FP32 = 2.0**-23
@@ -100,13 +97,6 @@ def test_numbers_that_no_run_repeats_are_left_out_wherever_the_words_are_the_sam
             "no run has shown it yet"
         )
     assert not same_line(ours[1], again[1], EXACT, 1)
-
-
-def test_graphs_belong_to_the_step_they_were_compiled_in() -> None:
-    batch, step = False, True
-    marks = [(batch, 2), (step, 3), (batch, 8), (batch, 9), (step, 9), (step, 11), (batch, 15), (batch, 16)]
-    assert attributed(marks) == ((6, 2, 4), 2)
-    assert attributed([(step, 1), (batch, 4)]) == ((3,), 0)
 
 
 def test_losses_are_means_over_the_ranks() -> None:
@@ -185,10 +175,6 @@ def test_noise_is_judged_by_the_originals_own_spread() -> None:
     assert beyond_noise(members[:1] * 2, [trace([1.0, 0.9000001], [1.0, 2.0])]) is not None
 
 
-def test_zero_and_minus_zero_are_other_bits() -> None:
-    assert compare(trace([1.0], [0.0, 2.0]), [trace([1.0], [-0.0, 2.0])]).difference is not None
-
-
 def test_ranks_that_differ_in_the_last_bit_disagree() -> None:
     drifted = np.nextafter(2.0, 3.0)
     difference = ranks_disagree([trace([1.0]), trace([1.0]), trace([1.0], [1.0, float(drifted)])])
@@ -197,18 +183,6 @@ def test_ranks_that_differ_in_the_last_bit_disagree() -> None:
     assert str(difference).startswith(
         "ranks disagree: final fc.weight, element 1: rank 0: 2.0; rank 2: 2.0000"
     )
-
-
-def test_trace_survives_its_files(tmp_path: Path) -> None:
-    before = trace([0.1, math.nan, math.inf])
-    traces.write(tmp_path, before)
-    (tmp_path / traces.STDOUT_FILE).write_bytes("é\nx\xff".encode("latin-1"))
-    after = traces.read(tmp_path)
-    assert repr(after.events) == repr(before.events)
-    assert after.parameters == before.parameters
-    assert after.weights.tobytes() == before.weights.tobytes()
-    assert len(after.lines) == 2
-    assert traces.read(tmp_path / "nothing").ending == "unfinished"
 
 
 def test_an_error_that_grows_from_rounding_is_told_from_a_mistake() -> None:
@@ -222,12 +196,6 @@ def test_an_error_that_grows_from_rounding_is_told_from_a_mistake() -> None:
     assert not is_amplified_rounding(Comparison(None)) and not is_amplified_rounding(
         Comparison(Difference("batch", 1, "a", "b"))
     )
-
-
-def test_what_gloo_says_is_no_line_of_the_script(tmp_path: Path) -> None:
-    greeting = "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
-    (tmp_path / traces.STDOUT_FILE).write_text(f"{greeting}\nloss 0.5\n")
-    assert traces.read(tmp_path).lines == ("loss 0.5",)
 
 
 def test_copy_leaves_out_what_no_script_reads_and_refuses_what_is_too_large(tmp_path: Path) -> None:
@@ -288,53 +256,6 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]:
         code, output = crosstrain(*wrong)
         assert (code, message in output) == (2, True), output
-
-
-def test_a_schedule_may_be_off_by_a_small_part_of_a_pass_if_it_moves_by_steps() -> None:
-    def passes(rates: list[float], steps: int) -> RankTrace:
-        events, batches = [], []
-        for number, rate in enumerate(rates):
-            batches.append(Batch(0, len(events), 4, number, number % steps == 0))
-            events += [Event("loss", 0, (1.0,)), Event("step", 0, (1.0, 2.0, rate))]
-        return RankTrace("finished", tuple(events), batches=tuple(batches))
-
-    by_step = passes([0.1 - 0.001 * step for step in range(40)], 20)
-    by_pass = passes([0.1] * 20 + [0.05] * 20, 20)
-    two = [RankTrace("finished")] * 2
-
-    def compared(original: RankTrace, second: float, first: float = 0.1) -> bool:
-        migrated = passes([first] * 10 + [second] * 10, 10)
-        return compare_rates(original, [migrated, *two[1:]]) is None
-
-    assert compared(by_step, 0.08) and compared(by_step, 0.0825) and compared(by_step, 0.0781)
-    assert not compared(by_step, 0.09) and not compared(by_step, 0.07) and not compared(by_step, 0.08, 0.0999)
-    assert compared(by_pass, 0.05) and not compared(by_pass, 0.1) and not compared(by_pass, 0.07)
-
-
-def test_a_line_printed_for_the_best_result_alone_moves_no_evaluation_to_another_epoch() -> None:
-    def evaluated(passes: int, rows: int) -> RankTrace:
-        events: list[Event] = []
-        batches: list[Batch] = []
-        lines: list[tuple[str, Printed]] = []
-        for number in range(1, passes + 1):
-            batches.append(Batch(0, len(events), rows, rows, True))
-            events += [Event("loss", 0, (1.0,)), Event("step", 0, (1.0, 2.0, 0.1))]
-            batches.append(Batch(1, len(events), 4, 7, True))
-            said = [
-                f"epoch {number}: 25.0 %",
-                *(["saved"] if number == 1 else []),
-                f"best of {number}: 25.0 %",
-            ]
-            lines += [(line, Printed(len(events), len(batches), "")) for line in said]
-        words, places = zip(*lines, strict=True)
-        return RankTrace("finished", tuple(events), batches=tuple(batches), lines=words, printed=places)
-
-    full, less = evaluated(2, 8), evaluated(3, 5)
-    assert compare_frozen(full, less, [evaluated(4, 16)] * 2).difference is None
-    late = evaluated(4, 16)
-    wrong = dataclasses.replace(late, lines=tuple(line.replace("25.0", "50.0") for line in late.lines))
-    difference = compare_frozen(full, less, [wrong] * 2).difference
-    assert difference is not None and difference.quantity == "evaluation"
 
 
 def test_a_library_s_cache_is_no_file_of_several() -> None:

@@ -8,7 +8,6 @@ import pytest
 from crosstrain_verify import Report
 from crosstrain_verify.judging.rank_by_rank import compare_rank
 from crosstrain_verify.records.traces import RankTrace
-from crosstrain_verify.report.curves import curves
 
 from tests.runtime import verify_scripts
 from tests.runtime.verify_scripts import verdicts
@@ -103,7 +102,7 @@ def test_original_that_torchrun_starts_is_compared_on_as_many_processes(tmp_path
     assert report.runs[1].against == "the original on 2 processes, rank by rank"
     assert report.runs[1].launch == "crosstrain launch --num-processes 2 after.py"
     assert report.runs[1].steps == 6
-    assert [curve.name for curve in curves(report)][2:] == ["original, 2 processes", report.runs[1].name]
+    assert [curve.name for curve in report.curves][2:] == ["original, 2 processes", report.runs[1].name]
     assert any("2 processes as torchrun does" in note for note in report.notes)
 
 
@@ -174,28 +173,6 @@ def test_rank_0_says_every_line_and_no_rank_another_one(
 ) -> None:
     original, result = (RankTrace("finished", lines=lines) for lines in (("a", "b"), said))
     assert (compare_rank(original, result, (), 0.0, None, first=first).difference is None) is same
-
-
-def test_helper_that_is_never_called_changes_nothing(tmp_path: Path) -> None:
-    plain = (
-        "import torch\nimport torch.distributed as dist\n"
-        "def setup(): dist.init_process_group('gloo')\n"
-        "torch.manual_seed(0)\nmodel = torch.nn.Linear(2, 1)\n"
-        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
-        "for step in range(3):\n"
-        "    optimizer.zero_grad(); model(torch.ones(4, 2)).mean().backward(); optimizer.step()\n"
-    )
-    report = run(tmp_path, plain, plain, default_launch=False)
-    assert verdicts(report) == ["identical", "equal"], report
-    assert report.runs[1].against == ""
-
-
-def test_original_that_mpirun_starts_on_each_machine(tmp_path: Path) -> None:
-    asked = SPAWN.replace(
-        "    torch.cuda.set", "    assert os.environ['OMPI_COMM_WORLD_RANK'] == '0'\n    torch.cuda.set"
-    )
-    report = run(tmp_path, asked, converted())
-    assert verdicts(report) == ["identical", "identical"], report
 
 
 def test_one_process_of_what_an_original_starts_is_compared_with_a_launched_one(tmp_path: Path) -> None:

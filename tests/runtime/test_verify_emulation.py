@@ -70,12 +70,6 @@ def test_every_road_to_a_device_leads_to_the_cpu(tmp_path: Path) -> None:
     assert any("is_available() was false" in note for note in report.notes)
 
 
-def test_scripts_without_the_word_see_torch_as_it_is(tmp_path: Path) -> None:
-    script = START + "device = torch.device('cpu'); assert type(torch.device) is type\n" + LOOP
-    report = run(tmp_path, script)
-    assert (verdicts(report), report.notes) == (["identical"], ())
-
-
 def test_script_that_refuses_to_run_without_a_gpu_is_told_that_there_is_one(tmp_path: Path) -> None:
     refuses = (
         START + "if not torch.cuda.is_available(): sys.exit('this needs a GPU')\ndevice = 'cuda'\n" + LOOP
@@ -236,32 +230,3 @@ def test_synthetic_data_stand_in_for_missing_files_only(tmp_path: Path) -> None:
     assert verdicts(report) == ["identical"], report
     assert report.original.steps == 7
     assert "Dataset not found" in run(tmp_path, script).original.error
-
-
-def test_torch_compile_compiles_nothing_and_the_report_says_so(tmp_path: Path) -> None:
-    compiled = (
-        START
-        + "device = 'cpu'\n"
-        + LOOP.replace("optimizer =", "model = torch.compile(model)\noptimizer =", 1)
-    ) + "print([name for name in model.state_dict()])\n@torch.compile\ndef f(x): return x + 1\nf(X)\n"
-    report = run(tmp_path, compiled)
-    assert verdicts(report) == ["identical"], report
-    assert any("torch.compile compiled nothing" in note for note in report.notes)
-    assert not any("torch.compile" in note for note in run(tmp_path, START + "device = 'cpu'\n" + LOOP).notes)
-
-
-def test_scripted_code_is_compiled_with_functions_that_a_run_replaces(tmp_path: Path) -> None:
-    scripted = (
-        START + "device = 'cuda'\n"
-        "@torch.jit.script\ndef double(x): return torch.ones_like(x) * 2 * x\n"
-        "class Net(torch.nn.Module):\n"
-        "    def __init__(self):\n"
-        "        super().__init__()\n"
-        "        self.norm = torch.nn.BatchNorm1d(6)\n"
-        "    def forward(self, x): return self.norm(x)\n"
-        + LOOP.replace("Sequential(", "Sequential(torch.jit.script(Net()), ").replace(
-            "model(x", "model(double(x)", 1
-        )
-    ).replace("model(double(x).to(device))", "model(double(x.to(device)))")
-    report = run(tmp_path, scripted)
-    assert verdicts(report) == ["identical"], report

@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.utils.checkpoint
 from crosstrain_verify import Report
-from crosstrain_verify.emulation.draws import SharedDraws, row_dimension
-from crosstrain_verify.judging.printed_lines import aligned, volatile, words
-from crosstrain_verify.report.curves import sparkline, svg
-from crosstrain_verify.report.report import Run, Verdict
+from crosstrain_verify.emulation.draws import SharedDraws
+from crosstrain_verify.judging.printed_lines import aligned, words
+from crosstrain_verify.report.curves import svg
+from crosstrain_verify.report.report import Verdict
 from crosstrain_verify.tracing.batches import checksum
 from torch import nn
 
@@ -132,30 +132,7 @@ def test_augmentation_is_drawn_for_the_rows_of_each_process(tmp_path: Path) -> N
     assert [one.verdict.value for one in report.runs] == ["identical", "equal"], report
     assert "'epoch # # in # s, done at (clock)'" in " ".join(report.runs[0].notes)
     assert len(report.runs[1].compared) == len(report.runs[1].losses)
-    assert "original, drawing as 2" in svg(report)
-
-
-def test_a_time_in_whole_seconds_is_no_result(tmp_path: Path) -> None:
-    """Two runs of the original print the same second, and the migrated script the next: that is no other training."""
-    timed = ("for epoch in", "import time; begin = time.time()\nfor epoch in")
-    slower = ("for epoch in", "import time; begin = time.time(); time.sleep(1)\nfor epoch in")
-    said = (
-        "\nprint(f'trained for {time.time() - begin:.0f} s and {time.time_ns() // 10**9 - int(begin)} s')\n"
-    )
-    report = run(tmp_path, after().replace(*slower) + said, BEFORE.replace(*timed) + said, processes=[1])
-    assert [one.verdict.value for one in report.runs] == ["identical"], report
-    assert "'trained for # s and # s'" in " ".join(report.runs[0].notes)
-
-
-def test_a_small_mistake_after_a_loss_that_is_right_is_no_noise(tmp_path: Path) -> None:
-    scaled = "accelerator.backward(loss); [p.grad.mul_(1.01) for p in model.parameters()]"
-    report = run(
-        tmp_path,
-        verify_scripts.after(AUGMENTED, NAMES, backward=scaled),
-        verify_scripts.before(AUGMENTED),
-    )
-    assert [one.verdict.value for one in report.runs] == ["different"], report
-    assert report.runs[0].difference is not None and report.runs[0].difference.quantity == "gradient norm"
+    assert "original, drawing as 2" in svg(report.curves)
 
 
 def test_a_mistake_under_dropout_is_no_noise(tmp_path: Path) -> None:
@@ -213,30 +190,6 @@ def test_ranks_that_wait_for_each_other_are_found_before_the_time_is_up(tmp_path
     assert cause.lines[1] == "rank 1 is done"
 
 
-def test_what_could_draw_and_does_not_is_left_alone() -> None:
-    query, mask = torch.randn(5, 2, 3, 4), torch.rand(5, 1, 1, 3) > 0.3
-    mask[..., 0] = True
-    plain = nn.functional.scaled_dot_product_attention(query, query, query, attn_mask=mask)
-    with SharedDraws(2, lambda: 5, lambda: False):
-        shared = nn.functional.scaled_dot_product_attention(query, query, query, attn_mask=mask)
-        dropped = nn.functional.scaled_dot_product_attention(
-            query, query, query, attn_mask=mask, dropout_p=0.5
-        )
-    assert torch.equal(shared, plain)
-    assert dropped.shape == plain.shape and not torch.equal(dropped, plain)
-
-
-def test_draws_in_a_backward_pass_are_noticed() -> None:
-    layer = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
-    inside = [False]
-    with SharedDraws(2, lambda: 4, lambda: False, lambda: inside[0]) as draws:
-        loss = torch.utils.checkpoint.checkpoint(layer, torch.ones(4, 3), use_reentrant=False).sum()
-        assert not draws.redrew
-        inside[0] = True
-        loss.backward()
-    assert draws.redrew
-
-
 def test_shared_draws_are_those_of_the_processes() -> None:
     """7 rows for 3 processes: 3, 2 and 2. Each draws a mask for its rows from the state that it has."""
     rows: list[int | None] = [7]
@@ -269,30 +222,6 @@ def test_a_seed_is_the_same_for_all_processes(monkeypatch: pytest.MonkeyPatch) -
         assert torch.equal(shared[low:high], torch.randn(high - low, 2))
 
 
-def test_the_start_of_a_layer_has_no_rows() -> None:
-    """A notebook has a batch in hand while it makes its model, and a layer may be as wide as the batch."""
-    torch.manual_seed(3)
-    plain = nn.Linear(5, 4).weight.detach().clone()
-    torch.manual_seed(3)
-    with SharedDraws(2, lambda: 4, lambda: False):
-        shared = nn.Linear(5, 4).weight.detach().clone()
-    assert torch.equal(shared, plain)
-
-
-def test_the_address_of_an_object_is_no_number() -> None:
-    a, b = (f"loaders: (<DataLoader object at {address}>, 3)" for address in ("0x7fbbc709cdd0", "0x7f1e5"))
-    assert words(a) == words(b)
-    assert volatile([a], [b]) == {words(a): frozenset()}
-
-
-def test_row_dimensions() -> None:
-    assert row_dimension((7, 7), 7) == 0
-    assert row_dimension((5, 7), 7) == 1
-    assert row_dimension((28, 3), 7) == 0
-    assert row_dimension((28,), 7) is None
-    assert row_dimension((), 7) is None
-
-
 def test_checksums_of_shares_add_up_in_any_order() -> None:
     x, y = torch.randn(11, 3), torch.arange(11)
     rows, whole = checksum([x, y])
@@ -314,44 +243,9 @@ def test_lines_are_aligned_by_their_words() -> None:
     assert aligned(ours, ["epoch 1 acc 4", "epoch 2 acc 4"]) == [(1, 0), (3, 1)]
 
 
-def test_curves_stand_missing_and_infinite_values() -> None:
-    assert sparkline([1.0, 0.0], 10, 0.0, 1.0) == "█▁"
-    assert sparkline([float("nan"), 1.0, 1.0], 10, 1.0, 1.0) == "×▁▁"
-    assert len(sparkline([1.0] * 95, 10, 0.0, 1.0)) == 10
-    path = Path("<script>.py")
-    original = Run(1, Verdict.RAN, losses=(1.0, float("inf"), 0.5))
-    figure = svg(Report(path, path, original, (Run(2, Verdict.EQUAL, name="<b>", losses=(1.0, 0.5)),)))
-    assert figure.count("<polyline") == 2 and "&lt;b&gt;" in figure and "inf" not in figure
-    assert svg(Report(path, path, Run(1, Verdict.FAILED), ())) == ""
-
-
 def test_the_report_is_json(tmp_path: Path) -> None:
     report = run(tmp_path, after(backward="accelerator.backward(2 * loss)"), processes=[1])
     data = json.loads(json.dumps(report.to_json()))
     (one,) = data["runs"]
     assert (one["verdict"], one["cause"]["rule"], one["frozen"]) == ("different", "loss-scaled", False)
     assert one["meaning"] and one["losses"] and data["figure"].startswith("<svg")
-
-
-def test_a_training_that_changes_nothing_is_said_to_prove_little(tmp_path: Path) -> None:
-    report = run(
-        tmp_path, after(backward="accelerator.backward(0 * loss)"), after(backward="(0 * loss).backward()")
-    )
-    assert "every gradient was zero" in report.notes[-1]
-
-
-@pytest.mark.parametrize("processes", [[1], [2]])
-def test_progress_is_told(tmp_path: Path, processes: list[int]) -> None:
-    told: list[tuple[str, int]] = []
-    run(
-        tmp_path,
-        after(),
-        processes=processes,
-        steps=2,
-        progress=lambda name, steps: told.append((name, steps)),
-    )
-    assert ("original", 0) in told
-    assert {name for name, _ in told} >= {
-        "original",
-        f"{processes[0]} process{'es' if processes != [1] else ''}",
-    }

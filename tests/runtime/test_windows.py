@@ -108,3 +108,57 @@ def test_memory_that_was_freed_holds_no_open_window() -> None:
     optimizer.step()
     assert not torch.equal(model.weight, line().weight)
     AcceleratorState._reset_state(True)
+
+
+# -- An exception in the middle of a step leaves nothing half done -----------------------------------------
+
+
+class Broken(Exception):
+    """What the script's body raises."""
+
+
+def _weight_after(micro_batches: str, clears: bool, precision: str) -> list[float]:
+    """Train one weight, whose gradient is the rank + 1 in every micro-batch (so 1.5 on average of two).
+
+    "." is a micro-batch that goes well, "x" one that raises after its backward pass, "c" after clipping, too.
+    """
+    accelerator = Accelerator(
+        cpu=True,
+        gradient_accumulation_steps=2,
+        mixed_precision=precision,
+        kwargs_handlers=[GradScalerKwargs(init_scale=8.0)],
+    )
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(model.weight)
+    model, optimizer = accelerator.prepare(model, SGD(model.parameters(), 0.1))
+    x = torch.full((1, 1), accelerator.process_index + 1.0)
+    weights = []
+    for kind in micro_batches:
+        try:
+            with accelerator.accumulate(model):
+                accelerator.backward(model(x).sum())
+                if kind == "c":
+                    accelerator.clip_grad_norm_(model.parameters(), 100.0)
+                if kind != ".":
+                    raise Broken
+                optimizer.step()
+                optimizer.zero_grad()
+        except Broken:
+            if clears:
+                optimizer.zero_grad()
+        weights.append(model.weight.item())
+    return weights
+
+
+@pytest.mark.parametrize("clears", [True, False])
+@pytest.mark.parametrize("precision", ["no", "fp16"])
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_window_that_failed_is_given_up(world: int, precision: str, clears: bool) -> None:
+    """Its first micro-batch or its last may fail: the next one begins a new window, of two micro-batches."""
+    step = 0.1 * (world + 1) / 2
+    for ours in run_ranks(_weight_after, world, "x...", clears, precision):
+        assert ours == pytest.approx([0, 0, -step, -step], abs=1e-4)
+    for ours in run_ranks(_weight_after, world, ".x..", clears, precision):
+        assert ours == pytest.approx([0, 0, 0, -step], abs=1e-4)
+    for ours in run_ranks(_weight_after, world, ".c..x..", clears, precision):
+        assert ours == pytest.approx([0, 0, 0, -step, -step, -step, -2 * step], abs=1e-4)

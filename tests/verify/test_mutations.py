@@ -46,12 +46,7 @@ ONE, TWO, LAUNCH = "1 process", "2 processes", "2 processes, default launch"
 
 MUTATIONS = {
     "the_sum_over_processes_dropped": Mutation(
-        "mnist_functions",
-        {MERGE: "pass"},
-        TWO,
-        "evaluation-not-gathered",
-        TRAIN_SMALL,
-        short=True,
+        "mnist_functions", {MERGE: "pass"}, TWO, "evaluation-not-gathered", TRAIN_SMALL, short=True
     ),
     "summed_with_the_completion": Mutation(
         "mnist_functions",
@@ -103,10 +98,7 @@ MUTATIONS = {
         "mnist_functions", {r"scheduler\.step\(\)": "pass"}, ONE, "scheduler-not-stepped", TRAIN_SMALL
     ),
     "step_scheduler_not_prepared": Mutation(
-        "main_argparse",
-        {r"train_loader, scheduler( =|\n)": r"train_loader\1"},
-        LAUNCH,
-        "scheduler-late",
+        "main_argparse", {r"train_loader, scheduler( =|\n)": r"train_loader\1"}, LAUNCH, "scheduler-late"
     ),
     "plateau_on_a_local_loss": Mutation(
         "schedulers",

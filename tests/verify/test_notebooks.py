@@ -105,22 +105,10 @@ def test_two_launches_and_what_comes_back_from_them(tmp_path: Path) -> None:
     assert all(":cell " in check.file for check in report.checks)
 
 
-def test_steps_end_a_run_within_a_launch(tmp_path: Path) -> None:
-    report = verified(tmp_path, after(launch(), launch()), steps=15)
-    assert [(run.verdict.value, run.steps) for run in report.runs] == [("identical", 15), ("equal", 15)]
-
-
 def test_a_state_that_does_not_come_back_is_seen(tmp_path: Path) -> None:
     """In one process the notebook's own model is trained; in several another one is."""
     report = verified(tmp_path, after(launch(state=False), launch(state=False)))
     assert [run.verdict.value for run in report.runs] == ["identical", "different"]
-
-
-def test_a_number_of_one_process_is_seen(tmp_path: Path) -> None:
-    report = verified(tmp_path, after(launch(loss="loss"), launch()), processes=[2])
-    (run,) = report.runs
-    assert run.verdict.value == "different"
-    assert run.difference is not None and run.difference.quantity == "printed line"
 
 
 def test_a_rank_that_fails_is_told_with_its_cell(tmp_path: Path) -> None:
@@ -133,15 +121,6 @@ def test_a_rank_that_fails_is_told_with_its_cell(tmp_path: Path) -> None:
     assert run.verdict.value == "failed"
     assert "ZeroDivisionError" in run.error
     assert 'after.ipynb:cell 3", line 3, in training' in run.error
-
-
-def test_ranks_that_wait_for_each_other_are_found(tmp_path: Path) -> None:
-    waits = "    accelerator = Accelerator()\n    if accelerator.is_main_process: accelerator.wait_for_everyone()\n"
-    stuck = launch().replace("    accelerator = Accelerator()\n", waits)
-    report = verified(tmp_path, after(stuck, launch()), processes=[2])
-    (run,) = report.runs
-    assert run.verdict.value in ("failed", "hung")
-    assert "notebook_launcher(" in run.launch
 
 
 def test_a_migrated_notebook_is_proven(tmp_path: Path) -> None:

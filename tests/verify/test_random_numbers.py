@@ -60,17 +60,3 @@ def test_processes_that_draw_the_same_noise_are_a_difference() -> None:
     assert whose([one, other]).startswith(OWN)
     assert "rank 1: the same noise" in str(same_noise([one, one]))
     assert same_noise([replace(one, noise=())] * 2) is None  # training draws nothing
-
-
-def test_a_script_that_forgets_its_run_has_run_on_the_runtime(tmp_path: Path) -> None:
-    """At its end there is no Accelerator any more; it is judged by its steps, for which there was one."""
-    before, after = tmp_path / "before.py", tmp_path / "after.py"
-    before.write_text(BEFORE)
-    after.write_text(
-        AFTER.replace("{options}", "")
-        + "from crosstrain.state import AcceleratorState\nAcceleratorState._reset_state(True)\n"
-    )
-    report = verify(before, after, processes=(2,), default_launch=True, timeout=300)
-    assert [run.verdict.value for run in report.runs] == ["equal", "agree"], report
-    assert all(run.launch.startswith("crosstrain launch ") for run in report.runs)
-    assert any(note.startswith(OWN) for note in report.runs[1].notes)

@@ -54,10 +54,6 @@ def test_other_steps_are_compared_by_what_is_always_so(
     ) is usually
 
 
-def test_other_parameters_are_left_to_those_who_compare_weights() -> None:
-    assert compare_trained_parameters(trace(4), trace(4, 0), step_by_step=True) is None
-
-
 SCRIPT = """
 import torch
 from torch.utils.data import DataLoader, TensorDataset

@@ -22,11 +22,7 @@ EXPECTED = {
     "wgan_gp": ("mixes devices", r"Expected XLA tensor"),
 }
 # What makes a case train on a device where CUDA is not what the machine has, or where it is asked for.
-DEVICE = {
-    "char_lm": ("--cuda",),
-    "ddp_mapped": ("--device", "cuda"),
-    "main_argparse": ("--device", "cuda"),
-}
+DEVICE = {"char_lm": ("--cuda",), "ddp_mapped": ("--device", "cuda"), "main_argparse": ("--device", "cuda")}
 
 
 def as_expected(case: str, failure: str, text: str) -> tuple[str, str]:

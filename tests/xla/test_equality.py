@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import pytest
-import torch
 import torch.nn.functional as F
 from crosstrain import Accelerator, DistributedType
 
@@ -99,54 +97,6 @@ def seen() -> dict[str, Any]:
         "rows": [len(x) for x, _ in batches],
         "steps": len(batches),
     }
-
-
-def test_batches_are_spread_over_the_devices() -> None:
-    label, mask, flag = on_xla(shardings)
-    assert "devices=[4" in label
-    assert "replicated" in mask or not mask
-    assert flag == "text"
-
-
-def shardings() -> tuple[str, str, str]:
-    from crosstrain.comm.xla.api import internals
-
-    accelerator = Accelerator()
-    rows = [
-        {"x": torch.ones(6), "y": torch.tensor(1), "name": "text"},
-    ] * 8
-
-    def collate(items: list[dict[str, Any]]) -> dict[str, Any]:
-        return {
-            "x": torch.stack([item["x"] for item in items]),
-            "y": torch.stack([item["y"] for item in items]),
-            "mask": torch.ones(6, 6),
-            "name": "text",
-        }
-
-    batches = accelerator.prepare(torch.utils.data.DataLoader(rows, batch_size=2, collate_fn=collate))  # type: ignore[arg-type]
-    [batch] = list(batches)
-    spec = internals._get_xla_sharding_spec
-    assert batch["y"].shape == (8,)
-    return spec(batch["y"]), spec(batch["mask"]), batch["name"]
-
-
-def test_where_parameters_cannot_be_swapped_ties_and_optimizers_are_put_together_again() -> None:
-    assert on_xla(ties) == (True, True)
-
-
-def ties() -> tuple[bool, bool]:
-    accelerator = Accelerator()
-    module = model("tied")
-    watched = weakref.ref(module.layer.linear1.weight)  # which forbids swapping it
-    optim = optimizer("adamw", module)
-    accelerator.prepare(module, optim)
-    assert watched() is not module.layer.linear1.weight
-    held = {id(param) for group in optim.param_groups for param in group["params"]}
-    return (
-        module.out.weight is module.embed.weight,
-        held == {id(param) for param in module.parameters()},
-    )
 
 
 def test_an_optimizer_that_would_train_nothing_is_refused() -> None:

@@ -71,19 +71,6 @@ def compiled(accelerator: Accelerator) -> int:
     return int(accelerator._comm.watch.report().compiled)  # type: ignore[attr-defined]
 
 
-def test_ignored_modules_stay_whole() -> None:
-    first, second = on_xla(ignore_one)
-    assert first == BY_ROWS
-    assert second != BY_ROWS
-
-
-def ignore_one() -> tuple[str, str]:
-    module = model("mlp")
-    plugin = FullyShardedDataParallelPlugin(ignored_modules=[module.second])
-    Accelerator(fsdp_plugin=plugin).prepare(module)
-    return placement(module.first.weight), placement(module.second.weight)
-
-
 def test_what_the_compiler_decides_is_refused_by_name() -> None:
     with pytest.raises(
         RuntimeError, match="cpu_offload where XLA shards the model is not part of crosstrain"

@@ -71,22 +71,6 @@ def alone() -> dict[str, Any]:
     }
 
 
-def moved() -> dict[str, Any]:
-    accelerator = Accelerator()
-    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    model[1].weight = model[0].weight
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model.to(accelerator.device)
-    optimizer = accelerator.prepare(optimizer)
-    before = model[0].weight.detach().cpu().clone()
-    accelerator.backward(model(torch.ones(1, 2, device=accelerator.device)).sum())
-    optimizer.step()
-    return {
-        "tied": model[1].weight is model[0].weight,
-        "trained": not torch.equal(before, model[0].weight.detach().cpu()),
-    }
-
-
 def used_before() -> dict[str, Any]:
     accelerator = Accelerator()
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
@@ -104,30 +88,8 @@ def used_before() -> dict[str, Any]:
     }
 
 
-def used_between() -> dict[str, Any]:
-    """The optimizer is made first, the model is used on the CPU, and its graph is held while it moves."""
-    accelerator = Accelerator()
-    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    shown = model(torch.ones(2, 4))
-    model.to(accelerator.device)
-    model, optimizer = accelerator.prepare(model, optimizer)
-    before = model[0].weight.detach().cpu().clone()
-    accelerator.backward(model(torch.ones(2, 4, device=accelerator.device)).mean())
-    optimizer.step()
-    return {"shown": shown.device.type, "trained": not torch.equal(before, model[0].weight.detach().cpu())}
-
-
-def test_an_optimizer_follows_a_model_that_was_used_between() -> None:
-    assert on_xla(used_between) == {"shown": "cpu", "trained": True}
-
-
 def test_a_model_moves_that_was_used_on_the_cpu() -> None:
     assert on_xla(used_before) == {"shown": "cpu", "tied": True, "trained": True}
-
-
-def test_an_optimizer_keeps_a_model_that_is_moved_behind_it() -> None:
-    assert on_xla(moved) == {"tied": True, "trained": True}
 
 
 def test_a_script_that_distributes_itself_is_a_group_of_one() -> None:

@@ -68,34 +68,3 @@ def gathered(even: Any, split: bool) -> dict[str, Any]:
         "whole": whole,
         "shapes": shapes,
     }
-
-
-def test_collectives_of_one_process_give_back_what_they_got() -> None:
-    assert on_xla(collectives) == {
-        "gather": [0, 1, 2, 3, 4, 5, 6, 7],
-        "reduce": [28.0, 3.5],
-        "padded": 8,
-        "objects": ["one"],
-        "broadcast": ["mine"],
-        "whole_sum": 28.0,
-    }
-
-
-def collectives() -> dict[str, Any]:
-    from crosstrain.utils import broadcast_object_list, gather_object
-
-    accelerator = Accelerator()
-    (batch,) = next(iter(accelerator.prepare(DataLoader(TensorDataset(torch.arange(8)), batch_size=2))))
-    value = batch.float()
-    accelerator.wait_for_everyone()
-    return {
-        "gather": accelerator.gather(batch).tolist(),
-        "reduce": [
-            accelerator.reduce(value.sum(), "sum").item(),
-            accelerator.reduce(value.mean(), "mean").item(),
-        ],
-        "padded": len(accelerator.pad_across_processes(batch)),
-        "objects": gather_object(["one"]),
-        "broadcast": broadcast_object_list(["mine"]),
-        "whole_sum": accelerator.gather_for_metrics(value.sum()).item(),
-    }

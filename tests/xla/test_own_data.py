@@ -11,7 +11,7 @@ from crosstrain import Accelerator
 from torch import nn
 
 from tests.support.ranks import run_ranks
-from tests.xla.support import data, difference, loader, model, on_xla, plain_training
+from tests.xla.support import loader, model, on_xla
 from tests.xla.test_processes import APART
 
 
@@ -75,35 +75,6 @@ def evaluate() -> dict[str, Any]:
             predictions += chosen.tolist()
     right, rows, predictions = accelerator.merge(batches, right, rows, predictions)
     return {"right": right, "rows": rows, "predictions": predictions, "whole": batches.whole}
-
-
-def test_a_list_of_batches_is_dealt() -> None:
-    _, wanted = plain_training("mlp", "sgd", 32, 8)
-    assert difference(on_xla(train_on_a_list, 8)["weights"], wanted) < 1e-6
-    first, second = run_ranks(
-        train_on_a_list, 2, 4, env=APART
-    )  # 8 batches of 4: two of them make a step of 8 rows
-    assert (first["steps"], second["steps"]) == (4, 4)
-    assert difference(first["weights"], second["weights"]) == 0.0
-    assert difference(first["weights"], wanted) < 1e-6
-
-
-def train_on_a_list(size: int) -> dict[str, Any]:
-    accelerator = Accelerator()
-    rows = data("mlp", 32)
-    net = model("mlp")
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    net, optimizer, batches = accelerator.prepare(
-        net, optimizer, [rows[start : start + size] for start in range(0, 32, size)]
-    )
-    steps = 0
-    for x, y in batches:
-        optimizer.zero_grad()
-        accelerator.backward(F.cross_entropy(net(x), y))
-        optimizer.step()
-        steps += 1
-    weights = {name: value.cpu() for name, value in accelerator.unwrap_model(net).state_dict().items()}
-    return {"steps": steps, "weights": weights}
 
 
 @pytest.mark.parametrize("own", [True, False])

@@ -43,24 +43,6 @@ def too_early() -> None:
     Accelerator()
 
 
-def test_a_backward_pass_before_the_accelerator_is_an_error_that_says_so() -> None:
-    with pytest.raises(RuntimeError, match=r"a backward pass ran on the CPU before Accelerator\(\)"):
-        on_xla(trained_too_early)
-
-
-def trained_too_early() -> None:
-    plain_training("mlp", "sgd", 4, 4)
-    Accelerator()
-
-
-def test_the_cpu_can_be_asked_for() -> None:
-    assert on_xla(on_cpu) == "cpu"
-
-
-def on_cpu() -> str:
-    return str(Accelerator(cpu=True).device)
-
-
 @pytest.mark.parametrize("source", ["map", "dispatched stream", "stream"])
 def test_two_processes_with_two_devices_each_train_as_one(source: str) -> None:
     """Each is a program of its own, and gradients meet on the hosts: the way several hosts can be tried here."""

@@ -82,26 +82,6 @@ def autocast() -> tuple[str, list[str], str, bool]:
     return str(out.dtype), seen, str(module.first.weight.grad.dtype), accelerator.scaler is None
 
 
-def test_downcast_bf16_converts_parameters_buffers_and_batches() -> None:
-    assert on_xla(downcast) == ({"torch.bfloat16", "torch.int64"}, "torch.bfloat16", "torch.float32", True)
-
-
-def downcast() -> tuple[set[str], str, str, bool]:
-    accelerator = Accelerator(mixed_precision="bf16", downcast_bf16=True)
-    module = model("conv")
-    double = torch.nn.Linear(2, 2).double()
-    optim = optimizer("sgd", module)
-    accelerator.prepare(module, double, optim)
-    x, _ = next(iter(accelerator.prepare(loader("conv", 8, 2))))
-    held = {id(param) for group in optim.param_groups for param in group["params"]}
-    return (
-        {str(tensor.dtype) for tensor in (*module.parameters(), *module.buffers())},
-        str(x.dtype),
-        str(double.weight.dtype),
-        held == {id(param) for param in module.parameters()},
-    )
-
-
 def test_fp16_is_refused_with_the_reason() -> None:
     with pytest.raises(RuntimeError, match="fp16' is not for XLA: TPUs compute in bfloat16"):
         on_xla(half)
@@ -165,48 +145,6 @@ def ragged() -> tuple[list[str], str]:
     return [str(one.message) for one in caught if "compiled" in str(one.message)], str(
         crosstrain.xla_report()
     )
-
-
-def test_cpu_fallbacks_and_reads_are_counted_by_name() -> None:
-    reads, fallbacks, text = on_xla(fall_back)
-    assert reads == 3
-    assert fallbacks.get("aten::nonzero") == 2
-    assert "aten::nonzero: 2" in text
-
-
-def fall_back() -> tuple[int, dict[str, int], str]:
-    import crosstrain
-
-    accelerator = Accelerator()
-    x = next(iter(accelerator.prepare(loader("mlp", 8, 2))))[0]
-    for _ in range(2):
-        torch.nonzero(x > 0)
-    for row in range(3):
-        x[row, 0].item()
-    report = crosstrain.xla_report()
-    return report.reads, report.fallbacks, str(report)
-
-
-def test_a_number_in_the_batch_is_not_compiled_into_the_step() -> None:
-    assert on_xla(numbered) == ([10.0, 12.0, 14.0, 16.0, 18.0, 20.0, 22.0, 24.0], 0)
-
-
-def numbered() -> tuple[list[float], int]:
-    accelerator = Accelerator()
-
-    def collate(rows: list[Tensor]) -> dict[str, Tensor]:
-        return {"x": torch.stack(rows), "scale": rows[0][0] * 0 + next(numbers)}
-
-    numbers = iter(range(5, 50))
-    batches = torch.utils.data.DataLoader(torch.ones(16, 1), batch_size=2, collate_fn=collate)  # type: ignore[arg-type]
-    accelerator.dataloader_config.split_batches = True
-    accelerator.dataloader_config.even_batches = "weighted"
-    sums, counts = [], []
-    for batch in accelerator.prepare(batches):
-        sums.append((batch["x"] * batch["scale"]).sum())
-        accelerator._comm.step_done()
-        counts.append(compiled())
-    return [total.item() for total in sums], counts[-1] - counts[2]
 
 
 def test_padded_sequences_stop_the_compiling() -> None:

@@ -39,7 +39,7 @@ from .placing.devices import Devices
 from .placing.host_reads import note_unseen_reads, plan_host_reads
 from .placing.left_on_cpu import plan_left_on_cpu
 from .placing.lost import NOT_KEPT
-from .placing.made_tensors import plan_made_tensors
+from .placing.made_tensors import plan_made_tensors, plan_one_hot_rows
 from .placing.only_with_cuda import note_moves_with_cuda
 from .placing.own_tensors import computes_with_own_tensors
 from .placing.visible import note_late_choices, plan_visible
@@ -250,6 +250,8 @@ def _plan_numbers(
     if roles.data and is_made_on_cpu(plan.script):
         note_unseen_reads(plan, code)
         plan_made_tensors(plan, code, devices, evaluations.trained)
+    else:
+        plan_one_hot_rows(plan, code)
     return merging.loops, saved_apart
 
 

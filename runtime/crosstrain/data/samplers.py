@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import chain, islice, repeat
 from typing import Any
 
@@ -22,7 +21,7 @@ from torch.utils.data import (
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.random_streams import State
 from crosstrain.data.order_rng import OrderRng, Reach
-from crosstrain.data.sharding import Batch, BatchSplit, Counts, Even, cut, rank_steps, steps
+from crosstrain.data.sharding import Batch, BatchSplit, Counts, cut, rank_steps, steps
 from crosstrain.utils import checks
 
 
@@ -111,15 +110,6 @@ class ShardedBatchSampler:
     def batch_sampler(self) -> Any:
         """The user's own batch sampler."""
         return self.batches
-
-    @property
-    def even_batches(self) -> Even:
-        """How later passes complete their last step; can be set."""
-        return self.how.even
-
-    @even_batches.setter
-    def even_batches(self, even: Even) -> None:
-        self.how = replace(self.how, even=even)
 
     def __getattr__(self, name: str) -> Any:
         if name == "batches":  # not yet unpickled

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from crosstrain.comm.visible_devices import CHIPS, SHARE, VISIBLE_DEVICES, Devices
-from crosstrain.config import CONFIG_VARIABLE
+from crosstrain.config import CONFIG_VARIABLE, config_object
 
 Precision = Literal["no", "fp16", "bf16"]
 RendezvousBackend = Literal["static", "c10d"]
@@ -281,13 +281,7 @@ def _config(options: LaunchOptions, environ: Mapping[str, str], origin: dict[str
 
 def read_config(environ: Mapping[str, str]) -> dict[str, Any]:
     """The JSON object in CROSSTRAIN_CONFIG; {} if it is not set. Raises UsageError if it is none."""
-    text = environ.get(CONFIG_VARIABLE)
-    if not text:
-        return {}
     try:
-        config = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{CONFIG_VARIABLE} is not JSON ({error}): {text}") from None
-    if not isinstance(config, dict):
-        raise UsageError(f"{CONFIG_VARIABLE} must be a JSON object, not {text}")
-    return config
+        return config_object(environ)
+    except ValueError as error:
+        raise UsageError(str(error)) from None

@@ -7,8 +7,9 @@ schedulers compute the next rate from the last one, or keep counters; they are s
 from __future__ import annotations
 
 import dis
+import inspect
+import math
 import types
-from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
@@ -18,41 +19,9 @@ from crosstrain.step.dynamic_subclass import original_class
 
 # Methods of LRScheduler and of these classes that must not be overridden.
 _METHODS = ("step", "get_lr", "_update_lr", "scale_fn", "_anneal_func", "__setattr__")
-_STORES = ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "STORE_ATTR", "STORE_SUBSCR", "YIELD_VALUE")
-_CHANGING = frozenset(
-    [
-        "next",
-        "send",
-        "pop",
-        "popleft",
-        "popitem",
-        "append",
-        "appendleft",
-        "extend",
-        "insert",
-        "add",
-        "remove",
-        "discard",
-        "update",
-        "setdefault",
-        "setattr",
-        "write",
-        "print",
-        "random",
-        "rand",
-        "randn",
-        "randint",
-        "uniform",
-        "normal",
-        "gauss",
-        "choice",
-        "sample",
-        "time",
-        "perf_counter",
-        "monotonic",
-        "step",
-    ]
-)
+_STORES = {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "STORE_ATTR", "STORE_SUBSCR", "YIELD_VALUE"}
+_KNOWN = {"abs", "float", "int", "len", "max", "min", "pow", "round", "sum", "math", *dir(math)}
+_DEPTH = 3  # functions that call each other
 
 
 def advance(scheduler: LRScheduler, steps: int) -> int:
@@ -86,51 +55,30 @@ def _functions(scheduler: Any) -> list[Any]:
     return [] if custom is None else [custom]
 
 
+def _is_pure(value: Any, depth: int = _DEPTH) -> bool:
+    return depth > 0 and isinstance(value, (types.FunctionType, partial)) and _only_computes(value, depth)
+
+
 @lru_cache(maxsize=128)
-def _is_pure(function: Callable[..., Any]) -> bool:
-    """Whether the function's code shows that a call has no side effects.
+def _only_computes(function: Any, depth: int) -> bool:
+    """Whether the function's code shows that it computes from numbers alone, so that a call has no side effects.
 
-    That cannot be seen of a callable object, which may hold state.
+    It stores nothing, and what it names are numbers, functions of `math` and other functions of this kind.
     """
-    return _leaves_nothing(function, set())
-
-
-def _leaves_nothing(function: Any, seen: set[int]) -> bool:
     while isinstance(function, partial):
         function = function.func
     if not isinstance(function, types.FunctionType):
-        return isinstance(function, types.BuiltinFunctionType) and isinstance(
-            function.__self__, types.ModuleType
-        )
-    if id(function) in seen:
-        return True
-    seen.add(id(function))
+        return False
     code = function.__code__
-    if not _CHANGING.isdisjoint(code.co_names):
+    inner = any(isinstance(constant, types.CodeType) for constant in code.co_consts)
+    if inner or any(one.opname in _STORES for one in dis.get_instructions(code)):
         return False
-    if any(one.opname in _STORES for one in dis.get_instructions(code)):
+    used = inspect.getclosurevars(function)
+    named = {**used.nonlocals, **used.globals}
+    if not set(code.co_names) - named.keys() <= _KNOWN or not set(code.co_freevars) <= named.keys():
         return False
-    if any(isinstance(constant, types.CodeType) and _stores(constant) for constant in code.co_consts):
-        return False
-    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
-    used = [function.__globals__[name] for name in code.co_names if name in function.__globals__]
-    return all(
-        _leaves_nothing(one, seen)
-        for one in (*cells, *used)
-        if isinstance(one, (types.FunctionType, partial))
-    )
+    return all(value is math or _is_number(value) or _is_pure(value, depth - 1) for value in named.values())
 
 
-def _stores(code: types.CodeType) -> bool:
-    """Whether a lambda or comprehension inside the function has side effects."""
-    return not _CHANGING.isdisjoint(code.co_names) or any(
-        one.opname in _STORES[:-1] for one in dis.get_instructions(code)
-    )
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - a variable that has no value yet
-    except ValueError:
-        return False
-    return True
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, str)) or (type(value) is tuple and all(map(_is_number, value)))

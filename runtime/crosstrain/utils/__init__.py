@@ -38,9 +38,7 @@ if TYPE_CHECKING:
     from crosstrain.utils.dataclasses import RNGType as RNGType
     from crosstrain.utils.dataclasses import TorchDynamoPlugin as TorchDynamoPlugin
     from crosstrain.utils.imports import is_bf16_available as is_bf16_available
-    from crosstrain.utils.imports import is_fp8_available as is_fp8_available
     from crosstrain.utils.imports import is_fp16_available as is_fp16_available
-    from crosstrain.utils.imports import is_weights_only_available as is_weights_only_available
     from crosstrain.utils.memory import clear_device_cache as clear_device_cache
     from crosstrain.utils.memory import find_executable_batch_size as find_executable_batch_size
     from crosstrain.utils.memory import release_memory as release_memory
@@ -75,7 +73,7 @@ _HOMES = homes(
         GradScalerKwargs GradientAccumulationPlugin InitProcessGroupKwargs KwargsHandler
         LoggerType ParallelismConfig PrecisionType ProfileKwargs ProjectConfiguration RNGType
         TorchDynamoPlugin""",
-        "utils.imports": "is_bf16_available is_fp16_available is_fp8_available is_weights_only_available",
+        "utils.imports": "is_bf16_available is_fp16_available",
         "utils.modeling": "load_checkpoint_in_model",
         "utils.progress": "tqdm",
     }

@@ -43,16 +43,6 @@ def is_fp16_available() -> bool:
     return True
 
 
-def is_fp8_available() -> bool:
-    """False: this package has no fp8 precision (see torchao)."""
-    return False
-
-
-def is_weights_only_available() -> bool:
-    """True: files can always be loaded without running code in them."""
-    return True
-
-
 def __getattr__(name: str) -> Callable[..., bool]:
     if not (name.startswith(_PREFIX) and name.endswith(_SUFFIX)):
         raise AttributeError(f"module 'crosstrain.utils.imports' has no attribute {name!r}")

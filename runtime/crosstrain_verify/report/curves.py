@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Protocol
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 WIDTH, PLOT = 720, 260
@@ -16,32 +15,6 @@ ROW, COLUMNS = 20, 3  # of the legend
 # as a broad band.
 STYLES = (("#d98200", "7 4"), ("#1a86d0", "2 3"), ("#009e73", "1 4"), ("#c05a9e", "9 3 2 3"))
 BAND, LINE = 6, 2
-
-
-class Run(Protocol):
-    """The part of a `report.Run` that a curve shows."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def losses(self) -> tuple[float, ...]: ...
-    @property
-    def compared(self) -> tuple[float, ...]: ...
-    @property
-    def processes(self) -> int: ...
-    @property
-    def frozen(self) -> bool: ...
-    @property
-    def by_rank(self) -> bool: ...
-
-
-class Runs(Protocol):
-    """The part of a `report.Report` that the figure shows."""
-
-    @property
-    def original(self) -> Run: ...
-    @property
-    def runs(self) -> Sequence[Run]: ...
 
 
 @dataclass(frozen=True)
@@ -55,21 +28,6 @@ class Curve:
     losses: tuple[float, ...]
     style: int | None
     reference: bool
-
-
-def curves(report: Runs) -> list[Curve]:
-    """The original's curve and that of every run, each after the one it is compared with.
-
-    Frozen runs have no curve: they belong to the default launch, which makes other steps.
-    """
-    found = [Curve("original", report.original.losses, None, True)]
-    for number, run in enumerate(run for run in report.runs if run.losses and not run.frozen):
-        style = number % len(STYLES)
-        if run.compared:
-            how = f"{run.processes} processes" if run.by_rank else f"drawing as {run.processes}"
-            found.append(Curve(f"original, {how}", run.compared, style, True))
-        found.append(Curve(run.name, run.losses, style, False))
-    return [curve for curve in found if curve.losses]
 
 
 def sparkline(losses: Sequence[float], width: int, low: float, high: float) -> str:
@@ -92,13 +50,12 @@ def bounds(losses: Sequence[Sequence[float]]) -> tuple[float, float]:
     return (min(finite), max(finite)) if finite else (0.0, 1.0)
 
 
-def svg(report: Runs) -> str:
+def svg(found: Sequence[Curve]) -> str:
     """The figure as an SVG document; "" if nothing trained.
 
     It uses only presentation attributes, which every content security policy allows. Text and axes have the colour of the
     surrounding text, so the figure also suits dark pages.
     """
-    found = curves(report)
     if not found:
         return ""
     low, high = bounds([curve.losses for curve in found])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from crosstrain_verify.records.journal import Check, merged
-from crosstrain_verify.report.curves import svg
+from crosstrain_verify.report.curves import STYLES, Curve, svg
 
 
 class Verdict(str, Enum):
@@ -174,6 +174,21 @@ class Report:
         return merged(run.checks for run in self.runs)
 
     @property
+    def curves(self) -> list[Curve]:
+        """The original's loss curve and that of every run, each after the one it is compared with.
+
+        Frozen runs have no curve: they belong to the default launch, which makes other steps.
+        """
+        found = [Curve("original", self.original.losses, None, True)]
+        for number, run in enumerate(run for run in self.runs if run.losses and not run.frozen):
+            style = number % len(STYLES)
+            if run.compared:
+                how = f"{run.processes} processes" if run.by_rank else f"drawing as {run.processes}"
+                found.append(Curve(f"original, {how}", run.compared, style, True))
+            found.append(Curve(run.name, run.losses, style, False))
+        return [curve for curve in found if curve.losses]
+
+    @property
     def exit_code(self) -> int:
         """0 if `ok`, else 1."""
         return 0 if self.ok else 1
@@ -194,7 +209,7 @@ class Report:
             "runs": [_plain(run) for run in self.runs],
             "checks": [{**asdict(check), "claim": check.claim} for check in self.checks],
             "notes": list(self.notes),
-            "figure": svg(self),
+            "figure": svg(self.curves),
         }
 
 

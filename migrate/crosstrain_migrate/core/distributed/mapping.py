@@ -18,9 +18,9 @@ from crosstrain_migrate.core.reading.script import Frame, Script, is_function_fr
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
 
+from .flags import SAMPLERS, note_options, plan_flags
 from .group import RULE as GROUP
 from .group import is_called_below, plan_start
-from .unlaunched import note_option_of_group
 from .wrappers import WRAPPER, has_wrapper, is_wrapper, plan_wrapper
 
 SAMPLER, SPAWN = "CT304", "CT305"
@@ -28,7 +28,6 @@ DEVICE = "CT105"
 _COLLECTIVE = re.compile(
     r"distributed(\.nn)?(\.functional)?\.(all_reduce|all_gather|reduce_scatter|broadcast)\w*$"
 )
-_SAMPLERS = re.compile(r"Distributed\w*Sampler$|^RASampler$")
 _GROUP_NUMBERS = ("get_world_size", "get_rank")
 
 Ordinals = set[
@@ -43,7 +42,7 @@ def distributes_itself(script: Script) -> bool:
 def is_shared_out(script: Script, data: Data) -> bool:
     """Whether the script deals a loader's rows to its processes by a sampler, which `prepare` adopts. A loader without
     one means the same on every process, or rows that the script has dealt by itself: it stays as it is."""
-    if not any(_SAMPLERS.search(script.last(call.func)) for call in script.calls):
+    if not any(SAMPLERS.search(script.last(call.func)) for call in script.calls):
         return False
     if not isinstance(data.node, ast.Name | ast.Attribute):
         return False
@@ -77,10 +76,10 @@ class Mapping:
 
     def run(self) -> None:
         self._starts = plan_start(self.plan, self.accelerators)
-        self._flags()
-        note_option_of_group(self.plan)
+        plan_flags(self.plan, self.accelerators)
         self._numbered_devices()
         Ranks(self.plan).run()
+        note_options(self.plan, self.accelerators.roles)
         for call in self.script.calls:
             if any(self.plan.is_replaced(one) for one in self.script.around(call)):
                 continue
@@ -95,22 +94,6 @@ class Mapping:
                 self._spawn(call)
             elif name.endswith("DistributedSampler"):
                 self._sampler(call)
-
-    def _flags(self) -> None:
-        """`distributed = False`, written into the script, under which it makes no group: where several processes are
-        launched, it is true."""
-        for call in (one for one in self.script.calls if makes_group(self.script, one)):
-            tests = [one.test for one in self.script.around(call) if isinstance(one, ast.If)]
-            for test in (one for one in tests if isinstance(one, ast.Name)):
-                own, module = self.script.frame(test), self.script.module(test)
-                frame = own if self.script.binds(own, test.id) else module
-                values = self.script.values(frame, test.id)
-                is_off = len(values) == 1 and isinstance(values[0], ast.Constant) and values[0].value is False
-                if not is_off or len(self.script.stores(frame, test.id)) != 1:
-                    continue
-                if not (self.accelerators.is_early(values[0]) or self.accelerators.is_too_soon(values[0])):
-                    code = f"{self._state(values[0])}.num_processes > 1"
-                    self.plan.replace(values[0], GROUP, "the launcher's processes are a group", code)
 
     def _ordinals(self) -> Ordinals:
         """What names a device by its number, in `device_ids` and in `set_device`: attributes, and the variables of a

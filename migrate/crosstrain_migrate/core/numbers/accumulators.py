@@ -25,6 +25,7 @@ from crosstrain_migrate.core.reading.script import (
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, gives_itself, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .binding import is_bound_before
 from .given import given_to, what_becomes
 
 # Calls that stand alone and keep nothing that is read behind the loop.
@@ -102,6 +103,9 @@ class Pass:
             if not self._is_clock(made):
                 self._sort(text, made, targets, found)
         found.lasts += [t for t in sorted(targets) if t not in changes and self.read_behind(t)]
+        for text in (*found.sums, *found.joins):
+            if not is_bound_before(self.script, self.loop, text):
+                raise Unsure(f"not every way to it binds `{text}`")
         return found
 
     # -- the body ----------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import place_of, written
 
 
@@ -39,6 +39,49 @@ def binding(script: Script, root: ast.expr) -> tuple[ast.stmt, ast.expr | None] 
         and any(script.table.is_inside(store, one) for store in stores)
     ]
     return (later[-1], None) if later else found
+
+
+def is_bound_before(script: Script, loop: ast.stmt, text: str) -> bool:
+    """Whether every way to a loop binds a variable of its function, as far as the function binds it above the loop at all."""
+    frame = script.frame(loop)
+    stores = [one for one in script.stores(frame, text) if place_of(one) < place_of(loop)]
+    if not stores or not text.isidentifier() or text in script.parameters(frame):
+        return True
+    own = {script.statement(one) for one in stores}
+    around = [loop, *(one for one in script.around(loop) if isinstance(one, ast.stmt) and one is not frame)]
+    tests = {ast.unparse(one.test) for one in around if isinstance(one, ast.If)}
+
+    def binds(statement: ast.stmt) -> bool:
+        if isinstance(statement, ast.If):
+            is_sure = ast.unparse(statement.test) in tests or any(map(binds, statement.orelse))
+            return is_sure and any(map(binds, statement.body))
+        if isinstance(statement, ast.With | ast.Try):
+            return any(map(binds, statement.body))
+        return statement in own
+
+    above = (one for place in around for one in script.suite_of(place) if place_of(one) < place_of(place))
+    return any(map(binds, above))
+
+
+def is_filled_below(script: Script, entry: ast.Subscript, bound: ast.stmt, end: ast.stmt) -> bool:
+    """Whether an entry of a dictionary is set, or told something, between two statements: `means[name].add(loss)`."""
+    of = ast.unparse(entry.value)
+    entries = [
+        node
+        for node in script.within(script.frame(entry))
+        if isinstance(node, ast.Subscript)
+        and ast.unparse(node.value) == of
+        and place_of(bound) < place_of(node) < place_of(end)
+        and not script.table.is_inside(node, bound)
+    ]
+    return any(isinstance(one.ctx, ast.Store) or _is_told(script, one) for one in entries)
+
+
+def _is_told(script: Script, node: ast.expr) -> bool:
+    """Whether a method of an object is called, and nothing is made of what it returns."""
+    member = script.parent(node)
+    call = script.parent(member) if isinstance(member, ast.Attribute) else None
+    return isinstance(call, ast.Call) and call.func is member and is_statement_call(script, call)
 
 
 def _bound_by_branches(

@@ -29,9 +29,9 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
-from .binding import binding
+from .binding import binding, is_filled_below
 from .leaving_out import only_leaves_out
-from .means import PASSED_ON, has_no_mean, is_number, is_object, is_of_another
+from .means import PASSED_ON, has_no_mean, is_number, is_object, is_of_another, tests_in
 
 RULE = "CT605"
 GROUP = "decisions"
@@ -247,7 +247,10 @@ class Decisions:
         if self._where_bound(node, depth):
             return True
         bound = binding(self.script, node)
-        return not (bound and is_object(self.script, bound[1])) and self._where_read(node, at)
+        is_other = bound is not None and (
+            is_object(self.script, bound[1]) or tests_in(self.script, node, bound[0])
+        )
+        return not is_other and self._where_read(node, at)
 
     def _where_bound(self, node: ast.expr, depth: int, reduces: bool = True) -> bool:
         """A variable: behind the assignment that is read, or behind that of what is assigned there."""
@@ -265,6 +268,9 @@ class Decisions:
             return not self.differing.level(node)
         if value is not None and self._repair_parts(node, value, statement, depth):
             return True
+        if tests := tests_in(self.script, node, statement):
+            self._repair_all([(atom, at) for at in tests for atom in self._atoms(at)], depth + 1)
+            return not self.differing.level(node)
         if (
             not reduces
             or (value is not None and not is_number(self.script, value))
@@ -299,7 +305,12 @@ class Decisions:
         bound = binding(self.script, node.value)
         if self._must_stay(node, statement):
             return False
-        if bound is not None and bound[0] in self.script.suite_of(statement) and self._all_come(bound[0]):
+        is_whole = (
+            bound is not None
+            and bound[0] in self.script.suite_of(statement)
+            and not is_filled_below(self.script, node, bound[0], statement)
+        )
+        if bound is not None and is_whole and self._all_come(bound[0]):
             self.plan.after(bound[0], RULE, REASON, self._bound_to_mean(node, at), GROUP)
             self.differing.make_alike(node)
             return True

@@ -45,6 +45,13 @@ def has_no_mean(script: Script, node: ast.expr) -> bool:
     return any(chooses(value) or isinstance(value, ast.Dict | ast.List) for value in values)
 
 
+def tests_in(script: Script, node: ast.expr, branches: ast.stmt) -> list[ast.expr]:
+    """The tests to one of which an `if` binds a variable, which have no mean: `is_best = loss < best`."""
+    values = script.values(script.frame(node), written(node)) if isinstance(branches, ast.If) else []
+    inside = (one for one in values if script.table.is_inside(one, branches))
+    return [one for one in inside if isinstance(one, ast.Compare | ast.BoolOp)]
+
+
 def is_of_another(node: ast.expr) -> bool:
     """`log.columns["train"]`: an entry of another object's dictionary, which may hold names as well as numbers."""
     if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Constant):

@@ -52,7 +52,8 @@ class Downloads:
                 self._kept(call, {text for one in call.args for text in self.files.spelled(one)}, helper)
         for node in self.script.table.each(ast.If):
             is_ours = self.script.is_reached(node) and self.audience.is_all(node)
-            if is_ours and (self._reads_or_makes(node) or self._fills_folder(node)):
+            kinds = (self._reads_or_makes, self._fills_folder, self._fills_if_told)
+            if is_ours and any(is_kind(node) for is_kind in kinds):
                 self._plan(node, [node])
         for frame in self.script.reached_frames:
             if is_function_frame(frame) and self._makes_once(frame):
@@ -118,6 +119,27 @@ class Downloads:
         makes = any(writers.makes_folder(self.script, call) for call in calls)
         is_asked = makes and writers.asks_for_files(node.test) and not node.orelse
         return is_asked and self._fills(calls) and self.audience.comes_alike(node) and not self._trains(node)
+
+    def _fills_if_told(self, node: ast.If) -> bool:
+        """`if not self.is_prepared():`, which asks a function that looks for files, and writes them: the others find none."""
+        calls = [n for statement in node.body for n in walk(statement) if isinstance(n, ast.Call)]
+        is_asked = self._says_whether_there(node.test) and not node.orelse
+        return is_asked and self._fills(calls) and self.audience.comes_alike(node) and not self._trains(node)
+
+    def _says_whether_there(self, test: ast.expr) -> bool:
+        """Whether a test says, by a function of the project, whether files are there; `or again`, a parameter that is false."""
+        if isinstance(test, ast.BoolOp):
+            others = [one for one in test.values if not self._says_whether_there(one)]
+            return len(others) < len(test.values) and all(
+                writers.is_off(self.script, test, one) for one in others
+            )
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            return self._says_whether_there(test.operand)
+        function = self.files.helpers.called(test) if isinstance(test, ast.Call) else None
+        nodes = [node for statement in function.body for node in walk(statement)] if function else []
+        returned = [node.value for node in nodes if isinstance(node, ast.Return)]
+        is_truth = all(isinstance(one, ast.Constant) and isinstance(one.value, bool) for one in returned)
+        return bool(returned) and is_truth and any(map(writers.asks_for_files, nodes))
 
     def _makes_once(self, function: Function) -> bool:
         """Whether a function returns at once where its files are there, and makes them where they are not."""

@@ -252,7 +252,7 @@ def fetches_itself(script: Script, call: ast.Call) -> bool:
             call.func.value if isinstance(call.func, ast.Subscript) else call.func
         )  # DATASETS["AG_NEWS"](...)
         return _SELF_FETCHING.match(script.dotted(named)) is not None or _fetches_vectors(call)
-    return not (isinstance(value, ast.Constant) and not value.value) and not _is_off(script, call, value)
+    return not (isinstance(value, ast.Constant) and not value.value) and not is_off(script, call, value)
 
 
 def _fetches_vectors(call: ast.Call) -> bool:
@@ -265,9 +265,9 @@ def _fetches_vectors(call: ast.Call) -> bool:
     return any(isinstance(one, ast.Constant) and isinstance(one.value, str) for one in given)
 
 
-def _is_off(script: Script, call: ast.Call, value: ast.expr) -> bool:
-    """Whether `download=` passes on a parameter that no caller of the function gives."""
-    frame = script.frame(call)
+def is_off(script: Script, node: ast.AST, value: ast.expr) -> bool:
+    """Whether `download=download` passes on a parameter of the function around it that is false, and that no caller gives."""
+    frame = script.frame(node)
     if isinstance(frame, ast.Module) or not isinstance(value, ast.Name):
         return False
     named = [*frame.args.posonlyargs, *frame.args.args]

@@ -79,7 +79,7 @@ def _bring(plan: Plan, code: InStep, node: ast.expr) -> None:
                 f"`{written(node)}` holds tensors of the device, which numpy cannot read",
                 "add `.cpu()`",
             )
-    elif _is_tensor_for_sure(script, frame, node):
+    elif not _is_array(script, frame, node) and _is_tensor_for_sure(script, frame, node):
         plan.replace(node, RULE, REASON, "{of}.cpu()", GROUP, of=node)
 
 

@@ -186,7 +186,11 @@ def _is_from_cpu(script: Script, node: ast.AST, depth: int = 0) -> bool:
                 return True
             if script.dotted(node.func).startswith("torch."):
                 return bool(node.args) and _is_from_cpu(script, node.args[0], depth)
-            return name not in _MOVES and _is_from_cpu(script, of, depth)
+            if name in _MOVES or script.is_imported(node.func):
+                return False
+            given = [*node.args, *(keyword.value for keyword in node.keywords)]
+            computed = bool(given) and all(_is_from_cpu(script, one, depth) for one in given)
+            return computed or _is_from_cpu(script, of, depth)
         case ast.Subscript(value=of) | ast.UnaryOp(operand=of):
             return _is_from_cpu(script, of, depth)
         case ast.BinOp(left=left, right=right):

@@ -51,6 +51,23 @@ def plan_made_tensors(plan: Plan, code: InStep, devices: Devices, trained: set[s
                 _place(plan, call, _beside(plan.script, call) or devices.device(call), kind in _OLD_MAKERS)
 
 
+def plan_one_hot_rows(plan: Plan, code: InStep) -> None:
+    """Makes `torch.zeros(n, 10).scatter_(1, y.view(-1, 1), 1)` where its index is: a prepared loader has moved that, also where
+    the author moves no more than the result."""
+    for call in plan.script.calls:
+        if not is_method(call, "scatter_", "scatter") or len(call.args) < 2 or not code.in_batch_loop(call):
+            continue
+        made, index = call.func.value, call.args[1]
+        while isinstance(index, ast.Call) and isinstance(index.func, ast.Attribute):
+            if index.func.attr in {"to", "cuda", "cpu"}:
+                break
+            index = index.func.value
+        if isinstance(made, ast.Call) and isinstance(index, ast.Name | ast.Subscript):
+            kind = plan.script.dotted(made.func).removeprefix("torch.")
+            if makes_tensor(plan.script, made) and kind not in _OLD_MAKERS and not _has_device(made):
+                _place(plan, made, f"{written(index)}.device", is_old=False)
+
+
 def makes_tensor(script: Script, node: ast.AST) -> bool:
     """`torch.zeros(n, 8)`"""
     name = script.dotted(node.func) if isinstance(node, ast.Call) else ""

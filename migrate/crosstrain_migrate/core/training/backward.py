@@ -243,7 +243,7 @@ def _terms_of_call(script: Script, frame: Frame, call: ast.Call, depth: int, par
     if depth > _DEPTH:
         return OTHER
     text = written(call.func)
-    made = _given(script, frame, text) or [v for one in script.frames for v in script.values(one, text)]
+    made = _given(script, frame, text) or [v for one in script.frames for v in _made(script, one, text)]
     made = [_unmoved(origin) for value in made for origin in _origins(script, value)]
     if made and all(isinstance(v, ast.Call) and _asks_for(v, "sum") for v in made):
         return SUM
@@ -287,10 +287,15 @@ def _given(script: Script, frame: Frame, name: str) -> list[ast.expr]:
     for call in script.runs_of(frame):
         argument = script.argument_for(call, frame, name)
         if isinstance(argument, ast.Name):
-            found += script.values(script.frame(call), argument.id)
+            found += _made(script, script.frame(call), argument.id)
         elif argument is not None:
             found.append(argument)
     return found
+
+
+def _made(script: Script, frame: Frame, name: str) -> list[ast.expr]:
+    """What a variable is bound to, other than itself on a device: `criterion = criterion.cuda()`."""
+    return [one for one in script.values(frame, name) if written(_unmoved(one)) != name]
 
 
 def _asks_for(call: ast.Call, reduction: str) -> bool:

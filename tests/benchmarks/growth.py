@@ -19,14 +19,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.measure import HELPER, ROOT
-
+ROOT = Path(__file__).resolve().parents[2]
 LINES = (100, 300, 1_000, 3_000, 10_000, 20_000)
 FILES = (10, 30, 100, 300, 1_000, 3_000)
 SCRIPTS = (5, 10, 20, 40, 80)
 NEIGHBOURS = (50, 200, 800)  # modules beside 40 scripts
 IMPORTS = 20  # of each module
 SHARED = 10  # modules that all scripts import
+HELPER = '''
+
+def helper_{n}(rows, width={n}, scale=1.0):
+    """Lays out `rows` in `width` columns."""
+    table = []
+    for start in range(0, len(rows), max(width, 1)):
+        part = rows[start:start + width]
+        table.append([scale * value for value in part])
+    longest = max((len(row) for row in table), default=0)
+    return [row + [0.0] * (longest - len(row)) for row in table]
+'''
 
 
 @dataclass(frozen=True)

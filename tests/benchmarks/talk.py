@@ -23,26 +23,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-CALLS = [
-    "allreduce",
-    "allreduce_coalesced",
-    "allgather",
-    "all_gather_single",
-    "_allgather_base",
-    "allgather_coalesced",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "alltoall",
-    "alltoall_base",
-    "reduce_scatter",
-    "_reduce_scatter_base",
-    "reduce_scatter_single",
-    "send",
-    "recv",
-    "barrier",
-]
+CALLS = (
+    "allreduce allreduce_coalesced allgather all_gather_single _allgather_base allgather_coalesced "
+    "broadcast reduce gather scatter alltoall alltoall_base reduce_scatter _reduce_scatter_base "
+    "reduce_scatter_single send recv barrier"
+)
 
 
 @dataclass
@@ -73,7 +58,7 @@ class Listener:
 
     def listen(self) -> None:
         group: Any = dist.ProcessGroup
-        for name in CALLS:
+        for name in CALLS.split():
             if hasattr(group, name):
                 setattr(group, name, self._counted(getattr(group, name)))
         module: Any = nn.Module

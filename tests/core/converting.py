@@ -8,9 +8,11 @@ from crosstrain_migrate.core.conversion import Conversion, convert
 from crosstrain_migrate.core.reading.imported import is_converted
 from crosstrain_migrate.results import Finding, Severity
 
+from .filling import filled
+
 
 def conversion(text: str, runtime: str = "crosstrain") -> Conversion:
-    return convert(text, runtime, lambda rule, node: True)
+    return convert(filled(text), runtime, lambda rule, node: True)
 
 
 def converted(text: str) -> str:

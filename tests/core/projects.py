@@ -18,13 +18,15 @@ from crosstrain_migrate.results import Options
 
 from tests.support.ranks import run_ranks
 
+from .filling import filled
+
 _LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def write(folder: Path, **files: str) -> Path:
     """Writes `name.py` for each name; the folder."""
     for name, text in files.items():
-        (folder / f"{name}.py").write_text(dedent(text).lstrip())
+        (folder / f"{name}.py").write_text(filled(dedent(text)).lstrip())
     return folder
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.support.ranks import run_ranks
 
+from .filling import filled
 from .projects import become
 
 
@@ -23,7 +24,7 @@ def launched(folder: Path, text: str, *options: str, processes: int = 2) -> list
 
 
 def _lines(folder: Path, text: str, options: tuple[str, ...], processes: int, *, launched: bool) -> list[str]:
-    (folder / "script.py").write_text(text, encoding="utf-8")
+    (folder / "script.py").write_text(filled(text), encoding="utf-8")
     environment = {"ACCELERATE_USE_CPU": "true"} if launched else {}
     said = run_ranks(_printed, processes, str(folder), options, launched, env=environment)
     return [line for one in said for line in one.splitlines() if line.startswith("=")]

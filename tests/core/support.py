@@ -10,6 +10,8 @@ from crosstrain_migrate.core.conversion import Conversion, convert
 from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.results import Options
 
+from .filling import filled
+
 PRELUDE = """
 import torch
 from torch import nn
@@ -33,11 +35,11 @@ class Trap:
 
     @property
     def text(self) -> str:
-        return PRELUDE.lstrip() + dedent(self.script)
+        return filled(PRELUDE.lstrip() + dedent(self.script))
 
 
 def converted(text: str) -> Conversion:
-    return convert(text, "crosstrain", lambda rule, node: True)
+    return convert(filled(text), "crosstrain", lambda rule, node: True)
 
 
 def check(trap: Trap) -> None:

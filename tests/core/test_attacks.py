@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from .converting import conversion
+from .converting import conversion, converted
 from .projects import convert, train, write
 from .support import Trap, check
 
@@ -40,10 +40,7 @@ TRAIN = """
         for epoch in range(2):
             for x, y in loader:
                 x = x + CALL(model, x, y)
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                optimizer.step()
+                <step loss = F.cross_entropy(model(x), y)>
 """
 LINES = (
     "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
@@ -80,24 +77,6 @@ TRAPS = [
         ("accelerator.reduce",),
     ),
     Trap(
-        "a picture that is trained alone",
-        """
-        def paint(target):
-            picture = torch.zeros(3, 8, 8)
-            picture.requires_grad = True
-            brush = torch.optim.Adam([picture], lr=0.1)
-            for _ in range(3):
-                loss = F.mse_loss(picture, target)
-                loss.backward()
-                brush.step()
-            return picture.detach()
-
-        paint(torch.ones(3, 8, 8))
-        """,
-        ("accelerator.backward(loss)",),
-        says="every process trains on the same data",
-    ),
-    Trap(
         "weights that a function makes and a step outside of it trains no others beside",
         """
         def fit(loader):
@@ -105,10 +84,7 @@ TRAPS = [
             weights.requires_grad_()
             optimizer = torch.optim.SGD([weights], lr=0.1)
             for x, y in loader:
-                optimizer.zero_grad()
-                loss = F.mse_loss(x @ weights, y)
-                loss.backward()
-                optimizer.step()
+                <step loss = F.mse_loss(x @ weights, y)>
             return weights
 
         model = nn.Linear(4, 1)
@@ -168,9 +144,7 @@ FOR_OWN_ROWS = {
         rows = TensorDataset(x, torch.tensor([0, 1, 0, 1, 0, 1]))
         for x, y in DataLoader(rows, 1, shuffle=False):
             near = fooled(net, x, y)
-            optimizer.zero_grad()
-            F.cross_entropy(net(near), y).backward()
-            optimizer.step()
+            <step F.cross_entropy(net(near), y)>
         net.eval()
         result = net.weight.tolist(), test(net, DataLoader(rows, 2))
         """,
@@ -230,11 +204,43 @@ def fooled({given}):
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 for x, y in DataLoader([], 8):
     near = fooled({given.replace("pick", "lambda: net").replace("loss_of", "torch.nn.functional.mse_loss")})
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(net(near), y).backward()
-    optimizer.step()
+    <step torch.nn.functional.mse_loss(net(near), y)>
 """
     done = conversion(text)
     said = [one.reason for one in done.findings if "waits for the other processes" in one.reason]
     assert (f"with Accelerator().no_sync({found}):" in done.text) is bool(found)
     assert bool(said) is not bool(found)
+
+
+def test_gradients_that_the_caller_steps_by_are_trained() -> None:
+    text = """
+import torch
+from torch.utils.data import DataLoader
+
+def noisy(model, x):
+    noise = torch.zeros_like(x)
+    noise.requires_grad_()
+    model(x + noise).mean().backward()
+    return noise.grad
+
+model = torch.nn.Linear(2, 1)
+other = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+first = torch.optim.SGD(other.parameters(), lr=0.1)
+loader = DataLoader(torch.randn(8, 2), batch_size=2)
+warm_up = DataLoader(torch.randn(8, 2), batch_size=2)
+def start():
+    for x in warm_up:
+        other(x).mean().backward()
+        first.step()
+def train():
+    for x in loader:
+        optimizer.zero_grad()
+        noisy(model, x)
+        optimizer.step()
+start()
+train()
+"""
+    after = converted(text)
+    assert after.count("accelerator.backward(") == 2
+    assert "loader" in after.split("accelerator.prepare(")[1]

@@ -16,9 +16,7 @@ for epoch in range(2):
     for x, y in loader:
         {inside}
         loss = F.cross_entropy(out, y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        <step loss>
 """
 SAYS = "is carried from batch to batch"
 

@@ -9,6 +9,8 @@ import pytest
 from tests.corpora.command_line import device
 
 from .converting import converted, notes
+from .filling import filled
+from .projects import convert, train, write
 
 TRAINING = """import argparse
 import torch
@@ -21,9 +23,7 @@ model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x, y in DataLoader([], 8):
     {inside}
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(model(x), y).backward()
-    optimizer.step()
+    <step>
 """
 
 
@@ -155,10 +155,7 @@ backend = "nccl"
 exec(open("settings.py").read())
 model = torch.nn.Linear(4, 2).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x, y in DataLoader([], 8):
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
-    optimizer.step()
+<loop torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))>
 """
 
 
@@ -181,10 +178,15 @@ for argument in sys.argv[1:]:
         'device = "cuda"', 'rate = 0.1\ndevice = "cuda" if torch.cuda.is_available() else "cpu"'
     )
     before = before.replace("import torch\n", "import sys\nimport torch\n", 1).replace("lr=0.1", "lr=rate")
-    (tmp_path / "before.py").write_text(before)
+    (tmp_path / "before.py").write_text(filled(before))
     (tmp_path / "after.py").write_text(converted(before))
     told = [device(tmp_path / f"{name}.py", given) for name in ("before", "after")]
     assert told == ["cpu" if "device=cpu" in given else "cuda"] * 2
+
+
+def test_a_device_without_such_a_configuration_is_the_accelerators() -> None:
+    after = converted(CONFIGURED.replace('exec(open("settings.py").read())\n', ""))
+    assert "accelerator = Accelerator()\n" in after
 
 
 @pytest.mark.parametrize(
@@ -294,9 +296,7 @@ x, y = torch.rand(8, 4), torch.rand(8, 2)
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for epoch in range(3):
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(model(x), y).backward()
-    optimizer.step()
+    <step>
 """
 
 
@@ -375,3 +375,114 @@ else:
 def test_a_flag_that_is_bound_again_when_the_choice_is_made(choice: str, made: str) -> None:
     """What it says above the choice counts, unless that is made again and again."""
     assert accelerator_of(choice) == f"accelerator = {made}"
+
+
+BUFFER = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+args = argparse.ArgumentParser().parse_args()
+setattr(args, "gpu", not args.cpu)
+if args.gpu and args.reserve > 0:
+    {buffer} = torch.randn(int(args.reserve)).cuda()
+    {end}
+
+class Trainer:
+    def __init__(self, args):
+        self.args = args
+        self.device = torch.device("cuda") if self.args.gpu and torch.cuda.is_available() else torch.device("cpu")
+
+    def train(self):
+        model = torch.nn.Linear(4, 2).to(self.device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        <loop torch.nn.functional.mse_loss(model(x.to(self.device)), y.to(self.device))>
+
+Trainer(args).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "made"),
+    [
+        ("del buffer", "Accelerator(cpu=not args.gpu)"),  # it is thrown away: the class chooses the device
+        ("print(buffer.sum())", "Accelerator(cpu=not (args.gpu and args.reserve > 0))"),
+    ],
+)
+def test_memory_that_is_kept_free_chooses_no_device(end: str, made: str) -> None:
+    assert f"accelerator = {made}" in converted(BUFFER.format(buffer="buffer", end=end))
+
+
+NAMED = """import torch
+from torch.utils.data import DataLoader
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+settings = {{"rate": 0.1}}
+{keep}
+for name, value in settings.items():
+    print(f"{{name:10}}{{value:>10}}")
+model = torch.nn.Linear(4, 2).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<loop torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))>
+"""
+
+
+@pytest.mark.parametrize("keep", ['settings["device"] = device', 'settings.update({"device": device})'])
+def test_the_name_of_a_device_among_settings_stays_a_text(
+    keep: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    after = converted(NAMED.format(keep=keep))
+    assert "device = accelerator.device.type\n" in after
+    exec(compile(after, "script.py", "exec"), {"__name__": "__main__"})
+    assert "device           cpu" in capsys.readouterr().out
+
+
+def test_a_device_that_is_only_moved_to_is_the_accelerators() -> None:
+    assert "device = accelerator.device\n" in converted(NAMED.format(keep=""))
+
+
+SETTINGS = """import json
+import sys
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+def train(options):
+    model = torch.nn.Linear(4, 2)
+    model = model.to(options["run"]["device"])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(TensorDataset(torch.ones(8, 4), torch.ones(8, 2)), 2):
+        x, y = x.to(options["run"]["device"]), y.to(options["run"]["device"])
+        <step>
+    return str(next(model.parameters()).device)
+
+if __name__ == "__main__":
+    settings = {settings}
+    {set}
+    result = train(settings)
+"""
+
+
+@pytest.mark.parametrize("settings", ['{"run": {"device": "cpu"}}', "json.load(open('settings.json'))"])
+def test_the_accelerator_is_given_the_device_that_stands_among_settings(
+    settings: str, tmp_path: Path
+) -> None:
+    """Else it takes the GPU, and the batches go where the settings say."""
+    write(tmp_path, script=SETTINGS.replace("{settings}", settings).replace("    {set}\n", ""))
+    (tmp_path / "settings.json").write_text('{"run": {"device": "cpu"}}')
+    convert(tmp_path, "script")
+    after = (tmp_path / "script.py").read_text()
+    made = 'accelerator = Accelerator(device=settings["run"]["device"])\n'
+    assert made + '    settings["run"]["device"] = accelerator.device.type\n' in after
+    assert train(tmp_path, "script", 1, launched=False) == ["cpu"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "then"),
+    [
+        ('{"run": {"device": torch.device("cuda" if torch.cuda.is_available() else "cpu")}}', "pass"),
+        ("json.load(open('settings.json'))", 'settings["run"]["device"] = choose()'),
+        ("Settings()", "pass"),  # what is no dictionary may not be set
+    ],
+)
+def test_other_settings_stay(settings: str, then: str) -> None:
+    text = SETTINGS.replace("{settings}", settings).replace("{set}", then)
+    assert "Accelerator(device=" not in converted(text)

@@ -19,10 +19,7 @@ def train():
     if {flag}:
         net = net.cuda()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    for x, y in DataLoader([], 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(net(x), y).backward()
-        optimizer.step()
+    <loop torch.nn.functional.mse_loss(net(x), y)>
 
 train()
 """
@@ -52,10 +49,7 @@ def train(**changed):
         setattr(options, name, value)
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=options.lr)
-    for x, y in DataLoader([], 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+    <loop>
 
 if __name__ == '__main__':
     import fire
@@ -89,9 +83,7 @@ class Trainer:
         for x, y in DataLoader([], 8):
             if {test}:
                 x, y = x.cuda(), y.cuda()
-            optimizer.zero_grad()
-            torch.nn.functional.mse_loss(self.model(x), y).backward()
-            optimizer.step()
+            <step torch.nn.functional.mse_loss(self.model(x), y)>
 
 settings = Settings()
 
@@ -151,9 +143,7 @@ class Trainer:
 
     def fit(self, loader):
         for x, y in loader:
-            self.optimizer.zero_grad()
-            torch.nn.functional.mse_loss(self.net(x.to(self.device)), y.to(self.device)).backward()
-            self.optimizer.step()
+            <self.step torch.nn.functional.mse_loss(self.net(x.to(self.device)), y.to(self.device))>
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
@@ -240,9 +230,7 @@ def train({given}, loader, model, optimizer):
     device = "cuda:0" if torch.cuda.is_available() and {flag} else "cpu"
     model.to(device)
     for x, y in loader:
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
-        optimizer.step()
+        <step torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))>
 
 def main():
     options = argparse.ArgumentParser().parse_args()
@@ -284,10 +272,7 @@ from torch.utils.data import DataLoader
 
 def fit(model):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x, y in DataLoader([], 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+    <loop>
 
 def fit_twice(model):
     fit(model)
@@ -319,8 +304,7 @@ def test_a_variable_of_the_same_name_elsewhere_chooses_no_training() -> None:
     assert "Accelerator(cpu=" not in after
 
 
-@pytest.mark.parametrize("declared", ["global args", "pass"])
-def test_the_accelerator_stands_behind_what_a_function_declares_global(declared: str) -> None:
+def test_the_accelerator_stands_behind_what_a_function_declares_global() -> None:
     text = """import argparse
 import torch
 from torch.utils.data import DataLoader
@@ -328,7 +312,7 @@ from torch.utils.data import DataLoader
 args = argparse.ArgumentParser().parse_args()
 
 def main():
-    DECLARED
+    global args
 
     torch.manual_seed(args.seed)
     use_gpu = torch.cuda.is_available() and not args.use_cpu
@@ -336,13 +320,10 @@ def main():
     if use_gpu:
         model = torch.nn.DataParallel(model).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x, y in DataLoader([], 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+    <loop>
 
 main()
-""".replace("DECLARED", declared)
+"""
     after = converted(text)
     compile(after, "script.py", "exec")
     assert "Accelerator(cpu=args.use_cpu)" in after
@@ -354,48 +335,3 @@ def test_two_flags_of_an_object_are_the_options_they_are_bound_to() -> None:
     both = converted(text.replace("self.args = args", bound.format("args.no_cuda")))
     assert "Accelerator(cpu=not (args.use_gpu and args.no_cuda))" in both
     assert "cpu=" not in converted(text.replace("self.args = args", bound.format("ask()")))
-
-
-ASKED = """import argparse
-import torch
-from torch.utils.data import DataLoader
-
-def choose(asked):
-    chosen = None
-    if asked:
-        wanted = {made}
-        chosen = wanted
-    if chosen is None:
-        chosen = {other}
-    return chosen
-
-args = argparse.ArgumentParser().parse_args()
-device = choose(args.device)
-half = args.half and device in ("cuda", "cpu")
-print(f"on {{device}}")
-model = torch.nn.Linear(4, 2).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x, y in DataLoader([], 8):
-    with torch.autocast("cpu", enabled=half):
-        loss = torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
-
-
-@pytest.mark.parametrize(
-    ("made", "other", "device"),
-    [
-        (
-            "torch.device(asked)",
-            'torch.device("cpu")',
-            "accelerator.device",
-        ),  # equal to no text, before and after
-        ("asked", '"cpu"', "accelerator.device.type"),
-        ("torch.device(asked)", '"cpu"', "accelerator.device.type"),
-    ],
-)
-def test_a_device_that_a_function_returns_stays_what_it_is(made: str, other: str, device: str) -> None:
-    after = converted(ASKED.format(made=made, other=other))
-    assert f"accelerator = Accelerator(device=device)\ndevice = {device}\n" in after

@@ -15,6 +15,7 @@ import torch
 from crosstrain import options
 
 from .converting import conversion
+from .filling import filled
 
 OPTIONS = """import argparse
 import torch
@@ -31,9 +32,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 data = [(torch.ones(4), torch.ones(2))]
 for x, y in DataLoader(data, 1):
     {batch}
-    optimizer.zero_grad()
-    nn.functional.mse_loss(model(x), y).backward()
-    optimizer.step()
+    <step nn.functional.mse_loss(model(x), y)>
 """
 TO_DEVICE = TRAINING.format(moved="model.to(device)", batch="x, y = x.to(device), y.to(device)")
 
@@ -177,9 +176,7 @@ class Trainer:
         data = [(torch.ones(4), torch.ones(2))]
         for x, y in DataLoader(data, 1):
             x, y = x.to(self.device), y.to(self.device)
-            optimizer.zero_grad()
-            nn.functional.mse_loss(self.model(x), y).backward()
-            optimizer.step()
+            <step nn.functional.mse_loss(self.model(x), y)>
 
 def main():
     parser = argparse.ArgumentParser()
@@ -245,7 +242,7 @@ def _device(text: str, flags: list[str], there: bool, monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor, *given: tensor)
     names: dict[str, Any] = {"__name__": "__main__"}
     try:
-        exec(text, names)
+        exec(filled(text), names)
     except _Stop as device:
         return str(device)
     return getattr(names["model"], "moved", "cpu")

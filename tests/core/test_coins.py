@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.ranks import run_ranks
 
+from .filling import filled
 from .support import Trap, check, converted
 
 MADE = """
@@ -26,9 +27,7 @@ steps = []
 
 def learn(x, y):
     steps.append("first")
-    optimizer.zero_grad()
-    F.mse_loss(model(x), y).backward()
-    optimizer.step()
+    <step F.mse_loss(model(x), y)>
 
 def learn_other(x, y):
     steps.append("second")
@@ -39,26 +38,13 @@ def learn_other(x, y):
 COMMON = "with accelerator.common_draws():"
 SHARED = [
     Trap(
-        "a coin in a test",
-        """
-        for x, y in loader:
-            if random.random() < 0.5:
-                learn(x, y)
-            else:
-                learn_other(x, y)
-        """,
-        (COMMON, "coin = random.random() < 0.5", "if coin:"),
-    ),
-    Trap(
         "a coin that a variable holds, in front of steps that are written out",
         """
         for x, y in loader:
             heads = np.random.rand() < 0.5
             if heads:
                 steps.append("first")
-                optimizer.zero_grad()
-                F.mse_loss(model(x), y).backward()
-                optimizer.step()
+                <step F.mse_loss(model(x), y)>
             else:
                 steps.append("second")
                 second.zero_grad()
@@ -102,9 +88,7 @@ OWN = [
             if random.random() < 0.5:
                 x = -x
             loss = F.mse_loss(model(x), y) if np.random.rand() < 0.5 else F.l1_loss(model(x), y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            <step loss>
         """,
         absent=("common_draws",),
     ),
@@ -135,7 +119,7 @@ OWN = [
 
 
 def script_of(trap: Trap) -> str:
-    return trap.text.replace("DataLoader\n", "DataLoader\n" + MADE, 1)
+    return filled(trap.text.replace("DataLoader\n", "DataLoader\n" + MADE, 1))
 
 
 def stepped(text: str) -> Any:

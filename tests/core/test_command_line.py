@@ -10,6 +10,7 @@ from tests.corpora.command_line import device, differences, options
 from tests.golden.cases import Case, cases
 
 from .converting import converted
+from .filling import filled
 
 WITH_OPTIONS = [one for one in cases() if one.expect == "converted" and "add_argument" in one.source.text]
 
@@ -26,9 +27,7 @@ model = torch.nn.Linear(4, 2)
 {move}
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x, y in DataLoader([(torch.ones(4), torch.ones(2))] * args.rows, 8):
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(model({x}), {y}).backward()
-    optimizer.step()
+    <step torch.nn.functional.mse_loss(model({x}), {y})>
 """
 TO_DEVICE = {"move": "model.to(device)", "x": "x.to(device)", "y": "y.to(device)"}
 NO_MPS = """use_cuda = not args.no_cuda and torch.cuda.is_available()
@@ -58,7 +57,7 @@ def test_two_flags_that_each_turn_off_one_kind(tmp_path: Path) -> None:
     """What one flag means is asked in test_choice_run."""
     text = SCRIPT.format(options=switch("no-cuda", "no-mps"), device=NO_MPS, **TO_DEVICE)
     before, after = tmp_path / "before.py", tmp_path / "after.py"
-    before.write_text(text, encoding="utf-8")
+    before.write_text(filled(text), encoding="utf-8")
     after.write_text(converted(text), encoding="utf-8")
     assert differences(before, after) == []
     assert device(after, []) == "cuda"
@@ -71,7 +70,7 @@ def test_a_lost_option_and_an_ignored_flag_are_seen(tmp_path: Path) -> None:
         options=switch("cpu", "fast"), device='device = "cpu" if args.cpu else "cuda"', **TO_DEVICE
     )
     before, after = tmp_path / "before.py", tmp_path / "after.py"
-    before.write_text(text, encoding="utf-8")
+    before.write_text(filled(text), encoding="utf-8")
     wrong = converted(text).replace("cpu=args.cpu", "").replace("default=32", "default=64")
     after.write_text(wrong.replace(switch("fast"), "pass"), encoding="utf-8")
     assert [one.partition(":")[0] for one in differences(before, after)] == ["--rows", "--fast", "--cpu"]

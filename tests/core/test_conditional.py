@@ -25,9 +25,7 @@ def main():
         second = torch.optim.SGD(poses.parameters(), lr=0.1){otherwise}
     for numbers in DataLoader(range(8), 2):
         x = poses(numbers) if with_poses else torch.ones(2, 4)
-        optimizer.zero_grad()
-        model(x).square().mean().backward()
-        optimizer.step()
+        <step model(x).square().mean()>
         if with_poses:
             second.step()
             second.zero_grad()
@@ -57,9 +55,7 @@ for numbers in DataLoader(range(8), 2):
     loss = first(x).square().mean()
     if with_second:
         loss = loss + second(x).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+    <step loss>
 print("=", round(first.weight.sum().item(), 5))
 """
 

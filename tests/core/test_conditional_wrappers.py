@@ -29,9 +29,7 @@ INLINE = """
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 net.train()
 for x, in loader:
-    optimizer.zero_grad()
-    net(x).square().mean().backward()
-    optimizer.step()
+    <step net(x).square().mean()>
 """
 GROUPED = """
 def groups(net):
@@ -42,9 +40,7 @@ optimizer = torch.optim.SGD(groups(net), lr=0.1)
 def epoch(net, loader, optimizer):
     net.train()
     for x, in loader:
-        optimizer.zero_grad()
-        net(x).square().mean().backward()
-        optimizer.step()
+        <step net(x).square().mean()>
 
 epoch(net, loader, optimizer)
 """
@@ -88,9 +84,7 @@ if __name__ == "__main__":
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     net.train()
     for x in loader:
-        optimizer.zero_grad()
-        net(x).square().mean().backward()
-        optimizer.step()
+        <step net(x).square().mean()>
     torch.save(net.state_dict(), "net.pt")
 """
 

@@ -19,9 +19,7 @@ ADAPTS = """
 
             def learn(self, batches, optimizer):
                 for x, y in batches:
-                    optimizer.zero_grad()
-                    F.cross_entropy(self(x), y).backward()
-                    optimizer.step()
+                    <step F.cross_entropy(self(x), y)>
 
             def adapt(self, x, y):
                 head = nn.Linear(2, 2)
@@ -88,9 +86,7 @@ LOOPS = [
             for step in range(8):
                 chosen = torch.as_tensor(sampler.next_batch())
                 loss = F.mse_loss(model(rows[chosen]), targets[chosen])
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
+                <step loss>
             model.eval()
             score = evaluate(model)
             print(score)
@@ -279,9 +275,7 @@ def learn(model, loader, sizes):
         points.append(point)
     optimizer = torch.optim.SGD(points, lr=0.1)
     for x in loader:
-        optimizer.zero_grad()
-        (model(x).mean() * sum(point.sum() for point in points)).backward()
-        optimizer.step()
+        <step (model(x).mean() * sum(point.sum() for point in points))>
 
 learn(torch.nn.Linear(4, 1), DataLoader(torch.ones(8, 4), 2), [2, 3])
 """
@@ -297,3 +291,87 @@ def test_the_number_of_a_batch_does_not_make_it_a_size() -> None:
     """`for i, x in enumerate(loader): ... range(i)`"""
     text = SIZES.replace("for x in loader:", "for i, x in enumerate(loader):\n        list(range(i))")
     assert "accelerator.prepare(optimizer, loader)" in converted(text)
+
+
+CHECKPOINTS = """import glob
+import torch
+
+class Agent:
+    def __init__(self):
+        self.model = torch.nn.Linear(4, 2)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def load(self, name):
+        self.model.load_state_dict(torch.load(name))
+
+    def step(self, batch, training):
+        loss = torch.nn.functional.mse_loss(self.model(batch[0]), batch[1])
+        if training:
+            <self.step loss>
+        return loss.item()
+
+class Source:
+    def __init__(self):
+        self.at = 0
+
+    def next_batch(self):
+        self.at += 1
+        return None if self.at % 4 == 0 else (torch.full((8, 4), float(self.at)), torch.ones(8, 2))
+
+agent, source = Agent(), Source()
+while True:
+    batch = source.next_batch()
+    if batch is None:
+        break
+    agent.step(batch, training=True)
+names = found_by(glob.glob("*.pth"))
+for name in names:
+    {told}
+    while True:
+        batch = {fetched}
+        if batch is None:
+            break
+        print(name, agent.step(batch, training=False))
+"""
+
+
+@pytest.mark.parametrize(
+    ("told", "fetched", "dealt"),
+    [
+        ("agent.load(name)", "source.next_batch()", False),
+        ("source.begin(name)", "source.next_batch()", True),  # what it fetches is the item's
+        ("agent.load('best.pth')", "read(name)", True),
+    ],
+)
+def test_a_while_that_fetches_its_own_batches(told: str, fetched: str, dealt: bool) -> None:
+    after = converted(CHECKPOINTS.format(told=told, fetched=fetched))
+    assert (".prepare(names)" in after) is dealt
+
+
+PIECES = """import random
+import torch
+from torch.utils.data import DataLoader
+
+{pieces}
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for piece in pieces:
+    rows = read(piece)
+    random.shuffle(rows)
+    for step in range(len(rows) // 4):
+        <step model(torch.tensor(rows[step * 4 : (step + 1) * 4])).mean()>
+"""
+
+
+@pytest.mark.parametrize(
+    ("pieces", "numbered"),
+    [
+        ("pieces = list(range(5))", True),
+        ("pieces = DataLoader([], 64)", False),  # its batches are dealt, and not the parts of one
+        ("pieces = read('names')", False),
+    ],
+)
+def test_batches_of_a_numbered_piece_are_dealt(pieces: str, numbered: bool) -> None:
+    after = converted(PIECES.format(pieces=pieces))
+    assert ("for step in accelerator.prepare(range(len(rows) // 4)):" in after) is numbered
+    assert ("optimizer, pieces = accelerator.prepare(model, optimizer, pieces)" in after) is not numbered

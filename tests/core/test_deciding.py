@@ -30,10 +30,7 @@ TRAIN = """
 def train():
     losses = []
     for x, y in train_loader:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
+        <step loss = F.cross_entropy(model(x), y)>
         losses.append(loss.item())
     return losses[-1]
 
@@ -345,9 +342,7 @@ def learn(model, batches):
     for x in batches:
         if x.size(0) != 4:
             continue
-        optimizer.zero_grad()
-        F.mse_loss(model(x), x).backward()
-        optimizer.step()
+        <step F.mse_loss(model(x), x)>
         steps += 1
     return steps
 
@@ -482,9 +477,7 @@ class Trainer:
     def run(self):
         keep_settings(self.folder)
         for x, y in train_loader:
-            optimizer.zero_grad()
-            F.cross_entropy(model(x), y).backward()
-            optimizer.step()
+            <step F.cross_entropy(model(x), y)>
         torch.save(model.state_dict(), os.path.join(self.folder, "model.pt"))
 
 

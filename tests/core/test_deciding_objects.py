@@ -117,9 +117,7 @@ for step in range(9):
     {entry}
     if math.isnan(parts["all"].item()):
         break
-    optimizer.zero_grad()
-    parts["all"].backward()
-    optimizer.step()
+    <step parts["all"]>
 """
     )
     assert 'if math.isnan(accelerator.reduce(parts["all"], "mean").item()):' in text, text

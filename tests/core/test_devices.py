@@ -18,9 +18,7 @@ def train(rows, args):
     loader = DataLoader(rows, 8)
     for x, y in loader:
         {inside}
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+        <step>
 
 train([], None)
 """
@@ -305,9 +303,7 @@ from padded import Padded
 model = Padded(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x in DataLoader(torch.rand(8, 3), 4):
-    optimizer.zero_grad()
-    model(x).mean().backward()
-    optimizer.step()
+    <step model(x).mean()>
 print("trained")
 """
 
@@ -350,11 +346,7 @@ from torch.utils.data import DataLoader
 model = torch.nn.Linear(4, 2)
 {use}(torch.ones(2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x, y in DataLoader([], 8):
-    optimizer.zero_grad()
-    loss = torch.nn.functional.mse_loss(model(x), y)
-    loss.backward()
-    optimizer.step()
+<loop loss = torch.nn.functional.mse_loss(model(x), y)>
 """
 DECORATED = "@torch.jit.script\ndef shifted(x):\n    return x + torch.ones(2).cuda()"
 PLAIN = "def shifted(x):\n    return x + torch.ones(2).cuda()"
@@ -406,10 +398,7 @@ def try_gpu({given}):
 device = try_gpu({given})
 model = torch.nn.Linear(4, 2).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x, y in DataLoader([], 8):
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
-    optimizer.step()
+<loop torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))>
 """
 
 
@@ -435,10 +424,7 @@ def measure(model, rows, args):
 
 model = torch.nn.Linear(4, 2).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x, y in DataLoader([], 8):
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(model(x.cuda()), y.cuda()).backward()
-    optimizer.step()
+<loop torch.nn.functional.mse_loss(model(x.cuda()), y.cuda())>
 print(measure(model, torch.ones(2, 4), dict()))
 """
 

@@ -181,9 +181,7 @@ def rows(root):
 model = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x in DataLoader(rows("data"), batch_size=2):
-    optimizer.zero_grad()
-    model(x).mean().backward()
-    optimizer.step()
+    <step model(x).mean()>
 """
 
 
@@ -234,9 +232,7 @@ SHRINKS = """
         net = torch.nn.Linear(1, 1)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         for x, in DataLoader(TensorDataset(torch.arange(8.0).view(8, 1)), batch_size=2):
-            optimizer.zero_grad()
-            (net(x) - x).pow(2).mean().backward()
-            optimizer.step()
+            <step (net(x) - x).pow(2).mean()>
         return float(len(names))
 
     if __name__ == "__main__":

@@ -99,20 +99,6 @@ DEALT = [
         "total, hits, answers = accelerator.merge(test_loader, total, hits, answers)",
     ),
     after_training(
-        "prepared once, outside the loop over epochs",
-        """
-for epoch in range(3):
-    hits = 0
-    with torch.no_grad():
-        for x, y in test_loader:
-            hits += (model(x).argmax(1) == y).sum().item()
-    print(hits)
-""",
-        PREPARED,
-        "for epoch in range(3):",
-        "hits = accelerator.merge(test_loader, hits)",
-    ),
-    after_training(
         "not before it is made",
         """
 for fold in folds:
@@ -171,14 +157,6 @@ print(evaluate())
         PREPARED,
         "metric.update(model(x), y)",
         absent=("merge(", "gather"),
-    ),
-    evaluating(
-        "a feature bank",
-        "bank = []",
-        "bank.append(model(x))",
-        "torch.cat(bank)",
-        PREPARED,
-        "bank = accelerator.merge(test_loader, bank)",
     ),
     evaluating(
         "names of a comprehension are not the loop's",
@@ -243,9 +221,7 @@ print(evaluate())
                 for x, y in loader:
                     loss = F.cross_entropy(model(x), y)
                     if train:
-                        optimizer.zero_grad()
-                        loss.backward()
-                        optimizer.step()
+                        <step loss>
                     total += loss.item()
             return total / len(loader)
 
@@ -463,3 +439,43 @@ def evaluate(metrics, note):
 def test_objects_from_before_the_loop_that_keep_something(body: str, is_dealt: bool) -> None:
     after = converted(PRELUDE + TRAIN + OBJECTS.format(body=body) + "print(evaluate([Hits()], seen))\n")
     assert ("prepare_evaluation(" in after) is is_dealt
+
+
+COLLATE = """from functools import partial
+import torch
+from torch.utils.data import DataLoader
+
+def together(batch, scale=1):
+    rows, sizes = [], []
+    with torch.no_grad():
+        for row in batch:
+            rows.append(row[0] * scale)
+            sizes.append(len(row[0]))
+    return torch.stack(rows), torch.tensor(sizes)
+
+{given}
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    <step>
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "loader = DataLoader([], 8, collate_fn=together)",
+        "loader = DataLoader([], 8, collate_fn=partial(together, scale=2))",
+        "collate = partial(together, scale=2)\nloader = DataLoader([], 8, collate_fn=collate)",
+    ],
+)
+def test_a_collate_function_evaluates_nothing(given: str) -> None:
+    after = converted(COLLATE.format(given=given, end=""))
+    assert "prepare_evaluation" not in after
+    assert "merge" not in after
+
+
+def test_the_same_loop_over_batches_is_dealt() -> None:
+    after = converted(COLLATE.format(given="loader = DataLoader([], 8)", end="print(together(loader))"))
+    assert ".prepare_evaluation(batch)" in after

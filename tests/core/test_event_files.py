@@ -31,10 +31,7 @@ OWN_WRITER = {
             model = torch.nn.Linear(4, 2)
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
             for step, (x, y) in enumerate(DataLoader([], 2)):
-                optimizer.zero_grad()
-                loss = torch.nn.functional.mse_loss(model(x), y)
-                loss.backward()
-                optimizer.step()
+                <step loss = torch.nn.functional.mse_loss(model(x), y)>
                 {use}
 
         journal = Journal("events", 16000)
@@ -73,10 +70,7 @@ def shade(picture):
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step, (x, y) in enumerate(DataLoader([], 2)):
-    optimizer.zero_grad()
-    loss = torch.nn.functional.mse_loss(model(x), y)
-    loss.backward()
-    optimizer.step()
+    <step loss = torch.nn.functional.mse_loss(model(x), y)>
     {use}
 """
 LIST = """writers = []
@@ -101,3 +95,72 @@ def test_writers_of_a_list_or_a_table(made: str, use: str, is_ours: bool) -> Non
     """A picture that the shading changes is no longer the batch's own, so that every process must come to it."""
     after = converted(SEVERAL.format(made=made, use=use))
     assert (") if accelerator.is_main_process else None" in after) is is_ours
+
+
+def test_a_writer_s_method_that_is_given_on_is_no_call_of_it() -> None:
+    hook = "model.register_forward_hook(writer.hook)"
+    text = SEVERAL.format(made="writer = SummaryWriter('runs')", use="pass")
+    text = text.replace("optimizer = ", f"handle = {hook}\n{hook}\noptimizer = ", 1)
+    assert hook in converted(text).splitlines(), "not indented under a guard"
+
+
+TRAIN = """
+    import torch
+    from torch.utils.data import DataLoader
+    {made}
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step, (x, y) in enumerate(DataLoader([], 2)):
+        <step loss = torch.nn.functional.mse_loss(model(x), y)>
+        {use}
+    {end}
+    """
+JOURNAL = """
+    from torch.utils.tensorboard import SummaryWriter
+
+    class Journal:
+        def __init__(self):
+            self.events = None
+
+        def update(self, value, step):
+            if self.events is None:
+                self.events = SummaryWriter("events")
+            self.events.add_scalar("loss", value, step)
+
+        def close(self):
+            {closed}
+    """
+
+
+@pytest.mark.parametrize(
+    ("closed", "made"), [("self.events.close()", True), ("return self.events.log_dir", False)]
+)
+def test_an_event_file_of_a_module_that_other_scripts_import(closed: str, made: bool, tmp_path: Path) -> None:
+    """One process opens it, unless another one may ask it for something."""
+    begin = "from journal import Journal\n    journal = Journal()"
+    trains = TRAIN.format(made=begin, use="journal.update(loss.item(), step)", end="journal.close()")
+    other = "from journal import Journal\nJournal().update(1, 2)\n"
+    convert(write(tmp_path, journal=JOURNAL.format(closed=closed), test=other, train=trains), "train")
+    after = (tmp_path / "journal.py").read_text()
+    assert ('SummaryWriter("events") if PartialState().is_main_process else None' in after) is made
+    assert "if PartialState().is_main_process:\n            self.events.add_scalar" in after
+
+
+LOGS = """
+    from torch.utils.tensorboard import SummaryWriter
+
+    def logs():
+        writer = SummaryWriter("events")
+        return print, writer
+    """
+
+
+@pytest.mark.parametrize(
+    ("use", "made"),
+    [('writer.add_scalar("loss", loss, step)', True), ("folder = writer.get_logdir()", False)],
+)
+def test_a_writer_that_is_returned_beside_something_else(use: str, made: bool, tmp_path: Path) -> None:
+    begin = "from logs import logs\n    show, writer = logs()"
+    convert(write(tmp_path, logs=LOGS, train=TRAIN.format(made=begin, use=use, end="pass")), "train")
+    after = (tmp_path / "logs.py").read_text()
+    assert (".is_main_process else None" in after) is made

@@ -75,13 +75,6 @@ OPENED = [
         absent=(GUARD,),
     ),
     output(
-        "a log of a module's top level",
-        'log.write("x")',
-        "import os",
-        'log = open("log.txt" if accelerator.is_main_process else os.devnull, "a")',
-        before='log = open("log.txt", "a")\n',
-    ),
-    output(
         "a file that is opened for a dump",
         'json.dump([1], open("rows.json", "w"))',
         GUARD,
@@ -95,12 +88,6 @@ OPENED = [
         "pickle.dump([1], file)",
         absent=(GUARD,),
         before="import pickle\n",
-    ),
-    output(
-        "a file that is read stays",
-        'rows = open("rows.txt").read()\nmore = open("more.txt", "rb").read()',
-        'rows = open("rows.txt").read()',
-        'more = open("more.txt", "rb").read()',
     ),
     output(
         "a table by rows",
@@ -193,9 +180,7 @@ SAVED_BY_TRAIN = """
     def train_epoch(model, optimizer, loader):
         model.train()
         for x, y in loader:
-            optimizer.zero_grad()
-            F.cross_entropy(model(x), y).backward()
-            optimizer.step()
+            <step F.cross_entropy(model(x), y)>
         GO
 
     def train(model, loader, start):
@@ -234,14 +219,6 @@ NOTED = [
         'configure("runs")',
         absent=("is_main_process",),
         before="from tensorboard_logger import configure, log_value\n",
-        says="every process writes an event file",
-    ),
-    output(
-        "one of its event files that something else uses",
-        'log = events.Logger("runs")\nkeep([log])',
-        'log = events.Logger("runs")',
-        absent=("is_main_process",),
-        before="import tensorboard_logger as events\n",
         says="every process writes an event file",
     ),
     output(
@@ -327,9 +304,7 @@ from torch.utils.data import DataLoader
 model = torch.nn.Linear(1, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x in DataLoader(range(8)):
-    optimizer.zero_grad()
-    model(x).square().mean().backward()
-    optimizer.step()
+    <step model(x).square().mean()>
 with open("o.txt", "w") as file:
     file.write("x")
 """
@@ -357,10 +332,7 @@ def main():
         model = model.cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     log = open("out/log", "w")
-    for x, y in DataLoader([], 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+    <loop>
     log.close()
 
 main()

@@ -45,9 +45,7 @@ def main():
     for epoch in range(2):
         for (x,) in loader:
             loss = model(x).pow(2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            <step loss>
             log.write("step\\n")
         losses.append(epoch)
         report("report.txt", losses)
@@ -173,9 +171,7 @@ model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for epoch in range(2):
     for x in DataLoader(torch.ones(4, 4), 2):
-        optimizer.zero_grad()
-        model(x).mean().backward()
-        optimizer.step()
+        <step model(x).mean()>
     store.items.append(epoch)
     store.save()
 print("=", sorted(os.listdir(".")), store.items, store.saved)
@@ -196,6 +192,51 @@ def test_what_each_process_makes_for_itself_it_removes_itself() -> None:
     own = "with tempfile.TemporaryDirectory() as folder:\n        path = os.path.join(folder, 'x')\n        torch.save(1, path)\n        os.remove(path)"
     script = STORE.replace("import os,", "import tempfile, os,").replace("    store.save()", f"    {own}")
     assert "\n        os.remove(path)\n" in converted(script.format(put="os.replace")).text
+
+
+RENAMED = """import os
+import time
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+def numbered(path):
+    number = 0
+    found = path
+    while os.path.exists(found):
+        number += 1
+        found = path + "_" + str(number)
+    return found
+
+def main():
+    path = "one"
+    time.sleep(0.3 * int(os.environ.get("RANK", 0)))
+    if os.path.exists(path):
+        path = numbered(path)
+        print("takes", path)
+    {make}
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(TensorDataset(torch.ones(8, 4), torch.ones(8, 2)), 2):
+        <step>
+    torch.save(model.state_dict(), os.path.join(path, "last.pt"))
+    model.load_state_dict(torch.load(os.path.join(path, "last.pt")))
+    return path
+
+if __name__ == "__main__":
+    result = main()
+"""
+
+
+def test_all_processes_take_the_free_name_that_the_main_one_has_found(tmp_path: Path) -> None:
+    """The second one finds the folder that the first has just made."""
+    write(tmp_path, script=RENAMED.replace("{make}", "os.makedirs(path, exist_ok=True)"))
+    convert(tmp_path, "script")
+    assert train(tmp_path, "script", 2) == ["one", "one"]
+    assert train(tmp_path, "script", 2) == ["one_1", "one_1"]
+
+
+def test_a_path_that_is_only_read_is_found_by_each_process() -> None:
+    assert "broadcast_object_list" not in converted(RENAMED.replace("{make}", "pass")).text
 
 
 TOOLS = """

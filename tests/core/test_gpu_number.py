@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import options
-from crosstrain_migrate.core.conversion import convert
 from crosstrain_migrate.syntax.program import link
 
-from .converting import converted, notes
+from .converting import conversion, converted, notes
 
 SCRIPT = """import argparse
 import os
@@ -29,9 +28,7 @@ def train(model, gpu, device=None):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in DataLoader([], 8):
         x, y = {batch}
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+        <step>
 
 {chosen}
 """
@@ -143,10 +140,7 @@ class Trainer(Base):
 
     def train(self):
         optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        for x, y in DataLoader([], 8):
-            optimizer.zero_grad()
-            torch.nn.functional.mse_loss(self.model(x.to(self.device)), y.to(self.device)).backward()
-            optimizer.step()
+        <loop torch.nn.functional.mse_loss(self.model(x.to(self.device)), y.to(self.device))>
 
 def main():
     parser = argparse.ArgumentParser()
@@ -265,7 +259,7 @@ HELD = (
 )
 def test_accelerate_cannot_be_told_a_number(chosen: str, is_said: bool) -> None:
     text = SCRIPT.format(begin=PARSED, batch="x.cuda(), y.cuda()", chosen=chosen)
-    result = convert(text, "accelerate", lambda rule, node: True)
+    result = conversion(text, "accelerate")
     assert "Accelerator()" in result.text
     assert any("chooses no GPU any more" in one.reason for one in result.findings) is is_said
 
@@ -277,10 +271,7 @@ from tools import device, to_device
 def main():
     model = torch.nn.Linear(4, 2).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x, y in DataLoader([], 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(to_device(x)), to_device(y)).backward()
-        optimizer.step()
+    <loop torch.nn.functional.mse_loss(model(to_device(x)), to_device(y))>
 
 if __name__ == "__main__":
     main()
@@ -337,3 +328,27 @@ def test_the_numbers_of_what_is_moved_are_no_gpus() -> None:
     chosen = "model = torch.nn.Linear(4, args.gpu).cuda()\ntrain(model, 0)"  # a width chooses nothing
     text = SCRIPT.format(begin=PARSED, batch="x.cuda(), y.cuda()", chosen=chosen)
     assert not [one for one in notes(text, "CT105") if "chooses no GPU" in one.reason]
+
+
+FORMATTED = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--gpu", type=int, default=0)
+args = parser.parse_args()
+device = "cuda:{}".format(args.gpu) if torch.cuda.is_available() else "cpu"
+where = "cuda:{}".format(args.gpu)
+print("on", "cuda:{}".format(args.gpu))
+model = torch.nn.Linear(4, 2).to(device)
+model.load_state_dict(torch.load("net.pt", map_location=where))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<loop torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))>
+"""
+
+
+def test_a_number_that_is_formatted_names_a_gpu() -> None:
+    """Launched processes would all move their batches to that one."""
+    after = converted(FORMATTED)
+    assert "\ndevice = accelerator.device\nwhere = accelerator.device\n" in after
+    assert 'print("on", "cuda:{}".format(args.gpu))' in after

@@ -27,10 +27,7 @@ loader = DataLoader(TensorDataset(X, Y), batch_size=8)
 {before}
 for x, y in loader:
     {step}
-    optimizer.zero_grad()
-    loss = criterion(model(x), y)
-    loss.backward()
-    optimizer.step()
+    <step loss = criterion(model(x), y)>
 {behind}
 print("=", model.weight.sum().item())
 """

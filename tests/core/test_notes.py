@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from crosstrain_migrate.syntax.program import link
 
-from .converting import conversion
+from .converting import conversion, converted
 from .projects import convert, write
 
 TRAINS = """import torch
@@ -18,9 +18,7 @@ model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x, y in DataLoader([], 8):
     loss = shown.loss_of(model(x), y)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+    <step loss>
 """
 SHOWN = """import torch
 
@@ -124,3 +122,35 @@ def test_a_library_with_a_loop_of_its_own_is_named(own_loop: bool) -> None:
     text = engine + (TRAINS if own_loop else "")
     said = [one.reason for one in conversion(text).findings if "loop of its own" in one.reason]
     assert said == ([] if own_loop else ["torchnet's Engine trains, in a loop of its own"])
+
+
+SAMPLES = """import torch
+import wandb
+from PIL import Image
+from torch.utils.data import DataLoader
+
+def keep(picture, path):
+    picture.save(path, quality=90)
+
+wandb.init(project="samples")
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(3):
+    <loop>
+    picture = Image.new("RGB", (8, 8))
+    keep(picture, "sample.jpg")
+    {log}
+"""
+
+
+def test_one_process_shows_the_pictures_that_one_process_writes() -> None:
+    log = 'wandb.log({"sample": wandb.Image("sample.jpg")}, step=epoch)'
+    after = converted(SAMPLES.format(log=log))
+    assert (
+        f'    if accelerator.is_main_process:\n        keep(picture, "sample.jpg")\n        {log}\n' in after
+    )
+
+
+def test_numbers_go_to_a_silent_tracker() -> None:
+    log = 'wandb.log({"epoch": epoch}, step=epoch)'
+    assert f"\n    {log}\n" in converted(SAMPLES.format(log=log))

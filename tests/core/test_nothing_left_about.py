@@ -6,6 +6,7 @@ import ast
 from textwrap import dedent
 
 from .converting import converted
+from .filling import filled
 
 HEAD = """
 import os
@@ -27,9 +28,7 @@ class Trainer:
 
     def step(self, x, y):
         loss = F.mse_loss(self.model(x.to(self.device)), y.to(self.device))
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
+        <self.step loss>
         return loss.item()
 
     def fit(self):
@@ -88,35 +87,6 @@ for x, y in loader:
     optimizer.step()
     optimizer.zero_grad()
 """
-PROBE = """
-class Pair(nn.Module):
-    def __init__(self, encoder, width):
-        super().__init__()
-        self.encoder, self.head = encoder, nn.Linear(4, width)
-
-    def forward(self, x):
-        return self.head(self.encoder(x))
-
-kinds = {"pair": Pair}
-
-def main(kind):
-    make = kinds[kind]
-    net = make(nn.Linear(4, 4), 4)
-    net.load_state_dict(torch.load("pretrained.pt"))
-    net = net.to("cuda")
-    net.eval()
-    probe = nn.Linear(4, 1).to("cuda")
-    optimizer = torch.optim.Adam(probe.parameters())
-    for x, y in loader:
-        with torch.no_grad():
-            h = net(x.to("cuda"))
-        loss = F.mse_loss(probe(h), y.to("cuda"))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-main("pair")
-"""
 
 
 def after(script: str) -> str:
@@ -129,13 +99,13 @@ def parameters(text: str) -> list[tuple[str, list[str]]]:
 
 
 def test_no_function_and_no_class_takes_an_accelerator_or_loses_its_device() -> None:
-    assert parameters(after(TRAINER)) == parameters(HEAD + TRAINER)
+    assert parameters(after(TRAINER)) == parameters(filled(HEAD + TRAINER))
     assert "accelerator.print(text)" in after(TRAINER)
     assert 'Trainer(nn.Linear(4, 1), "cpu", loader)' in after(TRAINER)
 
 
 def test_no_step_makes_an_accelerator_or_a_state() -> None:
-    for script in (TRAINER, FLAGS, MICRO_BATCHES, PROBE):
+    for script in (TRAINER, FLAGS, MICRO_BATCHES):
         tree = ast.parse(after(script))
         steps = [n for n in ast.walk(tree) if isinstance(n, ast.For) or getattr(n, "name", "") == "step"]
         text = "".join(ast.unparse(one) for step in steps for one in step.body)  # type: ignore[attr-defined]

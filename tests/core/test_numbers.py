@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
+from crosstrain_migrate.core.numbers.means import is_of_another
 
 from .running import launched, plain
 from .support import Trap, check, converted
@@ -53,19 +55,6 @@ TRAPS = [
         'total, right, rows = accelerator.reduce((total, right, rows), "sum")',
     ),
     training(
-        "counts that are shown undivided",
-        "right += (out.argmax(1) == y).sum().item(); rows += len(y)",
-        'print(f"{right} of {rows}")',
-        'right, rows = accelerator.reduce((right, rows), "sum")',
-    ),
-    training(
-        "a count of steps is alike",
-        "total += loss.item(); steps += 1",
-        "print(total / steps)",
-        'total = accelerator.reduce(total, "mean")',
-        absent=("reduce((total, steps)",),
-    ),
-    training(
         "a loss that is a sum",
         "total += loss.item()",
         "print(total / len(loader.dataset))",
@@ -102,13 +91,6 @@ TRAPS = [
         total="first_total()",
     ),
     training(
-        "a number that starts as a tensor",
-        "total += loss.detach() * len(y); rows += len(y)",
-        "print(total / rows)",
-        'total, rows = accelerator.reduce((total, rows), "sum")',
-        total="torch.tensor([0.0], device='cpu')",
-    ),
-    training(
         "a number that is set back in the loop meets a count",
         "total += loss.item() * len(y); rows += len(y)\n    if rows > 100: total = 0.0",
         "print(total / rows)",
@@ -140,12 +122,6 @@ TRAPS = [
         "right += (out.argmax(1) == y).sum().item(); steps += 1",
         "print(right / steps)",
         'right = accelerator.reduce(right, "mean")',
-    ),
-    training(
-        "batch means that are divided by a number of rows: the original's number",
-        "total += loss.item()",
-        "print(total / len(loader.dataset))",
-        'total = accelerator.reduce(total, "sum")',
     ),
     training(
         "parts of a mixture",
@@ -325,3 +301,17 @@ loader = DataLoader(data)
 def test_what_a_given_step_returns_is_local(line: str, is_local: bool) -> None:
     reasons = [one.reason for one in converted(Trap("a step that is given", OVER + line).text).findings]
     assert any(LOCAL in one for one in reasons) is is_local
+
+
+@pytest.mark.parametrize(
+    ("read", "other"),
+    [
+        ('log.columns["val"]', True),
+        ('self.totals["val"]', False),
+        ('totals["val"]', False),
+        ("log.best[0]", False),
+    ],
+)
+def test_an_entry_of_another_object_may_be_no_number(read: str, other: bool) -> None:
+    """The names of a log's columns were averaged, beside the numbers that the log was given."""
+    assert is_of_another(ast.parse(read, mode="eval").body) is other

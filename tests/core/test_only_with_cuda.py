@@ -27,9 +27,7 @@ def train(cuda):
             x, y = x.cuda(), y.cuda()
         {step}
         loss = criterion(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        <step loss>
 
 
 train(cuda)

@@ -38,9 +38,7 @@ def train(rows, with_memory):
     model = model.cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in DataLoader(rows, 8):
-        optimizer.zero_grad()
-        nn.functional.mse_loss(model(x.cuda()), y.cuda()).backward()
-        optimizer.step()
+        <step nn.functional.mse_loss(model(x.cuda()), y.cuda())>
     return model
 
 train([], True)

@@ -36,9 +36,7 @@ points = torch.rand(8, 4)
 {moved}
 for epoch in range(9):
     loss = model(points[torch.randperm(8)]).pow(2).mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+    <step loss>
 print("trained")
 """
 NET = "import torch\nNet = lambda: torch.nn.Linear(4, 1)\n"

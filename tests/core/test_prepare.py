@@ -41,34 +41,6 @@ train(model, loader, whole)
         ),
     ),
     Trap(
-        "a model that is put into a mode by an assignment",
-        """
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        loader, test_loader = DataLoader(data), DataLoader(test_data)
-        for x, y in loader:
-            model = model.train()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-        right = 0
-        for x, y in test_loader:
-            model = model.eval()
-            with torch.no_grad():
-                right += (model(x).argmax(1) == y).sum().item()
-        print(right)
-        """,
-        (
-            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
-            "for x, y in loader:",
-            "model = model.train()",
-            "test_loader = accelerator.prepare_evaluation(test_loader)",
-            "for x, y in test_loader:",
-            "model = model.eval()",
-            "right = accelerator.merge(test_loader, right)",
-        ),
-    ),
-    Trap(
         "a variable that is bound anew between two calls",
         f"""{FIT}{MADE}train(model, loader, optimizer)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -91,9 +63,7 @@ train(model, loader, optimizer)
         heads = [head.cuda() for head in heads]
         optimizer = torch.optim.SGD(chain(net.parameters(), *[head.parameters() for head in heads]), lr=0.1)
         for x, y in DataLoader(data):
-            optimizer.zero_grad()
-            F.cross_entropy(heads[1](heads[0](net(x))), y).backward()
-            optimizer.step()
+            <step F.cross_entropy(heads[1](heads[0](net(x))), y)>
         """,
         (
             "heads = [head.to(accelerator.device) for head in heads]",
@@ -110,9 +80,7 @@ train(model, loader, optimizer)
                 self.optimizer = None
 
             def learn(self, x, y):
-                self.optimizer.zero_grad()
-                F.cross_entropy(self(x), y).backward()
-                self.optimizer.step()
+                <self.step F.cross_entropy(self(x), y)>
 
         learner = Learner()
         learner.optimizer = torch.optim.SGD(learner.parameters(), lr=0.1)

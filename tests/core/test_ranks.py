@@ -41,9 +41,7 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=8)
     for x, y in DataLoader(rows, 4, sampler=sampler):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
-        optimizer.step()
+        <step torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))>
         scheduler.step()
     print("=", args.local_rank, type(sampler).__name__, dist.is_initialized(), round(scheduler.get_last_lr()[0], 3))
 
@@ -118,9 +116,7 @@ def train(rank, count):
         model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in DataLoader(rows, 4, sampler=sampler):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+        <step>
     print("=", rank, count)
     if rank == 0:
         print("= saved")
@@ -155,9 +151,7 @@ def work(gpu, args):
     model = DistributedDataParallel(torch.nn.Linear(4, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in DataLoader(rows, 8 // args.world_size, sampler=sampler):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+        <step>
     print("=", rank, args.world_size, args.gpus, len(x))
     if args.nr == 0:
         print("= saved")
@@ -212,9 +206,7 @@ def work(gpu, of_node, args):
     sampler = DistributedSampler(rows) if args.several else None
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in DataLoader(rows, args.batch, sampler=sampler):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+        <step>
     print("=", args.rank, args.world_size, of_node, args.batch, args.several)
     if not args.many or args.rank % of_node == 0:
         print("= saved")
@@ -327,9 +319,7 @@ def main(args):
     model = DistributedDataParallel(torch.nn.Linear(3, 1).cuda(gpu), device_ids=[gpu])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for (x,) in loader:
-        optimizer.zero_grad()
-        model(x.cuda(gpu)).mean().backward()
-        optimizer.step()
+        <step model(x.cuda(gpu)).mean()>
     print("=", args.rank, len(loader))
 
 if __name__ == "__main__":

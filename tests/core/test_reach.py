@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from .converting import converted
 from .projects import convert, write
 
 ENTRY = """
@@ -18,9 +19,7 @@ class Run:
         net = torch.nn.Linear(1, 1)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         for x in DataLoader(range(8)):
-            optimizer.zero_grad()
-            net(x).square().mean().backward()
-            optimizer.step()
+            <step net(x).square().mean()>
 
 run = Run()
 run.train()
@@ -128,9 +127,7 @@ text = Text().pieces()
 
 def train():
     for x in text:
-        optimizer.zero_grad()
-        model(x).square().mean().backward()
-        optimizer.step()
+        <step model(x).square().mean()>
 
 {call}
 """
@@ -153,9 +150,7 @@ def main(args):
     net = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for x in DataLoader(range(8)):
-        optimizer.zero_grad()
-        net(x).square().mean().backward()
-        optimizer.step()
+        <step net(x).square().mean()>
 
 if __name__ == "__main__":
     main(None)
@@ -194,3 +189,69 @@ def test_a_script_that_hands_its_training_to_slurm_is_left_alone(
     assert ("crosstrain" not in (tmp_path / "training.py").read_text()) is is_left
     said = [f.reason for one in done.files for f in one.result.findings]
     assert any("submits a job" in reason for reason in said) is is_left
+
+
+OWN_ROWS = """
+import torch
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self):
+        self.weights = torch.ones(4).cuda()
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.ones(4), torch.ones(2)
+"""
+
+
+def test_datasets_may_be_a_module_of_the_project(tmp_path: Path) -> None:
+    entry = ENTRY.format(imports="from datasets import Rows", more="Rows()")
+    convert(write(tmp_path, entry=entry, datasets=OWN_ROWS), "entry")
+    assert ".to(PartialState().device)" in (tmp_path / "datasets.py").read_text()
+
+
+def test_a_folder_of_that_name_that_holds_data_is_none(tmp_path: Path) -> None:
+    (tmp_path / "datasets").mkdir()
+    (tmp_path / "datasets" / "read.py").write_text("import torch\nx = torch.ones(4).cuda()\n")
+    entry = ENTRY.format(imports="import datasets", more="datasets.load_dataset('a')")
+    convert(write(tmp_path, entry=entry), "entry")
+    assert ".cuda()" in (tmp_path / "datasets" / "read.py").read_text()
+
+
+COMMANDS = """import click
+import torch
+from torch.utils.data import DataLoader
+
+{group}
+
+{command}
+def fit(rate):
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    <loop>
+
+if __name__ == "__main__":
+    {start}
+"""
+
+
+GROUP = "@click.group()\ndef cli():\n    pass"
+
+
+@pytest.mark.parametrize(
+    ("group", "command", "start", "trains"),
+    [
+        (GROUP, '@cli.command()\n@click.option("--rate", type=float)', "cli()", True),
+        ("app = typer.Typer()", "@app.command", "app()", True),
+        (GROUP, "@cli.command()", "print('nothing')", False),
+        (GROUP, "@cached.method()", "cli()", False),
+    ],
+)
+def test_a_command_of_a_group_is_reached_by_the_group(
+    group: str, command: str, start: str, trains: bool
+) -> None:
+    after = converted(COMMANDS.format(group=group, command=command, start=start))
+    assert ("    accelerator = Accelerator()\n    model = torch.nn.Linear(4, 2)" in after) is trains
+    assert ("accelerator.backward(" in after) is trains

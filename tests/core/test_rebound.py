@@ -9,10 +9,7 @@ from .converting import converted
 PART = """
 model_{n} = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model_{n}.parameters(), lr=0.1)
-for x, y in DataLoader([], 8):
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(model_{n}(x), y).backward()
-    optimizer.step()
+<loop torch.nn.functional.mse_loss(model_{n}(x), y)>
 """
 
 
@@ -33,9 +30,7 @@ def train(model, optimizer, rows, others):
     for epoch in range(3):
         bar = tqdm(train_loader)
         for x, y in bar:
-            optimizer.zero_grad()
-            torch.nn.functional.mse_loss(model(x), y).backward()
-            optimizer.step()
+            <step>
         total = 0.0
         with torch.no_grad():
             {second} = tqdm(test_loader)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from crosstrain_migrate.results import Severity
 
 from .converting import conversion, converted
+from .filling import filled
+from .projects import write
 
 TRAINING = """import torch
 from torch.utils.data import DataLoader
@@ -17,16 +21,16 @@ def train(rows):
     optimizer = torch.optim.{optimizer}(model.parameters(), lr=0.1)
     {before}
     for x, y in DataLoader(rows, 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+        <step>
 
 train([])
 """
 
 
 def script(imports: str = "", definitions: str = "", before: str = "pass", optimizer: str = "SGD") -> str:
-    return TRAINING.format(imports=imports, definitions=definitions, before=before, optimizer=optimizer)
+    return filled(
+        TRAINING.format(imports=imports, definitions=definitions, before=before, optimizer=optimizer)
+    )
 
 
 SWITCHED = """import torch
@@ -38,9 +42,7 @@ def train(rows, line_search={default}):
     if line_search:
         optimizer = torch.optim.LBFGS(model.parameters())
     for x, y in DataLoader(rows, 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+        <step>
 
 train({given})
 """
@@ -108,14 +110,12 @@ def play(world):
 
 for state, gain in {data}:
     loss = (policy(state) * gain).sum()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+    <step loss>
 """
 
 
 def test_what_trains_on_its_own_play_is_refused() -> None:
-    text = PLAYS.format(loader="", data="play(make_world())")
+    text = filled(PLAYS.format(loader="", data="play(make_world())"))
     [finding] = [one for one in conversion(text).findings if one.severity is Severity.REFUSED]
     assert (
         "it trains on what it plays" in finding.reason and "world.step" in text.splitlines()[finding.line - 1]
@@ -155,9 +155,7 @@ def judge(world):
 for turn in range(100):
     state, gain = random.choice(recorded)
     loss = (policy(state) * gain).sum()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+    <step loss>
     print(judge(make_world()))
 """
 
@@ -215,10 +213,7 @@ from torch.utils.data import DataLoader
 def test_training():
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x, y in DataLoader([], 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+    <loop>
 
 {end}
 """
@@ -235,9 +230,27 @@ def test_training():
     ],
 )
 def test_a_file_of_tests_is_left_alone(runner: str, end: str, is_left: bool) -> None:
-    text = TESTS.format(runner=runner, end=end)
+    text = filled(TESTS.format(runner=runner, end=end))
     done = conversion(text)
     assert (done.text == text) is is_left
     said = "a file of tests" if runner == "pytest" else "nothing that this script runs"
     assert any(said in one.reason for one in done.findings) is is_left
     assert not any(one.severity is Severity.REFUSED for one in done.findings)
+
+
+@pytest.mark.parametrize("name", ["utils", "init_empty_weights"])
+def test_a_module_that_uses_accelerate_is_not_half_converted(name: str, tmp_path: Path) -> None:
+    from crosstrain_migrate.choices import Mode
+    from crosstrain_migrate.cli.run import Request, run
+    from crosstrain_migrate.engine import migrate_text
+    from crosstrain_migrate.results import Options
+
+    engine = f"from accelerate import {name}\n\ndef fit(model, loader, optimizer):\n    for x in loader:\n"
+    engine += "        model(x).mean().backward()\n        optimizer.step()\n"
+    script = "import torch\nfrom torch.utils.data import DataLoader\nfrom engine import fit\nmodel = torch.nn.Linear(2, 1)\n"
+    script += "fit(model, DataLoader(torch.ones(8, 2)), torch.optim.SGD(model.parameters(), lr=0.01))\n"
+    folder = write(tmp_path, engine=engine, script=script)
+    outcome = run(Request((folder / "script.py",), Options(), Mode.WRITE, cache=False), migrate_text)
+    assert not outcome.changed and (folder / "script.py").read_text() == script
+    said = [one.reason for file in outcome.files for one in file.result.findings]
+    assert ["imports from Accelerate" in one for one in said] == [True], "and not that it does not train"

@@ -105,9 +105,7 @@ TRAPS = [
                 self.loss.step()
                 for x, y in self.loader:
                     loss = self.loss(self.model(x), y)
-                    self.optimizer.zero_grad()
-                    loss.backward()
-                    self.optimizer.step()
+                    <self.step loss>
 
         Trainer(nn.Linear(4, 2), Counting(), DataLoader(data)).train()
         """,
@@ -142,9 +140,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 loader = DataLoader(data)
 second = {made}
 for x, y in loader:
-    optimizer.zero_grad()
-    F.cross_entropy(model(x), y).backward()
-    optimizer.step()
+    <step F.cross_entropy(model(x), y)>
     second.step()
 """
 

@@ -30,9 +30,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 {made}
 for epoch in range(3):
     for x, in loader:
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), x).backward()
-        optimizer.step()
+        <step torch.nn.functional.mse_loss(model(x), x)>
         falling.step()
 result = optimizer.param_groups[0]["lr"]
 """
@@ -77,10 +75,7 @@ class Fit:
         self.scheduler = scheduler
 
     def step(self, x, y):
-        self.optimizer.zero_grad()
-        loss = F.mse_loss(self.model(x), y)
-        loss.backward()
-        self.optimizer.step()
+        <self.step loss = F.mse_loss(self.model(x), y)>
         {in_step}
 
     def run(self, epochs):
@@ -118,9 +113,7 @@ measure = torch.nn.MSELoss(reduction="sum")
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 for step in range(3):
     loss = measure(model(x), y)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+    <step loss>
 result = model.weight.item()
 """
 
@@ -150,9 +143,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 
 def one_epoch():
     for x, in loader:
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), x).backward()
-        optimizer.step()
+        <step torch.nn.functional.mse_loss(model(x), x)>
         schedule.step()
 
 for epoch in range(3):
@@ -192,9 +183,7 @@ model = torch.nn.Linear(4, 2)
 total = {total}
 optimizer = {made}
 for x, y in loader:
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(model(x), y).backward()
-    optimizer.step()
+    <step>
 """
 
 
@@ -255,9 +244,7 @@ for epoch in range(2):
     for row in {order}:
         count += 1
         loss = torch.nn.functional.mse_loss(model(rows[row]), rows[row])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        <step loss>
         if {counted} == 0:
             for group in optimizer.param_groups:
                 group["lr"] = 1e-4 / (1 + count / len(rows))
@@ -291,9 +278,7 @@ scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=2
 steps, epoch, goes_on = 0, 0, True
 {loop}:
     for x, in loader:
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), x).backward()
-        optimizer.step()
+        <step torch.nn.functional.mse_loss(model(x), x)>
         scheduler.step()
         steps += 1
         {behind}
@@ -341,9 +326,7 @@ class Runner:
 
     def run(self):
         for i, x in enumerate(self.loader):
-            self.optimizer.zero_grad()
-            self.model(x).mean().backward()
-            self.optimizer.step()
+            <self.step self.model(x).mean()>
             if {test}:
                 self.saved += 1
 

@@ -43,10 +43,7 @@ def one_epoch(model, loader, optimizer, device):
     total = 0.0
     for x, y in loader:
         x, y = x.to(device), y.to(device)
-        optimizer.zero_grad()
-        loss = torch.nn.functional.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
+        <step loss = torch.nn.functional.mse_loss(model(x), y)>
         total += loss.item()
     return total / len(loader)
 
@@ -118,9 +115,7 @@ def learn(rows):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for x, in DataLoader(TensorDataset(rows), batch_size=2):
         loss = torch.nn.functional.mse_loss(model(x), x)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        <step loss>
     return model.weight.item()
 
 if __name__ == "__main__":
@@ -167,9 +162,7 @@ from loaders import loader
 model = torch.nn.Linear(1, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x in loader(torch.ones(8, 1)):
-    optimizer.zero_grad()
-    model(x).mean().backward()
-    optimizer.step()
+    <step model(x).mean()>
 """
 
 
@@ -204,9 +197,7 @@ def main(rows):
     model = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in DataLoader(TensorDataset(torch.ones(rows, 1), torch.ones(rows, 1)), batch_size=4):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+        <step>
     return measure(3)
 """
 
@@ -245,3 +236,95 @@ def test_a_network_that_another_script_may_replicate_follows_the_current_gpu(
     convert(folder, "teacher")
     assert f"return {moved} + self.line(x)" in (folder / "net.py").read_text()
     assert len(train(folder, "teacher", 2)) == 2
+
+
+GIVEN_DEVICE = {
+    "trainer": """
+        import torch
+
+        class Base:
+            def __init__(self, epochs, device=torch.device("cuda:0")):
+                self.epochs = epochs
+                self.device = torch.device(device)
+
+            def run(self, loader, model):
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                for x, y in loader:
+                    <step torch.nn.functional.mse_loss(model(x.to(self.device)), y.to(self.device))>
+
+        class Trainer(Base):
+            pass
+        """,
+    "train": """
+        import torch
+        from torch.utils.data import DataLoader, TensorDataset
+        from trainer import Trainer
+
+        device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+        model = torch.nn.Linear(4, 2).to(device)
+        Trainer({given}).run(DataLoader(TensorDataset(torch.ones(8, 4), torch.ones(8, 2)), 2), model)
+        result = model.weight.tolist()
+        """,
+}
+
+
+@pytest.mark.parametrize(("given", "stays"), [("1, device", True), ("1, device=device", True), ("1", False)])
+def test_a_class_of_another_file_keeps_the_device_that_it_is_given(
+    given: str, stays: bool, tmp_path: Path
+) -> None:
+    """Other scripts of the project give theirs; where a call gives none, the default would be one GPU for all processes."""
+    files = GIVEN_DEVICE | {"train": GIVEN_DEVICE["train"].format(given=given)}
+    convert(write(tmp_path, **files), "train")
+    after = (tmp_path / "trainer.py").read_text()
+    assert ("self.device = torch.device(device)" in after) is stays
+
+
+OWN_GROUP = """
+import os
+import torch
+import torch.distributed as dist
+
+def start(backend="gloo"):
+    torch.manual_seed(0)
+    dist.init_process_group(backend=backend)
+
+def number():
+    return dist.get_rank() if dist.is_initialized() else 0
+"""
+
+
+IN_GROUP = """
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+from group import number, start
+
+def main():
+    start()
+    rows = TensorDataset(torch.arange(8.0).view(8, 1), torch.arange(8.0).view(8, 1))
+    loader = DataLoader(rows, batch_size=2, sampler=DistributedSampler(rows))
+    model = DistributedDataParallel(torch.nn.Linear(1, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, y in loader:
+        <step>
+    return number(), len(loader)
+
+if __name__ == "__main__":
+    result = main()
+"""
+
+
+def test_another_script_still_has_the_group_that_a_shared_module_makes(tmp_path: Path) -> None:
+    """The module's function makes it where no accelerator has; in the converted script there is one already."""
+    write(tmp_path, group=OWN_GROUP, first=IN_GROUP, second=IN_GROUP)
+    convert(tmp_path, "first")
+    assert "PartialState(group_of_one=True)" in (tmp_path / "group.py").read_text()
+    assert train(tmp_path, "second", 2) == [(0, 2), (1, 2)]
+    assert train(tmp_path, "first", 2) == [(0, 2), (1, 2)]
+
+
+def test_a_module_of_one_script_makes_no_group_of_its_own(tmp_path: Path) -> None:
+    write(tmp_path, group=OWN_GROUP, first=IN_GROUP)
+    convert(tmp_path, "first")
+    assert "init_process_group" not in (tmp_path / "group.py").read_text()

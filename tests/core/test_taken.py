@@ -22,9 +22,7 @@ for epoch in range(2):
     batches = iter(loader)
     for step in range(number):
         {take}
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), x).backward()
-        optimizer.step()
+        <step torch.nn.functional.mse_loss(model(x), x)>
         result += 1
 """
 
@@ -72,9 +70,7 @@ def train(first, second):
     second = iter(second)
     for step in range(number):
         x, = next(first) if step % every == 0 else next(second)
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), x).backward()
-        optimizer.step()
+        <step torch.nn.functional.mse_loss(model(x), x)>
         steps += 1
     return steps
 

@@ -38,9 +38,7 @@ class Trainer:
         for step in range(self.steps):
             x, y = self.batch()
             loss = F.mse_loss(self.model(x), y)
-            self.optimizer.zero_grad()
-            loss.backward()
-            self.optimizer.step()
+            <self.step loss>
             print("= step", step, int(x[0, 0]) // 2)
 
 

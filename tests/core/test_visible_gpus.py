@@ -21,10 +21,7 @@ def main():
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     {then}
-    for x, y in DataLoader([], 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+    <loop>
 
 main()
 """
@@ -67,10 +64,7 @@ def main():
     device = torch.device("cpu" if args.cpu else "cuda")
     model = torch.nn.Linear(4, 2).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x, y in DataLoader([], 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
+    <loop>
         notes.file.write("step")
 
 main()
@@ -110,3 +104,34 @@ def test_one_gpu_is_visible_to_a_process_that_nobody_launched(gpus: str, test: s
 def test_a_script_that_asks_who_launched_it_chooses_by_itself() -> None:
     choice = 'os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("LOCAL_RANK", "0")'
     assert f"    {choice}\n" in converted(CHOSEN_INSIDE.format(first=choice, then="pass"))
+
+
+def test_a_print_above_the_choice_of_a_gpu_does_not_start_the_processes() -> None:
+    lines = 'print(args)\nos.environ["CUDA_VISIBLE_DEVICES"] = "1"\nnotes = Notes("log")'
+    after = converted(LOGGED.format(lines=lines))
+    assert "\nprint(args)\n" in after
+    assert "PartialState" not in after[after.index("args = ") : after.index("CUDA_VISIBLE_DEVICES")]
+
+
+CHOSEN = """import os
+import torch
+from torch.utils.data import DataLoader
+
+def choose(gpu):
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    print("on", gpu)
+
+choose("0")
+print("start")
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<loop>
+torch.save(model.state_dict(), "model.pt")
+"""
+
+
+def test_a_function_that_chooses_the_gpu_runs_before_the_accelerator_is_made() -> None:
+    after = converted(CHOSEN)
+    assert '    PartialState().print("on", gpu)' in after
+    assert 'accelerator.print("start")' in after
+    assert 'accelerator.save(model.state_dict(), "model.pt")' in after, "behind the choice"

@@ -18,9 +18,7 @@ def train(keep_cuda_free):
     for x in DataLoader(rows_at(keep_cuda_free), 8):
         if keep_cuda_free:
             x = x.cuda()
-        optimizer.zero_grad()
-        model(x).mean().backward()
-        optimizer.step()
+        <step model(x).mean()>
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--keep-cuda-free", action="store_true")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .converting import conversion
+from .converting import conversion, converted
 from .converting import converted as text_of
 from .projects import convert, train, write
 
@@ -34,9 +34,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 rows = torch.arange(8.0).view(8, 1)
 for x, in DataLoader(TensorDataset(rows), batch_size=2):
     loss = torch.nn.functional.mse_loss(model(x), x)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+    <step loss>
 torch.save(model.state_dict(), "end.pt")
 """
 CHECK = """
@@ -165,9 +163,7 @@ class Trainer:
 
     def fit(self, rows):
         for x, y in DataLoader(rows, 8):
-            self.optimizer.zero_grad()
-            torch.nn.functional.mse_loss(self.model(x), y).backward()
-            self.optimizer.step()
+            <self.step torch.nn.functional.mse_loss(self.model(x), y)>
         torch.save(self.model.module.state_dict(), "w.pt")
 
 Trainer("w.pt").fit(open("rows"))
@@ -235,3 +231,25 @@ def test_what_is_made_in_every_step_runs_its_own_constructor(step: str, is_prepa
     assert (
         "    net = accelerator.prepare(torch.nn.DataParallel(torch.nn.Linear(4, 1)))\n" in after
     ) is is_prepared
+
+
+PAIR = """import torch
+from torch.utils.data import DataLoader
+from parallel import {model}, DataParallelCriterion
+
+net = torch.nn.Linear(4, 2)
+model = {model}(net)
+criterion = DataParallelCriterion(torch.nn.MSELoss())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+<loop criterion(model(x), y)>
+torch.save(net.state_dict(), "net.pt")
+"""
+
+
+def test_a_model_whose_outputs_stay_on_their_gpus_goes_with_its_criterion() -> None:
+    after = converted(PAIR.format(model="DataParallelModel"))
+    assert "model = accelerator.prepare(net)" in after and "DataParallelCriterion(" not in after
+
+
+def test_another_wrapper_of_the_project_stays() -> None:
+    assert "model = ModelOfAll(net)" in converted(PAIR.format(model="ModelOfAll"))

@@ -9,8 +9,7 @@ import pytest
 
 from tests.corpora.variations.bases import Base, golden
 from tests.corpora.variations.catalogue import VARIATIONS
-from tests.corpora.variations.drawing import drawn, varied
-from tests.corpora.variations.meaning import Record, recorded
+from tests.corpora.variations.meaning import recorded
 from tests.corpora.variations.script import Project
 
 EACH = 2  # scripts that every transformation is tried on
@@ -51,27 +50,3 @@ def test_a_transformation_keeps_what_a_script_computes(family: str) -> None:
         if record != expected[base.name]
     }
     assert differing == {}
-
-
-def test_the_record_sees_another_learning_rate_and_another_word() -> None:
-    base = next(base for base in golden() if base.name == "flat_script")
-    text = base.project.text
-    slower = base.project.with_text(text.replace("LEARNING_RATE = 0.05", "LEARNING_RATE = 0.0500001"))
-    louder = base.project.with_text(text.replace("done with training", "done"))
-    broken = base.project.with_text(text.replace("lr=LEARNING_RATE", "lr=nothing"))
-    first, slow, loud, error = recorded([(one, ()) for one in (base.project, slower, louder, broken)])
-    assert first.steps != slow.steps
-    assert first.steps == loud.steps and first.lines != loud.lines
-    assert "NameError" in error.error
-    assert isinstance(first, Record)
-
-
-def test_a_seed_draws_the_same_cases() -> None:
-    bases = golden()
-    first = [drawn(bases, 5, number) for number in range(6)]
-    again = [drawn(bases, 5, number) for number in range(6)]
-    assert first == again
-    assert first != [drawn(bases, 6, number) for number in range(6)]
-    assert any(len(case.applied) > 1 for case in first)
-    for case in first:  # what a case names is all that it takes to make it again
-        assert varied(case.base, case.applied, case.seed, case.number).project == case.project

@@ -18,37 +18,12 @@ import libcst as cst
 # What the tool itself may call something, and what Python and PyTorch give a meaning to.
 KEPT = {"accelerator", "output", "outputs", "gathered", "all_outputs", "self", "cls", "Accelerator"}
 # Methods of other objects that a script's own attribute may share its name with.
-COMMON = {name for kind in (str, list, dict, set, tuple, bytes) for name in dir(kind)} | {
-    *(
-        "step",
-        "zero_grad",
-        "train",
-        "eval",
-        "to",
-        "cuda",
-        "backward",
-        "forward",
-        "parameters",
-        "state_dict",
-        "data",
-    ),
-    *(
-        "grad",
-        "device",
-        "shape",
-        "dtype",
-        "item",
-        "mean",
-        "sum",
-        "log",
-        "save",
-        "load",
-        "write",
-        "close",
-        "dataset",
-    ),
-    *("weight", "bias", "training", "params", "defaults", "state", "param_groups", "last_epoch", "base_lrs"),
-}
+_OF_TORCH = (
+    "step zero_grad train eval to cuda backward forward parameters state_dict data grad device shape "
+    "dtype item mean sum log save load write close dataset weight bias training params defaults state "
+    "param_groups last_epoch base_lrs"
+)
+COMMON = {name for kind in (str, list, dict, set, tuple, bytes) for name in dir(kind)} | {*_OF_TORCH.split()}
 
 
 class Names:

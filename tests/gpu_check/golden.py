@@ -25,16 +25,7 @@ from tests.xla.expected import DEVICE, EXPECTED, as_expected
 from tests.xla.strict import be_strict
 
 # The cases that are also run in half precision.
-HALF = [
-    "autoencoder",
-    "dict_transformer",
-    "main_argparse",
-    "mnist_functions",
-    "multi_loss",
-    "nano_lm",
-    "trainer_class",
-    "vae",
-]
+HALF = "autoencoder dict_transformer main_argparse mnist_functions multi_loss nano_lm trainer_class vae"
 RUNS = ("original", "fp32", "bf16", "fp16", "2 processes")
 # Relative, of the numbers that one process prints in fp32: devices add up in their own order.
 TOLERANCE = 0.05
@@ -76,7 +67,7 @@ def jobs(case: Case, check: Check) -> Iterator[tuple[str, Job]]:
         yield "original", Job(case.name, case.folder, "before.py", arguments, variables, prelude=prelude)
     precisions = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
     for name, precision in precisions.items():
-        if name == "fp32" or (case.name in HALF and not (name == "fp16" and check.kind == "xla")):
+        if name == "fp32" or (case.name in HALF.split() and not (name == "fp16" and check.kind == "xla")):
             yield name, _converted(case, check, 1, mixed_precision=precision)
     if check.kind != "xla":
         yield "2 processes", _converted(case, check, 2, split_batches=True, even_batches="weighted")

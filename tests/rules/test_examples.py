@@ -19,20 +19,7 @@ EXAMPLES = [
 # What a finding in the example's own lines is; of an `Example`, what is changed counts.
 SAID = {"Stays": set(), "Noted": {Severity.NOTE}, "Left": {Severity.NOTE}, "Refused": {Severity.REFUSED}}
 # Told in words: the tool's own work, advice for a TPU, notebooks, and what takes several functions or files to show.
-IN_WORDS = (
-    "CT0",
-    "CT302",
-    "CT303",
-    "CT304",
-    "CT305",
-    "CT308",
-    "CT309",
-    "CT7",
-    "CT8",
-    "CT101",
-    "CT902",
-    "CT905",
-)
+IN_WORDS = "CT0 CT302 CT303 CT304 CT305 CT308 CT309 CT7 CT8 CT101 CT902 CT905"
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -69,7 +56,9 @@ def _own_lines(case: Case) -> set[int]:
 
 
 def test_every_rule_has_examples() -> None:
-    assert {p.code for p in catalogue() if not p.examples and not p.code.startswith(IN_WORDS)} == set()
+    assert {
+        p.code for p in catalogue() if not p.examples and not p.code.startswith(tuple(IN_WORDS.split()))
+    } == set()
 
 
 def test_a_code_has_one_page() -> None:

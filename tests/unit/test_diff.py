@@ -86,17 +86,6 @@ def test_any_file_name_is_found_again(tmp_path: Path, command: list[str], name: 
     assert file.read_bytes() == b"b\n"
 
 
-def test_several_files_make_one_patch(tmp_path: Path) -> None:
-    texts = {f"{name}.py": (f"{name}\r\n".encode(), f"{name} new".encode()) for name in "abc"}
-    for name, (before, _) in texts.items():
-        (tmp_path / name).write_bytes(before)
-    patch = b"".join(unified(name, before, after) for name, (before, after) in texts.items())
-    _apply(["git", "apply", "-"], tmp_path, patch)
-    assert {name: (tmp_path / name).read_bytes() for name in texts} == {
-        name: after for name, (_, after) in texts.items()
-    }
-
-
 def test_random_edits_round_trip(tmp_path: Path) -> None:
     random.seed(1)
     for turn in range(40):

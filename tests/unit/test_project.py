@@ -205,38 +205,6 @@ def test_a_skipped_module_is_not_touched(tmp_path: Path) -> None:
     assert not migrate(tmp_path / "train.py").changed
 
 
-def test_lines_are_those_of_each_file(tmp_path: Path) -> None:
-    helper = HELPER.replace("loss.backward()", "loss.backward()\n        print(loss.item())")
-    write(tmp_path, {"train.py": TRAIN, "loop.py": helper})
-    outcome = migrate(tmp_path / "train.py")
-    loop = next(file for file in outcome.files if file.name.endswith("loop.py"))
-    lines = loop.result.before.split("\n")
-    by_rule = {change.rule: lines[change.line - 1] for change in loop.result.changes}
-    assert by_rule["CT202"].strip() == "loss.backward()"
-    assert by_rule["CT401"].strip() == "print(loss.item())"
-
-
-def test_a_device_chosen_in_a_module(tmp_path: Path) -> None:
-    config = (
-        'import torch\n\nlr = 0.1\ndevice = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n'
-    )
-    helper = HELPER.replace("import torch\n", "import torch\nimport config\n", 1)
-    helper = helper.replace(", device):", "):").replace(".to(device)", ".to(config.device)")
-    script = dedent(TRAIN).replace(
-        "from loop import fit", "from loop import fit\nfrom config import device, lr"
-    )
-    script = script.replace('    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n', "")
-    script = script.replace(", device)", ")").replace(
-        "lr=0.1)", "lr=lr)\n    scale = torch.ones(1, device=device)"
-    )
-    write(tmp_path, {"train.py": script, "loop.py": helper, "config.py": config})
-    outcome = migrate(tmp_path / "train.py")
-    assert changed(outcome, tmp_path) == {"train.py", "loop.py", "config.py"}
-    assert "from config import device, lr\n" in (tmp_path / "train.py").read_text()
-    assert "device = PartialState().device" in (tmp_path / "config.py").read_text()
-    assert ".to(config.device)" in (tmp_path / "loop.py").read_text()
-
-
 def test_scripts_that_need_different_changes_of_one_file(tmp_path: Path) -> None:
     """The first one's is made, and the second is left as it is, with the reason."""
     summed = HELPER.replace("F.mse_loss(model(x), y)", "loss_fn(model(x), y)").replace(

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-import os
-import pty
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import resources
@@ -311,39 +306,6 @@ def test_markup_in_code_is_not_taken_for_styles(engine: ModuleType) -> None:
     printed = _printed(Outcome((file,), (), 0, Mode.PREVIEW, "crosstrain"), 100)
     for said in ("[bold]x.py", "a[red]", "a[/red]", "[link=x]"):
         assert said in printed
-
-
-@pytest.mark.parametrize(("variable", "coloured"), [("", True), ("NO_COLOR", False)])
-def test_a_real_terminal_gets_colours_unless_told_otherwise(
-    tmp_path: Path, variable: str, coloured: bool
-) -> None:
-    """In a process of its own on a pseudo-terminal; what is piped stays a plain patch (see test_cli)."""
-    code = (
-        "import sys, types; sys.path.insert(0, '.')\n"
-        "from tests.unit import conftest\n"
-        "engine = types.ModuleType('engine'); engine.__dict__.update(vars(conftest))\n"
-        "sys.modules['crosstrain_migrate.engine'] = engine\n"
-        f"sys.argv = ['migrate', {str(tmp_path / 'a.py')!r}]\n"
-        "from crosstrain_migrate.cli import main; main()"
-    )
-    (tmp_path / "a.py").write_text("import torch_old  # note\n")
-    environment = {
-        name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")
-    }
-    environment |= {"TERM": "xterm-256color", "COLUMNS": "100"} | ({variable: "1"} if variable else {})
-    ours, theirs = pty.openpty()
-    root = Path(__file__).parents[2]
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=theirs, stderr=subprocess.PIPE, env=environment, cwd=root
-    )
-    os.close(theirs)
-    shown = b""
-    with contextlib.suppress(OSError):  # the terminal's end is reported as an error
-        while part := os.read(ours, 65536):
-            shown += part
-    assert process.wait() == 0, process.stderr.read() if process.stderr else ""
-    assert b"torch_new" in shown
-    assert (b"\x1b[3" in shown or b"\x1b[1;3" in shown) is coloured
 
 
 def test_a_steps_summary_that_cannot_be_written_is_named(

@@ -24,28 +24,9 @@ from tests.support.forked import Job
 ROOT = Path(__file__).resolve().parents[3]
 HERE = Path(__file__).parent
 FOLDER = ROOT / "build" / "public-scripts"
-TEN = [
-    "cnn-text",
-    "d2l-lenet",
-    "hunkim-cnn",
-    "ndb-gan",
-    "ncf",
-    "ogb-mol",
-    "rasbt-ae",
-    "rasbt-mlp",
-    "swav-linear",
-    "znx-gan",
-]
+TEN = "cnn-text d2l-lenet hunkim-cnn ndb-gan ncf ogb-mol rasbt-ae rasbt-mlp swav-linear znx-gan"
 # Of the trial's variables these concern its own comparison, or name the CPU or a place.
-_OTHER = [
-    "ACCELERATE_USE_CPU",
-    "TRIAL_OUT",
-    "CUDA_VISIBLE_DEVICES",
-    "OMP_NUM_THREADS",
-    "PYTHONPATH",
-    "HOME",
-    "TRIAL_SHIM",
-]
+_OTHER = "ACCELERATE_USE_CPU TRIAL_OUT CUDA_VISIBLE_DEVICES OMP_NUM_THREADS PYTHONPATH HOME TRIAL_SHIM"
 _NO_GPU = ("cuda", "avail")  # shims that answer for a GPU where there is none
 
 
@@ -78,7 +59,9 @@ class Trial:
             "script": os.path.relpath(case["script"], case["cwd"]),
             "where": case["cwd"],
             "args": {"before": list(map(str, case["argv"])), "after": list(map(str, case["argv_converted"]))},
-            "variables": {k: v for k, v in given.items() if k not in _OTHER and os.environ.get(k) != v},
+            "variables": {
+                k: v for k, v in given.items() if k not in _OTHER.split() and os.environ.get(k) != v
+            },
             "shims": case["shim"],
             "paths": case["pythonpath"],
             "of": f"{case['repo']}: {case['script']}",
@@ -121,7 +104,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trial", type=Path, default=ROOT.parent / "shared" / "trial")
     parser.add_argument("--mirror", type=Path, required=True, help="where `fetch` brought the repositories")
-    parser.add_argument("--ids", nargs="+", default=TEN, help="cases [ten that are small]")
+    parser.add_argument("--ids", nargs="+", default=TEN.split(), help="cases [ten that are small]")
     options = parser.parse_args()
     trial = Trial(options.trial.resolve(), options.mirror)
     problems = 0

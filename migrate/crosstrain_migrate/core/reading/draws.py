@@ -20,10 +20,10 @@ RANDOM = re.compile(
     r"^(torch|numpy|np|random|numpy\.random)\.(.*\.)?"
     r"(rand\w*|multinomial|choice\w*|sample|shuffle|permutation|normal|integers|uniform|bernoulli)$"
 )
-_MADE_UP = re.compile(r"^sklearn\.datasets\.make_\w+$")  # rows that are drawn, unless a seed is given
 _SHAPED = re.compile(r"_like$")
 _CHOOSES = re.compile(r"(randint|integers|choices?|randrange|randperm|permutation)$")
-_ORDERS = re.compile(r"(^|\.)(shuffle|permutation|randperm|randint|randrange|choices?|sample|integers)$")
+_SHUFFLES = re.compile(r"(^|\.)(shuffle|permutation|randperm|sample)$")
+_MAKES = re.compile(r"sklearn\.datasets\.make_\w+$")
 _DEPTH = 3  # how many calls are followed, upwards and downwards
 
 
@@ -56,9 +56,9 @@ def _calls_of_step(script: Script, node: ast.AST, frame: Frame, depth: int) -> l
 
 
 def _bound_by(script: Script, call: ast.Call) -> set[str]:
-    """The variables that the statement of a call binds."""
-    names = [n for n in walk(script.statement(call)) if isinstance(n, ast.Name)]
-    return {n.id for n in names if isinstance(n.ctx, ast.Store)}
+    """The variables and attributes that the statement of a call binds."""
+    names = [n for n in walk(script.statement(call)) if isinstance(n, ast.Name | ast.Attribute)]
+    return {written(n) for n in names if isinstance(n.ctx, ast.Store)}
 
 
 def _draws(script: Script, call: ast.Call, asked: set[Frame], depth: int) -> Iterator[ast.Call]:
@@ -91,16 +91,19 @@ def _texts(node: ast.AST) -> set[str]:
 
 
 def _draws_order(script: Script, function: Frame) -> bool:
-    """Whether a function draws the order in which it goes through its data."""
-    names = [script.dotted(call.func) for call in script.calls_in(function)]
-    return any(_ORDERS.search(name) for name in names)
+    """Whether a function draws the order in which it goes through its data, or the place at which it goes on."""
+    names = [(call, script.dotted(call.func)) for call in script.calls_in(function)]
+    return any(
+        _SHUFFLES.search(name) or (RANDOM.match(name) and any("." in one for one in _bound_by(script, call)))
+        for call, name in names
+    )
 
 
 def _is_draw(script: Script, call: ast.Call) -> bool:
     """Whether a call draws more than a coin, and not in the shape of something that is there already."""
     name = script.dotted(call.func)
-    if _MADE_UP.match(name):
-        return all(keyword.arg != "random_state" for keyword in call.keywords)
+    if _MAKES.match(name):
+        return not any(keyword.arg == "random_state" for keyword in call.keywords)
     if not RANDOM.match(name) and not (is_method(call, "sample") and (call.args or call.keywords)):
         return False
     is_coin = any(isinstance(one, ast.Compare) for one in script.around(call)) or name == "random.random"

@@ -1,14 +1,12 @@
-"""What a first look at public scripts has found: of one process's moment, and of what others read or see of it."""
+"""What one process does before others, and what the others see of it: files, flags, numbers and names."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
 from .converting import converted, notes
-from .projects import convert, write
 from .running import launched, plain
 
 TRAIN = """
@@ -16,9 +14,7 @@ TRAIN = """
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in DataLoader({rows}):
         loss = torch.nn.functional.mse_loss(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        <step loss>
 """
 HEAD = """import argparse
 import os
@@ -28,53 +24,6 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader
 """
-
-VISIBLE = (
-    HEAD
-    + """
-args = argparse.ArgumentParser().parse_args()
-{first}
-os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu
-{then}
-
-def main():
-"""
-    + TRAIN.format(rows="[]")
-    + "\nmain()\n"
-)
-
-
-def test_a_print_above_the_choice_of_a_gpu_does_not_start_the_processes() -> None:
-    after = converted(VISIBLE.format(first="print(args)", then="pass"))
-    assert "\nprint(args)\n" in after
-    assert "PartialState" not in after[: after.index("CUDA_VISIBLE_DEVICES")]
-
-
-def test_a_print_behind_it_is_one_process_s() -> None:
-    after = converted(VISIBLE.format(first="pass", then="print(args)"))
-    assert "accelerator.print(args)" in after
-
-
-CHOSEN = (
-    HEAD
-    + """
-def choose(gpu):
-    os.environ["CUDA_VISIBLE_DEVICES"] = gpu
-    print("on", gpu)
-
-choose("0")
-print("start")
-"""
-    + dedent(TRAIN.format(rows="[]"))
-    + "\ntorch.save(model.state_dict(), 'model.pt')\n"
-)
-
-
-def test_a_function_that_chooses_the_gpu_runs_before_the_accelerator_is_made() -> None:
-    after = converted(CHOSEN)
-    assert '    PartialState().print("on", gpu)' in after
-    assert 'accelerator.print("start")' in after
-    assert "accelerator.save(model.state_dict(), 'model.pt')" in after, "behind the choice"
 
 
 UNPACK = (
@@ -192,32 +141,3 @@ def test_a_log_that_another_run_reads_is_opened_by_one_process() -> None:
     text = FOLDER.format(seed="1")
     assert converted(text).count("is_main_process else os.devnull") == 2
     assert not notes(text, "CT403")
-
-
-OWN_ROWS = """
-import torch
-
-class Rows(torch.utils.data.Dataset):
-    def __init__(self):
-        self.weights = torch.ones(4).cuda()
-
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, index):
-        return torch.ones(4), torch.ones(2)
-"""
-
-
-def test_datasets_may_be_a_module_of_the_project(tmp_path: Path) -> None:
-    text = HEAD + "from datasets import Rows\n\ndef main():\n" + TRAIN.format(rows="Rows()") + "\nmain()\n"
-    convert(write(tmp_path, script=text, datasets=OWN_ROWS), "script")
-    assert ".to(PartialState().device)" in (tmp_path / "datasets.py").read_text()
-
-
-def test_a_folder_of_that_name_that_holds_data_is_none(tmp_path: Path) -> None:
-    (tmp_path / "datasets").mkdir()
-    (tmp_path / "datasets" / "read.py").write_text("import torch\nx = torch.ones(4).cuda()\n")
-    text = HEAD + "import datasets\n\ndef main():\n" + TRAIN.format(rows="datasets.load_dataset('a')")
-    convert(write(tmp_path, script=text + "\nmain()\n"), "script")
-    assert ".cuda()" in (tmp_path / "datasets" / "read.py").read_text()

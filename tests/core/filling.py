@@ -1,0 +1,27 @@
+"""What the scripts of these tests have in common takes them a line.
+
+`<step LOSS>` is a step of a training: gradients are cleared, `LOSS.backward()`, and the optimizer steps; `<self.step LOSS>` one
+with `self.optimizer`. `<step loss = LOSS>` binds the loss in between. `<loop LOSS>` is a loop over batches x and y of a
+DataLoader with such steps. Without a LOSS it is the mean squared error of `model(x)` and y.
+"""
+
+from __future__ import annotations
+
+import re
+
+_LINE = re.compile(r"^([ \t]*)<(loop|(?:self\.)?step) ?(.*)>$", re.MULTILINE)
+_MEAN = "torch.nn.functional.mse_loss(model(x), y)"
+
+
+def filled(text: str) -> str:
+    return _LINE.sub(lambda found: _lines(*found.groups()), text)
+
+
+def _lines(indent: str, kind: str, loss: str) -> str:
+    loss = loss or _MEAN
+    name = "self.optimizer" if kind == "self.step" else "optimizer"
+    backward = [loss, "loss.backward()"] if loss.startswith("loss = ") else [f"{loss}.backward()"]
+    step = [f"{name}.zero_grad()", *backward, f"{name}.step()"]
+    if kind == "loop":
+        step = ["for x, y in DataLoader([], 8):", *(f"    {line}" for line in step)]
+    return "\n".join(indent + line for line in step)

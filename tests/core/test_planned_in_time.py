@@ -1,0 +1,61 @@
+"""Scripts whose ways multiply are planned in time: each function and each value is asked once."""
+
+from __future__ import annotations
+
+from .converting import conversion, converted
+
+
+def test_many_classes_whose_methods_have_the_same_names() -> None:
+    """Each function is asked once, not once for each way to it."""
+    kind = """
+class Net{0}:
+    def show(self, loss):
+        if loss.item() < 0.1:
+            print("small", loss.item())
+        self.note(loss)
+
+    def note(self, loss):
+        self.save(loss)
+        self.show(loss)
+
+    def save(self, loss):
+        self.show(loss)
+        self.note(loss)
+
+    def train(self):
+        self.model = torch.nn.Linear(4, 2)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        for x, y in DataLoader(rows, 8):
+            <self.step loss = torch.nn.functional.mse_loss(self.model(x), y)>
+            self.show(loss)
+        self.save(loss)
+"""
+    head = "import torch\nfrom torch.utils.data import DataLoader\n\nrows = []\n"
+    text = head + "".join(kind.format(i) for i in range(30)) + "\nNet0().train()\n"
+    assert "accelerator.backward(loss)" in converted(text)
+
+
+def test_several_layers_under_a_test_of_rows_are_planned_in_time() -> None:
+    """The values of a variable that is bound again and again are asked for once each."""
+    layers = "".join(f"        x = torch.relu(self.l{n}(x))\n" for n in range(28))
+    made = "".join(f"        self.l{n} = torch.nn.Linear(2, 2)\n" for n in range(28))
+    text = f"""
+import torch
+from torch.utils.data import DataLoader
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+{made}
+    def forward(self, x):
+{layers}
+        if x.shape[0] > 1:
+            x = x + torch.randn(2).cuda()
+        return x
+
+model = Net().cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in DataLoader(torch.randn(8, 2), batch_size=2):
+    <step model(x.cuda()).mean()>
+"""
+    assert conversion(text).trains

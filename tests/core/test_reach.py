@@ -191,6 +191,28 @@ def test_a_script_that_hands_its_training_to_slurm_is_left_alone(
     assert any("submits a job" in reason for reason in said) is is_left
 
 
+BESIDE = TRAINS.replace("def main(args):", "def score(name):\n    return name\n\ndef train(args):").replace(
+    'if __name__ == "__main__":\n    main(None)\n', ""
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "is_left"),
+    [
+        ("training.score('train')", True),  # the name of a split
+        ("getattr(open('rows.txt'), 'train')", True),
+        ("getattr(training, 'train')(None)", False),
+        ("find = lambda where: getattr(where, 'train')\nfind(training)(None)", False),
+        ("import sys\ngetattr(sys.modules['training'], 'train')(None)", False),
+    ],
+)
+def test_a_text_names_a_function_where_its_file_is_asked_for_names(
+    more: str, is_left: bool, tmp_path: Path
+) -> None:
+    convert(write(tmp_path, training=BESIDE, entry=f"import training\n{more}\n"), "entry")
+    assert ("crosstrain" not in (tmp_path / "training.py").read_text()) is is_left
+
+
 OWN_ROWS = """
 import torch
 

@@ -76,7 +76,7 @@ ELSEWHERE = {
 }
 MEMBERS_ELSEWHERE = words("""deepspeed_plugin lomo_backward fp8_backend maybe_context_parallel tensor_parallel_rank
     pipeline_parallel_rank context_parallel_rank deepspeed_ulysses_dl_adapter _prepare_megatron_lm _prepare_msamp
-    _prepare_te _prepare_ao""")
+    _prepare_te _prepare_ao join_uneven_inputs trigger_sync_in_backward log_images""")
 
 
 @pytest.mark.parametrize("module", NAMES)

@@ -6,11 +6,13 @@ import copy
 import io
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from crosstrain import Accelerator, FullyShardedDataParallelPlugin
+from crosstrain.step.model import _keep_to_one_device
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
@@ -114,6 +116,21 @@ def test_data_parallel_computes_on_one_device_and_keeps_its_names(world: int, in
     for expected, (state, name) in zip(plain, run_ranks(_data_parallel, world, inner), strict=True):
         assert all(torch.equal(expected[key], state[key]) for key in expected)
         assert name == ("0.module.encoder.weight" if inner else "module.encoder.weight")
+
+
+@pytest.mark.parametrize(
+    ("world", "device", "left"),
+    [(1, "cuda:0", [0, 1]), (1, "cuda:1", []), (1, "cpu", []), (2, "cuda:0", [])],
+)
+def test_in_one_process_data_parallel_has_the_devices_of_its_author(
+    world: int, device: str, left: list[int]
+) -> None:
+    """A file that is converted may be used by a script that is not, which computes on all GPUs in one process."""
+    wrapper: Any = nn.DataParallel(Net())
+    wrapper.device_ids, wrapper.src_device_obj = [0, 1], torch.device("cuda:0")  # as where there are two GPUs
+    comm: Any = SimpleNamespace(world=world, rank=0, device=torch.device(device))
+    _keep_to_one_device(nn.Sequential(wrapper), comm)
+    assert wrapper.device_ids == left
 
 
 def _with_frozen_weights() -> list[float]:

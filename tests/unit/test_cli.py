@@ -45,7 +45,7 @@ def test_without_write_the_diff_is_on_stdout_and_nothing_changes(migrate: Migrat
         in ran.out
     )
     assert ran.err == (
-        "other.py: does not train: nothing in it, or in what it imports, calls backward(); nothing to do\n"
+        "other.py: does not train: nothing that it runs calls backward(); nothing to do\n"
         "1 file would be changed, 1 untouched\n"
         "next: --verify trains it before and after and compares; --write changes the files\n"
     )

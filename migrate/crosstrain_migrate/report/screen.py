@@ -130,7 +130,7 @@ def _why_idle(file: Migrated) -> str:
         return "left alone: it says `# migrate: skip-file`"
     if _CONVERTED.search(file.source.text):
         return "nothing to do: it uses an Accelerator already"
-    return "does not train: nothing in it, or in what it imports, calls backward(); nothing to do"
+    return "does not train: nothing that it runs calls backward(); nothing to do"
 
 
 def _next(outcome: Outcome, screen: Screen) -> Iterator[str]:

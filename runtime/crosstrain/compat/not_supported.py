@@ -51,6 +51,9 @@ MEMBERS = {
     "_prepare_te": "use transformer_engine's own layers and autocast",
     "_prepare_ao": "convert the model with torchao before `prepare`",
     "_prepare_deepspeed": _SHARD,
+    "join_uneven_inputs": "a prepared model has DistributedDataParallel's own `join`: `with model.join():`",
+    "trigger_sync_in_backward": "make the loss outside of `no_sync`",
+    "log_images": "give them to the library's own run: `get_tracker(name, unwrap=True)`",
 }
 
 

@@ -236,8 +236,13 @@ def _wrapper_of(model: nn.Module) -> nn.parallel.DistributedDataParallel | None:
 
 
 def _keep_to_one_device(model: nn.Module, comm: Comm) -> None:
-    """Let torch's DataParallel compute on this process's device alone; the model keeps its names with ``module.``."""
+    """Let torch's DataParallel compute on this process's device alone; the model keeps its names with ``module.``.
+
+    One process computes as its author wrote it: a script that is not converted may use the module that is.
+    """
     wrappers = [part for part in model.modules() if isinstance(part, nn.DataParallel)]
+    if comm.world == 1:
+        wrappers = [one for one in wrappers if getattr(one, "src_device_obj", None) != comm.device]
     if comm.rank == 0 and any(len(one.device_ids) > 1 for one in wrappers):
         say("DataParallel computes on one device in each process: start one process for each device.")
     for one in wrappers:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Protocol
 
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
-from crosstrain_migrate.syntax.program import Links, Region
+from crosstrain_migrate.syntax.program import Links, Region, path_of
 from crosstrain_migrate.syntax.scopes import ScopeTable
 from crosstrain_migrate.syntax.walks import children, walk
 
@@ -73,6 +73,10 @@ class Reached:
             if isinstance(node, ast.Name):
                 yield from self._meant(self.script.module(node), node.id)
                 continue
+            if isinstance(node, ast.Constant):
+                named = self.script.defined.get(node.value, ()) if isinstance(node.value, str) else ()
+                yield from (one for one in named if self._may_be_looked_up(one))
+                continue
             name = node if isinstance(node, str) else node.attr
             # What is asked of an object that no import names is a method, not another file's function. A class may be
             # that of a module: `models[name].Net()`.
@@ -81,6 +85,28 @@ class Reached:
                 is_class = isinstance(one, ast.ClassDef)
                 if not is_member or is_class or not isinstance(self.script.parent(one), ast.Module):
                     yield one
+
+    def _may_be_looked_up(self, one: Function | ast.ClassDef) -> bool:
+        """Whether a text may name a definition: a method, what is registered, what is in a file that is asked for names."""
+        module = self.script.parent(one)
+        if not isinstance(module, ast.Module) or one.decorator_list:
+            return True
+        folders = path_of(module).removesuffix(".py").split("/")
+        return self._asked_for_names is None or not self._asked_for_names.isdisjoint(folders)
+
+    @cached_property
+    def _asked_for_names(self) -> set[str] | None:
+        """The last parts of the imports that are more than called, `getattr(models, name)`, `find(models)`; None: of any."""
+        found: set[str] = set()
+        for node in self.script.table.parents:
+            if _may_mean_any(node) or self.script.dotted(node) == "sys.modules":
+                return None
+            parent = self.script.parent(node)
+            is_whole = isinstance(node, ast.Name | ast.Attribute) and not isinstance(parent, ast.Attribute)
+            is_called = isinstance(parent, ast.Call) and parent.func is node
+            if is_whole and not is_called and self.script.is_imported(node):
+                found.add(self.script.dotted(node).removesuffix(".__dict__").rpartition(".")[2])
+        return found
 
     def _may_be_module(self, node: ast.Attribute) -> bool:
         return self.script.may_be_imported(node) or self._imports_by_name
@@ -159,7 +185,21 @@ def _looks_up(script: Definitions, node: ast.AST) -> bool:
     return is_builtin or last_name(node.func) == "import_module"
 
 
-def _mentions_in(top: ast.AST) -> Iterator[ast.Name | ast.Attribute | str]:
+def _may_mean_any(node: ast.AST) -> bool:
+    """Whether a call finds code by a text, wherever it is: `eval(name)`, `globals()[name]`."""
+    if not isinstance(node, ast.Call):
+        return False
+    is_builtin = isinstance(node.func, ast.Name) and node.func.id in (
+        "globals",
+        "locals",
+        "eval",
+        "exec",
+        "__import__",
+    )
+    return is_builtin or last_name(node.func) == "import_module"
+
+
+def _mentions_in(top: ast.AST) -> Iterator[ast.Name | ast.Attribute | ast.Constant | str]:
     """The names that code mentions which runs with `top`: not in the functions and classes of a file or a class."""
     if isinstance(top, ast.ClassDef):
         work = [*top.bases, *top.keywords, *(s for s in top.body if not isinstance(s, _FUNCTIONS))]
@@ -175,7 +215,7 @@ def _mentions_in(top: ast.AST) -> Iterator[ast.Name | ast.Attribute | str]:
         if isinstance(node, ast.Name | ast.Attribute):
             yield node
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
-            yield node.value  # getattr(self, "train")
+            yield node  # getattr(self, "train")
         elif isinstance(node, ast.alias) and node.asname:
             yield node.name.split(".")[-1]
         work += children(node)

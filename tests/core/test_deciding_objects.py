@@ -139,6 +139,38 @@ for epoch in range(9):
     assert ".reduce(" in text and text.index(".reduce(") > made, text
 
 
+SETTINGS = """
+settings = {{"start": "", "again": False, "wait": 3.0, "model": {{"scale": 1.0}}}}
+fresh = settings.get("start", "") != "" and settings.get("again", False)
+if not fresh:
+    torch.save(model.state_dict(), "first.pt")
+for epoch in range(4):
+    {kept} = train()
+    for row in range(len(rows)):
+        if row >= settings.get("wait", 3.0):
+            torch.save(rows[row], "row.pt")
+    if epoch > 2:
+        torch.save(model.state_dict(), "best.pt")
+        break
+for row in train_loader:
+    print(row)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kept", "reduced"),
+    [
+        ('settings["model"]["scale"]', []),
+        ('settings["wait"]', ['settings.get("wait", 3.0)']),
+        ("settings", ['settings.get("wait", 3.0)']),
+    ],
+)
+def test_an_entry_by_get_is_not_all_of_its_dictionary(kept: str, reduced: list[str]) -> None:
+    text = after(SETTINGS.format(kept=kept))
+    found = [line for line in text.splitlines() if "accelerator.reduce(" in line]
+    assert len(found) == len(reduced) and all(map(str.__contains__, found, reduced)), text
+
+
 COLUMNS = """
 class Mean:
     def __init__(self):

@@ -113,6 +113,25 @@ TRAPS = [
         before="import os\n",
     ),
     output(
+        "a folder whose name is to be kept, which is None",
+        'made = os.mkdir("out")',
+        'made = os.makedirs("out", exist_ok=True)',
+        before="import os\n",
+    ),
+    output(
+        "a folder of another object, which may be a value",
+        'made = archive.mkdir("out")',
+        'made = archive.mkdir("out")',
+        before="archive = open_archive()\n",
+    ),
+    output(
+        "a folder whose name is to be kept, and that must be new",
+        'try:\n    made = os.mkdir("out")\nexcept FileExistsError:\n    made = "out"',
+        'made = os.mkdir("out")',
+        absent=("exist_ok",),
+        before="import os\n",
+    ),
+    output(
         "a folder that must be new",
         'try:\n    os.mkdir("out")\nexcept FileExistsError:\n    print("it is there")',
         'os.mkdir("out")',

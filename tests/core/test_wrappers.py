@@ -233,6 +233,56 @@ def test_what_is_made_in_every_step_runs_its_own_constructor(step: str, is_prepa
     ) is is_prepared
 
 
+OWN_KIND = """import torch
+from torch.utils.data import DataLoader
+
+class Parallel(torch.nn.DataParallel):
+    {method}
+        return getattr(self.module, name)
+
+def main():
+    nets = {{"a": torch.nn.Linear(4, 4), "b": torch.nn.Linear(4, 1)}}
+    for name in nets:
+        nets[name] = Parallel(nets[name]{given})
+    weights = [weight for net in nets.values() for weight in net.parameters()]
+    optimizer = torch.optim.SGD(weights, lr=0.1)
+    for x in DataLoader(torch.ones(8, 4), 2):
+        optimizer.zero_grad()
+        nets["b"](nets["a"](x)).mean().backward()
+        optimizer.step()
+    global result
+    result = [weight.tolist() for weight in weights]
+
+main()
+"""
+BY_NAME = "def called(self, name):"
+
+
+def test_a_kind_of_its_own_computes_on_the_device_of_its_process(tmp_path: Path) -> None:
+    text = OWN_KIND.format(method=BY_NAME, given="")
+    assert "nets[name] = Parallel(nets[name], device_ids=[accelerator.device])\n" in text_of(text)
+    folder = write(tmp_path, script=text.replace("import torch\n", "import torch\ntorch.manual_seed(1)\n", 1))
+    before = train(folder, "script")
+    convert(folder, "script")
+    assert train(folder, "script") == before
+    first, second = train(folder, "script", 2)
+    assert first == second != before[0]
+
+
+@pytest.mark.parametrize(
+    ("method", "given"),
+    [
+        (BY_NAME, ", device_ids=[0, 1]"),
+        ("def __init__(self, module, name='a'):\n        super().__init__(module)", ""),
+    ],
+)
+def test_a_kind_of_its_own_that_says_its_devices_is_left_and_named(method: str, given: str) -> None:
+    text = OWN_KIND.format(method=method, given=given).replace("return getattr(self.module, name)", "pass")
+    result = conversion(text)
+    assert f"Parallel(nets[name]{given})\n" in result.text
+    assert any("would take all GPUs" in one.reason for one in result.findings)
+
+
 PAIR = """import torch
 from torch.utils.data import DataLoader
 from parallel import {model}, DataParallelCriterion

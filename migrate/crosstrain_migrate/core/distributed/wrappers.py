@@ -20,6 +20,8 @@ _WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")
 _PARALLEL = re.compile(r"(^|\.)(DataParallel|DataParallelModel|DataParallelCriterion)$")
 _PARALLEL_CALLS = ("torch.nn.parallel.data_parallel", "torch.nn.parallel.replicate")
 _KEEPS_NAMES = "the wrapper stays: the names that it gives to weights, with `module.`, are used"
+_TAKES_ALL = "DataParallel stays here, and would take all GPUs in every process"
+_TAKE_OUT = "take it out, or give each process one GPU by `--gpu-ids`"
 _OPTIONS_OF_DEVICES = ("device_ids", "output_device")
 
 _NAMES = words(
@@ -61,6 +63,8 @@ def plan_data_parallel(plan: Plan, accelerators: Accelerators) -> None:
     for call in script.calls:
         if script.dotted(call.func) in _PARALLEL_CALLS:
             _call_once(plan, call)
+        if (cls := _own_parallel(script, call)) is not None and not _is_prepared_below(plan, call):
+            _keep_to_one_device(plan, accelerators, call, cls)
         if not _PARALLEL.search(script.dotted(call.func)) or not call.args:
             continue
         accelerator = accelerators.may_be_at(call)
@@ -68,10 +72,25 @@ def plan_data_parallel(plan: Plan, accelerators: Accelerators) -> None:
             reason = "the wrapper stays, and is prepared below: it computes on the process's own device"
             plan.note(PARALLEL, call, reason, "nothing needs to be done")
         elif accelerator is None or any(isinstance(one, ast.Starred) for one in call.args):
-            reason = "DataParallel stays here, and would take all GPUs in every process"
-            plan.note(PARALLEL, call, reason, "take it out, or give each process one GPU by `--gpu-ids`")
+            plan.note(PARALLEL, call, _TAKES_ALL, _TAKE_OUT)
         else:
             _prepare(plan, call, PARALLEL, "each process has a device of its own", accelerator)
+
+
+def _own_parallel(script: Script, call: ast.Call) -> ast.ClassDef | None:
+    """The script's own kind of DataParallel of which a call makes an object."""
+    classes = script.classes(script.last(call.func)) if call.args else []
+    return next((c for c in classes if any(_PARALLEL.search(script.dotted(b)) for b in c.bases)), None)
+
+
+def _keep_to_one_device(plan: Plan, accelerators: Accelerators, call: ast.Call, cls: ast.ClassDef) -> None:
+    """Plans that a wrapper which is not prepared computes on its process's device, where its class takes the devices."""
+    has_init = any(method.name == "__init__" for method in plan.script.methods(cls))
+    if has_init or len(call.args) > 1 or call.keywords or not accelerators.at_hand(call):
+        plan.note(PARALLEL, call, _TAKES_ALL, _TAKE_OUT)
+        return
+    code = f"device_ids=[{accelerators.name}.device]"
+    plan.add(e.InsertArgument(call, PARALLEL, "each process has a device of its own", code=code))
 
 
 def _is_prepared_below(plan: Plan, call: ast.Call) -> bool:

@@ -19,6 +19,8 @@ def is_number(script: Script, value: ast.expr, depth: int = 3) -> bool:
         functions = script.functions(script.last(value.func)) if depth else []
         returned = (n.value for one in functions for n in script.within(one) if isinstance(n, ast.Return))
         is_plain = not (chooses(value) or is_object(script, value)) and last_name(value.func) not in _COLLECT
+        otherwise = value.args[1:] if is_method(value, "get") else []
+        is_plain = is_plain and all(is_number(script, one, 0) for one in otherwise)
         return is_plain and not any(_is_none(script, one, depth - 1) for one in returned if one is not None)
     if isinstance(value, ast.Constant):
         return isinstance(value.value, int | float) and not isinstance(value.value, bool)

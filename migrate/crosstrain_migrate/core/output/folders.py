@@ -35,9 +35,18 @@ class Folders:
 
     def run(self) -> None:
         for call in self.script.calls:
-            is_made = writers.makes_folder(self.script, call) and is_statement_call(self.script, call)
-            if is_made and self.audience.is_all(call) and not self.script.in_lambda(call):
+            is_made = writers.makes_folder(self.script, call) and self.audience.is_all(call)
+            if not is_made or self.script.in_lambda(call):
+                continue
+            if is_statement_call(self.script, call):
                 self._folder(call)
+            elif self._is_kept(call) and not self._is_caught(call):
+                self._may_exist(call)
+
+    def _is_kept(self, call: ast.Call) -> bool:
+        """`folder = os.mkdir(path)`, which is None; another object's `mkdir` may give a folder."""
+        is_of_os = self.script.dotted(call.func).startswith("os.")
+        return is_of_os and isinstance(self.script.parent(call), ast.Assign)
 
     def _folder(self, call: ast.Call) -> None:
         deciding = self._deciding(call)
@@ -102,7 +111,7 @@ class Folders:
             if len(call.args) == 1 and not call.keywords and isinstance(call.func, ast.Attribute):
                 template = f"{written(call.func.value)}.makedirs({{path}}, exist_ok=True)"
                 self.plan.replace(call, RULE, REASON, template, GROUP, path=call.args[0])
-            else:
+            elif is_statement_call(self.script, call):
                 self.files.guard(self.script.statement(call))
         elif len(call.args) < (3 if name == "os.makedirs" else 2):
             code = "exist_ok=True"
@@ -112,11 +121,9 @@ class Folders:
         """Whether a person is asked, or the folder removed, where it is there: one process does it before any makes it."""
         statement, state = self.script.statement(call), self.files.state(call)
         suite = self.script.suite_of(statement)
-        index = suite.index(statement)
-        above, behind = suite[index - 1 : index], suite[index + 1 : index + 2]
-        if not above or not behind or path is None or state is None:
+        asks, behind = suite[max(suite.index(statement) - 1, 0)], self._behind(statement)
+        if behind is None or path is None or state is None:
             return False
-        asks = above[0]
         if not isinstance(asks, ast.If) or asks.orelse or not writers.asks_for_files(asks.test):
             return False
         nodes = walk(asks)
@@ -129,8 +136,16 @@ class Folders:
         if not self.files.guard(asks) or not self.files.guard(statement):
             return False
         reason = "the others find the folder that the main process has made"
-        self.plan.before(behind[0], RULE, reason, f"{state}.wait_for_everyone()", FILES)
+        self.plan.before(behind, RULE, reason, f"{state}.wait_for_everyone()", FILES)
         return True
+
+    def _behind(self, statement: ast.stmt) -> ast.stmt | None:
+        """The statement that all come to next, behind the branch that ends with this one."""
+        suite = self.script.suite_of(statement)
+        if statement is not suite[-1]:
+            return suite[suite.index(statement) + 1]
+        outer = self.script.parent(statement)
+        return self._behind(outer) if isinstance(outer, ast.If | ast.With) else None
 
     def _main_process_decides(self, call: ast.Call, allowed: ast.expr) -> None:
         """`exist_ok=overwrite`: the main process makes the folder as its author says, and the others find it."""

@@ -170,13 +170,23 @@ class Differing:
         loop = self._until.get(key)
         if loop is not None:  # behind its loop it is alike
             return OWN if self.script.table.is_inside(node, loop) else ALIKE
+        counting = self._counting(node)
+        if counting is not None:
+            return self.level(counting)
         return max(map(self._of_key, (key, *self._entries.get(key, ()))))
+
+    def _counting(self, node: ast.Name | ast.Attribute) -> ast.expr | None:
+        """`range(9)` of the loop around a variable that counts its turns, whatever another loop binds to that name."""
+        around = (one for one in self.script.loops_around(node) if isinstance(one, ast.For))
+        loop = next((one for one in around if written(one.target) == written(node)), None)
+        is_range = isinstance(loop, ast.For) and written(getattr(loop.iter, "func", loop.iter)) == "range"
+        return loop.iter if isinstance(loop, ast.For) and is_range and loop not in self.loops else None
 
     def _of_key(self, key: Key) -> int:
         return ALIKE if key in self._fixed else self._levels.get(key, ALIKE)
 
     def _entry(self, node: ast.expr) -> Key | None:
-        """What stands for `d["k"]`, or `args.k`, where an expression is that, or is taken out of it: these are variables."""
+        """What stands for `d["k"]`, `d.get("k")` or `args.k`, where an expression is that or taken out of it: variables."""
         while isinstance(node, ast.Subscript | ast.Call | ast.Attribute | ast.Starred):
             inner = node.func if isinstance(node, ast.Call) else node.value
             if isinstance(node, ast.Attribute) and isinstance(inner, ast.Name) and inner.id != "self":
@@ -185,6 +195,8 @@ class Differing:
             if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and _is_root(inner):
                 key = self.key(inner)
                 return _entry_of(key, node.slice) if key is not None else None
+            if isinstance(node, ast.Call) and _is_got(node) and (key := self.key(node)) is not None:
+                return _entry_of(key, node.args[0])
             node = inner
         return None
 
@@ -203,6 +215,8 @@ class Differing:
         name = last_name(call.func)
         if name in _SAME_CALLS:
             return max(map(self.level, call.args)) if self._counts_found(call) else ALIKE
+        if _is_got(call) and (entry := self._entry(call)) is not None and (key := self.key(call)) is not None:
+            return max(self._of_key(entry), self._of_key(key), *map(self.level, call.args[1:]), ALIKE)
         is_asked = self.calls_trained(call) and not self._is_repeated(call)
         if is_asked or name == "next" or CLOCK.search(f"{written(call.func)}()"):
             return OWN
@@ -426,6 +440,12 @@ class Differing:
 def _is_root(node: ast.expr) -> bool:
     """Whether an expression is a variable, or an attribute of `self`."""
     return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and written(node.value) == "self")
+
+
+def _is_got(call: ast.Call) -> bool:
+    """`config.get("lr", 0.1)`: an entry of a dictionary by another word."""
+    is_named = bool(call.args) and isinstance(call.args[0], ast.Constant)
+    return is_named and is_method(call, "get") and _is_root(call.func.value)
 
 
 def _entry_of(key: Key, name: ast.expr) -> Key:

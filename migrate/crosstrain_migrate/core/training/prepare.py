@@ -86,6 +86,25 @@ class Preparing:
         else:
             given = "list({it})" if is_array(self.script, data.frame, data.node) else "{it}"
             self.plan.replace(data.node, RULE, REASON, f"{accelerator}.prepare({given})", it=data.node)
+            for of in self._lengths_of_turns(data):
+                self.plan.replace(of, RULE, REASON, f"{self.accelerators.at(of)}.prepare({{it}})", it=of)
+
+    def _lengths_of_turns(self, data: Data) -> list[ast.expr]:
+        """Where the length is read after which what is prepared begins anew: `if step % n == 0: it = iter(loaders["a"])`."""
+        text = ast.unparse(data.node)
+        tests = [one.test for one in self.script.around(data.node) if isinstance(one, ast.If)]
+        counts = {n.id for test in tests for n in walk(test) if isinstance(n, ast.Name)}
+        found: list[ast.expr] = []
+        for call in self.script.calls_in(data.frame):
+            if last_name(call.func) != "len" or list(map(ast.unparse, call.args)) != [text]:
+                continue
+            above = self.script.statement(call)
+            bound = above.targets if isinstance(above, ast.Assign) and above.value is call else []
+            if counts & set(map(written, bound)) or any(
+                self.script.table.is_inside(call, test) for test in tests
+            ):
+                found.append(call.args[0])
+        return found
 
     # -- which -------------------------------------------------------------------------------------------------
 
@@ -423,13 +442,22 @@ class Preparing:
     def _above_lengths(self, frame: Frame, text: str, anchor: ast.stmt) -> ast.stmt:
         """The same place, or above what counts with the length of the loader that is prepared."""
         read = counted_lengths(self.script, frame, text, self._own_schedules)
-        suite = self.script.suite_of(anchor)
+        suite = self._run_through(anchor)
         stores = list(map(place_of, self.script.stores(frame, text)))
         if is_function_frame(frame) and text in self.script.parameters(frame):
             stores.append(place_of(frame))
         around = (next((s for s in self.script.around(n) if s in suite), None) for n in read)
         statements = [s for s in around if isinstance(s, ast.stmt) and any(b < place_of(s) for b in stores)]
         return min([anchor, *statements], key=place_of)
+
+    def _run_through(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The statements beside one, and beside each `try` or `with` that it stands in."""
+        found = list(self.script.suite_of(statement))
+        block = self.script.parent(statement)
+        while isinstance(block, ast.Try | ast.With) and statement in block.body:
+            found += [one for one in self.script.suite_of(block) if one is not block]
+            statement, block = block, self.script.parent(block)
+        return found
 
     def _anchor(self, one: Held) -> ast.stmt:
         """The statement above which an object is prepared: the outermost loop around its use that does not bind it."""

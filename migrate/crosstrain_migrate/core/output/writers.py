@@ -211,11 +211,14 @@ def saves_weights(script: Script, call: ast.Call) -> bool:
 
 
 def makes_folder(script: Script, call: ast.Call) -> bool:
-    """Whether a call makes a folder."""
+    """Whether a call makes a folder: `os.makedirs(path)`, `path.mkdir()`, and not a function of the project of that name."""
     name = script.dotted(call.func)
-    return name in ("os.mkdir", "os.makedirs") or (
+    if name in ("os.mkdir", "os.makedirs"):
+        return True
+    is_method = (
         isinstance(call.func, ast.Attribute) and call.func.attr == "mkdir" and not name.startswith("os.")
     )
+    return is_method and not _of_project(script, call)
 
 
 def path_of_folder(call: ast.Call) -> ast.expr | None:

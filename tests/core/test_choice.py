@@ -355,6 +355,28 @@ else:
     assert accelerator_of(choice, "x = x.to(device)") == f"accelerator = Accelerator({made})"
 
 
+@pytest.mark.parametrize(
+    ("choice", "made"),
+    [
+        (
+            'device = "cuda" if not args.no_cuda and torch.cuda.is_available() else "cpu"\nargs = more(args)',
+            "Accelerator(cpu=args.no_cuda)",
+        ),
+        (
+            'args.device = torch.device("cuda") if args.device is None else torch.device(args.device)',
+            "Accelerator(device=args.device)",
+        ),
+        (
+            'for fold in range(2):\n    device = "cuda" if args.gpu else "cpu"\n    args.gpu = False',
+            "Accelerator()",
+        ),
+    ],
+)
+def test_a_flag_that_is_bound_again_when_the_choice_is_made(choice: str, made: str) -> None:
+    """What it says above the choice counts, unless that is made again and again."""
+    assert accelerator_of(choice) == f"accelerator = {made}"
+
+
 BUFFER = """import argparse
 import torch
 from torch.utils.data import DataLoader

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.corpora.command_line import device, differences, options
+from tests.corpora.command_line import device, differences
 from tests.golden.cases import Case, cases
 
 from .converting import converted
@@ -62,16 +62,3 @@ def test_two_flags_that_each_turn_off_one_kind(tmp_path: Path) -> None:
     assert differences(before, after) == []
     assert device(after, []) == "cuda"
     assert device(after, ["--no-cuda"]) in ("cpu", None), "None: nothing is moved"
-
-
-def test_a_lost_option_and_an_ignored_flag_are_seen(tmp_path: Path) -> None:
-    """The harness itself: a conversion that loses an option, changes a default and ignores a flag."""
-    text = SCRIPT.format(
-        options=switch("cpu", "fast"), device='device = "cpu" if args.cpu else "cuda"', **TO_DEVICE
-    )
-    before, after = tmp_path / "before.py", tmp_path / "after.py"
-    before.write_text(filled(text), encoding="utf-8")
-    wrong = converted(text).replace("cpu=args.cpu", "").replace("default=32", "default=64")
-    after.write_text(wrong.replace(switch("fast"), "pass"), encoding="utf-8")
-    assert [one.partition(":")[0] for one in differences(before, after)] == ["--rows", "--fast", "--cpu"]
-    assert len(options(before) or ()) == 3

@@ -25,6 +25,39 @@ BATCHES = [
         ),
     ),
     Trap(
+        "an iterator that begins anew after the number of its loader's batches",
+        """
+        loaders = {"a": DataLoader(TensorDataset(rows, targets), batch_size=4)}
+        number, others = len(loaders["a"]), len(loaders["a"].dataset)
+        number = len(loaders["a"])
+        for step in range(2 * number):
+            if step % number == 0:
+                batches = iter(loaders["a"])
+            learn(model, optimizer, *next(batches))
+        """,
+        (
+            'number, others = len(loaders["a"]), len(loaders["a"].dataset)',
+            'number = len(accelerator.prepare(loaders["a"]))',
+            'batches = iter(accelerator.prepare(loaders["a"]))',
+        ),
+    ),
+    Trap(
+        "an iterator that begins anew after a length that its test asks for",
+        """
+        loaders = [DataLoader(TensorDataset(rows, targets), batch_size=4)]
+        step = 0
+        while step < 8:
+            if step % len(loaders[0]) == 0:
+                batches = iter(loaders[0])
+            learn(model, optimizer, *next(batches))
+            step += 1
+        """,
+        (
+            "if step % len(accelerator.prepare(loaders[0])) == 0:",
+            "batches = iter(accelerator.prepare(loaders[0]))",
+        ),
+    ),
+    Trap(
         "what may be an array, or batches",
         """
         batches = np.arange(32)

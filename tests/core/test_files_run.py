@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import zipfile
 from pathlib import Path
 
 from .projects import convert, train, write
@@ -237,3 +239,160 @@ def test_all_processes_take_the_free_name_that_the_main_one_has_found(tmp_path: 
 
 def test_a_path_that_is_only_read_is_found_by_each_process() -> None:
     assert "broadcast_object_list" not in converted(RENAMED.replace("{make}", "pass")).text
+
+
+TOOLS = """
+import os
+
+
+def mkdir(path):
+    if not os.path.exists(path):
+        os.mkdir(path)
+"""
+FRESH = """
+import argparse, json, os, shutil
+import torch
+from torch import nn
+import tools
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.main = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.main(x)
+
+
+def prepared():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", default="out")
+    parser.add_argument("--resume", action="store_true")
+    args = parser.parse_args()
+    args.device = "cuda"
+    if not torch.cuda.is_available():
+        args.device = "cpu"
+    if not args.resume:
+        if os.path.exists(args.out):
+            shutil.rmtree(args.out)
+        os.makedirs(args.out)
+
+    with open(os.path.join(args.out, "settings.json"), "w") as file:
+        json.dump(vars(args), file)
+    tools.mkdir("extra")
+    return args
+
+
+def main():
+    args = prepared()
+    model = Net().to(args.device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in torch.utils.data.DataLoader(torch.ones(8, 4), batch_size=2):
+        loss = model(x.to(args.device)).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+    torch.save(model.state_dict(), os.path.join(args.out, "model.pt"))
+    return sorted([*os.listdir("."), *os.listdir(args.out)])
+
+
+if __name__ == "__main__":
+    result = main()
+"""
+
+
+def test_a_folder_that_is_made_afresh_and_options_that_are_written_as_json(tmp_path: Path) -> None:
+    write(tmp_path, tools=TOOLS, train=FRESH)
+    convert(tmp_path, "train")
+    after = (tmp_path / "train.py").read_text()
+    assert 'tools.mkdir("extra")' in after  # the project's own function takes the path alone
+    assert "args.device = PartialState().device.type" in after
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old.txt").write_text("of an earlier run")
+    for world in (1, 2):
+        for found in train(tmp_path, "train", world):
+            assert {"extra", "model.pt", "settings.json"} <= set(found) and "old.txt" not in found
+
+
+def test_a_device_among_options_that_are_not_written_stays_one(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        tools=TOOLS,
+        train=FRESH.replace("json.dump(vars(args), file)", "json.dump([args.out], file)"),
+    )
+    convert(tmp_path, "train")
+    assert "args.device = PartialState().device\n" in (tmp_path / "train.py").read_text()
+
+
+UNPACKS = """
+import os, pickle, shutil, tempfile, zipfile
+from pathlib import Path
+import torch
+from torch import nn
+
+
+class Rows:
+    def path_of_rows(self):
+        return Path("kept") / "rows.pkl"
+
+    def unpack(self, folder):
+        with zipfile.ZipFile("rows.zip") as packed:
+            packed.extractall(folder)
+
+    def fetch(self):
+        root = Path(tempfile.mkdtemp())
+        folder = root / "folder"
+        self.unpack(folder)
+        shutil.move(folder / os.listdir(folder)[0], "raw.txt")
+        shutil.rmtree(root)
+
+    def prepared(self):
+        path = self.path_of_rows()
+        {early}
+        path.parent.mkdir(exist_ok=True)
+        self.fetch()
+        rows = torch.tensor([float(one) for one in Path("raw.txt").read_text().split()])
+        with path.open("wb") as file:
+            pickle.dump(rows, file)
+
+    def load(self):
+        self.prepared()
+        path = self.path_of_rows()
+        return pickle.load(path.open("rb"))
+
+
+def main():
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in torch.utils.data.DataLoader(Rows().load().view(-1, 1), batch_size=2):
+        loss = model(x).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+    return os.path.exists("raw.txt")
+
+
+if __name__ == "__main__":
+    result = main()
+"""
+EARLY = "if path.is_file():\n            return"
+
+
+def test_what_is_unpacked_beside_its_place_is_one_process_s(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "rows.zip", "w") as packed:
+        packed.writestr("rows.txt", "1 2 3 4 5 6 7 8")
+    write(tmp_path, train=UNPACKS.replace("{early}", EARLY))
+    convert(tmp_path, "train")
+    assert "main_process_first():\n            self.prepared()" in (tmp_path / "train.py").read_text()
+    for world in (2, 1):
+        assert train(tmp_path, "train", world) == [True] * world
+        shutil.rmtree(tmp_path / "kept")
+
+
+def test_what_one_process_writes_at_the_path_of_a_method_is_waited_for() -> None:
+    after = converted(UNPACKS.replace("{early}", "pass").lstrip()).text
+    assert "wait_for_everyone()\n        return pickle.load(path.open" in after
+    other = UNPACKS.replace("{early}", "pass").replace(
+        "        path = self.path_of_rows()\n        return",
+        "        path = Path('other.pkl')\n        return",
+    )
+    assert "wait_for_everyone()\n        return" not in converted(other.lstrip()).text

@@ -9,13 +9,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from crosstrain.cli import main
-from crosstrain.comm import visible_devices
 from crosstrain.comm.xla import chips
 from crosstrain.launch import agent, rendezvous
 from crosstrain.launch.options import Devices, LaunchOptions, UsageError, resolve, usable_cores
@@ -73,7 +71,6 @@ REFUSED = {
 def test_refusal_is_one_message_and_exit_code_2(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import torch
 
     if name == "gpu on a cpu machine" and torch.accelerator.is_available():
         pytest.skip("this machine has an accelerator")
@@ -235,21 +232,6 @@ def test_one_process_drives_all_chips_of_a_host(
 def test_what_makes_no_sense_on_a_tpu_is_refused(options: LaunchOptions, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         resolve(options, Devices(), {})
-
-
-def test_torch_tpu_gets_its_environment_before_the_ranks_start(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told: list[dict[str, int]] = []
-    module = ModuleType("torch.tpu")
-    module.distributed = SimpleNamespace(set_tpu_launch_env=lambda **said: told.append(said))  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "torch.tpu", module)
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: SimpleNamespace(type="tpu"))
-    monkeypatch.setattr(torch, "get_device_module", lambda device: module)
-    resolved = resolve(LaunchOptions(), Devices("tpu", 4), {})
-    visible_devices.prepare_torch_tpu(resolved.options.num_machines, resolved.num_processes)
-    assert told == [{"nnodes": 1, "nproc_per_node": 4}]
-    assert "experimental" in capsys.readouterr().err
 
 
 # -- How the machines of a launch find each other, as torch's agent is told --------------------------------

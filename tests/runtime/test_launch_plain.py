@@ -76,6 +76,11 @@ def test_what_may_know_of_other_processes_is_not_called_plain(folder: Path, file
     assert not is_unconverted_training(Target("train.py", is_module=False))
 
 
+def test_what_cannot_be_read_is_not_called_plain(folder: Path) -> None:
+    (folder / "parts" / "__init__.py").unlink()
+    assert not is_unconverted_training(Target("train.py", is_module=False))
+
+
 def test_what_does_not_train_may_run_often(folder: Path) -> None:
     (folder / "train.py").write_text(PLAIN.replace(".backward()", ""))
     assert not is_unconverted_training(Target("train.py", is_module=False))

@@ -25,6 +25,7 @@ ROWS = 6
 _NET = nn.Linear(3, 4)
 _WORDS = nn.Embedding(50, 4)
 _OTHER = torch.linspace(-1, 1, ROWS * 4).view(ROWS, 4)
+_WEIGHTS = torch.linspace(0.1, 0.9, ROWS)
 _CLASSES = torch.tensor([0, 1, 0, 1, 2, 3])
 
 
@@ -48,6 +49,7 @@ SUMS: dict[str, Callable[[Tensor], Tensor]] = {
     "of squares": lambda out: (out - _OTHER).square().sum(),
     "in two steps": lambda out: (out - _OTHER).square().sum(1).sum(),
     "of losses": lambda out: (_entropy(out, "none") * torch.ones(ROWS)).sum(),
+    "of losses by weights, scaled": lambda out: (_entropy(out, "none") * _WEIGHTS).sum() / 0.7,
     "divided by the whole batch": lambda out: _entropy(out) / (2 * ROWS),
     "of two": lambda out: (
         F.binary_cross_entropy(out.sigmoid(), _OTHER.sigmoid(), reduction="sum") - out.exp().sum()
@@ -70,6 +72,12 @@ NO_SUMS: dict[str, Callable[[Tensor], Tensor]] = {
     "divided by elements": lambda out: (out - _OTHER).square().sum() / out.numel(),
     "divided by a tensor": lambda out: _entropy(out) / torch.ones(ROWS).sum(),
     "divided by what it counted": lambda out: _entropy(out) / int((_CLASSES > 0).sum()),
+    "divided by its weights": lambda out: (
+        torch.sum(_WEIGHTS * _entropy(out, "none")) / torch.sum(_WEIGHTS).item()
+    ),
+    "divided by weights that learn": lambda out: (
+        torch.sum(out[:, :1] * _entropy(out, "none")[:, None]) / torch.sum(out[:, :1]).detach().item()
+    ),
     "the mean of sums over columns": lambda out: (out - _OTHER).square().sum(1).mean(),
     "a mean, summed": lambda out: _entropy(out, "mean").sum(),
     "rows one by one": lambda out: sum(_each(out, "sum")) / ROWS,  # type: ignore[return-value]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import pickle
+from pathlib import Path
 
 import crosstrain
 import pytest
-from crosstrain import Accelerator, DataLoaderConfiguration
+from crosstrain import Accelerator, DataLoaderConfiguration, utils
 from torch import nn
 
 
@@ -28,7 +30,8 @@ NAMES = {
         find_executable_batch_size LoggerType tqdm DistributedDataParallelKwargs InitProcessGroupKwargs
         DataLoaderConfiguration FullyShardedDataParallelPlugin ProfileKwargs AutocastKwargs GradScalerKwargs
         DDPCommunicationHookType PrecisionType RNGType DynamoBackend TorchDynamoPlugin KwargsHandler
-        release_memory clear_device_cache convert_to_fp32
+        release_memory clear_device_cache convert_to_fp32 extract_model_from_parallel wait_for_everyone save load
+        patch_environment
         synchronize_rng_state synchronize_rng_states load_checkpoint_in_model is_wandb_available
         is_tensorboard_available is_cuda_available is_xpu_available is_npu_available is_mps_available
         is_bf16_available is_fp16_available is_torch_xla_available is_datasets_available is_transformers_available
@@ -122,3 +125,15 @@ def test_an_accelerator_can_be_pickled() -> None:
     assert again.even_batches is False
     assert again._models == []
     assert again.prepare(nn.Linear(1, 1)) is not None
+
+
+def test_small_functions_of_accelerate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OF_THIS_TEST", raising=False)
+    model = nn.Linear(1, 1)
+    assert utils.extract_model_from_parallel(Accelerator(cpu=True).prepare(model)) is model
+    with utils.patch_environment(of_this_test=1):
+        assert os.environ["OF_THIS_TEST"] == "1"
+    assert "OF_THIS_TEST" not in os.environ
+    utils.save(model.state_dict(), tmp_path / "weights")
+    utils.wait_for_everyone()
+    assert set(utils.load(tmp_path / "weights")) == {"weight", "bias"}

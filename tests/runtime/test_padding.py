@@ -1,6 +1,6 @@
 """`pad_collate`: sequences of different lengths in one tensor, masks and ignored labels included."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from crosstrain import Accelerator
@@ -30,19 +30,6 @@ def test_lengths_are_rounded_up_where_shapes_are_fixed() -> None:
 def test_a_device_without_fixed_shapes_gets_the_longest_sequence() -> None:
     Accelerator(cpu=True)
     assert pad_collate(8, FIELDS)(SAMPLES)["input_ids"].shape == (2, 3)
-
-
-class Pair(NamedTuple):
-    tokens: Any
-    label: int
-
-
-@pytest.mark.parametrize("kind", [tuple, list, Pair._make])
-def test_tuples_are_padded_by_position(kind: Any) -> None:
-    batch = pad_collate(4, [0], everywhere=True)([kind(([1, 2], 0)), kind(([3], 1))])
-    assert batch[0].tolist() == [[1, 2, 0, 0], [3, 0, 0, 0]]
-    assert batch[1].tolist() == [0, 1]
-    assert isinstance(batch, Pair) == (kind == Pair._make)
 
 
 @pytest.mark.parametrize(

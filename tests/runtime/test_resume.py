@@ -75,25 +75,6 @@ def test_every_step_resumes_exactly_by_arithmetic(
         assert run_ranks(_by_the_guide, world, load, None, own_generator, named) == whole, step
 
 
-def _behind_the_end(folder: str) -> list[list[int]]:
-    accelerator = Accelerator(cpu=True)
-    loader = accelerator.prepare(DataLoader(torch.arange(4), batch_size=2))
-    for batch in loader:
-        if 3 in batch:
-            accelerator.save_state(folder)
-    again = accelerator.prepare(DataLoader(torch.arange(4), batch_size=2))
-    accelerator._dataloaders[:] = [again]
-    accelerator.load_state(folder)
-    return [[int(row) for batch in again for row in batch] for _ in range(2)]
-
-
-def test_an_empty_rest_of_an_epoch_is_said(tmp_path: Path) -> None:
-    with pytest.warns(
-        UserWarning, match=r"after the last batch of epoch 0: .* loader.set_epoch\(1\), or skip_first"
-    ):
-        assert _behind_the_end(str(tmp_path / "state")) == [[], [0, 1, 2, 3]]
-
-
 def test_a_load_says_where_each_loader_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

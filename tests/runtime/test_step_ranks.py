@@ -10,6 +10,7 @@ import torch
 from crosstrain import Accelerator, DistributedDataParallelKwargs
 from crosstrain.utils.dataclasses import DDPCommunicationHookType
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from tests.runtime.nets import WEIGHTED, Net, State, data, same
 from tests.support.numbers import steady_adamw
@@ -47,6 +48,31 @@ def test_whatever_method_makes_the_loss_the_gradient_is_averaged(method: str) ->
     (alone,) = run_ranks(_by_method, 1, method, {})
     for state in run_ranks(_by_method, 2, method, WEIGHTED):
         assert list(state) == list(Net().state_dict())
+        assert same(alone, state)
+
+
+def _bounded(kind: str, world_options: dict[str, Any]) -> State:
+    accelerator = Accelerator(cpu=True, **world_options)
+    torch.manual_seed(1)
+    largest = None if kind == "unbounded" else 0.5
+    table = nn.Embedding(12, 4, max_norm=largest, sparse=kind == "sparse")
+    optimizer = torch.optim.SGD(table.parameters(), lr=0.5)
+    rows = DataLoader(TensorDataset(torch.arange(12)), batch_size=4)
+    table, optimizer, rows = accelerator.prepare(table, optimizer, rows)
+    for _ in range(3):
+        for (row,) in rows:
+            optimizer.zero_grad()
+            accelerator.backward((table(row) - 1).square().mean())
+            optimizer.step()
+    return copy.deepcopy(table).state_dict()
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "unbounded"])
+def test_rows_with_a_largest_norm_are_shortened_on_all_processes(kind: str) -> None:
+    """The forward pass of an embedding with `max_norm` shortens only the rows that its own batch has."""
+    (alone,) = run_ranks(_bounded, 1, kind, {})
+    assert (alone["weight"].norm(dim=1).max() > 1) == (kind == "unbounded")
+    for state in run_ranks(_bounded, 2, kind, WEIGHTED):
         assert same(alone, state)
 
 

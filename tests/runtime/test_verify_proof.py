@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 import torch
 import torch.utils.checkpoint
 from crosstrain_verify import Report
@@ -205,21 +204,6 @@ def test_shared_draws_are_those_of_the_processes() -> None:
         assert torch.equal(second[low:high], torch.randn(high - low, 20))
         if rank == 0:
             assert torch.equal(scalar, torch.rand(()))
-
-
-def test_a_seed_is_the_same_for_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """5 rows for 2 processes: their states are apart until the script seeds again."""
-    monkeypatch.setattr(torch, "manual_seed", torch.manual_seed)
-    monkeypatch.setattr(torch.random, "manual_seed", torch.random.manual_seed)
-    draws = SharedDraws(2, lambda: 5, lambda: False)
-    draws.watch_seeds()
-    with draws:
-        torch.randn(5, 2)
-        torch.manual_seed(3)
-        shared = torch.randn(5, 2)
-    for low, high in ((0, 3), (3, 5)):
-        torch.manual_seed(3)
-        assert torch.equal(shared[low:high], torch.randn(high - low, 2))
 
 
 def test_checksums_of_shares_add_up_in_any_order() -> None:

@@ -64,6 +64,7 @@ RUNTIME = {
     "launch.selftest": "__init__ utils.__init__",  # a script of our own
     "launchers": "launch",
     "local_sgd": "accelerator run state step",
+    "utils.other": "checkpoint state step",
     "logging": "config run state",
     "utils.__init__": "*",
     "utils.imports": "comm",

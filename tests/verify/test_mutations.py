@@ -18,17 +18,13 @@ SAVING = (*TRAIN_SMALL, "--save-model")
 
 @dataclass(frozen=True)
 class Mutation:
-    """One mistake. `edits`: pattern and replacement, each of which must be found.
+    """One mistake: the rule that names its cause, the run that shows it, and patterns with their replacements."""
 
-    expect: which run shows it ("1 process", "2 processes", "2 processes, default launch") and by what rule
-    its cause is named.
-    """
-
-    case: str
-    edits: Mapping[str, str]
-    run: str
     rule: str
-    args: tuple[str, ...] | None = None  # None: the case's own
+    run: str
+    edits: Mapping[str, str]
+    case: str = "mnist_functions"
+    args: tuple[str, ...] | None = None  # None: the case's own, or for mnist_functions TRAIN_SMALL
     cuda: bool = False
     short: bool = False  # in the short set of CI
 
@@ -45,178 +41,150 @@ REDUCED = r'Accelerator().reduce(self.mse(\1), "mean")'
 ONE, TWO, LAUNCH = "1 process", "2 processes", "2 processes, default launch"
 
 MUTATIONS = {
-    "the_sum_over_processes_dropped": Mutation(
-        "mnist_functions", {MERGE: "pass"}, TWO, "evaluation-not-gathered", TRAIN_SMALL, short=True
-    ),
+    "the_sum_over_processes_dropped": Mutation("evaluation-not-gathered", TWO, {MERGE: "pass"}, short=True),
     "summed_with_the_completion": Mutation(
-        "mnist_functions",
-        {r"accelerator\.prepare_evaluation\(": "accelerator.prepare("},
-        LAUNCH,
         "evaluation-not-gathered",
-        TRAIN_SMALL,
+        LAUNCH,
+        {r"accelerator\.prepare_evaluation\(": "accelerator.prepare("},
         short=True,
     ),
     "training_loader_not_prepared": Mutation(
-        "mnist_functions",
-        {PREPARE: "model, optimizer = accelerator.prepare(model, optimizer)"},
-        TWO,
         "loader-not-prepared",
-        TRAIN_SMALL,
+        TWO,
+        {PREPARE: "model, optimizer = accelerator.prepare(model, optimizer)"},
         short=True,
     ),
     "stepped_without_the_scaler": Mutation(
-        "amp_gradscaler",
+        "not-unscaled",
+        ONE,
         {
             r"scaler\.unscale_\(optimizer\)": "pass",
             r"[\w.]*clip_grad_norm_\(.*\)": "pass",
             r"scaler\.step\(optimizer\)": "optimizer.step()",
             r"scaler\.update\(\)": "pass",
         },
-        ONE,
-        "not-unscaled",
+        case="amp_gradscaler",
         cuda=True,
     ),
     "scheduler_stepped_by_every_process": Mutation(
-        "mnist_functions",
-        {r"scheduler\.step\(\)": "[scheduler.step() for _ in range(accelerator.num_processes)]"},
-        TWO,
         "scheduler-per-process",
-        TRAIN_SMALL,
+        TWO,
+        {r"scheduler\.step\(\)": "[scheduler.step() for _ in range(accelerator.num_processes)]"},
         short=True,
     ),
     "epoch_scheduler_prepared_as_a_step_scheduler": Mutation(
-        "mnist_functions",
+        "scheduler-per-process",
+        LAUNCH,
         {
             PREPARE: "model, optimizer, train_loader, scheduler = "
             "accelerator.prepare(model, optimizer, train_loader, scheduler)"
         },
-        LAUNCH,
-        "scheduler-per-process",
-        (*TRAIN_SMALL, "--epochs", "4"),
+        args=(*TRAIN_SMALL, "--epochs", "4"),
     ),
-    "scheduler_not_stepped": Mutation(
-        "mnist_functions", {r"scheduler\.step\(\)": "pass"}, ONE, "scheduler-not-stepped", TRAIN_SMALL
-    ),
+    "scheduler_not_stepped": Mutation("scheduler-not-stepped", ONE, {r"scheduler\.step\(\)": "pass"}),
     "step_scheduler_not_prepared": Mutation(
-        "main_argparse", {r"train_loader, scheduler( =|\n)": r"train_loader\1"}, LAUNCH, "scheduler-late"
+        "scheduler-late", LAUNCH, {r"train_loader, scheduler( =|\n)": r"train_loader\1"}, case="main_argparse"
     ),
     "plateau_on_a_local_loss": Mutation(
-        "schedulers",
-        {r"plateau\.step\(val_loss\)": "plateau.step(val_loss / 10 ** (epoch * accelerator.process_index))"},
-        TWO,
         "local-decision",
-        ("--epochs", "3", "--bs", "380"),
+        TWO,
+        {r"plateau\.step\(val_loss\)": "plateau.step(val_loss / 10 ** (epoch * accelerator.process_index))"},
+        case="schedulers",
+        args=("--epochs", "3", "--bs", "380"),
     ),
-    "a_sum_averaged": Mutation("sum_loss", {r'loss_reduction="sum"': ""}, TWO, "sum-averaged", short=True),
+    "a_sum_averaged": Mutation(
+        "sum-averaged", TWO, {r'loss_reduction="sum"': ""}, case="sum_loss", short=True
+    ),
     "a_term_of_the_loss_reduced": Mutation(
-        "multi_loss",
-        {r"self\.mse\((.*)\),\n": rf"({REDUCED} if torch.is_grad_enabled() else self.mse(\1)),\n"},
-        LAUNCH,
         "not-trained",
+        LAUNCH,
+        {r"self\.mse\((.*)\),\n": rf"({REDUCED} if torch.is_grad_enabled() else self.mse(\1)),\n"},
+        case="multi_loss",
         short=True,
     ),
     "loss_divided_by_hand_and_by_backward": Mutation(
-        "accumulation",
-        {r"accelerator = Accelerator\(\)": "accelerator = Accelerator(gradient_accumulation_steps=4)"},
-        ONE,
         "divided-twice",
+        ONE,
+        {r"accelerator = Accelerator\(\)": "accelerator = Accelerator(gradient_accumulation_steps=4)"},
+        case="accumulation",
         short=True,
     ),
     "another_accumulation": Mutation(
-        "accumulation", {r"\(i \+ 1\) % accum_steps": "(i + 1) % 2"}, ONE, "accumulation"
+        "accumulation", ONE, {r"\(i \+ 1\) % accum_steps": "(i + 1) % 2"}, case="accumulation"
     ),
     "clipped_before_unscaling": Mutation(
-        "amp_gradscaler",
-        {r"scaler\.unscale_\(optimizer\)": "pass"},
-        ONE,
         "clipped-before-unscale",
+        ONE,
+        {r"scaler\.unscale_\(optimizer\)": "pass"},
+        case="amp_gradscaler",
         cuda=True,
         short=True,
     ),
     "clipping_forgotten": Mutation(
-        "main_argparse",
-        {r"accelerator\.clip_grad_value_\([^)]*\), args\.clip\)": "pass"},
-        ONE,
         "gradient",
-        ("--epochs", "1", "--batch-size", "400", "--clip", "0.001"),
+        ONE,
+        {r"accelerator\.clip_grad_value_\([^)]*\), args\.clip\)": "pass"},
+        case="main_argparse",
+        args=("--epochs", "1", "--batch-size", "400", "--clip", "0.001"),
     ),
     "saved_by_every_process": Mutation(
-        "mnist_functions",
-        {r"accelerator\.save\(model": "torch.save(model"},
-        TWO,
-        "unguarded-save",
-        SAVING,
-        short=True,
+        "unguarded-save", TWO, {r"accelerator\.save\(model": "torch.save(model"}, args=SAVING, short=True
     ),
     "seeded_by_rank": Mutation(
-        "dropout_batchnorm",
+        "other-start",
+        TWO,
         {
             r"    accelerator = Accelerator\(\)\n": "    accelerator = Accelerator()\n"
             "    torch.manual_seed(5 + accelerator.process_index)\n"
         },
-        TWO,
-        "other-start",
+        case="dropout_batchnorm",
     ),
     "a_collective_under_a_guard": Mutation(
-        "mnist_functions",
-        {r"\n        test\(model": r"\n        if accelerator.is_main_process: test(model"},
-        TWO,
         "guarded-collective",
-        TRAIN_SMALL,
+        TWO,
+        {r"\n        test\(model": r"\n        if accelerator.is_main_process: test(model"},
         short=True,
     ),
     "a_local_loss_printed": Mutation(
-        "mnist_functions",
-        {r'accelerator\.reduce\(loss, "mean"\)\.item\(\)': "loss.item()"},
-        TWO,
-        "printed-local",
-        TRAIN_SMALL,
+        "printed-local", TWO, {r'accelerator\.reduce\(loss, "mean"\)\.item\(\)': "loss.item()"}
     ),
     "learning_rate_times_processes": Mutation(
-        "regression_mse",
-        {r"lr=0\.02": "lr=0.02 * accelerator.num_processes"},
-        TWO,
         "learning-rate-scaled",
+        TWO,
+        {r"lr=0\.02": "lr=0.02 * accelerator.num_processes"},
+        case="regression_mse",
         short=True,
     ),
     "backward_without_the_accelerator": Mutation(
-        "regression_mse", {r"accelerator\.backward\(loss\)": "loss.backward()"}, TWO, "plain-backward"
+        "plain-backward", TWO, {r"accelerator\.backward\(loss\)": "loss.backward()"}, case="regression_mse"
     ),
     "batches_not_shared": Mutation(
-        "mnist_functions",
+        "global-batch",
+        TWO,
         {
             r"Accelerator\(cpu=args\.no_cuda\)": "Accelerator(cpu=args.no_cuda, split_batches=False, even_batches=True)"
         },
-        TWO,
-        "global-batch",
-        TRAIN_SMALL,
     ),
     "last_batch_dropped": Mutation(
-        "mnist_functions",
-        {r"shuffle=True, \*\*loader_args": "shuffle=True, drop_last=True, **loader_args"},
-        ONE,
         "other-batches",
-        TRAIN_SMALL,
+        ONE,
+        {r"shuffle=True, \*\*loader_args": "shuffle=True, drop_last=True, **loader_args"},
         short=True,
     ),
     "stopped_early_by_the_global_batch": Mutation(
-        "regression_mse",
-        {r"range\(MAX_EPOCHS\)": "range(MAX_EPOCHS // accelerator.num_processes)"},
-        TWO,
         "other-length",
+        TWO,
+        {r"range\(MAX_EPOCHS\)": "range(MAX_EPOCHS // accelerator.num_processes)"},
+        case="regression_mse",
     ),
     "model_not_prepared": Mutation(
-        "mnist_functions",
-        {PREPARE: "train_loader = accelerator.prepare(train_loader)"},
-        TWO,
-        "model-not-prepared",
-        TRAIN_SMALL,
+        "model-not-prepared", TWO, {PREPARE: "train_loader = accelerator.prepare(train_loader)"}
     ),
     "loss_scaled_twice": Mutation(
-        "regression_mse",
-        {r"accelerator\.backward\(loss\)": "accelerator.backward(loss / accelerator.num_processes)"},
-        TWO,
         "scaled-twice",
+        TWO,
+        {r"accelerator\.backward\(loss\)": "accelerator.backward(loss / accelerator.num_processes)"},
+        case="regression_mse",
     ),
 }
 
@@ -235,7 +203,7 @@ def test_mistake_is_found_and_named(name: str, tmp_path: Path) -> None:
     report = verify(
         case.before,
         broken,
-        args=case.args if mutation.args is None else mutation.args,
+        args=mutation.args or (TRAIN_SMALL if case.name == "mnist_functions" else case.args),
         processes=(1,) if mutation.run == ONE else (2,),
         default_launch=mutation.run == LAUNCH,
         devices="present" if mutation.cuda else None,

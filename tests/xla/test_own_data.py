@@ -43,18 +43,6 @@ def train_loosely() -> dict[str, Any]:
     return {"found": weight.detach().cpu().flatten().tolist(), "plain": plain.detach().flatten().tolist()}
 
 
-def test_loose_parameters_on_the_cpu_are_an_error_that_names_the_device() -> None:
-    with pytest.raises(
-        RuntimeError, match=r"1 of the 1 parameters of the SGD are not on xla.*accelerator\.device"
-    ):
-        on_xla(train_on_the_cpu)
-
-
-def train_on_the_cpu() -> None:
-    accelerator = Accelerator()
-    accelerator.prepare(torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1))
-
-
 def test_an_evaluation_is_dealt_and_merged_exactly() -> None:
     wanted = on_xla(evaluate)
     assert wanted["rows"] == 30

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from crosstrain import Accelerator, notebook_launcher
-from torch import Tensor
+from crosstrain import Accelerator
 from torch.utils.data import DataLoader, IterableDataset
 
 from tests.support.ranks import run_ranks
@@ -98,24 +97,6 @@ def loader_of_stream() -> DataLoader[Any]:
 class Stream(IterableDataset[Any]):
     def __iter__(self) -> Any:
         return iter(loader("mlp", 30, 2).dataset)
-
-
-def test_a_notebook_trains_a_model_of_another_cell() -> None:
-    assert on_xla(notebook) == ("xla", True, 4)
-
-
-def notebook() -> tuple[str, bool, int]:
-    module = model("mlp")
-    before = module.first.weight
-
-    def cell(given: torch.nn.Module) -> tuple[str, bool, int]:
-        accelerator = Accelerator()
-        given = accelerator.prepare(given)
-        weight: Tensor = given.first.weight
-        return weight.device.type, weight is before, accelerator.num_replicas
-
-    found: tuple[str, bool, int] = notebook_launcher(cell, (module,), num_processes=8)
-    return found
 
 
 def test_the_migrated_digits_reach_the_plain_accuracy(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ def is_unconverted_training(target: Target) -> bool:
             finder.run_script(target.name)
         modules: list[Any] = [*finder.modules.values()]
         texts = [Path(module.__file__).read_text("utf-8") for module in modules if module.__file__]
-    except (ImportError, OSError, SyntaxError, ValueError):
-        return False
+    except (ImportError, OSError, SyntaxError, ValueError, AttributeError):
+        return False  # the finder raises AttributeError at a package without `__init__.py`
     if any(name.partition(".")[0] not in HARMLESS for name in finder.badmodules):
         return False
     return any(".backward(" in text for text in texts) and not any(map(PROCESSES.search, texts))

@@ -26,6 +26,7 @@ from torch.autograd import Variable
 from crosstrain.comm.collectives import broadcast_tensors
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.types import HOST
+from crosstrain.step.bounded_rows import bounded_embeddings, shorten_rows
 from crosstrain.step.buckets import BUCKET_BYTES, CommHook, GradientSlot, lay_out
 from crosstrain.step.custom_backward import inside_custom_backward
 from crosstrain.step.step_position import BITS, StepPosition
@@ -115,6 +116,7 @@ class GradientSync:
         self._handles = []
         seen = {slot.name: slot for slot in self._slots}
         self._slots = self.watched.slots()
+        self._bounded = bounded_embeddings(self.watched.model) if self._comm.world > 1 else []
         for slot in self._slots:
             before = seen.get(slot.name)
             slot.touched = before.touched if before else slot.param.grad is not None
@@ -348,6 +350,7 @@ class GradientSync:
         for bucket in self._buckets:
             bucket.hand_out(used)
             bucket.reset()
+        shorten_rows(self._bounded)
         self._next = 0
         self.stale = self._open = False
         self.averagings += 1

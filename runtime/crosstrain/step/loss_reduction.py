@@ -2,8 +2,8 @@
 
 A loss is followed through additions and scalings by Python numbers down to its terms: a loss function's own reduction,
 or a `sum` or `mean` over a tensor with the batch's rows. A sum that is divided by a number of rows is a mean. A sum
-that is divided by a tensor, or by a number that may count something else (valid tokens, boxes), is unknown, as is every
-term of any other kind.
+that is divided by a tensor, or by a number that weights add up to, or that may count something else (valid tokens,
+boxes), is unknown, as is every term of any other kind.
 """
 
 from __future__ import annotations
@@ -136,7 +136,20 @@ def _kind(node: Any, scalings: tuple[Scaling, ...], rows: int | None, replicas: 
         return Kind.PENALTY
     if not by_rows and "loss" not in sources:
         return Kind.UNKNOWN
+    if reduction == "sum" and _divided_by_weights(parent, sizes, scalings):
+        return Kind.UNKNOWN
     return _scaled(Kind(reduction), scalings, sizes, rows, replicas)
+
+
+def _divided_by_weights(node: Any, sizes: tuple[int, ...], scalings: tuple[Scaling, ...]) -> bool:
+    """Whether a sum of products is divided by what one of the factors adds up to, as a mean by weights is."""
+    if node is None or node.name() != "MulBackward0" or not scalings:
+        return False
+    factors = (getattr(node, f"_saved_{side}", None) for side in ("self", "other"))
+    totals = [
+        float(one.detach().expand(sizes).sum()) for one in factors if isinstance(one, Tensor) and one.dim()
+    ]
+    return any(isclose(scaling.divisor, total, rel_tol=1e-5) for scaling in scalings for total in totals)
 
 
 def _plain_mean(node: Any) -> bool:

@@ -4,7 +4,7 @@
   script that a check concerns), `nested` and `splitting` (structures of tensors), `bounded` (calls with a limit), `files`,
   `messages`, `run_summary`, `dataclasses` (the Accelerator's options).
 - Modules with Accelerate's names for scripts, which other rooms seldom import: `operations`, `random`, `memory`,
-  `modeling`, `imports`, `padding`, `progress`, `xla_report`.
+  `modeling`, `imports`, `other`, `padding`, `progress`, `xla_report`.
 
 tests/unit/test_rooms.py has the table of which room may import which.
 """
@@ -52,6 +52,11 @@ if TYPE_CHECKING:
     from crosstrain.utils.operations import gather_object as gather_object
     from crosstrain.utils.operations import pad_across_processes as pad_across_processes
     from crosstrain.utils.operations import reduce as reduce
+    from crosstrain.utils.other import extract_model_from_parallel as extract_model_from_parallel
+    from crosstrain.utils.other import load as load
+    from crosstrain.utils.other import patch_environment as patch_environment
+    from crosstrain.utils.other import save as save
+    from crosstrain.utils.other import wait_for_everyone as wait_for_everyone
     from crosstrain.utils.padding import pad_collate as pad_collate
     from crosstrain.utils.progress import tqdm as tqdm
     from crosstrain.utils.random import set_seed as set_seed
@@ -66,6 +71,7 @@ _HOMES = homes(
         "utils.memory": "clear_device_cache find_executable_batch_size release_memory should_reduce_batch_size",
         "utils.operations": """broadcast broadcast_object_list convert_to_fp32 gather gather_object
         pad_across_processes reduce send_to_device""",
+        "utils.other": "extract_model_from_parallel load patch_environment save wait_for_everyone",
         "utils.padding": "pad_collate",
         "utils.random": "set_seed synchronize_rng_state synchronize_rng_states",
         "utils.dataclasses": """AutocastKwargs DDPCommunicationHookType DataLoaderConfiguration

@@ -121,11 +121,9 @@ class Folders:
         """Whether a person is asked, or the folder removed, where it is there: one process does it before any makes it."""
         statement, state = self.script.statement(call), self.files.state(call)
         suite = self.script.suite_of(statement)
-        index = suite.index(statement)
-        above, behind = suite[index - 1 : index], suite[index + 1 : index + 2]
-        if not above or not behind or path is None or state is None:
+        asks, behind = suite[max(suite.index(statement) - 1, 0)], self._behind(statement)
+        if behind is None or path is None or state is None:
             return False
-        asks = above[0]
         if not isinstance(asks, ast.If) or asks.orelse or not writers.asks_for_files(asks.test):
             return False
         nodes = walk(asks)
@@ -138,8 +136,16 @@ class Folders:
         if not self.files.guard(asks) or not self.files.guard(statement):
             return False
         reason = "the others find the folder that the main process has made"
-        self.plan.before(behind[0], RULE, reason, f"{state}.wait_for_everyone()", FILES)
+        self.plan.before(behind, RULE, reason, f"{state}.wait_for_everyone()", FILES)
         return True
+
+    def _behind(self, statement: ast.stmt) -> ast.stmt | None:
+        """The statement that all come to next, behind the branch that ends with this one."""
+        suite = self.script.suite_of(statement)
+        if statement is not suite[-1]:
+            return suite[suite.index(statement) + 1]
+        outer = self.script.parent(statement)
+        return self._behind(outer) if isinstance(outer, ast.If | ast.With) else None
 
     def _main_process_decides(self, call: ast.Call, allowed: ast.expr) -> None:
         """`exist_ok=overwrite`: the main process makes the folder as its author says, and the others find it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import TypeGuard
 
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import last_name, place_of, words, written
@@ -112,6 +113,11 @@ def opens_to_write(script: Script, node: ast.AST) -> bool:
     return is_path and bool(set(_mode(node, 0)) & set("wax"))
 
 
+def opens_itself(node: ast.AST) -> TypeGuard[ast.Call]:
+    """`path.open("rb")`, which is asked of the path."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "open"
+
+
 def _mode(call: ast.Call, position: int) -> str:
     given = next((k.value for k in call.keywords if k.arg == "mode"), None)
     if given is None and len(call.args) > position:
@@ -211,11 +217,14 @@ def saves_weights(script: Script, call: ast.Call) -> bool:
 
 
 def makes_folder(script: Script, call: ast.Call) -> bool:
-    """Whether a call makes a folder."""
+    """Whether a call makes a folder: `os.makedirs(path)`, `path.mkdir()`, and not a function of the project of that name."""
     name = script.dotted(call.func)
-    return name in ("os.mkdir", "os.makedirs") or (
+    if name in ("os.mkdir", "os.makedirs"):
+        return True
+    is_method = (
         isinstance(call.func, ast.Attribute) and call.func.attr == "mkdir" and not name.startswith("os.")
     )
+    return is_method and not _of_project(script, call)
 
 
 def path_of_folder(call: ast.Call) -> ast.expr | None:
@@ -292,7 +301,7 @@ def listing_around(script: Script, statement: ast.stmt) -> ast.For | None:
 
 def reads_file(script: Script, call: ast.Call) -> bool:
     name, last = script.dotted(call.func), last_name(call.func)
-    if name in _OPENS | _CONTAINERS | {"PIL.Image.open"}:
+    if name in _OPENS | _CONTAINERS | {"PIL.Image.open"} or (opens_itself(call) and _mode(call, 0)):
         return not opens_to_write(script, call)
     return last != "load_state_dict" and _READS.match(last) is not None
 
@@ -301,6 +310,8 @@ def path_of_write(script: Script, call: ast.Call) -> ast.expr | None:
     """The argument that names the file which a call writes."""
     if (path := opened_path(script, call)) is not None:
         return path
+    if opens_itself(call) and isinstance(call.func, ast.Attribute) and opens_to_write(script, call):
+        return call.args[0] if script.dotted(call.func) in _OPENS else call.func.value
     if saves_elsewhere(script, call):
         return next((one for one in call.args if not _has_weights(one)), None)
     name, last = script.dotted(call.func), last_name(call.func)

@@ -43,6 +43,7 @@ from .sides import (
     side_of,
 )
 
+Store = ast.Name | ast.Attribute
 _ONLY_CPU = re.compile(r'str\((?P<device>.+)\) == "cpu"')
 
 
@@ -453,7 +454,8 @@ def _placed(script: Script, frame: Frame, code: str, at: ast.AST, *, at_head: bo
     texts = names_in(asked) | {written(n) for n in walk(asked) if isinstance(n, ast.Attribute)}
     stores = [s for text in texts for s in script.stores(frame, text)]
     later = [s for s in stores if place_of(s) >= place_of(statement)]
-    if later:
+    stores = [s for s in stores if s not in later]
+    if later and not _is_known_above(script, statement, stores, later):
         code = ""
     elif at_head and not stores and is_function_frame(frame):
         statement = script.first_statement(frame)
@@ -469,6 +471,14 @@ def _placed(script: Script, frame: Frame, code: str, at: ast.AST, *, at_head: bo
             earlier = [s for s in suite[: suite.index(statement)] if place_of(s) > known]
             statement = next((s for s in earlier if needs_accelerator(script, s)), statement)
     return Choice(code, frame, statement)
+
+
+def _is_known_above(script: Script, statement: ast.stmt, stores: list[Store], later: list[Store]) -> bool:
+    """Whether what a choice asks is bound above its statement, which runs once, and again only by it, or when it is over."""
+    end = (statement.end_lineno or 0, statement.end_col_offset or 0)
+    own = statement.targets if isinstance(statement, ast.Assign) else []
+    is_over = all(s in own or place_of(s) > end for s in later)
+    return is_over and bool(stores) and not any(script.loops_around(s) for s in (statement, *later))
 
 
 def _known_at(script: Script, frame: Frame, asked: ast.expr, place: ast.stmt) -> str:

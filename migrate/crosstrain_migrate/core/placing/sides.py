@@ -183,7 +183,18 @@ def must_be_text(script: Script, text: str) -> bool:
         is_entry = isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Subscript)
         if isinstance(parent, ast.Dict) or is_entry:
             return True
-    return False
+    return _is_dumped(script, text.rpartition(".")[0])
+
+
+def _is_dumped(script: Script, options: str) -> bool:
+    """Whether options are written as JSON with all that they hold: `json.dump(vars(args), file)`."""
+    dumps = [call for call in script.calls if script.dotted(call.func) in ("json.dump", "json.dumps")]
+    return options != "" and any(
+        written(n) == f"{options}.__dict__"
+        or (isinstance(n, ast.Call) and written(n.func) == "vars" and [*map(written, n.args)] == [options])
+        for frame in {script.frame(call) for call in dumps}
+        for n in script.within(frame)
+    )
 
 
 def default_of(script: Script, node: ast.If) -> ast.expr | None:

@@ -223,14 +223,16 @@ def _mentions_in(top: ast.AST) -> Iterator[ast.Name | ast.Attribute | ast.Consta
 
 def is_of_object(call: ast.Call, function: Function) -> bool:
     """Whether a method's call gives less than a plain function of its name needs, `model.train()` for `train(model, loader)`,
-    or a call is given an object's attribute of that name: `batches(self.train)`."""
+    or more than it takes, or a call is given an object's attribute of that name: `batches(self.train)`."""
     if f"self.{function.name}" in map(written, call.args):
         return True
     given, needed = [*call.args, *call.keywords], function.args
     is_open = any(isinstance(one, ast.Starred) or getattr(one, "arg", "") is None for one in given)
-    is_less = len(given) < len(needed.posonlyargs) + len(needed.args) - len(needed.defaults)
+    named = len(needed.posonlyargs) + len(needed.args)
+    is_less = len(given) < named - len(needed.defaults)
+    is_more = len(call.args) > named and needed.vararg is None
     return (
-        is_less
+        (is_less or is_more)
         and not is_open
         and not function.decorator_list
         and isinstance(call.func, ast.Attribute)

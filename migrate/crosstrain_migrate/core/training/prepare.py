@@ -86,6 +86,25 @@ class Preparing:
         else:
             given = "list({it})" if is_array(self.script, data.frame, data.node) else "{it}"
             self.plan.replace(data.node, RULE, REASON, f"{accelerator}.prepare({given})", it=data.node)
+            for of in self._lengths_of_turns(data):
+                self.plan.replace(of, RULE, REASON, f"{self.accelerators.at(of)}.prepare({{it}})", it=of)
+
+    def _lengths_of_turns(self, data: Data) -> list[ast.expr]:
+        """Where the length is read after which what is prepared begins anew: `if step % n == 0: it = iter(loaders["a"])`."""
+        text = ast.unparse(data.node)
+        tests = [one.test for one in self.script.around(data.node) if isinstance(one, ast.If)]
+        counts = {n.id for test in tests for n in walk(test) if isinstance(n, ast.Name)}
+        found: list[ast.expr] = []
+        for call in self.script.calls_in(data.frame):
+            if last_name(call.func) != "len" or list(map(ast.unparse, call.args)) != [text]:
+                continue
+            above = self.script.statement(call)
+            bound = above.targets if isinstance(above, ast.Assign) and above.value is call else []
+            if counts & set(map(written, bound)) or any(
+                self.script.table.is_inside(call, test) for test in tests
+            ):
+                found.append(call.args[0])
+        return found
 
     # -- which -------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import zipfile
 from pathlib import Path
 
 from .projects import convert, train, write
@@ -320,3 +322,77 @@ def test_a_device_among_options_that_are_not_written_stays_one(tmp_path: Path) -
     )
     convert(tmp_path, "train")
     assert "args.device = PartialState().device\n" in (tmp_path / "train.py").read_text()
+
+
+UNPACKS = """
+import os, pickle, shutil, tempfile, zipfile
+from pathlib import Path
+import torch
+from torch import nn
+
+
+class Rows:
+    def path_of_rows(self):
+        return Path("kept") / "rows.pkl"
+
+    def unpack(self, folder):
+        with zipfile.ZipFile("rows.zip") as packed:
+            packed.extractall(folder)
+
+    def fetch(self):
+        root = Path(tempfile.mkdtemp())
+        folder = root / "folder"
+        self.unpack(folder)
+        shutil.move(folder / os.listdir(folder)[0], "raw.txt")
+        shutil.rmtree(root)
+
+    def prepared(self):
+        path = self.path_of_rows()
+        {early}
+        path.parent.mkdir(exist_ok=True)
+        self.fetch()
+        rows = torch.tensor([float(one) for one in Path("raw.txt").read_text().split()])
+        with path.open("wb") as file:
+            pickle.dump(rows, file)
+
+    def load(self):
+        self.prepared()
+        path = self.path_of_rows()
+        return pickle.load(path.open("rb"))
+
+
+def main():
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in torch.utils.data.DataLoader(Rows().load().view(-1, 1), batch_size=2):
+        loss = model(x).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+    return os.path.exists("raw.txt")
+
+
+if __name__ == "__main__":
+    result = main()
+"""
+EARLY = "if path.is_file():\n            return"
+
+
+def test_what_is_unpacked_beside_its_place_is_one_process_s(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "rows.zip", "w") as packed:
+        packed.writestr("rows.txt", "1 2 3 4 5 6 7 8")
+    write(tmp_path, train=UNPACKS.replace("{early}", EARLY))
+    convert(tmp_path, "train")
+    assert "main_process_first():\n            self.prepared()" in (tmp_path / "train.py").read_text()
+    for world in (2, 1):
+        assert train(tmp_path, "train", world) == [True] * world
+        shutil.rmtree(tmp_path / "kept")
+
+
+def test_what_one_process_writes_at_the_path_of_a_method_is_waited_for() -> None:
+    after = converted(UNPACKS.replace("{early}", "pass").lstrip()).text
+    assert "wait_for_everyone()\n        return pickle.load(path.open" in after
+    other = UNPACKS.replace("{early}", "pass").replace(
+        "        path = self.path_of_rows()\n        return",
+        "        path = Path('other.pkl')\n        return",
+    )
+    assert "wait_for_everyone()\n        return" not in converted(other.lstrip()).text

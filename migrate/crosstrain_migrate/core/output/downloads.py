@@ -81,6 +81,8 @@ class Downloads:
         )
 
     def _fetch(self, call: ast.Call) -> None:
+        if any(map(self.files.stamps.is_temporary, call.args)):
+            return  # each process unpacks into a folder of its own
         asking = self._asking(call)
         if asking is not None:
             self._first(call, asking)

@@ -7,6 +7,7 @@ that is opened for writing is the null device on the other processes.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
@@ -26,6 +27,7 @@ GROUP = "files"
 REASON = "one process writes"
 _DEPTH = 2  # how far calls are followed to one that reads a file
 _PATHS = (ast.Attribute, ast.JoinedStr, ast.BinOp, ast.Call)
+_GIVES_PATH = re.compile(r"(\w+\.)+\w+\(\)")
 _HANDLED = frozenset({"pickle.dump", "json.dump", "yaml.dump", "yaml.safe_dump", "dill.dump", "cPickle.dump"})
 
 
@@ -230,10 +232,12 @@ class Files:
         return found
 
     def _named_once(self, path: ast.Name) -> set[str]:
-        """The file's own name, where `path` is a variable of its file that is bound once, to a text."""
+        """The file's own name, where `path` is a variable of its file that is bound once, to a text, and the method that gives
+        the path, `path = self.path_of_rows()`, where it is one of a function."""
         module, frame = self.script.module(path), self.script.frame(path)
         if self.script.binds(frame, path.id) and frame is not module:
-            return set()
+            bound = [ast.unparse(one) for one in self.script.values(frame, path.id)]
+            return {*bound} if len(bound) == 1 and _GIVES_PATH.fullmatch(bound[0]) else set()
         values = self.script.values(module, path.id)
         is_bound_once = len(values) == len(self.script.stores(module, path.id)) == 1
         is_text = is_bound_once and isinstance(values[0], ast.Constant)
@@ -284,7 +288,9 @@ class Files:
         """Whether all read behind a statement, or before it, what is written there, by a call that is given one of its
         paths."""
         if call not in self._given:
-            given = (*call.args, *(keyword.value for keyword in call.keywords))
+            given = [*call.args, *(keyword.value for keyword in call.keywords)]
+            if writers.opens_itself(call) and isinstance(call.func, ast.Attribute):
+                given.append(call.func.value)
             self._given[call] = {text for one in given for text in self.spelled(one) | self._in_folder(one)}
         if not paths & self._given[call]:
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import TypeGuard
 
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import last_name, place_of, words, written
@@ -110,6 +111,11 @@ def opens_to_write(script: Script, node: ast.AST) -> bool:
         isinstance(node.func, ast.Attribute) and node.func.attr == "open" and not name.startswith("PIL.")
     )
     return is_path and bool(set(_mode(node, 0)) & set("wax"))
+
+
+def opens_itself(node: ast.AST) -> TypeGuard[ast.Call]:
+    """`path.open("rb")`, which is asked of the path."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "open"
 
 
 def _mode(call: ast.Call, position: int) -> str:
@@ -295,7 +301,7 @@ def listing_around(script: Script, statement: ast.stmt) -> ast.For | None:
 
 def reads_file(script: Script, call: ast.Call) -> bool:
     name, last = script.dotted(call.func), last_name(call.func)
-    if name in _OPENS | _CONTAINERS | {"PIL.Image.open"}:
+    if name in _OPENS | _CONTAINERS | {"PIL.Image.open"} or (opens_itself(call) and _mode(call, 0)):
         return not opens_to_write(script, call)
     return last != "load_state_dict" and _READS.match(last) is not None
 
@@ -304,6 +310,8 @@ def path_of_write(script: Script, call: ast.Call) -> ast.expr | None:
     """The argument that names the file which a call writes."""
     if (path := opened_path(script, call)) is not None:
         return path
+    if opens_itself(call) and isinstance(call.func, ast.Attribute) and opens_to_write(script, call):
+        return call.args[0] if script.dotted(call.func) in _OPENS else call.func.value
     if saves_elsewhere(script, call):
         return next((one for one in call.args if not _has_weights(one)), None)
     name, last = script.dotted(call.func), last_name(call.func)

@@ -237,6 +237,18 @@ def test_all_processes_take_the_free_name_that_the_main_one_has_found(tmp_path: 
     assert train(tmp_path, "script", 2) == ["one_1", "one_1"]
 
 
+def test_a_name_that_a_function_has_counted_up_to_is_the_main_process_s(tmp_path: Path) -> None:
+    text = RENAMED.replace("{make}", "os.mkdir(path)").replace('    path = "one"\n    time', "    time")
+    ask = 'if os.path.exists(path):\n        path = numbered(path)\n        print("takes", path)'
+    assert ask in text
+    write(tmp_path, script=text.replace(ask, 'path = numbered("day" + time.strftime("%j"))'))
+    convert(tmp_path, "script")
+    for _ in range(2):
+        one, other = train(tmp_path, "script", 2)
+        assert one == other
+    assert len(list(tmp_path.glob("day*"))) == 2
+
+
 def test_a_path_that_is_only_read_is_found_by_each_process() -> None:
     assert "broadcast_object_list" not in converted(RENAMED.replace("{make}", "pass")).text
 

@@ -486,3 +486,11 @@ def test_the_accelerator_is_given_the_device_that_stands_among_settings(
 def test_other_settings_stay(settings: str, then: str) -> None:
     text = SETTINGS.replace("{settings}", settings).replace("{set}", then)
     assert "Accelerator(device=" not in converted(text)
+
+
+def test_the_accelerator_stands_where_the_device_is_chosen_where_nothing_is_shared_above() -> None:
+    choice = "net = torch.nn.Linear(4, 2)\nif args.cuda:\n    net.cuda()"
+    lines = [line.strip() for line in converted(TRAINING.format(choice=choice, inside="pass")).splitlines()]
+    assert lines.index("accelerator = Accelerator(cpu=not args.cuda)") > lines.index(
+        "net = torch.nn.Linear(4, 2)"
+    )

@@ -335,3 +335,33 @@ def test_two_flags_of_an_object_are_the_options_they_are_bound_to() -> None:
     both = converted(text.replace("self.args = args", bound.format("args.no_cuda")))
     assert "Accelerator(cpu=not (args.use_gpu and args.no_cuda))" in both
     assert "cpu=" not in converted(text.replace("self.args = args", bound.format("ask()")))
+
+
+@pytest.mark.parametrize("end", ["", "if __name__ == '__main__':\n    import fire\n    fire.Fire()\n"])
+def test_a_file_whose_functions_are_called_from_outside(end: str) -> None:
+    text = """import torch
+from torch.utils.data import DataLoader
+
+def train(**options):
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <loop>
+
+"""
+    assert "def train(**options):\n    accelerator = Accelerator()" in converted(text + end)
+
+
+def test_a_wrapper_above_the_choice_has_the_accelerator_where_the_flag_is_known_before() -> None:
+    after = converted(IN_FUNCTION.format(own="pass", flag="args.cuda"))
+    made, wrapped = after.index("Accelerator(cpu=not args.cuda)"), after.index("accelerator.prepare(model)")
+    assert made < wrapped
+
+
+def test_a_test_whose_arms_both_move_to_a_gpu_is_no_choice() -> None:
+    text = IN_A_CLASS.format(test="self.args.use_gpu", begin=PARSED.format(computed="pass"))
+    text = text.replace(
+        "self.model = self.model.cuda()\n",
+        "self.model.cuda(1)\n        else:\n            self.model.cuda()\n",
+    )
+    text = text.replace("            if self.args.use_gpu:\n                x, y = x.cuda(), y.cuda()\n", "")
+    assert "cpu=" not in converted(text)

@@ -100,3 +100,8 @@ def test_a_model_that_is_only_evaluated_beside_the_training_is_not_prepared() ->
     judged = "judge = torch.nn.Linear(3, 1)\njudge.eval()\n"
     after = converted(HEAD.format(wrapped="", device="") + judged + INLINE)
     assert "prepare(net, optimizer, loader)" in after
+
+
+def test_a_model_that_a_function_is_given_is_prepared_with_its_optimizer() -> None:
+    after = converted(HEAD.format(wrapped="", device="") + GROUPED)
+    assert "net, optimizer, loader = accelerator.prepare(net, optimizer, loader)\nepoch(" in after

@@ -444,3 +444,15 @@ def test_a_device_that_is_looked_up_is_the_accelerators_where_there_is_none(
     after = converted(LOOKED_UP.format(default=default))
     assert f"place = {becomes}" in after, after
     assert once_more(after) == after
+
+
+def test_a_function_that_is_given_something_is_called() -> None:
+    after = converted(CHOOSER.format(given="optimizer_kind", other='"cpu"'))
+    assert "\ndevice = try_gpu(optimizer_kind)\n" in after
+    assert 'torch.device("cuda:0")' not in after
+
+
+def test_a_function_that_returns_the_device_at_once_returns_the_accelerators() -> None:
+    body = CHOOSER[CHOOSER.index("    if torch") : CHOOSER.index("\ndevice = try_gpu")]
+    text = CHOOSER.replace(body, '    return torch.device("cuda" if torch.cuda.is_available() else "cpu")\n')
+    assert "    return accelerator.device\n" in converted(text.format(given=""))

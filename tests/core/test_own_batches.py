@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from .converting import notes
+from .converting import converted, notes
+from .projects import convert, train, write
 
 SCRIPT = """
 import numpy as np
@@ -55,3 +58,54 @@ def test_a_place_that_moves_on_is_the_same_for_all() -> None:
 def test_an_order_that_is_drawn_is_each_process_s_own(line: str, drawn: str) -> None:
     assert line in SCRIPT
     assert not notes(SCRIPT.replace(line, drawn), "CT902")
+
+
+LINES = """
+import random
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Lines(Dataset):
+    def __init__(self):
+        self.file = open("lines.txt")
+        self.rows = [[float(n)] for n in range(8)]
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        {item}
+
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.0001)
+result = []
+for x in DataLoader(Lines(), batch_size=2):
+    optimizer.zero_grad()
+    model(x).mean().backward()
+    optimizer.step()
+    result += x.flatten().tolist()
+"""
+NEXT_LINE = "return torch.tensor([float(self.file.readline())])"
+DISPATCHED = "Accelerator(dispatch_batches=True)"
+
+
+def test_lines_that_are_read_on_are_read_by_one_process(tmp_path: Path) -> None:
+    folder = write(tmp_path, script=LINES.format(item=NEXT_LINE))
+    (folder / "lines.txt").write_text("".join(f"{n}\n" for n in range(8)))
+    before = train(folder, "script")
+    convert(folder, "script")
+    assert train(folder, "script") == before == [[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]]
+    assert train(folder, "script", 2) == [[0.0, 1.0, 4.0, 5.0], [2.0, 3.0, 6.0, 7.0]]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "return torch.tensor(self.rows[index])",
+        "return torch.tensor(random.choice(self.rows))",
+        f"self.file.seek(2 * index)\n        {NEXT_LINE}",
+    ],
+)
+def test_items_by_index_or_by_chance_are_each_process_s_own(item: str) -> None:
+    assert DISPATCHED in converted(LINES.format(item=NEXT_LINE))
+    assert DISPATCHED not in converted(LINES.format(item=item))

@@ -328,3 +328,32 @@ def test_a_module_of_one_script_makes_no_group_of_its_own(tmp_path: Path) -> Non
     write(tmp_path, group=OWN_GROUP, first=IN_GROUP)
     convert(tmp_path, "first")
     assert "init_process_group" not in (tmp_path / "group.py").read_text()
+
+
+BOARD = """
+import visdom
+
+def draw(port):
+    return visdom.Visdom(port=port)
+"""
+DRAWS = """
+import torch
+from torch.utils.data import DataLoader
+from board import draw
+
+shown = draw(8097)
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in DataLoader(torch.ones(4, 1)):
+    <step>
+"""
+
+
+def test_a_board_of_a_shared_module_is_drawn_by_one_process(tmp_path: Path) -> None:
+    step = "optimizer.zero_grad()\n    model(x).mean().backward()\n    optimizer.step()"
+    script = DRAWS.replace("<step>", step)
+    write(tmp_path, board=BOARD, first=script, second=script)
+    convert(tmp_path, "first")
+    board = (tmp_path / "board.py").read_text()
+    assert "visdom.Visdom(port=port, send=PartialState().is_main_process)" in board
+    assert "crosstrain" not in (tmp_path / "second.py").read_text()

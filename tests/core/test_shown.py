@@ -213,3 +213,18 @@ model = Net("""
 def test_a_list_that_a_method_fills_has_no_mean() -> None:
     text = SCRIPT.format(shown="pass").replace("model = nn.Linear(", LINES) + "show(model.describe())\n"
     assert "\nshow(model.describe())\n" in convert(text, "crosstrain", lambda rule, node: True).text
+
+
+def test_a_loss_that_a_step_shows_is_said() -> None:
+    step = """
+def step(x, y):
+    loss = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+
+for x, y in loader:
+    step(x, y)
+"""
+    done = convert(SCRIPT.partition("for epoch")[0] + step, "crosstrain", lambda rule, node: True)
+    assert any("main process's own" in one.reason for one in done.findings)

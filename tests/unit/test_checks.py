@@ -53,6 +53,14 @@ SOUND = {
         "x = 1\n",
         "def f(c):\n    try:\n        acc = c()\n    except OSError:\n        raise\n    with c:\n        b = acc\n    return b\nx = 1\n",
     ),
+    "new-and-bound-by-an-earlier-turn": (
+        "x = 1\n",
+        "def f(l):\n    for b in l:\n        if b:\n            print(acc)\n        acc = b\nx = 1\n",
+    ),
+    "left-by-an-exception": (
+        "x = 1\n",
+        "def f(c):\n    try:\n        acc = c\n        del acc\n    except OSError:\n        print(acc)\nx = 1\n",
+    ),
     "bound-before-a-closure-or-a-generator-runs": (
         "x = 1\n",
         "def f():\n    def g():\n        return acc\n    lazy = (acc for _ in g)\n    acc = 1\n    return g(), lazy\nx = 1\n",
@@ -97,6 +105,11 @@ UNSOUND = {
     "in-a-comprehension": (
         "x = 1\n",
         "def f():\n    y = [a for a in acc]\n    acc = [y]\nf()\nx = 1\n",
+        "`acc`",
+    ),
+    "bound-only-in-the-branch-before": (
+        "x = 1\n",
+        "if x:\n    acc = 1\nelse:\n    acc.f()\nx = 1\n",
         "`acc`",
     ),
     "bound-only-in-the-other-branch": ("x = 1\n", "if x:\n    acc.f()\nelse:\n    acc = 1\nx = 1\n", "`acc`"),

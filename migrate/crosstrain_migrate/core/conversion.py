@@ -48,6 +48,7 @@ from .reading.arrays import is_array
 from .reading.differing import Differing
 from .reading.draws import draws_batches
 from .reading.imported import uses_accelerate
+from .reading.in_order import reads_in_order
 from .reading.in_step import InStep
 from .reading.ranges import is_range
 from .reading.roles import Roles, Stepped
@@ -173,6 +174,8 @@ def _planned_by(
     )  # no loader moves its batches
     if not mapped and (moves_none or computes_with_own_tensors(script, roles)) and is_made_on_cpu(script):
         options.append("cpu=True")
+    if not mapped and runtime == OWN and reads_in_order(script):
+        options.append("dispatch_batches=True")
     if choice is not None and not choice.code and not choice.device:
         plan.note("CT105", choice.before, NOT_KEPT, "use `crosstrain launch --cpu`")
         choice = None
@@ -251,7 +254,7 @@ def _plan_numbers(
         note_unseen_reads(plan, code)
         plan_made_tensors(plan, code, devices, evaluations.trained)
     else:
-        plan_one_hot_rows(plan, code)
+        plan_one_hot_rows(plan, code, set(roles.frames))
     return merging.loops, saved_apart
 
 

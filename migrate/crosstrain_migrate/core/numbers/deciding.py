@@ -31,7 +31,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .binding import binding, is_filled_below
 from .leaving_out import only_leaves_out
-from .means import PASSED_ON, has_no_mean, is_number, is_object, is_of_another, tests_in
+from .means import PASSED_ON, has_no_mean, is_number, is_object, is_of_another, number_in, tests_in
 
 RULE = "CT605"
 GROUP = "decisions"
@@ -364,7 +364,7 @@ class Decisions:
         reads = [node]
         if isinstance(at, ast.If | ast.While):
             text = ast.unparse(node)
-            kept = [one for n in walk(at) if isinstance(n, ast.Assign) for one in _number_in(n.value)]
+            kept = [one for n in walk(at) if isinstance(n, ast.Assign) for one in number_in(n.value)]
             reads = [n for n in (*walk(at.test), *kept) if isinstance(n, ast.expr) and ast.unparse(n) == text]
         template = f'{self._accelerator(at)}.reduce({{x}}, "mean")'
         if not all([self.plan.replace(one, RULE, REASON, template, GROUP, x=one) for one in reads]):  # noqa: C419
@@ -489,13 +489,6 @@ def _callee(call: ast.Call) -> tuple[str, ...]:
     """What a call calls, and the object whose method that is."""
     func = call.func
     return (ast.unparse(func), *([ast.unparse(func.value)] if isinstance(func, ast.Attribute) else []))
-
-
-def _number_in(value: ast.expr) -> list[ast.AST]:
-    """Where a value that is kept may be read: itself, one of several, or what it is another word for."""
-    if isinstance(value, ast.Tuple):
-        return [one for part in value.elts for one in _number_in(part)]
-    return walk(value) if isinstance(value, ast.Call) and last_name(value.func) in PASSED_ON else [value]
 
 
 def _asks_rows(node: ast.AST) -> bool:

@@ -6,6 +6,7 @@ import ast
 
 from crosstrain_migrate.core.reading.script import Frame, Script, is_method
 from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.walks import walk
 
 PASSED_ON = ("item", "float", "abs", "round", "detach", "cpu", "isnan", "isinf", "isfinite")
 _CHOOSE = ("argmax", "argmin", "argsort", "topk", "multinomial", "choice", "choices", "randint", "randrange")
@@ -45,6 +46,13 @@ def has_no_mean(script: Script, node: ast.expr) -> bool:
     frames: list[Frame] = [*script.methods(cls)] if cls is not None else [frame]
     values = [value for one in frames for value in script.values(one, text)]
     return any(chooses(value) or isinstance(value, ast.Dict | ast.List) for value in values)
+
+
+def number_in(value: ast.expr) -> list[ast.AST]:
+    """Where a value that is kept may be read: itself, one of several, or what it is another word for."""
+    if isinstance(value, ast.Tuple):
+        return [one for part in value.elts for one in number_in(part)]
+    return walk(value) if isinstance(value, ast.Call) and last_name(value.func) in PASSED_ON else [value]
 
 
 def tests_in(script: Script, node: ast.expr, branches: ast.stmt) -> list[ast.expr]:

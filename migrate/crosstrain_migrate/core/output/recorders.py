@@ -67,6 +67,10 @@ class Recorders:
                 self.files.guard(self.script.statement(call))
             if self._makes_writer(call) or name == _EVENT_FILE:
                 self._event_file(call)
+            if name in _SILENT:
+                self._give(call, FILE, "trackers", *_SILENT[name])
+                if name == _VISDOM:
+                    self._asks_connection()
             if self.script.is_shared(call):
                 continue
             if name.startswith("tqdm.") and name.endswith(("tqdm", "trange")):
@@ -75,10 +79,6 @@ class Recorders:
                 name in _SAYS or (name == "wandb.log" and self._shows_media(call))
             ):
                 self.files.guard(self.script.statement(call))
-            elif name in _SILENT:
-                self._give(call, FILE, "trackers", *_SILENT[name])
-                if name == _VISDOM:
-                    self._asks_connection()
             elif name == "logging.basicConfig" or last_name(call.func) == "setLevel":
                 self._level(call)
         for node in self.script.table.each(ast.Import):

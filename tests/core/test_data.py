@@ -85,6 +85,20 @@ BATCHES = [
         ("for book in books:", "train_loader = accelerator.prepare(train_loader)"),
     ),
     Trap(
+        "sets that a function of the script makes for each of several books",
+        """
+        def halves(book):
+            return DataLoader(TensorDataset(rows[book], targets[book]), batch_size=4), None
+
+        books = [slice(0, 8), slice(8, 32)]
+        for book in books:
+            half, rest = halves(book)
+            for x, y in half:
+                learn(model, optimizer, x, y)
+        """,
+        ("for book in books:", "half = accelerator.prepare(half)"),
+    ),
+    Trap(
         "an object that is its own iterator, and begins anew",
         """
         class Batches:

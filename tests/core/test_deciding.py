@@ -318,6 +318,15 @@ def test_a_batch_in_which_one_process_finds_nothing_is_skipped_by_all() -> None:
     assert "if len(n) == 0: continue" in text, text
 
 
+@pytest.mark.parametrize(
+    ("found", "is_own"), [("y[y > 0] if y.any() else None", True), ("model if rows.any() else None", False)]
+)
+def test_a_batch_that_gives_one_process_nothing_is_skipped_by_all(found: str, is_own: bool) -> None:
+    text = converted(STEP.format(test=f"found = {found}\n    if found is None: continue"))
+    test = 'accelerator.reduce(int(bool(found is None)), "sum") > 0' if is_own else "found is None"
+    assert f"if {test}: continue" in text, text
+
+
 def test_a_batch_that_one_process_may_skip_is_said() -> None:
     inner = "if loss.item() > random.random():\n        if y.sum() == 0: continue"
     done = conversion("import random\n" + STEP.format(test=inner))

@@ -237,6 +237,18 @@ def test_all_processes_take_the_free_name_that_the_main_one_has_found(tmp_path: 
     assert train(tmp_path, "script", 2) == ["one_1", "one_1"]
 
 
+def test_a_name_that_a_function_has_counted_up_to_is_the_main_process_s(tmp_path: Path) -> None:
+    text = RENAMED.replace("{make}", "os.mkdir(path)").replace('    path = "one"\n    time', "    time")
+    ask = 'if os.path.exists(path):\n        path = numbered(path)\n        print("takes", path)'
+    assert ask in text
+    write(tmp_path, script=text.replace(ask, 'path = numbered("day" + time.strftime("%j"))'))
+    convert(tmp_path, "script")
+    for _ in range(2):
+        one, other = train(tmp_path, "script", 2)
+        assert one == other
+    assert len(list(tmp_path.glob("day*"))) == 2
+
+
 def test_a_path_that_is_only_read_is_found_by_each_process() -> None:
     assert "broadcast_object_list" not in converted(RENAMED.replace("{make}", "pass")).text
 
@@ -396,3 +408,37 @@ def test_what_one_process_writes_at_the_path_of_a_method_is_waited_for() -> None
         "        path = Path('other.pkl')\n        return",
     )
     assert "wait_for_everyone()\n        return" not in converted(other.lstrip()).text
+
+
+CALLED = """import os, shutil
+import torch
+from torch.utils.data import DataLoader
+
+def emptied(path):
+    if os.path.exists(path):
+        shutil.rmtree(path)
+    os.makedirs(path)
+    return path
+
+def fit(net, loader):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in loader:
+        if x.mean() > 0:
+            {mode}
+        <step>
+
+def train():
+    folder = emptied("out")
+    model = torch.nn.Linear(4, 2)
+    fit(model, DataLoader(torch.ones(8, 4), 2))
+    torch.save(model.state_dict(), folder + "/model.pt")
+
+train()
+"""
+
+
+def test_the_mode_of_a_network_is_no_call_of_the_scripts_train() -> None:
+    """All processes come to the one call of `train()`, and wait for the folder there."""
+    text = CALLED.replace("<step>", "net(x).mean().backward()\n        optimizer.step()")
+    assert ".wait_for_everyone()\n    return path" in converted(text.replace("{mode}", "net.train()")).text
+    assert ".wait_for_everyone()\n    return path" not in converted(text.replace("{mode}", "train()")).text

@@ -132,6 +132,10 @@ def test_what_an_imported_function_is_given_stays_where_it_is_made() -> None:
         ("kept = model(x).detach().numpy()", "kept = model(x).detach().cpu().numpy()"),
         ("right = accuracy_score(y.view(-1), y)", "accuracy_score(y.view(-1), y.cpu())"),
         ("n = y.long(); p = pack_padded_sequence(x, y)", "pack_padded_sequence(x, y.cpu())"),
+        (
+            "assert isinstance(y, torch.LongTensor)",
+            "isinstance(y, (torch.LongTensor, torch.cuda.LongTensor))",
+        ),
     ],
 )
 def test_what_numpy_reads_comes_from_the_cpu(step: str, becomes: str) -> None:
@@ -153,7 +157,14 @@ def test_lists_of_batches_come_from_the_cpu_too() -> None:
 
 @pytest.mark.parametrize(
     "step",
-    ["kept = y.cpu().numpy()", "z = y.cpu(); kept = z.numpy()", "kept = X.numpy()", "kept = np.array(y)"],
+    [
+        "assert isinstance(y, torch.Tensor)",
+        "assert isinstance(y.cpu(), torch.LongTensor)",
+        "kept = y.cpu().numpy()",
+        "z = y.cpu(); kept = z.numpy()",
+        "kept = X.numpy()",
+        "kept = np.array(y)",
+    ],
 )
 def test_what_is_on_the_cpu_or_is_not_known_to_be_a_tensor_stays(step: str) -> None:
     assert step in converted(script(step))

@@ -254,7 +254,7 @@ def _plan_numbers(
         note_unseen_reads(plan, code)
         plan_made_tensors(plan, code, devices, evaluations.trained)
     else:
-        plan_one_hot_rows(plan, code)
+        plan_one_hot_rows(plan, code, set(roles.frames))
     return merging.loops, saved_apart
 
 

@@ -30,7 +30,7 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .binding import binding, is_filled_below
-from .leaving_out import only_leaves_out
+from .leaving_out import may_be_missing, only_leaves_out
 from .means import PASSED_ON, has_no_mean, is_number, is_object, is_of_another, number_in, tests_in
 
 RULE = "CT605"
@@ -391,7 +391,7 @@ class Decisions:
             return True
         loop = self._skipping_loop(node)
         if loop is None or not any(_asks_rows(one) for one in walk(by)):
-            return False
+            return loop is not None and may_be_missing(self.differing, by)
         data = [one for one in self.roles.data if one.loop is loop]
         return any(self._certain.gives_others(one.frame, one.node) for one in data)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.core.reading.differing import Differing
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name
 from crosstrain_migrate.syntax.walks import walk
@@ -17,6 +18,12 @@ def only_leaves_out(script: Script, body: list[ast.stmt]) -> bool:
     of a bad batch, `x[bad][0]`, may not be there in a good one."""
     before = next((n for n, one in enumerate(body) if isinstance(one, ast.Continue)), None)
     return before is not None and all(_is_harmless(script, one) for one in body[:before])
+
+
+def may_be_missing(differing: Differing, test: ast.expr) -> bool:
+    """Whether a test asks for `found is None` of what a batch gives: the batch of another process may give something."""
+    compared = [n for n in walk(test) if isinstance(n, ast.Compare)]
+    return any(ast.unparse(n.comparators[0]) == "None" and differing.level(n.left) for n in compared)
 
 
 def _is_harmless(script: Script, statement: ast.stmt) -> bool:

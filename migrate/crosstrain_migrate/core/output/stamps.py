@@ -47,6 +47,9 @@ class Stamps:
         self._common: set[ast.Call] = set()
 
     def run(self) -> None:
+        for call in self.script.calls:
+            if writers.makes_folder(self.script, call) and self.audience.is_all(call):
+                self._take_free_name(call)
         written_to = {
             one for call in self._writes() for one in self._in(writers.path_of_write(self.script, call))
         }
@@ -133,6 +136,28 @@ class Stamps:
                 code = f"{text} = broadcast_object_list([{text}])[0]"
                 self.plan.after(statement, RULE, REASON, code, GROUP)
 
+    def _take_free_name(self, call: ast.Call) -> None:
+        """`path = free_name(path)`, above what makes the folder: a name that a function has counted up to is the main
+        process's."""
+        path, frame = writers.path_of_folder(call), self.script.frame(call)
+        text = written(path) if isinstance(path, ast.Name) else ""
+        values = self.script.values(frame, text)
+        if len(values) == len(self.script.stores(frame, text)) == 1 and place_of(values[0]) < place_of(call):
+            (value,) = values
+            is_counted = isinstance(value, ast.Call) and value not in self._common and self._counts(value)
+            if isinstance(value, ast.Call) and is_counted and self._is_agreed_on(value):
+                self._start(value)
+                self._make_common(value)
+
+    def _counts(self, call: ast.Call, depth: int = 3) -> bool:
+        """Whether a function of the project looks for a name that is free, or calls one that does."""
+        functions = self.script.functions(self.script.last(call.func)) if depth else []
+        return any(
+            any(isinstance(n, ast.While) and writers.asks_for_files(n.test) for n in self.script.within(one))
+            or any(self._counts(inner, depth - 1) for inner in self.script.calls_in(one))
+            for one in functions
+        )
+
     def _may_start(self, stamp: ast.AST) -> bool:
         """Whether the processes may come to life in the function that asks for the time."""
         is_early = self.accelerators.is_early(stamp) or self.accelerators.is_too_soon(stamp)
@@ -178,7 +203,7 @@ class Stamps:
         if isinstance(node, ast.Name | ast.Attribute):
             added = _added_to(self.script, node) if names is _NUMBERS else []
             return [*_bound_to(self.script, node), *added]
-        if not isinstance(node, ast.Call):
+        if not isinstance(node, ast.Call) or node in self._common:
             return []
         if last_name(node.func) in names:
             if names is not _NUMBERS or self._is_trained(node):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.in_step import InStep
@@ -20,6 +21,7 @@ REASON = "batches are on the device: what is read on the CPU is brought there"
 GROUP = "read on the CPU"
 _ARRAYS = ("numpy", "sklearn", "scipy", "pandas", "matplotlib")
 _PACKED = "torch.nn.utils.rnn.pack_padded_sequence"
+_KIND = re.compile(r"torch\.([A-Z][a-z]+Tensor)")
 _READ = ("item", "tolist", "numpy", "size", "numel")
 OF_TENSORS = words("to cuda size view float long detach unsqueeze squeeze argmax numel eq")
 
@@ -36,6 +38,11 @@ def plan_host_reads(plan: Plan, code: InStep) -> None:
         elif _reads_arrays(script, call):
             for argument in call.args:
                 _bring(plan, code, argument)
+        elif written(call.func) == "isinstance" and len(call.args) == 2:
+            kind = _KIND.fullmatch(script.dotted(call.args[1]))
+            if kind is not None and code.is_tensor(call.args[0]) and not _is_on_cpu(script, call.args[0]):
+                reason = "the type is that of tensors on the CPU, and batches are on the device"
+                plan.replace(call.args[1], RULE, reason, f"({kind[0]}, torch.cuda.{kind[1]})", GROUP)
 
 
 def note_unseen_reads(plan: Plan, code: InStep) -> None:

@@ -10,7 +10,7 @@ import ast
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.in_step import InStep
-from crosstrain_migrate.core.reading.script import LOOPS, Script, is_function_frame, is_method
+from crosstrain_migrate.core.reading.script import LOOPS, Frame, Script, is_function_frame, is_method
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
@@ -51,11 +51,15 @@ def plan_made_tensors(plan: Plan, code: InStep, devices: Devices, trained: set[s
                 _place(plan, call, _beside(plan.script, call) or devices.device(call), kind in _OLD_MAKERS)
 
 
-def plan_one_hot_rows(plan: Plan, code: InStep) -> None:
+def plan_one_hot_rows(plan: Plan, code: InStep, training: set[Frame]) -> None:
     """Makes `torch.zeros(n, 10).scatter_(1, y.view(-1, 1), 1)` where its index is: a prepared loader has moved that, also where
     the author moves no more than the result."""
     for call in plan.script.calls:
-        if not is_method(call, "scatter_", "scatter") or len(call.args) < 2 or not code.in_batch_loop(call):
+        if not is_method(call, "scatter_", "scatter") or len(call.args) < 2:
+            continue
+        frame = plan.script.frame(call)
+        trains = frame in training and (is_function_frame(frame) or bool(plan.script.loops_around(call)))
+        if not trains and not code.in_batch_loop(call):
             continue
         made, index = call.func.value, call.args[1]
         while isinstance(index, ast.Call) and isinstance(index.func, ast.Attribute):

@@ -223,7 +223,8 @@ def _mentions_in(top: ast.AST) -> Iterator[ast.Name | ast.Attribute | ast.Consta
 
 def is_of_object(call: ast.Call, function: Function) -> bool:
     """Whether a method's call gives less than a plain function of its name needs, `model.train()` for `train(model, loader)`,
-    or more than it takes, or a call is given an object's attribute of that name: `batches(self.train)`."""
+    or more than it takes, or is a network's own `model.train()`; or a call is given an object's attribute of that name:
+    `batches(self.train)`."""
     if f"self.{function.name}" in map(written, call.args):
         return True
     given, needed = [*call.args, *call.keywords], function.args
@@ -231,8 +232,9 @@ def is_of_object(call: ast.Call, function: Function) -> bool:
     named = len(needed.posonlyargs) + len(needed.args)
     is_less = len(given) < named - len(needed.defaults)
     is_more = len(call.args) > named and needed.vararg is None
+    is_mode = function.name in ("train", "eval") and not given
     return (
-        (is_less or is_more)
+        (is_less or is_more or is_mode)
         and not is_open
         and not function.decorator_list
         and isinstance(call.func, ast.Attribute)

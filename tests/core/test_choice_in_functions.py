@@ -365,3 +365,78 @@ def test_a_test_whose_arms_both_move_to_a_gpu_is_no_choice() -> None:
     )
     text = text.replace("            if self.args.use_gpu:\n                x, y = x.cuda(), y.cuda()\n", "")
     assert "cpu=" not in converted(text)
+
+
+@pytest.mark.parametrize("start", ["run(args)", "if __name__ == '__main__':\n    run(args)"])
+def test_functions_called_behind_the_choice_know_the_device(start: str) -> None:
+    text = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+def size():
+    print("asked before")
+    return 4
+
+def train(model, args):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader([], 8):
+        x, y = x.cuda(), y.cuda()
+        <step>
+    print("trained")
+
+def run(args):
+    width = size()
+    device = "cuda" if args.gpu else "cpu"
+    train(torch.nn.Linear(width, 2).to(device), args)
+
+args = argparse.ArgumentParser().parse_args()
+START
+""".replace("START", start)
+    after = converted(text)
+    assert "    accelerator = Accelerator(cpu=not args.gpu)\n    device = accelerator.device" in after
+    assert "x, y = x.to(accelerator.device), y.to(accelerator.device)" in after
+    assert 'accelerator.print("trained")' in after
+    assert '    print("asked before")' in after
+
+
+ASKED = """import argparse
+import torch
+from torch.utils.data import DataLoader
+
+def choose(asked):
+    chosen = None
+    if asked:
+        wanted = {made}
+        chosen = wanted
+    if chosen is None:
+        chosen = {other}
+    return chosen
+
+args = argparse.ArgumentParser().parse_args()
+device = choose(args.device)
+half = args.half and device in ("cuda", "cpu")
+print(f"on {{device}}")
+model = torch.nn.Linear(4, 2).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader([], 8):
+    with torch.autocast("cpu", enabled=half):
+        loss = torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))
+    <step loss>
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "other", "device"),
+    [
+        (
+            "torch.device(asked)",
+            'torch.device("cpu")',
+            "accelerator.device",
+        ),  # equal to no text, before and after
+        ("asked", '"cpu"', "accelerator.device.type"),
+        ("torch.device(asked)", '"cpu"', "accelerator.device.type"),
+    ],
+)
+def test_a_device_that_a_function_returns_stays_what_it_is(made: str, other: str, device: str) -> None:
+    after = converted(ASKED.format(made=made, other=other))
+    assert f"accelerator = Accelerator(device=device)\ndevice = {device}\n" in after

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import dedent
+
 import pytest
 
 from .rows import check_lines, check_shares, script_of
@@ -81,6 +83,20 @@ BATCHES = [
                 learn(model, optimizer, x, y)
         """,
         ("for book in books:", "train_loader = accelerator.prepare(train_loader)"),
+    ),
+    Trap(
+        "sets that a function of the script makes for each of several books",
+        """
+        def halves(book):
+            return DataLoader(TensorDataset(rows[book], targets[book]), batch_size=4), None
+
+        books = [slice(0, 8), slice(8, 32)]
+        for book in books:
+            half, rest = halves(book)
+            for x, y in half:
+                learn(model, optimizer, x, y)
+        """,
+        ("for book in books:", "half = accelerator.prepare(half)"),
     ),
     Trap(
         "an object that is its own iterator, and begins anew",
@@ -401,3 +417,45 @@ def test_batches_that_are_collected_for_a_step_are_dealt() -> None:
     )
     lines = converted(script_of(trap)).text
     assert "model, optimizer, loader, more = accelerator.prepare(model, optimizer, loader, more)" in lines
+
+
+ONE_LOSS = """
+import torch
+from torch import nn
+
+def batches(rows):
+    for at in range(0, len(rows), 4):
+        yield rows[at:at + 4]
+
+def loss_of(batch, only_loss=False):
+    loss = nn.functional.mse_loss(model(batch), batch)
+    if only_loss:
+        return loss.item()
+    <step loss>
+    return loss.item()
+
+def evaluate(rows):
+    total = 0.0
+    {block}:
+        for batch in batches(rows):
+            total += loss_of(batch, only_loss=True)
+    return total
+
+model = nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in batches(torch.ones(32, 1)):
+    loss_of(batch)
+print(evaluate(torch.ones(16, 1)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("block", "evaluates"),
+    [("with torch.no_grad()", True), ("if len(rows) > 1", False)],
+    ids=["no_grad", "if"],
+)
+def test_a_loss_that_is_computed_without_gradients_is_not_trained(block: str, evaluates: bool) -> None:
+    """The step function is called by the evaluation, too, for the loss alone."""
+    after = converted(dedent(ONE_LOSS).format(block=block)).text
+    assert "for batch in accelerator.prepare(batches(torch.ones(32, 1))):" in after
+    assert ("prepare(batches(rows))" in after) != evaluates

@@ -8,7 +8,8 @@ import pytest
 
 from tests.support.ranks import run_ranks
 
-from .converting import converted
+from .converting import conversion, converted
+from .support import PRELUDE
 from .test_deciding import HEAD, REDUCED, after, printed
 
 NAMED = """
@@ -211,3 +212,38 @@ def test_an_entry_is_reduced_when_it_is_a_number(filled: str, below: str, tmp_pa
     assert f'columns["test"] = accelerator.reduce(columns["test"], "mean")\n    {below}' in text, text
     first, second = run_ranks(printed, 2, text.replace("accelerator.print", "print"), str(tmp_path))
     assert first == second and first
+
+
+CHOSEN_IN_MAIN = f"""{PRELUDE}
+import argparse
+
+def fit(model, loader, device):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    best = 100.0
+    for epoch in range(3):
+        losses = []
+        for x, y in loader:
+            <step loss = F.cross_entropy(model(x.to(device)), y.to(device))>
+            losses.append(loss.item())
+        if losses[-1] < best:
+            best = losses[-1]
+            for group in optimizer.param_groups:
+                group["lr"] = group["lr"] / 2
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cuda", action="store_true")
+    args = parser.parse_args()
+    device = torch.device(CHOICE)
+    fit(nn.Linear(4, 2).to(device), DataLoader([], 8), device)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize("choice", ['"cuda" if args.cuda else "cpu"', '"cuda"'])
+def test_a_number_decides_alike_wherever_the_device_is_chosen(choice: str) -> None:
+    text = CHOSEN_IN_MAIN.replace("CHOICE", choice)
+    assert 'accelerator.reduce(losses[-1], "mean")' in converted(text)
+    assert not [one for one in conversion(text).findings if one.rule == "CT605"]

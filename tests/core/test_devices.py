@@ -456,3 +456,19 @@ def test_a_function_that_returns_the_device_at_once_returns_the_accelerators() -
     body = CHOOSER[CHOOSER.index("    if torch") : CHOOSER.index("\ndevice = try_gpu")]
     text = CHOOSER.replace(body, '    return torch.device("cuda" if torch.cuda.is_available() else "cpu")\n')
     assert "    return accelerator.device\n" in converted(text.format(given=""))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "is_said"),
+    [
+        ("'cuda:0' if count > 0 else 'cpu'", True),
+        ("'cuda:0' if torch.cuda.is_available() else 'cpu'", False),
+        ("'cuda:1' if count > 0 else 'cuda:0'", False),
+    ],
+)
+def test_a_choice_of_the_cpu_in_a_function_that_returns_a_pair_is_said(chosen: str, is_said: bool) -> None:
+    text = script(before="device, count = pick(args)")
+    text = text.replace(
+        "def train", f"def pick(count):\n    return torch.device({chosen}), count\n\ndef train"
+    )
+    assert bool([one for one in notes(text, "CT105") if "choice of the CPU" in one.reason]) is is_said

@@ -51,6 +51,14 @@ NEEDED = [
         before=PLOT + 'import os\n\ndef show():\n    os.chdir("out")\n    plt.savefig("a.png")\n',
     ),
     output(
+        "an array that is changed through a view",
+        "show(rows)",
+        absent=(GUARD,),
+        before=PLOT
+        + "import numpy as np\n\ndef show(rows):\n    shown = np.asarray(rows)\n    shown[0] = 1\n"
+        '    plt.savefig("a.png")\n',
+    ),
+    output(
         "an argument that takes something away",
         "np.save(queue.pop(), rows)",
         "np.save(queue.pop(), rows)",

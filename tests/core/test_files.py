@@ -75,6 +75,13 @@ OPENED = [
         absent=(GUARD,),
     ),
     output(
+        "a log of a module's top level",
+        'log.write("x")',
+        "import os",
+        'log = open("log.txt" if accelerator.is_main_process else os.devnull, "a")',
+        before='log = open("log.txt", "a")\n',
+    ),
+    output(
         "a file that is opened for a dump",
         'json.dump([1], open("rows.json", "w"))',
         GUARD,
@@ -88,6 +95,12 @@ OPENED = [
         "pickle.dump([1], file)",
         absent=(GUARD,),
         before="import pickle\n",
+    ),
+    output(
+        "a file that is read stays",
+        'rows = open("rows.txt").read()\nmore = open("more.txt", "rb").read()',
+        'rows = open("rows.txt").read()',
+        'more = open("more.txt", "rb").read()',
     ),
     output(
         "a table by rows",
@@ -219,6 +232,14 @@ NOTED = [
         'configure("runs")',
         absent=("is_main_process",),
         before="from tensorboard_logger import configure, log_value\n",
+        says="every process writes an event file",
+    ),
+    output(
+        "one of its event files that something else uses",
+        'log = events.Logger("runs")\nkeep([log])',
+        'log = events.Logger("runs")',
+        absent=("is_main_process",),
+        before="import tensorboard_logger as events\n",
         says="every process writes an event file",
     ),
     output(

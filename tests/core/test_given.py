@@ -28,6 +28,14 @@ def given(name: str, functions: str, start: str, body: str, *lines: str, **how: 
 ADDS = "def score(out, y, into):\n    into['loss'] += F.cross_entropy(out, y).item() * len(y)\n    return into['loss']\n"
 TRAPS = [
     given(
+        "a dictionary of sums",
+        ADDS,
+        "defaultdict(float)",
+        "loss = score(model(x), y, sums)",
+        DEALT,
+        "rows, sums = accelerator.merge(test_loader, rows, sums)",
+    ),
+    given(
         "through a second function, by a statement",
         ADDS + "\ndef step(batch, sums):\n    score(model(batch[0]), batch[1], into=sums)\n",
         "{'loss': 0.0}",
@@ -104,6 +112,53 @@ print(meter.avg)
 """,
         DEALT,
         "meter = accelerator.merge(test_loader, meter)",
+    ),
+    Trap(
+        "what meets in a phase is global together",
+        """
+from collections import defaultdict
+
+def score(out, y, into):
+    loss = F.cross_entropy(out, y)
+    into["loss"] += loss.item() * len(y)
+    return loss
+
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loaders = {"train": DataLoader(data), "val": DataLoader(test)}
+for phase in ["train", "val"]:
+    sums, rows = defaultdict(float), 0
+    for x, y in loaders[phase]:
+        loss = score(model(x), y, sums)
+        if phase == "train":
+            loss.backward()
+            optimizer.step()
+        rows += len(y)
+    print(phase, sums["loss"] / rows)
+""",
+        ("rows, sums = accelerator.merge(loader, rows, sums)",),
+    ),
+    Trap(
+        "what meets in a training is local together",
+        """
+def score(out, y, into):
+    loss = F.cross_entropy(out, y)
+    into["loss"] += loss.item() * len(y)
+    return loss
+
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(data)
+sums, rows = {"loss": 0.0}, 0
+for x, y in loader:
+    loss = score(model(x), y, sums)
+    loss.backward()
+    optimizer.step()
+    rows += len(y)
+print(sums["loss"] / rows)
+""",
+        absent=("reduce(", "merge("),
+        says="main process's own",
     ),
 ]
 

@@ -55,6 +55,18 @@ HELPERS = [
         before='import matplotlib.pyplot as plt\n\ndef show(model):\n    model.eval()\n    plt.savefig("out.png")\n',
     ),
     output(
+        "a helper that downloads, too, is guarded inside",
+        "show()",
+        "with PartialState().main_process_first():",
+        'rows = MNIST("data", download=True)',
+        "if PartialState().is_main_process:",
+        'save_image(rows, "out.png")',
+        "show()",
+        absent=(GUARD,),
+        before="from torchvision.datasets import MNIST\nfrom torchvision.utils import save_image\n\ndef show():\n"
+        '    rows = MNIST("data", download=True)\n    save_image(rows, "out.png")\n',
+    ),
+    output(
         "a bar of one's own",
         "bar(3)",
         GUARD,
@@ -68,6 +80,13 @@ HELPERS = [
         GUARD,
         'imsave("out.png", [1])',
         before="import imageio\n\ndef imsave(path, rows):\n    return imageio.imsave(path, rows)\n",
+    ),
+    output(
+        "a picture that is moved to the device",
+        'save_image(rows.cuda(), "out.png")',
+        GUARD,
+        'save_image(rows.to(accelerator.device), "out.png")',
+        before="from torchvision.utils import save_image\n",
     ),
     output(
         "a command",
@@ -102,6 +121,14 @@ HELPERS = [
         "plt.savefig(path)",
         absent=("is_main_process",),
         before="import matplotlib.pyplot as plt\n\ndef draw(path):\n    plt.savefig(path)\n",
+    ),
+    output(
+        "a method of a model that nothing calls stays",
+        "print(Net()(rows))",
+        'np.save("weights.npy", self.rows)',
+        absent=("is_main_process",),
+        before="import numpy as np\n\nclass Net(nn.Module):\n    def forward(self, rows):\n        return rows\n"
+        '    def export(self):\n        np.save("weights.npy", self.rows)\n',
     ),
     output(
         "a data set's own files, row by row, stay",

@@ -310,3 +310,13 @@ def test_the_option_that_named_the_backend_is_still_an_option(tmp_path: Path) ->
     after = converted(text)
     assert plain(tmp_path, after) == ["= nccl"]
     assert launched(tmp_path, after, "--distributed", "1", "--backend", "gloo") == ["= gloo"] * 2
+
+
+def test_a_script_with_a_branch_without_a_launcher_keeps_it() -> None:
+    text = NODE.replace(
+        "    model = DDP(model, device_ids=[gpu])",
+        "    if 'RANK' in os.environ:\n        model = DDP(model, device_ids=[gpu])",
+    )
+    after = converted(text)
+    assert "environment=True" not in after
+    assert "    if 'RANK' in os.environ:\n        model = accelerator.prepare(model)" in after

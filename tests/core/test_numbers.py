@@ -55,6 +55,19 @@ TRAPS = [
         'total, right, rows = accelerator.reduce((total, right, rows), "sum")',
     ),
     training(
+        "counts that are shown undivided",
+        "right += (out.argmax(1) == y).sum().item(); rows += len(y)",
+        'print(f"{right} of {rows}")',
+        'right, rows = accelerator.reduce((right, rows), "sum")',
+    ),
+    training(
+        "a count of steps is alike",
+        "total += loss.item(); steps += 1",
+        "print(total / steps)",
+        'total = accelerator.reduce(total, "mean")',
+        absent=("reduce((total, steps)",),
+    ),
+    training(
         "a loss that is a sum",
         "total += loss.item()",
         "print(total / len(loader.dataset))",
@@ -91,6 +104,13 @@ TRAPS = [
         total="first_total()",
     ),
     training(
+        "a number that starts as a tensor",
+        "total += loss.detach() * len(y); rows += len(y)",
+        "print(total / rows)",
+        'total, rows = accelerator.reduce((total, rows), "sum")',
+        total="torch.tensor([0.0], device='cpu')",
+    ),
+    training(
         "a number that is set back in the loop meets a count",
         "total += loss.item() * len(y); rows += len(y)\n    if rows > 100: total = 0.0",
         "print(total / rows)",
@@ -122,6 +142,12 @@ TRAPS = [
         "right += (out.argmax(1) == y).sum().item(); steps += 1",
         "print(right / steps)",
         'right = accelerator.reduce(right, "mean")',
+    ),
+    training(
+        "batch means that are divided by a number of rows: the original's number",
+        "total += loss.item()",
+        "print(total / len(loader.dataset))",
+        'total = accelerator.reduce(total, "sum")',
     ),
     training(
         "parts of a mixture",

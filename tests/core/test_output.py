@@ -46,6 +46,15 @@ TRAPS = [
         before="from elsewhere import *\n",
     ),
     output(
+        "and that is waited for where it is read again",
+        'save_checkpoint({"model": model.state_dict()}, "out.pt")\nlog(torch.load("out.pt"))',
+        GUARD,
+        'save_checkpoint({"model": model.state_dict()}, "out.pt")',
+        "accelerator.wait_for_everyone()",
+        'log(torch.load("out.pt"))',
+        before="from elsewhere import save_checkpoint\n",
+    ),
+    output(
         "weights that such a function takes over, or the path that it gives back",
         'copy_weights(model.state_dict(), model)\npath = save_checkpoint(model.state_dict(), "out.pt")',
         "copy_weights(model.state_dict(), model)",
@@ -92,6 +101,12 @@ TRAPS = [
         before="from tqdm import tqdm\n",
     ),
     output(
+        "a bar that the script only updates",
+        "bar = tqdm(total=3)\nother = rows.n\nbar.update(1)",
+        "bar = tqdm(total=3, disable=not accelerator.is_main_process)",
+        before="from tqdm import tqdm\n",
+    ),
+    output(
         "a block that only writes is guarded as a whole",
         'with open("options.json", "w") as file:\n    json.dump(options, file)',
         "if accelerator.is_main_process:",
@@ -99,6 +114,13 @@ TRAPS = [
         "json.dump(options, file)",
         absent=("accelerator.is_main_process:\n            if",),
         before="import json\n",
+    ),
+    output(
+        "a helper that only computes does not keep a block from being guarded",
+        'with open("rows.txt", "w") as file:\n    file.write(drawn(data))',
+        "if accelerator.is_main_process:",
+        'with open("rows.txt", "w") as file:',
+        before="\ndef drawn(rows):\n    return str(rows)\n",
     ),
     output(
         "a folder",

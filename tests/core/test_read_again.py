@@ -25,6 +25,16 @@ READ_AGAIN = [
         before="import os\nimport numpy as np\n",
     ),
     output(
+        "what nobody reads is removed at once, under the guard of its neighbours",
+        'rows = np.load("rows.npy")\nnp.save("old.npy", rows)\nos.remove("older.npy")\nos.remove("oldest.npy")',
+        GUARD,
+        'np.save("old.npy", rows)',
+        'os.remove("older.npy")',
+        'os.remove("oldest.npy")',
+        absent=("wait_for_everyone",),
+        before="import os\nimport numpy as np\n",
+    ),
+    output(
         "the wait for the readers is under no guard",
         'rows = np.load("rows.npy")\nnp.save("old.npy", rows)\nos.remove("rows.npy")',
         GUARD,
@@ -188,6 +198,14 @@ READ_AGAIN = [
         before="import os\nimport tempfile\n",
     ),
     output(
+        "also where weights are loaded from a path with a time in it",
+        'handle, part = tempfile.mkstemp(suffix=".pt")\ntorch.save(model.state_dict(), part)\n'
+        "try:\n    model.load_state_dict(torch.load(args.out + time.ctime()))\nexcept OSError:\n    pass",
+        GUARD,
+        "torch.save(model.state_dict(), part)",
+        before="import tempfile\nimport time\n",
+    ),
+    output(
         "but each keeps those that it loads again from its own",
         "part = tempfile.mkstemp()[1]\ntorch.save(model.state_dict(), part)\nmodel.load_state_dict(torch.load(part))",
         "accelerator.save(model.state_dict(), part)",
@@ -243,6 +261,13 @@ READ_AGAIN = [
         "accelerator.wait_for_everyone()",
         absent=("exist_ok",),
         before="import os\nimport shutil\n",
+    ),
+    output(
+        "another folder than the one that a person is asked about",
+        'if os.path.exists("out"):\n    answer = input("overwrite? ")\nos.makedirs("other")\nlog = open("out/log", "a")',
+        'os.makedirs("other", exist_ok=True)',
+        absent=("wait_for_everyone",),
+        before="import os\n",
     ),
     output(
         "a sparse matrix that is written where it cannot be read",

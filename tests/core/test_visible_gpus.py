@@ -135,3 +135,36 @@ def test_a_function_that_chooses_the_gpu_runs_before_the_accelerator_is_made() -
     assert '    PartialState().print("on", gpu)' in after
     assert 'accelerator.print("start")' in after
     assert 'accelerator.save(model.state_dict(), "model.pt")' in after, "behind the choice"
+
+
+VISIBLE = """import os
+import torch
+from torch.utils.data import DataLoader
+
+def read():
+    {first}
+    return options.load()
+
+def main(settings):
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(settings.rows):
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    names = collect()
+    settings = read()
+    main(settings)
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "made"),
+    [('os.environ["CUDA_VISIBLE_DEVICES"] = options.gpus', ["main"]), ("pass", ["main", "top"])],
+)
+def test_the_gpus_are_chosen_before_the_accelerator_takes_one(first: str, made: list[str]) -> None:
+    """The accelerator is not made above the call of a function that says which GPUs there are."""
+    main, top = converted(VISIBLE.format(first=first)).split("__main__")
+    found = [name for name, text in (("main", main), ("top", top)) if "accelerator = Accelerator()" in text]
+    assert found == made

@@ -6,6 +6,8 @@ import shutil
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from .projects import convert, train, write
 from .running import launched, plain
 from .support import converted
@@ -247,6 +249,35 @@ def test_a_name_that_a_function_has_counted_up_to_is_the_main_process_s(tmp_path
         one, other = train(tmp_path, "script", 2)
         assert one == other
     assert len(list(tmp_path.glob("day*"))) == 2
+
+
+ROWS_OF_ITS_NAME = """
+class Rows:
+    def __init__(self):
+        self.main = [2, 1]
+
+    def all_rows(self):
+        return in_order({given})
+
+
+def in_order(main):
+    try:
+        return sorted(main)
+    except TypeError:
+        return None
+
+
+if __name__ == "__main__":
+    Rows().all_rows()
+"""
+
+
+@pytest.mark.parametrize(("given", "is_common"), [("self.main", True), ("main", False)])
+def test_rows_of_a_function_s_name_do_not_call_it(given: str, is_common: bool) -> None:
+    """A function that is given may be called where one process fails alone: nobody may wait there."""
+    script = RENAMED.replace("{make}", "os.makedirs(path, exist_ok=True)")
+    text = converted(script + ROWS_OF_ITS_NAME.replace("{given}", given)).text
+    assert ("broadcast_object_list([path])" in text) == is_common
 
 
 def test_a_path_that_is_only_read_is_found_by_each_process() -> None:

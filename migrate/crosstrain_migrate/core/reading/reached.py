@@ -6,12 +6,15 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.program import Links, Region, path_of
 from crosstrain_migrate.syntax.scopes import ScopeTable
 from crosstrain_migrate.syntax.walks import children, walk
+
+if TYPE_CHECKING:
+    from .script import Script
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _OF_GROUP = ("command", "group", "callback", "result_callback")
@@ -223,10 +226,7 @@ def _mentions_in(top: ast.AST) -> Iterator[ast.Name | ast.Attribute | ast.Consta
 
 def is_of_object(call: ast.Call, function: Function) -> bool:
     """Whether a method's call gives less than a plain function of its name needs, `model.train()` for `train(model, loader)`,
-    or more than it takes, or is a network's own `model.train()`; or a call is given an object's attribute of that name:
-    `batches(self.train)`."""
-    if f"self.{function.name}" in map(written, call.args):
-        return True
+    or more than it takes, or is a network's own `model.train()`."""
     given, needed = [*call.args, *call.keywords], function.args
     is_open = any(isinstance(one, ast.Starred) or getattr(one, "arg", "") is None for one in given)
     named = len(needed.posonlyargs) + len(needed.args)
@@ -240,3 +240,25 @@ def is_of_object(call: ast.Call, function: Function) -> bool:
         and isinstance(call.func, ast.Attribute)
         and call.func.attr == function.name
     )
+
+
+def is_given_another(script: Script, call: ast.Call, function: Function) -> bool:
+    """Whether a call is given an object's attribute of a function's name, `batches(self.train)`, or a parameter `train` that
+    is such an attribute wherever it is given."""
+    if script.last(call.func) == function.name:
+        return False
+    return any(_is_attribute(one, function.name) for one in call.args) or any(
+        _is_always_attribute(script, one) for one in call.args if written(one) == function.name
+    )
+
+
+def _is_attribute(node: ast.expr | None, name: str) -> bool:
+    return node is not None and written(node) == f"self.{name}"
+
+
+def _is_always_attribute(script: Script, argument: ast.expr) -> bool:
+    frame, name = script.frame(argument), written(argument)
+    if isinstance(frame, ast.Module) or name not in script.parameters(frame):
+        return False
+    calls = [call for call in script.calls if script.last(call.func) == frame.name]
+    return bool(calls) and all(_is_attribute(script.argument_for(one, frame, name), name) for one in calls)

@@ -11,6 +11,13 @@ from .projects import convert, train, write
 from .support import Trap, check
 from .test_output import GUARD, output
 
+ROWS = """
+from torchvision.datasets import MNIST
+
+class Rows:
+    def __init__(self, root="data", download=False):
+        self.rows = MNIST(root, download=download)
+"""
 DOWNLOADS = [
     output(
         "a data set that is split by a method of its class",
@@ -45,6 +52,20 @@ DOWNLOADS = [
         "print(len(rows))",
         'rows = MNIST("data", download=True)',
         before='from torchvision.datasets import MNIST\nrows = MNIST("data", download=True)\n',
+    ),
+    output(
+        "a download that may be among a caller's options",
+        'rows = Rows(**{"download": True})',
+        "with PartialState().main_process_first():",
+        "self.rows = MNIST(root, download=download)",
+        before=ROWS,
+    ),
+    output(
+        "a download that no caller asks for",
+        'rows = Rows(root="data")',
+        'rows = Rows(root="data")',
+        absent=("main_process_first",),
+        before=ROWS,
     ),
     output(
         "no download",

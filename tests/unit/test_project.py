@@ -154,6 +154,17 @@ def test_the_top_of_a_project_is_where_its_license_lies(tmp_path: Path, sign: st
     assert found == ({"train/first/train.py", "loop.py"} if is_found else set())
 
 
+@pytest.mark.parametrize(("signs", "is_found"), [((), True), (("examples/.git",), False)])
+def test_a_folder_with_requirements_of_its_own_is_part_of_what_is_installed(
+    tmp_path: Path, signs: tuple[str, ...], is_found: bool
+) -> None:
+    """`pip install -e .` makes the package known to the examples; a repository in the project is one of its own."""
+    write(tmp_path, {"pyproject.toml": "", "examples/requirements.txt": "", "loop.py": HELPER})
+    write(tmp_path, {"examples/train.py": TRAIN, **dict.fromkeys(signs, "")})
+    found = changed(migrate(tmp_path / "examples/train.py"), tmp_path)
+    assert found == ({"examples/train.py", "loop.py"} if is_found else set())
+
+
 def test_a_shared_module_changes_once_for_both_scripts(tmp_path: Path) -> None:
     write(tmp_path, {"train.py": TRAIN, "finetune.py": TRAIN, "loop.py": HELPER})
     outcome = migrate(tmp_path)

@@ -21,8 +21,11 @@ from .sources import Source, Unusable
 Roots = tuple[Path, ...]  # the folders that Python looks into for an absolute import, in this order
 Statement = tuple[int, str, tuple[str, ...]]  # level, dotted module, names asked of it
 
-# What marks the top folder of a project; absolute imports are looked up no higher.
-_TOPS = (".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yml")
+# What marks the top folder of a project; absolute imports are looked up no higher. Of one repository, what is installed
+# is one project with the folders in it that have requirements of their own.
+_REPOSITORIES = (".git", ".hg")
+_INSTALLED = ("pyproject.toml", "setup.py")
+_TOPS = (*_REPOSITORIES, "setup.cfg", "requirements.txt", "environment.yml")
 # The same where there is none of these, as in an archive of a repository.
 _SIGNS = ("LICENSE", "LICENSE.txt", "LICENSE.md", "README.md", "README.rst", "README")
 # Never taken for a part of the project, even where a checkout of it lies around the script.
@@ -225,17 +228,19 @@ def _parses(text: str) -> bool:
 
 def _roots(folder: Path, disk: Disk) -> tuple[Path, ...]:
     folders = [folder, *folder.parents]
-    tops = (
-        n
-        for signs in (_TOPS, _SIGNS)
-        for n, one in enumerate(folders[:6])
-        if any(disk.exists(_join(str(one), sign)) for sign in signs)
-    )
+    near = [str(one) for one in folders[:6]]
+    repository = next(_marked(near, _REPOSITORIES, disk), len(near))
+    tops = (n for signs in (_INSTALLED, _TOPS, _SIGNS) for n in _marked(near[: repository + 1], signs, disk))
     top = next(tops, 0)
     package = 0
     while disk.is_file(_join(str(folders[package]), _PACKAGE)) and package + 1 < len(folders):
         package += 1
     return tuple(folders[: max(top, package) + 1])
+
+
+def _marked(folders: Sequence[str], signs: Sequence[str], disk: Disk) -> Iterator[int]:
+    """Which of these folders hold one of these signs."""
+    return (n for n, one in enumerate(folders) if any(disk.exists(_join(one, sign)) for sign in signs))
 
 
 def _imports(data: bytes) -> Iterator[Statement]:

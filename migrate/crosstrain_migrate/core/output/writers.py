@@ -285,7 +285,9 @@ def is_off(script: Script, node: ast.AST, value: ast.expr) -> bool:
     positions = {a.arg: d for a, d in zip(reversed(named), reversed(frame.args.defaults), strict=False)}
     default = positions.get(value.id)
     is_false = isinstance(default, ast.Constant) and not default.value
-    return is_false and all(script.argument_for(c, frame, value.id) is None for c in script.callers(frame))
+    callers = script.callers(frame)
+    may_give = any(keyword.arg is None for call in callers for keyword in call.keywords)  # f(**options)
+    return is_false and not may_give and all(script.argument_for(c, frame, value.id) is None for c in callers)
 
 
 def asks_for_files(test: ast.AST) -> bool:

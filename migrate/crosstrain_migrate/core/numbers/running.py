@@ -9,13 +9,13 @@ import re
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.roles import Backward, Roles
-from crosstrain_migrate.core.reading.script import Frame, Script, is_method, is_statement_call
+from crosstrain_migrate.core.reading.script import Frame, Loop, Script, is_method, is_statement_call
 from crosstrain_migrate.core.training.backward import loss_of
 from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.walks import walk
 
 from .accumulators import CLOCK, METERS, Change, Pass
-from .shown import prints_behind
+from .shown import shown_behind
 from .training_numbers import LOCAL, REDUCE, RULE, without_tail
 
 _SHOWS = re.compile(r"(^|\.)(print|pprint|info|debug|warning|write|echo|add_scalars?)$")
@@ -39,10 +39,30 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
     for one in roles.backwards:
         loop = next(iter(plan.script.loops_around(one.call)), None)
         calls = _shows(plan.script, loop or one.frame)
-        calls += prints_behind(plan.script, one.frame, loop) if isinstance(loop, ast.For) else []
-        own = _losses(plan.script, one) | _read_out(loop)
-        if any(_is_own(plan, one.frame, call, own) for call in calls):
+        if isinstance(loop, ast.For):
+            calls += shown_behind(plan.script, one.frame, loop, _shows(plan.script, one.frame))
+        added = _added(plan.script, roles, one.frame, loop)
+        own = _losses(plan.script, one) | _read_out(loop) | added
+        is_shown = any(_is_own(plan, one.frame, call, own) for call in calls)
+        is_left = loop is not None and any(_is_read_behind(plan, one.frame, loop, text) for text in added)
+        outer = {
+            name for n in plan.script.within(one.frame) if isinstance(n, ast.Nonlocal) for name in n.names
+        }
+        if is_shown or is_left or (loop is None and added & outer):
             plan.note(RULE, loop or one.call, LOCAL, REDUCE)
+
+
+def _added(script: Script, roles: Roles, frame: Frame, loop: Loop | None) -> set[str]:
+    """What steps that stand in no loop over data add to, and append to; what belongs to the function around them, too."""
+    if any(data.loop is loop for data in roles.data if loop is not None):
+        return set()
+    found: set[str] = set()
+    for node in walk(loop) if loop is not None else script.within(frame):
+        if isinstance(node, ast.AugAssign) and not isinstance(node.value, ast.Constant):
+            found.add(written(node.target))
+        elif is_method(node, "append") and is_statement_call(script, node):
+            found.add(written(node.func.value))
+    return found
 
 
 def _computed(loop: ast.For, growing: set[str]) -> set[str]:
@@ -55,7 +75,7 @@ def _computed(loop: ast.For, growing: set[str]) -> set[str]:
     return {written(t) for t, names in read.items() if isinstance(t, ast.Name) and names & growing} - growing
 
 
-def _is_read_behind(plan: Plan, frame: Frame, loop: ast.For, text: str) -> bool:
+def _is_read_behind(plan: Plan, frame: Frame, loop: Loop, text: str) -> bool:
     """Whether what a loop has left in a variable is read before it is bound anew, and nothing reduces it."""
     end = loop.end_lineno or 0
     later = [store.lineno for store in plan.script.stores(frame, text) if store.lineno > end]

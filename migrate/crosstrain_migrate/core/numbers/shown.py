@@ -111,15 +111,22 @@ def _prints(script: Script, frame: Frame, loop: Loop) -> list[ast.Call]:
 
 
 def prints_behind(script: Script, frame: Frame, loop: ast.For) -> list[ast.Call]:
-    """The prints behind a loop, in its own block or inside it, of what the loop left: nothing is bound anew in between."""
+    """The prints behind a loop of what it left."""
+    return shown_behind(script, frame, loop, _all_prints(script, frame))
+
+
+def shown_behind(script: Script, frame: Frame, loop: ast.For, calls: list[ast.Call]) -> list[ast.Call]:
+    """Those of some calls that stand behind a loop, in its own block or inside it, with nothing of its own bound anew in
+    between."""
     stored = [n for n in script.within(frame) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    own = {n.id for n in stored if script.table.is_inside(n, loop)}
     suite, end = script.suite_of(loop), loop.end_lineno or 0
     behind = suite[suite.index(loop) + 1 :]
     return [
         call
-        for call in _all_prints(script, frame)
+        for call in calls
         if any(script.table.is_inside(call, one) for one in behind)
-        and not {n.id for n in stored if end < n.lineno < call.lineno} & names_in(call)
+        and not {n.id for n in stored if end < n.lineno < call.lineno} & names_in(call) & own
     ]
 
 

@@ -125,15 +125,15 @@ class Accelerators:
         return self.name
 
     def may_be_at(self, node: ast.AST) -> str | None:
-        """The accelerator, where one is at hand or its function may make one: none runs in every step."""
+        """The accelerator, where one is at hand or a function around the node may make one: none runs in every step."""
         if self.at_hand(node):
             return self.name
         frame = self.script.frame(node)
-        if frame in self._in_step or frame in self._early or not is_function_frame(frame):
+        functions = [one for one in (frame, *self.script.around(frame)) if isinstance(one, FUNCTIONS)]
+        makers = [one for one in functions if one not in self._in_step and one not in self._early]
+        if not makers or makers[0] in self._made:  # below the node
             return None
-        if frame in self._made:
-            return None  # below the node
-        self._make(frame)
+        self._make(makers[0])
         return self.name
 
     def at_hand(self, node: ast.AST) -> bool:

@@ -196,6 +196,8 @@ class TrainingData:
             return self._sources_of_call(frame, node, depth)
         if isinstance(node, ast.IfExp):
             return [*self.sources(frame, node.body, depth + 1), *self.sources(frame, node.orelse, depth + 1)]
+        if isinstance(node, ast.GeneratorExp):  # `(move(batch) for batch in loader)`
+            return self.sources(frame, node.generators[0].iter, depth + 1)
         if isinstance(node, ast.Name) and node.id not in self.script.parameters(frame) and depth < DEPTH:
             behind = [self._behind_name(frame, node, value, depth) for value in self._bound_to(frame, node)]
             found = [inner for inner in behind if inner is not None]

@@ -1,0 +1,109 @@
+"""A training whose batches come by `next`, through a generator expression, or in a function within: what it shows is said
+to be one process's own, and its backward is the accelerator's."""
+
+from __future__ import annotations
+
+import pytest
+
+from .converting import converted, notes
+
+SCRIPT = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+loader = DataLoader(data, 8)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{loop}
+"""
+NEXT = """
+it, total, steps = iter(loader), 0.0, 0
+while True:
+    x = next(it, None)
+    if x is None:
+        break
+    <step loss = model(x).mean()>
+    total += loss.item()
+    steps += 1
+print({shown})
+"""
+WITHIN = """
+def train():
+    total = 0.0
+    for x in loader:
+        def step():
+            nonlocal total
+            <step loss = model(x).mean()>
+            total += loss.item()
+        step()
+    print(total)
+
+train()
+"""
+EXPRESSION = """
+for x in (batch.float() for batch in loader):
+    <step model(x).mean()>
+"""
+
+
+def script(loop: str) -> str:
+    return SCRIPT.format(loop=loop)
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        NEXT.format(shown="total / steps"),
+        NEXT.format(shown="total").replace("total += loss", "print(total)\n    total += loss"),
+        NEXT.format(shown="total")
+        .replace("0.0, 0", "[], 0")
+        .replace("total += loss.item()", "total.append(loss.item())"),
+        WITHIN,
+    ],
+    ids=["next", "in the loop", "a list", "within"],
+)
+def test_what_it_shows_is_said_to_be_one_process_s_own(loop: str) -> None:
+    assert notes(script(loop), "CT602")
+
+
+def test_a_counter_is_no_number_of_the_data() -> None:
+    assert not notes(script(NEXT.format(shown="steps").replace("total += loss.item()", "pass")), "CT602")
+
+
+def test_the_last_loss_beside_what_was_bound_since() -> None:
+    loop = "for epoch in range(3):\n    for x in loader:\n        <step loss = model(x).mean()>\n"
+    behind = "    score = evaluate()\n    {says}('%f %f', loss.item(), score)\n"
+    assert notes(script("import logging\n" + loop + behind.format(says="logging.info")), "CT602")
+    assert 'accelerator.reduce(loss, "mean").item()' in converted(script(loop + behind.format(says="print")))
+
+
+def test_a_generator_expression_reads_its_loader() -> None:
+    assert "accelerator.prepare(model, optimizer, loader)" in converted(script(EXPRESSION))
+    of_numbers = script(
+        EXPRESSION.replace("batch.float() for batch in loader", "torch.rand(4) for i in range(9)")
+    )
+    assert "accelerator.prepare(model, optimizer)" in converted(of_numbers)
+
+
+MAIN = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+def train(loader, model, optimizer):
+    def step(x):
+        <step model(x).mean()>
+    for x in loader:
+        step(x)
+
+def main():
+    model = nn.Linear(4, 1)
+    train(DataLoader(data, 8), model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+main()
+"""
+
+
+def test_the_function_around_makes_the_accelerator_of_a_step_within() -> None:
+    assert "accelerator.backward(model(x).mean())" in converted(MAIN)

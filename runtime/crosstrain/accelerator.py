@@ -488,10 +488,9 @@ class Accelerator(
         Returns a list of as many None as objects were given: ``model, optimizer = accelerator.free_memory(model,
         optimizer)``.
         """
-        self._prepared.forget()
-        self._evaluations.forget()
+        for part in (self._prepared, self._evaluations, self._same_data):
+            part.forget()
         self.step = 0
-        self._same_data.forget()
         self._gradients.sync_gradients = True
         release_copies()
         return release_memory(*objects)

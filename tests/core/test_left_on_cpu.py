@@ -146,6 +146,14 @@ def test_a_batch_that_is_moved_as_a_whole_stays_where_it_is(moves: str) -> None:
         ("torch.zeros(8, 2).scatter_(1, y.cpu().view(-1, 1), 1)", "torch.zeros(8, 2).scatter_"),
         ("torch.zeros(8, 2).to(device).scatter_(1, y.view(-1, 1), 1)", "torch.zeros(8, 2).to("),
         (
+            "torch.zeros(8, 2).scatter_(1, torch.tensor(y.tolist()).view(-1, 1), 1)",
+            "torch.zeros(8, 2).scatter_",
+        ),
+        (
+            "torch.zeros(8, 2).scatter_(1, y.type(torch.LongTensor).view(-1, 1), 1)",
+            "torch.zeros(8, 2).scatter_",
+        ),
+        (
             "torch.zeros(8, 2, device=device).scatter_(1, y.view(-1, 1), 1)",
             "torch.zeros(8, 2, device=device).",
         ),

@@ -135,6 +135,14 @@ TRAPS = [
         before="import os\n",
     ),
     output(
+        "a folder of a path, beside the project's own function of that name",
+        'Path("out").mkdir()\n(Path("out") / "in").mkdir()\nmkdir("more")',
+        'Path("out").mkdir(exist_ok=True)',
+        '(Path("out") / "in").mkdir(exist_ok=True)',
+        'mkdir("more")',
+        before="import os\nfrom pathlib import Path\n\ndef mkdir(path):\n    os.mkdir(path)\n",
+    ),
+    output(
         "a folder whose name is to be kept, which is None",
         'made = os.mkdir("out")',
         'made = os.makedirs("out", exist_ok=True)',

@@ -98,6 +98,16 @@ def test_lines_that_are_read_on_are_read_by_one_process(tmp_path: Path) -> None:
     assert train(folder, "script", 2) == [[0.0, 1.0, 4.0, 5.0], [2.0, 3.0, 6.0, 7.0]]
 
 
+def test_lines_that_are_read_on_are_evaluated_whole(tmp_path: Path) -> None:
+    more = "loader = DataLoader(Lines(), batch_size=2)\nmodel.eval()\nresult = 0.0\nfor x in loader:\n    "
+    more += "with torch.no_grad():\n        result += (x + 0 * model(x)).sum().item()\n"
+    folder = write(tmp_path, script=LINES.format(item=NEXT_LINE) + more)
+    (folder / "lines.txt").write_text("".join(f"{n}\n" for n in range(8)))
+    convert(folder, "script")
+    assert "prepare_evaluation(" in (folder / "script.py").read_text()
+    assert train(folder, "script", 2) == [28.0, 28.0]
+
+
 @pytest.mark.parametrize(
     "item",
     [

@@ -213,6 +213,15 @@ def test_a_text_names_a_function_where_its_file_is_asked_for_names(
     assert ("crosstrain" not in (tmp_path / "training.py").read_text()) is is_left
 
 
+@pytest.mark.parametrize(("asked", "is_left"), [("zoo", False), ("open('rows.txt')", True)])
+def test_a_text_names_what_the_file_that_is_asked_has_from_another(
+    asked: str, is_left: bool, tmp_path: Path
+) -> None:
+    files = {"training": BESIDE, "inner": "from training import train\n", "zoo": "from inner import train\n"}
+    convert(write(tmp_path, **files, entry=f"import zoo\ngetattr({asked}, 'train')(None)\n"), "entry")
+    assert ("crosstrain" not in (tmp_path / "training.py").read_text()) is is_left
+
+
 OWN_ROWS = """
 import torch
 

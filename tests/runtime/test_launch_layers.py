@@ -95,6 +95,8 @@ def test_file_of_accelerates_is_understood(tmp_path: Path) -> None:
     file = tmp_path / "default_config.yaml"
     file.write_text(ACCELERATES)
     assert read_file(file) == {"mixed_precision": "no", "num_machines": 1, "num_processes": 2}
+    file.write_text(ACCELERATES.replace("affinity: false", "affinity: true"))
+    assert read_file(file) == {"mixed_precision": "no", "num_machines": 1, "num_processes": 2}
     file.write_text(
         ACCELERATES.replace("gpu_ids: all", "gpu_ids: 1").replace("num_processes: 2", "num_processes: -1")
     )

@@ -49,6 +49,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_plain_training_is_one(folder: Path) -> None:
     assert is_unconverted_training(Target("train.py", is_module=False))
     assert is_unconverted_training(Target("train", is_module=True))
+    assert not is_unconverted_training(Target("parts", is_module=True))
+    (folder / "parts" / "__main__.py").write_text(PLAIN)
+    assert is_unconverted_training(Target("parts", is_module=True))
 
 
 @pytest.mark.parametrize(

@@ -222,6 +222,15 @@ def _over_an_iterator() -> Callable[[int], float]:
     return lambda step: 1 / next(numbers)
 
 
+def _with_what_has_no_value() -> Callable[[int], float]:
+    def factor(step: int) -> float:
+        return 0.999**step if step < 10**9 else least
+
+    if factor(10**9 - 1) > 1:
+        least = 0.0
+    return factor
+
+
 class Momentum(LambdaLR):
     """A script's own whose rate depends on the last one."""
 
@@ -259,6 +268,7 @@ MAKERS: dict[str, Make] = {
     "lambda": lambda o: LambdaLR(o, lambda step: 0.999**step),
     "lambda, partial": lambda o: LambdaLR(o, partial(_cosine, warm=300, total=3000)),
     "lambda over an iterator": lambda o: LambdaLR(o, _over_an_iterator()),
+    "lambda with what has no value yet": lambda o: LambdaLR(o, _with_what_has_no_value()),
     "multiplicative": lambda o: lr_scheduler.MultiplicativeLR(o, lambda step: 0.999),
     "step": lambda o: lr_scheduler.StepLR(o, 300, 0.5),
     "multi step": lambda o: lr_scheduler.MultiStepLR(o, [100, 700, 900], 0.5),

@@ -76,6 +76,20 @@ def test_rows_with_a_largest_norm_are_shortened_on_all_processes(kind: str) -> N
         assert same(alone, state)
 
 
+def _twice_through_a_bounded_weight() -> float:
+    accelerator = Accelerator(cpu=True)
+    torch.manual_seed(1)
+    table = accelerator.prepare(nn.Embedding(12, 4, max_norm=0.5))
+    logits = table(torch.arange(12)[accelerator.process_index :: 2]) @ table.weight.T
+    accelerator.backward(logits.mean(), retain_graph=True)
+    accelerator.backward(logits.square().mean())
+    return float(table.weight.norm(dim=1).max())
+
+
+def test_a_graph_that_uses_shortened_rows_is_gone_through_twice() -> None:
+    assert max(run_ranks(_twice_through_a_bounded_weight, 2)) < 0.51
+
+
 @pytest.mark.parametrize("world", [3, 4])
 def test_any_number_of_processes_and_any_batch_gives_the_one_process_training(world: int) -> None:
     """6 + 4 rows over 3 processes, 6 + 4 over 4: some ranks hold one row, the last batch is uneven."""

@@ -93,6 +93,10 @@ class EvaluationLoaders:
     def _state(self, loader: Any) -> str:
         if not isinstance(loader, DataLoader):
             return NO_LOADER
+        if (
+            self._plan().dispatch_batches
+        ):  # as for a data set that gives the next row, whatever index it is asked for
+            return WHOLE
         return DIVISIBLE if why_whole(loader, self.comm, self._sharded()) is None else WHOLE
 
     def _make_divided(self, loader: DataLoader[Any]) -> None:

@@ -107,9 +107,10 @@ class BatchInHand(NamedTuple):
         if self.foreign:
             return (
                 f"{checks.here()}: gather_for_metrics is called in the loop of a DataLoader that was not prepared, "
-                f"inside the loop of one that was (over {self.data}), so it cannot know which rows count. Pass the inner loader to accelerator.prepare(); or do not "
-                f"gather: every process has all rows of an unprepared loader. accelerator.gather() collects them from every "
-                f"process all the same, accelerator.reduce() sums or averages."
+                f"inside the loop of one that was (over {self.data}), so it cannot know which rows "
+                f"count. Pass the inner loader to accelerator.prepare(); or do not gather: every process has all rows of an "
+                f"unprepared loader. accelerator.gather() collects them from every process all the same, "
+                f"accelerator.reduce() sums or averages."
             )
         if self.evaluation:
             return (

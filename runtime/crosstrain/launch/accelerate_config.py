@@ -25,10 +25,12 @@ SAME = (
     "rdzv_backend",
 )
 ONLY_BETWEEN_MACHINES = ("machine_rank", "main_process_ip", "rdzv_backend")
-# Keys whose values this launcher finds out itself (kinds of devices, networks), or that tell how to reach a TPU pod by ssh.
+# Keys whose values this launcher finds out itself (kinds of devices, networks), that change the speed alone, or that tell how
+# to reach a TPU pod by ssh.
 WITHOUT_EFFECT = (
     "compute_environment",
     "distributed_type",
+    "enable_cpu_affinity",
     "gpu_ids",
     "main_training_function",
     "mpirun_config",

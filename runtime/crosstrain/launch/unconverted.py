@@ -37,6 +37,9 @@ def is_unconverted_training(target: Target) -> bool:
     try:
         if target.is_module:
             finder.import_hook(target.name)
+            asked: Any = finder.modules[target.name]
+            if asked.__path__:
+                finder.import_hook(f"{target.name}.__main__")
         else:
             finder.run_script(target.name)
         modules: list[Any] = [*finder.modules.values()]

@@ -25,5 +25,5 @@ def shorten_rows(embeddings: list[Bounded]) -> None:
         if grad is None or one.max_norm is None:
             continue
         rows = grad.coalesce().indices()[0] if grad.is_sparse else grad.any(1).nonzero().flatten()
-        with torch.no_grad():
-            torch.embedding_renorm_(one.weight, rows, one.max_norm, one.norm_type)
+        # By `data`, since a further backward pass through the same graph may need the weight.
+        torch.embedding_renorm_(one.weight.data, rows, one.max_norm, one.norm_type)

@@ -73,7 +73,10 @@ def _only_computes(function: Any, depth: int) -> bool:
     inner = any(isinstance(constant, types.CodeType) for constant in code.co_consts)
     if inner or any(one.opname in _STORES for one in dis.get_instructions(code)):
         return False
-    used = inspect.getclosurevars(function)
+    try:
+        used = inspect.getclosurevars(function)
+    except ValueError:  # a variable that has no value yet
+        return False
     named = {**used.nonlocals, **used.globals}
     if not set(code.co_names) - named.keys() <= _KNOWN or not set(code.co_freevars) <= named.keys():
         return False

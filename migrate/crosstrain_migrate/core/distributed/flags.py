@@ -15,7 +15,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.groups import makes_group
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import FUNCTIONS, Script, is_function_frame
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import last_name
 
 RULE = "CT303"
 SAMPLERS = re.compile(r"Distributed\w*Sampler$|^RASampler$")
@@ -91,10 +91,9 @@ def _is_off(plan: Plan, options: Options, test: ast.expr) -> bool:
         asked, compared, value = test, operator.ne, None
     if compared is None or plan.is_replaced(asked) or not isinstance(asked, ast.Attribute | ast.Name):
         return False
-    option, text = options.read_by(asked), written(asked)
-    if isinstance(asked, ast.Attribute) and any(
-        plan.script.stores(frame, text) for frame in plan.script.frames
-    ):
+    option = options.read_by(asked)
+    attributes = (n for n in plan.script.table.each(ast.Attribute) if isinstance(n.ctx, ast.Store))
+    if isinstance(asked, ast.Attribute) and any(n.attr == asked.attr for n in attributes):
         return False
     if option is None:  # of a configuration that is read from a file
         return isinstance(asked, ast.Attribute) and not _is_defined(plan.script, asked.attr)

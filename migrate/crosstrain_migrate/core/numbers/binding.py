@@ -53,11 +53,15 @@ def is_bound_before(script: Script, loop: ast.stmt, text: str) -> bool:
 
     def binds(statement: ast.stmt) -> bool:
         if isinstance(statement, ast.If):
-            is_sure = ast.unparse(statement.test) in tests or any(map(binds, statement.orelse))
-            return is_sure and any(map(binds, statement.body))
+            is_sure = ast.unparse(statement.test) in tests or closes(statement.orelse)
+            return is_sure and closes(statement.body)
         if isinstance(statement, ast.With | ast.Try):
             return any(map(binds, statement.body))
         return statement in own
+
+    def closes(suite: list[ast.stmt]) -> bool:
+        leaves = bool(suite) and isinstance(suite[-1], ast.Raise | ast.Return | ast.Continue | ast.Break)
+        return leaves or any(map(binds, suite))
 
     above = (one for place in around for one in script.suite_of(place) if place_of(one) < place_of(place))
     return any(map(binds, above))

@@ -158,7 +158,12 @@ def writes_file(script: Script, call: ast.Call) -> bool:
 def _of_project(script: Script, call: ast.Call) -> bool:
     """Whether the project has a function of that name, or, where an object is asked, `video.save(path)`, a method."""
     named = script.functions(last_name(call.func))
-    is_asked = isinstance(call.func, ast.Attribute) and not script.is_imported(call.func)
+    of = (
+        call.func.value if isinstance(call.func, ast.Attribute) else None
+    )  # `Path("out").mkdir()`: an object, not a module
+    is_asked = of is not None and not (
+        script.is_imported(call.func) and isinstance(of, ast.Name | ast.Attribute)
+    )
     return any(not is_asked or script.class_of(one) is not None for one in named)
 
 

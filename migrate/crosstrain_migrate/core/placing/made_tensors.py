@@ -30,6 +30,7 @@ _OLD_MAKERS = words("Tensor FloatTensor DoubleTensor LongTensor IntTensor ByteTe
 _ON_THE_HOST = {"numpy", "tolist", "item", "cpu"}
 _READ_BY = {"len", "int", "float", "print", "range", "list", "str"}
 _HOSTS = ("numpy", "sklearn", "scipy", "pandas", "matplotlib", "random", "math")
+_SHAPES = ("view", "reshape", "unsqueeze", "squeeze", "flatten", "contiguous", "long", "detach")
 _SETS = {"TensorDataset", "DataLoader", "Subset", "random_split"}
 
 
@@ -62,11 +63,14 @@ def plan_one_hot_rows(plan: Plan, code: InStep, training: set[Frame]) -> None:
         if not trains and not code.in_batch_loop(call):
             continue
         made, index = call.func.value, call.args[1]
-        while isinstance(index, ast.Call) and isinstance(index.func, ast.Attribute):
-            if index.func.attr in {"to", "cuda", "cpu"}:
-                break
+        while (
+            isinstance(index, ast.Call)
+            and is_method(index, *_SHAPES)
+            and isinstance(index.func, ast.Attribute)
+        ):
             index = index.func.value
-        if isinstance(made, ast.Call) and isinstance(index, ast.Name | ast.Subscript):
+        is_read = isinstance(index, ast.Name | ast.Subscript) and not plan.script.is_imported(index)
+        if isinstance(made, ast.Call) and is_read:
             kind = plan.script.dotted(made.func).removeprefix("torch.")
             if makes_tensor(plan.script, made) and kind not in _OLD_MAKERS and not _has_device(made):
                 _place(plan, made, f"{written(index)}.device", is_old=False)

@@ -91,12 +91,12 @@ class Reached:
         module = self.script.parent(one)
         if not isinstance(module, ast.Module) or one.decorator_list:
             return True
-        folders = path_of(module).removesuffix(".py").split("/")
-        return self._asked_for_names is None or not self._asked_for_names.isdisjoint(folders)
+        return self._asked_for_names is None or not self._asked_for_names.isdisjoint(_folders(module))
 
     @cached_property
     def _asked_for_names(self) -> set[str] | None:
-        """The last parts of the imports that are more than called, `getattr(models, name)`, `find(models)`; None: of any."""
+        """The last parts of the imports that are more than called, `getattr(models, name)`, `find(models)`, and of what these
+        files import; None: of any."""
         found: set[str] = set()
         for node in self.script.table.parents:
             if _may_mean_any(node) or self.script.dotted(node) == "sys.modules":
@@ -106,7 +106,17 @@ class Reached:
             is_called = isinstance(parent, ast.Call) and parent.func is node
             if is_whole and not is_called and self.script.is_imported(node):
                 found.add(self.script.dotted(node).removesuffix(".__dict__").rpartition(".")[2])
-        return found
+        return self._passed_on(found)
+
+    def _passed_on(self, files: set[str]) -> set[str]:
+        """Files, and those whose names they have by `from .nets import Net`."""
+        given = [n for n in self.script.table.parents if isinstance(n, ast.ImportFrom) and n.module]
+        further = {
+            (one.module or "").rpartition(".")[2]
+            for one in given
+            if not files.isdisjoint(_folders(self.script.module(one)))
+        }
+        return files if further <= files else self._passed_on(files | further)
 
     def _may_be_module(self, node: ast.Attribute) -> bool:
         return self.script.may_be_imported(node) or self._imports_by_name
@@ -170,6 +180,10 @@ def _is_command(function: Function, groups: set[str]) -> bool:
         isinstance(one, ast.Attribute) and one.attr in _OF_GROUP and written(one.value) in groups
         for one in decorators
     )
+
+
+def _folders(module: ast.Module) -> list[str]:
+    return path_of(module).removesuffix(".py").split("/")
 
 
 def _looks_up(script: Definitions, node: ast.AST) -> bool:

@@ -107,3 +107,36 @@ main()
 
 def test_the_function_around_makes_the_accelerator_of_a_step_within() -> None:
     assert "accelerator.backward(model(x).mean())" in converted(MAIN)
+
+
+TWO_LOOPS = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+train_loader, test_loader = DataLoader(data, 8), DataLoader(test, 8)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(3):
+    batches = iter(train_loader)
+    for i in range(len(train_loader)):
+        x = next(batches)
+        <step model(x).mean()>
+    total = 0
+    batches = iter(test_loader)
+    for i in range(len(test_loader)):
+        total += model(next(batches)).sum().item()
+    print(total / len(test))
+"""
+
+
+def test_an_iterator_of_the_same_name_over_a_test_set_is_not_trained_on() -> None:
+    """It would be dealt, and a part of the test set added up as if it were all of it."""
+    after = converted(TWO_LOOPS)
+    assert "accelerator.prepare(model, optimizer, train_loader)" in after
+    assert "prepare(test_loader" not in after
+    begun_anew = TWO_LOOPS.replace("batches = iter(test_loader)", "pass").replace(
+        "        x = next(batches)",
+        "        if i % 2:\n            batches = iter(test_loader)\n        x = next(batches)",
+    )
+    assert "train_loader, test_loader" in converted(begun_anew).split(".prepare(")[1]

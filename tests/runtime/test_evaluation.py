@@ -244,3 +244,24 @@ def test_loops_have_the_numbers_of_one_process(processes: int) -> None:
         assert found.keys() == wanted.keys()
         for name in wanted:
             same(found[name], wanted[name])
+
+
+class Batches:
+    """A class of the script's own around a loader, whose DataLoader `prepare` prepares in place."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Any:
+        yield from self.loader
+
+
+def _through_a_wrapper() -> int:
+    accelerator = Accelerator(cpu=True)
+    batches = accelerator.prepare(Batches(DataLoader(range(8), batch_size=2)))  # type: ignore[arg-type]
+    total = sum(int(batch.sum()) for batch in batches)
+    return int(accelerator.merge(batches, total))
+
+
+def test_what_came_through_a_wrapper_of_a_prepared_loader_is_merged() -> None:
+    assert run_ranks(_through_a_wrapper, 2) == [sum(range(8))] * 2

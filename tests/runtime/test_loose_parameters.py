@@ -438,3 +438,21 @@ def test_beside_a_sharded_model_they_stay_whole(
         for _, resumed in ranks:
             went_on = ranks[0][0][STEPS + 1 : STEPS + 3]
             torch.testing.assert_close(resumed, went_on, rtol=0, atol=0)
+
+
+def _prepared_behind_its_forward() -> float:
+    accelerator = Accelerator(cpu=True)
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1, bias=False))
+    for param in model.parameters():
+        nn.init.ones_(param)
+    loss = model(torch.full((1, 2), float(accelerator.process_index))).sum()
+    optimizer = accelerator.prepare(SGD(model.parameters(), 0.1))
+    accelerator.backward(loss)
+    optimizer.step()
+    return float(model[1].weight[0, 0].item())
+
+
+def test_an_optimizer_that_is_prepared_between_forward_and_backward() -> None:
+    """A helper that is given the loss and the optimizer, `update(loss, optimizer)`."""
+    weight = 1 - 0.1 * (1 + 3) / 2  # the layer below gives 1 and 3
+    assert run_ranks(_prepared_behind_its_forward, 2) == pytest.approx([weight, weight])

@@ -33,7 +33,7 @@ class _Message(NamedTuple):
 
 def merge(loader: Any, values: tuple[Any, ...], comm: Comm, *, last: bool, join: bool) -> tuple[Any, ...]:
     """See `Accelerator.merge`."""
-    inside = inside_of(loader)
+    inside = _prepared_in(inside_of(loader))
     if comm.world == 1 or not comm.averages or not isinstance(inside, PreparedLoader):
         return values
     everybody = _exchanged(inside, values, comm, last, join)
@@ -51,6 +51,12 @@ def merge(loader: Any, values: tuple[Any, ...], comm: Comm, *, last: bool, join:
             raise Unmergeable(_about(at, values, str(error))) from None
     double_reduction.remember((leaf for leaf in leaves(merged) if isinstance(leaf, Tensor)), "merge")
     return tuple(merged)
+
+
+def _prepared_in(loader: Any) -> Any:
+    """The one loader that `prepare` has put into an object that iterates it; anything else as it is."""
+    held = [one for one in getattr(loader, "__dict__", {}).values() if isinstance(one, PreparedLoader)]
+    return held[0] if len(held) == 1 and not isinstance(loader, PreparedLoader) else loader
 
 
 def _exchanged(

@@ -35,8 +35,11 @@ def start_alike(model: nn.Module, comm: Comm) -> None:
 
 
 def initialized(tensors: Mapping[str, Tensor]) -> list[Tensor]:
-    """The tensors that have values, detached; those of lazy layers get theirs in the first forward pass."""
-    return [tensor.detach() for tensor in tensors.values() if not is_lazy(tensor)]
+    """The tensors that have values; those of lazy layers get theirs in the first forward pass.
+
+    By ``data``, which may be overwritten by the same values between a forward pass and its backward pass.
+    """
+    return [tensor.data for tensor in tensors.values() if not is_lazy(tensor)]
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...] | None:

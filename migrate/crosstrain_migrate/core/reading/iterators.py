@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, last_name, written
+from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .script import Frame, Script, is_function_frame, is_method, names_in
@@ -124,6 +124,8 @@ class Iterators:
             for value in self.script.values(other, text)
             if isinstance(value, ast.Call)
         ]
+        if isinstance(node, ast.Name):
+            found = self._in_force(frame, node, found)
         if found:  # `loader = Endless(loader)` wraps what the variable was bound to before
             return [one for one in found if not _mentions(one[1], text)] or found
         for container in self._gone_over(frame, text):
@@ -134,6 +136,23 @@ class Iterators:
             given = self._given(frame, text)
             found = [one for place, argument in given for one in self._bound(place, argument, depth + 1)]
         return found
+
+    def _in_force(self, frame: Frame, read: ast.Name, found: list[Bound]) -> list[Bound]:
+        """Of all that a variable is bound to, what a read of it can see where a suite around the read binds it: the last value
+        above, and what loops around the read bind further down. `batches = iter(test)` of the next loop is none."""
+        around = [one for one in self.script.around(read) if isinstance(one, ast.stmt)]
+        suites = [self.script.suite_of(one) for one in around if self.script.frame(one) is frame]
+        own = [value for place, value in found if place is frame]
+        above = [
+            one
+            for one in own
+            if place_of(one) < place_of(read) and any(self.script.statement(one) in suite for suite in suites)
+        ]
+        if not above:
+            return found
+        last, inside = max(above, key=place_of), self.script.table.is_inside
+        loops = [loop for loop in self.script.loops_around(read) if not inside(last, loop)]
+        return [(frame, one) for one in own if one is last or any(inside(one, loop) for loop in loops)]
 
     def _same_file(self, frame: Frame) -> list[Frame]:
         module = self.script.module(frame)

@@ -207,14 +207,7 @@ def _planned_by(
     if mapped and first.spawns:  # what the first process did alone
         Output(plan, accelerators, [], [], [], first.holds).run()
     if not mapped:
-        plan_local_passes(plan, roles, dealt)
-        plan_clipping(plan, roles, accelerators)
-        note_carried_state(plan, roles)
-        note_seeds(plan, roles)
-        plan_shown_losses(plan, roles, accelerators)
-        note_running_numbers(plan, roles)
-        plan_visible(plan, accelerators)
-        Output(plan, accelerators, roles.frames, dealt, saved_apart).run()
+        _plan_shown(plan, roles, accelerators, dealt, saved_apart)
     if same_data:
         reason = "every process trains on the same data: no loop over batches was found"
         remedy = "iterate a DataLoader, or share the rows yourself by `accelerator.process_index`"
@@ -224,6 +217,20 @@ def _planned_by(
     plan.leave_converted()
     plan.drop_unused_imports()
     return plan, not mapped and accelerators.comes_late()
+
+
+def _plan_shown(
+    plan: Plan, roles: Roles, accelerators: Accelerators, dealt: list[ast.For], saved_apart: list[ast.AST]
+) -> None:
+    """What the processes clip, keep, show and write, where their author knew of one."""
+    plan_local_passes(plan, roles, dealt)
+    plan_clipping(plan, roles, accelerators)
+    note_carried_state(plan, roles)
+    note_seeds(plan, roles)
+    plan_shown_losses(plan, roles, accelerators)
+    note_running_numbers(plan, roles)
+    plan_visible(plan, accelerators)
+    Output(plan, accelerators, roles.frames, dealt, saved_apart).run()
 
 
 def _plan_numbers(

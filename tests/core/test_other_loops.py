@@ -140,3 +140,38 @@ def test_an_iterator_of_the_same_name_over_a_test_set_is_not_trained_on() -> Non
         "        if i % 2:\n            batches = iter(test_loader)\n        x = next(batches)",
     )
     assert "train_loader, test_loader" in converted(begun_anew).split(".prepare(")[1]
+
+
+PREFETCHER = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+class Prefetcher:
+    def __init__(self, batches):
+        self.batches = iter(batches)
+
+    def next(self):
+        return next(self.batches, None)
+
+loader = DataLoader(data, 8)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+prefetcher = Prefetcher({given})
+fetched = prefetcher.next()
+while fetched is not None:
+    i, x = fetched
+    model(x).mean().backward()
+    if i % 4 == 3:
+        optimizer.step()
+        optimizer.zero_grad()
+    fetched = prefetcher.next()
+"""
+
+
+def test_a_class_that_is_given_numbered_batches_leaves_each_process_its_own_numbers() -> None:
+    """Dealt together with their numbers, the processes would step at different times, and wait for each other."""
+    assert "accelerator.prepare(model, optimizer, loader)" in converted(
+        PREFETCHER.format(given="enumerate(loader)")
+    )
+    assert "batches = accelerator.prepare(batches)" in converted(PREFETCHER.format(given="loader"))

@@ -29,7 +29,27 @@ class Iterators:
 
     def behind(self, frame: Frame, calls: list[ast.Call]) -> list[ast.expr]:
         """What the calls of `next` among `calls`, or in the functions that they ask for a batch, take it from."""
-        return [one for place, call in self._nexts(frame, calls, 2) for one in self._behind_next(place, call)]
+        taken = [
+            one for place, call in self._nexts(frame, calls, 2) for one in self._behind_next(place, call)
+        ]
+        return list(dict.fromkeys(source for one in taken for source in self._behind_numbers(one)))
+
+    def _behind_numbers(self, node: ast.expr) -> list[ast.expr]:
+        """What is numbered, where all calls give `enumerate(loader)` for a parameter: a process counts its steps by its own
+        numbers, so that the loader is dealt and not its batches with theirs."""
+        frame = self.script.frame(node)
+        if not is_function_frame(frame):
+            return [node]
+        calls = [
+            (call, self.script.argument_for(call, frame, written(node)))
+            for call in self.script.callers(frame)
+        ]
+        given = [(self.script.frame(call), argument) for call, argument in calls if argument is not None]
+        counts = [isinstance(one, ast.Call) and last_name(one.func) == "enumerate" for _, one in given]
+        if not counts or not all(counts):
+            return [node]
+        self.held.discard(node)
+        return [source for place, one in given for source in self.sources(place, one)]
 
     def beside(self, node: ast.AST, calls: list[ast.Call]) -> list[ast.Call]:
         """The calls without those of `next` in a loop of their own that a node is not in, and whose batches do not come to it,

@@ -168,9 +168,9 @@ class Iterators:
             for one in own
             if place_of(one) < place_of(read) and any(self.script.statement(one) in suite for suite in suites)
         ]
-        if not above:
+        last, inside = max(above, key=place_of, default=None), self.script.table.is_inside
+        if last is None or _mentions(last, read.id):
             return found
-        last, inside = max(above, key=place_of), self.script.table.is_inside
         loops = [loop for loop in self.script.loops_around(read) if not inside(last, loop)]
         return [(frame, one) for one in own if one is last or any(inside(one, loop) for loop in loops)]
 

@@ -6,15 +6,12 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.program import Links, Region, path_of
 from crosstrain_migrate.syntax.scopes import ScopeTable
 from crosstrain_migrate.syntax.walks import children, walk
-
-if TYPE_CHECKING:
-    from .script import Script
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _OF_GROUP = ("command", "group", "callback", "result_callback")
@@ -36,6 +33,12 @@ class Definitions(Protocol):
     def dotted(self, node: ast.AST) -> str: ...
     def is_imported(self, node: ast.AST) -> bool: ...
     def may_be_imported(self, node: ast.AST) -> bool: ...
+    def last(self, node: ast.AST) -> str: ...
+    def frame(self, node: ast.AST) -> ast.Module | Function: ...
+    def parameters(self, frame: ast.Module | Function) -> list[str]: ...
+    def argument_for(self, call: ast.Call, function: Function, name: str) -> ast.expr | None: ...
+    @property
+    def calls(self) -> list[ast.Call]: ...
 
 
 class Reached:
@@ -256,7 +259,7 @@ def is_of_object(call: ast.Call, function: Function) -> bool:
     )
 
 
-def is_given_another(script: Script, call: ast.Call, function: Function) -> bool:
+def is_given_another(script: Definitions, call: ast.Call, function: Function) -> bool:
     """Whether a call is given an object's attribute of a function's name, `batches(self.train)`, or a parameter `train` that
     is such an attribute wherever it is given."""
     if script.last(call.func) == function.name:
@@ -270,7 +273,7 @@ def _is_attribute(node: ast.expr | None, name: str) -> bool:
     return node is not None and written(node) == f"self.{name}"
 
 
-def _is_always_attribute(script: Script, argument: ast.expr) -> bool:
+def _is_always_attribute(script: Definitions, argument: ast.expr) -> bool:
     frame, name = script.frame(argument), written(argument)
     if isinstance(frame, ast.Module) or name not in script.parameters(frame):
         return False

@@ -472,35 +472,3 @@ def test_both_processes_keep_the_same_best(tmp_path: Path) -> None:
     )
     first, second = run_ranks(printed, 2, text, str(tmp_path))
     assert first == second and first.count("better") > 1
-
-
-FOLDER = """
-import os
-import time
-
-
-class Trainer:
-    def __init__(self):
-        self.folder = {folder}
-
-    def run(self):
-        keep_settings(self.folder)
-        for x, y in train_loader:
-            <step F.cross_entropy(model(x), y)>
-        torch.save(model.state_dict(), os.path.join(self.folder, "model.pt"))
-
-
-def keep_settings(folder):
-    if not os.path.exists(folder):
-        os.makedirs(folder)
-        torch.save(dict(lr=0.1), os.path.join(folder, "settings.pt"))
-
-
-Trainer().run()
-"""
-
-
-@pytest.mark.parametrize("folder", ["Writer().log_dir", "'run-%s' % time.time()", "SummaryWriter().log_dir"])
-def test_a_folder_that_is_asked_for_is_no_number(folder: str) -> None:
-    text = HEAD + "from torch.utils.tensorboard import SummaryWriter\n" + FOLDER.format(folder=folder)
-    assert "reduce(" not in converted(text)

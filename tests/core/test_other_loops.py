@@ -142,6 +142,13 @@ def test_an_iterator_of_the_same_name_over_a_test_set_is_not_trained_on() -> Non
     assert "train_loader, test_loader" in converted(begun_anew).split(".prepare(")[1]
 
 
+def test_what_a_branch_binds_between_is_trained_on_as_well() -> None:
+    """Left as it is, every process would train on the same data in that branch."""
+    branch = "batches = iter(train_loader)\n    if epoch:\n        batches = iter(test_loader)"
+    text = TWO_LOOPS.replace("batches = iter(train_loader)", branch).partition("    total = 0")[0]
+    assert "train_loader, test_loader" in converted(text).split(".prepare(")[1]
+
+
 PREFETCHER = """
 import torch
 from torch import nn

@@ -15,7 +15,6 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.groups import makes_group
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import FUNCTIONS, Script, is_function_frame
-from crosstrain_migrate.syntax.nodes import last_name
 
 RULE = "CT303"
 SAMPLERS = re.compile(r"Distributed\w*Sampler$|^RASampler$")
@@ -69,10 +68,10 @@ def _tests(script: Script, node: ast.AST, depth: int) -> Iterator[ast.expr]:
     for one in script.around(node):
         if isinstance(one, FUNCTIONS):
             break
-        if isinstance(one, ast.If | ast.IfExp) and below in (
-            one.body if isinstance(one, ast.If) else [one.body]
-        ):
-            yield one.test
+        if isinstance(one, ast.If | ast.IfExp):
+            body = one.body if isinstance(one, ast.If) else [one.body]
+            if below in body:
+                yield one.test
         below = one
     frame = script.frame(node)
     callers = script.callers(frame) if is_function_frame(frame) else []
@@ -94,7 +93,7 @@ def _is_off(plan: Plan, options: Options, test: ast.expr) -> bool:
     option = options.read_by(asked)
     attributes = (n for n in plan.script.table.each(ast.Attribute) if isinstance(n.ctx, ast.Store))
     if isinstance(asked, ast.Attribute) and any(n.attr == asked.attr for n in attributes):
-        return False
+        return False  # the script sets it itself
     if option is None:  # of a configuration that is read from a file
         return isinstance(asked, ast.Attribute) and not _is_defined(plan.script, asked.attr)
     default = ast.Constant(False) if option.is_switch else option.default or ast.Constant(None)
@@ -109,7 +108,7 @@ def _is_off(plan: Plan, options: Options, test: ast.expr) -> bool:
 
 
 def _is_defined(script: Script, name: str) -> bool:
-    """Whether the script itself says somewhere what `name` is: a definition, a variable, an attribute, an argument."""
-    stored = (n for n in script.table.each(ast.Name, ast.Attribute) if isinstance(n.ctx, ast.Store))
-    names = {last_name(node) for node in stored} | {one.arg for one in script.table.each(ast.keyword)}
+    """Whether the script itself says somewhere what `name` is: a definition, a variable, an argument."""
+    names = {node.id for node in script.table.each(ast.Name) if isinstance(node.ctx, ast.Store)}
+    names |= {one.arg for one in script.table.each(ast.keyword) if one.arg}
     return name in names or name in script.defined

@@ -159,7 +159,8 @@ class Iterators:
 
     def _in_force(self, frame: Frame, read: ast.Name, found: list[Bound]) -> list[Bound]:
         """Of all that a variable is bound to, what a read of it can see where a suite around the read binds it: the last value
-        above, and what loops around the read bind further down. `batches = iter(test)` of the next loop is none."""
+        above, what a branch binds between, and what loops around the read bind further down. `batches = iter(test)` of the
+        next loop is none."""
         around = [one for one in self.script.around(read) if isinstance(one, ast.stmt)]
         suites = [self.script.suite_of(one) for one in around if self.script.frame(one) is frame]
         own = [value for place, value in found if place is frame]
@@ -172,7 +173,11 @@ class Iterators:
         if last is None or _mentions(last, read.id):
             return found
         loops = [loop for loop in self.script.loops_around(read) if not inside(last, loop)]
-        return [(frame, one) for one in own if one is last or any(inside(one, loop) for loop in loops)]
+        return [
+            (frame, one)
+            for one in own
+            if place_of(last) <= place_of(one) < place_of(read) or any(inside(one, loop) for loop in loops)
+        ]
 
     def _same_file(self, frame: Frame) -> list[Frame]:
         module = self.script.module(frame)

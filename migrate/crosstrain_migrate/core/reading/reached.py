@@ -14,6 +14,7 @@ from crosstrain_migrate.syntax.scopes import ScopeTable
 from crosstrain_migrate.syntax.walks import children, walk
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_FINDS_BY_TEXT = ("globals", "locals", "eval", "exec", "__import__")
 _OF_GROUP = ("command", "group", "callback", "result_callback")
 
 
@@ -201,21 +202,14 @@ def _looks_up(script: Definitions, node: ast.AST) -> bool:
         return isinstance(node, ast.Attribute) and node.attr == "__dict__" and script.is_imported(node)
     if isinstance(node.func, ast.Name) and node.func.id == "getattr":
         return script.is_imported(node.args[0]) and not isinstance(node.args[-1], ast.Constant)
-    is_builtin = isinstance(node.func, ast.Name) and node.func.id in ("globals", "eval", "__import__")
-    return is_builtin or last_name(node.func) == "import_module"
+    return _may_mean_any(node)
 
 
 def _may_mean_any(node: ast.AST) -> bool:
     """Whether a call finds code by a text, wherever it is: `eval(name)`, `globals()[name]`."""
     if not isinstance(node, ast.Call):
         return False
-    is_builtin = isinstance(node.func, ast.Name) and node.func.id in (
-        "globals",
-        "locals",
-        "eval",
-        "exec",
-        "__import__",
-    )
+    is_builtin = isinstance(node.func, ast.Name) and node.func.id in _FINDS_BY_TEXT
     return is_builtin or last_name(node.func) == "import_module"
 
 

@@ -70,7 +70,9 @@ def test_a_step_that_a_process_leaves_out_in_a_while_loop_is_left_out_by_all() -
 
 
 def test_objects_that_are_members_of_each_other_are_planned_in_time() -> None:
-    chain = "node = args\nwhile node.next:\n    node = node.next\n    args.next = node\n    node.next = args\n"
+    chain = (
+        "node = args\nwhile node.next:\n    node = node.next\n    args.next = node\n    node.next = args\n"
+    )
     assert "prepare" in converted(ADAPTS.replace("train(args)\n", f"{chain}train(args)\n", 2))
 
 
@@ -119,5 +121,7 @@ def test_a_batch_that_is_asked_for_a_key_is_no_number() -> None:
     ("shown", "is_said"), [("print(losses)", True), ("print('step')", False), ("pass", False)]
 )
 def test_what_a_step_returns_is_one_process_s_own(shown: str, is_said: bool) -> None:
-    found = [one for one in conversion(TRAINER.replace("print(losses)", shown)).findings if one.rule == "CT602"]
+    found = [
+        one for one in conversion(TRAINER.replace("print(losses)", shown)).findings if one.rule == "CT602"
+    ]
     assert bool(found) is is_said

@@ -38,7 +38,7 @@ BATCHES = [
             learn(model, optimizer, *next(batches))
         """,
         (
-            'number, others = len(loaders["a"]), len(loaders["a"].dataset)',
+            'number, others = len(accelerator.prepare(loaders["a"])), len(loaders["a"].dataset)',
             'number = len(accelerator.prepare(loaders["a"]))',
             'batches = iter(accelerator.prepare(loaders["a"]))',
         ),

@@ -223,6 +223,7 @@ print(evaluate())
                     if train:
                         <step loss>
                     total += loss.item()
+                    print(loss.item())
             return total / len(loader)
 
         model = nn.Linear(4, 2)
@@ -232,6 +233,7 @@ print(evaluate())
         """,
         (
             "loader = accelerator.prepare(loader) if train else accelerator.prepare_evaluation(loader)",
+            "accelerator.print(loss.item())",  # the processes evaluate different numbers of batches
             "total = accelerator.merge(loader, total)",
             "model, optimizer = accelerator.prepare(model, optimizer)",
         ),

@@ -54,6 +54,15 @@ train(model, loader, optimizer)
         ),
     ),
     Trap(
+        "a loader that is bound anew between two calls",
+        f"""{FIT}{MADE}train(model, loader, optimizer)
+loader = DataLoader(others)
+train(model, loader, optimizer)
+""",
+        ("loader = accelerator.prepare(loader)", "for x, y in loader:", "train(model, loader, optimizer)"),
+        ("= DataLoader(others)\nloader =", PREPARED),
+    ),
+    Trap(
         "an optimizer of what a comprehension goes over, which is no variable of the script",
         """
         from itertools import chain

@@ -227,7 +227,7 @@ def _plan_shown(
     plan_clipping(plan, roles, accelerators)
     note_carried_state(plan, roles)
     note_seeds(plan, roles)
-    plan_shown_losses(plan, roles, accelerators)
+    plan_shown_losses(plan, roles, accelerators, dealt)
     note_running_numbers(plan, roles)
     plan_visible(plan, accelerators)
     Output(plan, accelerators, roles.frames, dealt, saved_apart).run()

@@ -18,15 +18,18 @@ from crosstrain_migrate.core.reading.script import Frame, Loop, Script, is_metho
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .training_numbers import MEAN, SUM, UNSURE, TrainingNumbers
+from .training_numbers import LOCAL, MEAN, REDUCE, SUM, UNSURE, TrainingNumbers
 
 RULE = "CT602"
 GROUP = "printed losses"
 REASON = "the loss of the whole batch is shown"
 
 
-def plan_shown_losses(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
-    """Plans the reductions of the losses, and of the running totals, that are printed in the training loops."""
+def plan_shown_losses(plan: Plan, roles: Roles, accelerators: Accelerators, dealt: list[ast.For]) -> None:
+    """Plans the reductions of the losses, and of the running totals, that are printed in the training loops.
+
+    dealt: the loops that deal an evaluation, in which the processes have different numbers of batches.
+    """
     script = plan.script
     losses: dict[Data, set[str]] = defaultdict(set)
     loops = {data.loop: data for data in roles.data if isinstance(data.loop, ast.For)}
@@ -40,7 +43,9 @@ def plan_shown_losses(plan: Plan, roles: Roles, accelerators: Accelerators) -> N
         for call in _prints(script, data.frame, data.loop):
             totals = _totals(numbers, data, data.loop, call)
             means = _means(script, data.frame, call, names - {""})
-            if totals is not None and means is not None:
+            if data.loop in dealt and (totals or means):
+                plan.note(RULE, data.loop, LOCAL, REDUCE)
+            elif totals is not None and means is not None:
                 _reduce(plan, accelerators.name, totals, means)
                 for rows in _rows(call, data.loop):
                     template = f'{accelerators.name}.reduce({{rows}}, "sum")'

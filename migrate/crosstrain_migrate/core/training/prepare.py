@@ -269,6 +269,9 @@ class Preparing:
                 break
             text, use = above[0]
             frame = self.script.frame(use)
+            last = place_of(above[-1][1])
+            if any(place_of(use) < place_of(store) < last for store in self.script.stores(frame, text)):
+                break  # bound anew between two calls: it is another loader
             given |= {id(node) for _, call in above for node in walk(call)}
         return place
 

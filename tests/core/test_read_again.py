@@ -263,6 +263,27 @@ READ_AGAIN = [
         before="import os\nimport shutil\n",
     ),
     output(
+        "a folder that a person may have removed before the main process alone writes into it",
+        'if os.path.isdir("out"):\n    answer = input("delete it? ")\n    if answer == "y":\n        shutil.rmtree("out")\n'
+        'writer = SummaryWriter("out")',
+        GUARD,
+        'if os.path.isdir("out"):',
+        'answer = input("delete it? ")',
+        'shutil.rmtree("out")',
+        absent=("broadcast",),
+        before="import os\nimport shutil\nfrom tensorboardX import SummaryWriter\n",
+    ),
+    output(
+        "an answer by which every process goes on or ends",
+        'if os.path.isdir("out"):\n    if input("go on? ") != "y":\n        sys.exit()\nask("q")',
+        'if broadcast_object_list([os.path.isdir("out")])[0]:',
+        '[input("go on? ") if accelerator.is_main_process else None]',
+        "sys.exit()",
+        'ask("q")',
+        absent=(GUARD,),
+        before="import os\nimport sys\n\ndef ask(text, input=str):\n    return input(text)\n\n",
+    ),
+    output(
         "another folder than the one that a person is asked about",
         'if os.path.exists("out"):\n    answer = input("overwrite? ")\nos.makedirs("other")\nlog = open("out/log", "a")',
         'os.makedirs("other", exist_ok=True)',

@@ -20,6 +20,7 @@ RULE = "CT402"
 REASON = "several processes make the folder"
 GROUP = "folders"
 DEPENDS = "every process makes this folder, and what follows depends on whether it was there"
+_QUESTIONS = ("input", "raw_input")
 GUARD = "make it under `if PartialState().is_main_process:`"
 
 
@@ -42,6 +43,38 @@ class Folders:
                 self._folder(call)
             elif self._is_kept(call) and not self._is_caught(call):
                 self._may_exist(call)
+        self._questions()
+
+    def _questions(self) -> None:
+        """What a person is asked: by one process, where it alone goes by the answer, else for all."""
+        asked = [call for call in self.script.calls if self._asks_person(call)]
+        for call in asked:
+            tests = [one for one in self.script.around(call) if isinstance(one, ast.If)]
+            about_files = next((one for one in reversed(tests) if writers.asks_for_files(one.test)), None)
+            if about_files is not None and self.audience.is_all(about_files) and self._is_closed(about_files):
+                self.files.guard(about_files)
+            if self.audience.is_all(call):
+                self.stamps.ask_once(call, about_files)
+
+    def _asks_person(self, call: ast.Call) -> bool:
+        name, frame = self.script.dotted(call.func), self.script.frame(call)
+        return name in _QUESTIONS and not any(
+            self.script.binds(one, name) for one in (frame, self.script.module(call))
+        )
+
+    def _is_closed(self, block: ast.AST) -> bool:
+        """Whether nothing behind a block, on no process, goes by what happens in it."""
+        nodes = walk(block)
+        stored = [
+            n for n in nodes if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
+        ]
+        reads = (read for one in stored for read in self.script.reads(self.script.frame(block), written(one)))
+        leaves = (ast.Return, ast.Break, ast.Continue, ast.Raise)
+        return (
+            all(isinstance(one, ast.Name) for one in stored)
+            and all(read in nodes for read in reads)
+            and not any(isinstance(n, leaves) or _exits(n) for n in nodes)
+        )
 
     def _is_kept(self, call: ast.Call) -> bool:
         """`folder = os.mkdir(path)`, which is None; another object's `mkdir` may give a folder."""
@@ -76,12 +109,12 @@ class Folders:
     def _one_decides(self, call: ast.Call, deciding: ast.If | ast.Try) -> None:
         """One process makes the folder and warns or stops; where it decides on a name, all would have to know it."""
         nodes = walk(deciding)
-        binds = any(isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store) for n in nodes)
-        leaves = any(isinstance(n, ast.Return | ast.Break | ast.Continue) or _exits(n) for n in nodes)
         re_raises = isinstance(deciding, ast.Try) and all(self._only_raises(h) for h in deciding.handlers)
         if re_raises:
             return  # `except OSError as error: if error.errno != EEXIST: raise`
-        if binds or leaves or any(isinstance(n, ast.Call) and self.files.is_collective(n) for n in nodes):
+        if not self._is_closed(deciding) or any(
+            isinstance(n, ast.Call) and self.files.is_collective(n) for n in nodes
+        ):
             self.plan.note(RULE, call, DEPENDS, GUARD)
             return
         self.files.guard(deciding)
@@ -126,12 +159,8 @@ class Folders:
             return False
         if not isinstance(asks, ast.If) or asks.orelse or not writers.asks_for_files(asks.test):
             return False
-        nodes = walk(asks)
-        own = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        reads = (read for name in own for read in self.script.reads(self.script.frame(call), name))
-        is_meant = ast.unparse(path) in ast.unparse(asks.test) and any(map(_acts, nodes))
-        is_closed = all(read in nodes for read in reads) and not any(map(_exits, nodes))
-        if not is_meant or not is_closed or not self.audience.comes_alike(statement):
+        is_meant = ast.unparse(path) in ast.unparse(asks.test) and any(map(_acts, walk(asks)))
+        if not is_meant or not self._is_closed(asks) or not self.audience.comes_alike(statement):
             return False
         if not self.files.guard(asks) or not self.files.guard(statement):
             return False
@@ -167,4 +196,4 @@ def _exits(node: ast.AST) -> bool:
 
 def _acts(node: ast.AST) -> bool:
     """Whether a call asks a person, or removes a folder."""
-    return isinstance(node, ast.Call) and last_name(node.func) in ("input", "raw_input", "rmtree")
+    return isinstance(node, ast.Call) and last_name(node.func) in (*_QUESTIONS, "rmtree")

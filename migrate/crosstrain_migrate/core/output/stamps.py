@@ -181,6 +181,25 @@ class Stamps:
         if self.plan.replace(stamp, RULE, REASON, "broadcast_object_list([{stamp}])[0]", GROUP, stamp=stamp):
             self._import(stamp)
 
+    def ask_once(self, question: ast.Call, above: ast.If | None) -> None:
+        """A person answers the main process, for all, where they come to the question alike.
+
+        above: a test that asks for files before that, which the main process does for all as well.
+        """
+        first, test = above or question, above.test if above is not None else question
+        if self.script.in_lambda(question) or not self._is_agreed_on(first):
+            return
+        if not self.audience.comes_alike(question, is_same=lambda one: one is test or question in walk(one)):
+            return
+        self._start(first)
+        asked = test if question in walk(test) else question
+        if asked is not test:
+            self.plan.replace(test, RULE, REASON, "broadcast_object_list([{test}])[0]", GROUP, test=test)
+        knows = self.accelerators.name if self.accelerators.at_hand(first) else self.plan.state(first, GROUP)
+        code = f"broadcast_object_list([{{asked}} if {knows}.is_main_process else None])[0]"
+        if self.plan.replace(asked, RULE, "one process asks", code, GROUP, asked=asked):
+            self._import(question)
+
     def _import(self, node: ast.AST) -> None:
         code = f"from {self.plan.runtime}.utils import broadcast_object_list"
         self.plan.add(e.AddImport(self.script.module(node), RULE, transaction=GROUP, code=code))

@@ -62,6 +62,17 @@ TRAPS = [
         absent=(GUARD,),
         before="from elsewhere import copy_weights, save_checkpoint\n",
     ),
+    output(
+        "a sound of which such a function is told the path, and what it is told no file",
+        'path = join("out", "{}.wav".format(epoch))\naudio.save_wav(wave, path)\naudio.save_name("a wave")\n'
+        "wave = audio.save_wav(wave, path)",
+        GUARD,
+        "audio.save_wav(wave, path)",
+        'audio.save_name("a wave")',
+        "wave = audio.save_wav(wave, path)",
+        before="from os.path import join\nfrom elsewhere import audio\n",
+        absent=("        audio.save_name",),
+    ),
     output("a print", 'print("done")', 'accelerator.print("done")'),
     output(
         "a picture in memory is every process's own",

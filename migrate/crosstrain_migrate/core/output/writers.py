@@ -10,6 +10,8 @@ from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import last_name, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .unread import written_elsewhere
+
 REMOVERS = ("shutil.rmtree", "os.remove", "os.unlink", "os.rmdir", "os.removedirs")
 # Functions that write a file, with the position of the argument that names it.
 FUNCTIONS = {
@@ -88,8 +90,6 @@ _SELF_FETCHING = re.compile(
 _ASKS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob", "_check_exists"})
 _READS = re.compile(r"^(load|read_|imread|fromfile|genfromtxt|memmap)")
 _LIBRARY = re.compile(r"^(torch|torchvision|scipy|skimage|imageio|matplotlib|cv2|numpy|pandas|PIL|plotly)\.")
-# Libraries whose functions save together, or have been seen to by other rules.
-_COMMUNICATES = re.compile(r"^(torch|torch_xla|deepspeed|accelerate|fairscale|megatron|apex)\.")
 _MODE = re.compile(r"[rwaxbtU+]{1,4}")
 
 
@@ -139,7 +139,7 @@ def happens_once(script: Script, call: ast.Call | None) -> bool:
 def writes_file(script: Script, call: ast.Call) -> bool:
     """Whether a library's call writes, moves or removes a file. What a function of the project does is seen in it."""
     name, last = script.dotted(call.func), last_name(call.func)
-    if name in FUNCTIONS or saves_elsewhere(script, call):
+    if name in FUNCTIONS or written_elsewhere(script, call) is not None:
         return not writes_memory(script, call)
     if is_command(script, call):
         return is_statement_call(script, call) and not _HARMLESS_COMMAND.match(_command(*call.args[:1]))
@@ -173,27 +173,6 @@ def writes_memory(script: Script, call: ast.Call) -> bool:
     bound = script.values(script.frame(call), written(path)) if path is not None else []
     made = bound or ([path] if path is not None else [])
     return bool(made) and all(isinstance(one, ast.Call) and last_name(one.func) in _IN_MEMORY for one in made)
-
-
-def _by_star(script: Script, node: ast.expr) -> bool:
-    """Whether a name that nothing binds may come from a `from utils import *`."""
-    module = script.module(node)
-    stars = (one for one in script.table.each(ast.ImportFrom) if one.names[0].name == "*")
-    is_free = isinstance(node, ast.Name) and script.table.scopes[script.frame(node)].resolve(node.id) is None
-    return is_free and any(script.module(one) is module for one in stars)
-
-
-def saves_elsewhere(script: Script, call: ast.Call) -> bool:
-    """Whether a function of a file that was not read saves weights: `save_checkpoint({"model": model.state_dict()}, path)`."""
-    name, last = script.dotted(call.func), script.last(call.func)
-    is_imported = script.is_imported(call.func) or _by_star(script, call.func)
-    is_unread = is_imported and not script.functions(last) and not script.classes(last)
-    is_save = last.startswith("save") and not _COMMUNICATES.match(name)
-    return is_unread and is_save and is_statement_call(script, call) and any(map(_has_weights, call.args))
-
-
-def _has_weights(node: ast.expr) -> bool:
-    return any(isinstance(n, ast.Call) and last_name(n.func) == "state_dict" for n in walk(node))
 
 
 def runs_command(script: Script, call: ast.Call) -> bool:
@@ -319,8 +298,8 @@ def path_of_write(script: Script, call: ast.Call) -> ast.expr | None:
         return path
     if opens_itself(call) and isinstance(call.func, ast.Attribute) and opens_to_write(script, call):
         return call.args[0] if script.dotted(call.func) in _OPENS else call.func.value
-    if saves_elsewhere(script, call):
-        return next((one for one in call.args if not _has_weights(one)), None)
+    if (path := written_elsewhere(script, call)) is not None:
+        return path
     name, last = script.dotted(call.func), last_name(call.func)
     index = 1 if name == "torch.save" else FUNCTIONS.get(name, WRITERS.get(last, 0))
     if index is None or index >= len(call.args):

@@ -139,6 +139,15 @@ def test_it_stays_without_devices(wrapper: str) -> None:
     assert f"model = accelerator.prepare({WRAPPERS[wrapper]})" in text_of(text)
 
 
+@pytest.mark.parametrize(
+    ("devices", "times", "expected"),
+    [("list(range(n))", "n", "1"), ("gpus", "len(gpus)", "1"), ("list(range(n))", "rows", "rows")],
+)
+def test_what_is_repeated_for_each_gpu_is_there_once(devices: str, times: str, expected: str) -> None:
+    text = _script("", f"model(y.repeat({times}, 2))", f"torch.nn.DataParallel(model, {devices})")
+    assert f"model(y.repeat({expected}, 2))" in text_of(text)
+
+
 @pytest.mark.parametrize("use", UNUSED)
 def test_it_goes_where_nobody_sees_its_names(use: str) -> None:
     text = _script(*UNUSED[use], "torch.nn.DataParallel(model)")

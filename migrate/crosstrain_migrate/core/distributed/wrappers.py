@@ -14,6 +14,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, pairs
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, all_arguments, last_name, place_of, words, written
+from crosstrain_migrate.syntax.walks import walk
 
 WRAPPER, PARALLEL = "CT302", "CT301"
 _WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")
@@ -22,6 +23,7 @@ _PARALLEL_CALLS = ("torch.nn.parallel.data_parallel", "torch.nn.parallel.replica
 _KEEPS_NAMES = "the wrapper stays: the names that it gives to weights, with `module.`, are used"
 _TAKES_ALL = "DataParallel stays here, and would take all GPUs in every process"
 _TAKE_OUT = "take it out, or give each process one GPU by `--gpu-ids`"
+_OWN_DEVICE = "each process has a device of its own"
 _OPTIONS_OF_DEVICES = ("device_ids", "output_device")
 
 _NAMES = words(
@@ -74,7 +76,25 @@ def plan_data_parallel(plan: Plan, accelerators: Accelerators) -> None:
         elif accelerator is None or any(isinstance(one, ast.Starred) for one in call.args):
             plan.note(PARALLEL, call, _TAKES_ALL, _TAKE_OUT)
         else:
-            _prepare(plan, call, PARALLEL, "each process has a device of its own", accelerator)
+            _prepare(plan, call, PARALLEL, _OWN_DEVICE, accelerator)
+            _repeat_once(plan, call)
+
+
+def _repeat_once(plan: Plan, call: ast.Call) -> None:
+    """`x.repeat(num_gpu, 1)` beside `DataParallel(model, list(range(num_gpu)))`: nothing cuts it for several GPUs any more."""
+    given = [*call.args[1:2], *(k.value for k in call.keywords if k.arg == "device_ids")]
+    devices = [n for one in given for n in walk(one)]
+    counts = {f"len({ast.unparse(one)})" for one in given}
+    counts |= {
+        ast.unparse(n.args[0])
+        for n in devices
+        if isinstance(n, ast.Call) and last_name(n.func) == "range" and len(n.args) == 1
+    }
+    for repeat in plan.script.calls_in(plan.script.frame(call)):
+        if last_name(repeat.func) in ("repeat", "expand", "tile") and isinstance(repeat.func, ast.Attribute):
+            for times in repeat.args[:1]:
+                if ast.unparse(times) in counts:
+                    plan.replace(times, PARALLEL, _OWN_DEVICE, "1")
 
 
 def _own_parallel(script: Script, call: ast.Call) -> ast.ClassDef | None:
@@ -90,7 +110,7 @@ def _keep_to_one_device(plan: Plan, accelerators: Accelerators, call: ast.Call, 
         plan.note(PARALLEL, call, _TAKES_ALL, _TAKE_OUT)
         return
     code = f"device_ids=[{accelerators.name}.device]"
-    plan.add(e.InsertArgument(call, PARALLEL, "each process has a device of its own", code=code))
+    plan.add(e.InsertArgument(call, PARALLEL, _OWN_DEVICE, code=code))
 
 
 def _is_prepared_below(plan: Plan, call: ast.Call) -> bool:
@@ -111,8 +131,7 @@ def _call_once(plan: Plan, call: ast.Call) -> None:
         inputs = call.args[1].elts if isinstance(call.args[1], ast.Tuple) else [call.args[1]]
         holes = {f"a{n}": one for n, one in enumerate(inputs)}
         given = ", ".join(f"{{{name}}}" for name in holes)
-        reason = "each process has a device of its own"
-        plan.replace(call, PARALLEL, reason, f"{{it}}({given})", it=call.args[0], **holes)
+        plan.replace(call, PARALLEL, _OWN_DEVICE, f"{{it}}({given})", it=call.args[0], **holes)
         return
     plan.note(PARALLEL, call, "every process copies the model to all GPUs here", "call the model itself")
 

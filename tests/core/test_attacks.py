@@ -9,7 +9,7 @@ import pytest
 
 from .converting import conversion, converted
 from .projects import convert, train, write
-from .support import Trap, check
+from .support import Trap, cases, check
 
 PERTURBED = """
         def perturbed(model, x, y):
@@ -76,27 +76,25 @@ TRAPS = [
         ("correct, seen = accelerator.merge(test_loader, correct, seen)",),
         ("accelerator.reduce",),
     ),
-    Trap(
-        "weights that a function makes and a step outside of it trains no others beside",
-        """
-        def fit(loader):
-            weights = torch.zeros(4)
-            weights.requires_grad_()
-            optimizer = torch.optim.SGD([weights], lr=0.1)
-            for x, y in loader:
-                <step loss = F.mse_loss(x @ weights, y)>
-            return weights
+    *cases("""
+== weights that a function makes and a step outside of it trains no others beside
+def fit(loader):
+    weights = torch.zeros(4)
+    weights.requires_grad_()
+    optimizer = torch.optim.SGD([weights], lr=0.1)
+    for x, y in loader:
+        <step loss = F.mse_loss(x @ weights, y)>
+    return weights
 
-        model = nn.Linear(4, 1)
-        outer = torch.optim.SGD(model.parameters(), lr=0.1)
-        fit(DataLoader(data, batch_size=4))
-        for x, y in DataLoader(data, batch_size=4):
-            outer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            outer.step()
-        """,
-        ("accelerator.backward(loss)",),
-    ),
+model = nn.Linear(4, 1)
+outer = torch.optim.SGD(model.parameters(), lr=0.1)
+fit(DataLoader(data, batch_size=4))
+for x, y in DataLoader(data, batch_size=4):
+    outer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    outer.step()
+-> accelerator.backward(loss)
+"""),
 ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from .converting import converted
-from .support import PRELUDE, Trap, check
+from .support import PRELUDE, Trap, cases, check
 
 TRAIN = """
 model = nn.Linear(4, 2)
@@ -166,51 +166,44 @@ print(evaluate())
         "hits = accelerator.merge(test_loader, hits)",
         absent=("last=True",),
     ),
-    Trap(
-        "a loader that no name tells of, on which the trained model is called",
-        """
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        one, two = DataLoader(data), DataLoader(test)
-        for x, y in one:
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-        hits = {k: 0.0 for k in names}
-        model.eval()
-        for x, y in two:
-            for k in names:
-                hits[k] += metric[k](model(x), y).item()
-        print(hits)
-        """,
-        ("two = accelerator.prepare_evaluation(two)", "hits = accelerator.merge(two, hits)"),
-    ),
-    Trap(
-        "two phases, a dictionary of loaders",
-        """
-        loaders = {k: DataLoader(sets[k]) for k in ["train", "test"]}
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for epoch in range(3):
-            for phase in ["train", "test"]:
-                model.train(phase == "train")
-                hits = 0
-                for x, y in loaders[phase]:
-                    with torch.set_grad_enabled(phase == "train"):
-                        out = model(x)
-                        if phase == "train":
-                            F.cross_entropy(out, y).backward()
-                            optimizer.step()
-                    hits += (out.argmax(1) == y).sum()
-                print(phase, hits / sizes[phase])
-        """,
-        (
-            "model, optimizer = accelerator.prepare(model, optimizer)",
-            "for epoch in range(3):",
-            "for x, y in loader:",
-            "hits = accelerator.merge(loader, hits)",
-        ),
-    ),
+    *cases("""
+== a loader that no name tells of, on which the trained model is called
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+one, two = DataLoader(data), DataLoader(test)
+for x, y in one:
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+hits = {k: 0.0 for k in names}
+model.eval()
+for x, y in two:
+    for k in names:
+        hits[k] += metric[k](model(x), y).item()
+print(hits)
+-> two = accelerator.prepare_evaluation(two)
+-> hits = accelerator.merge(two, hits)
+== two phases, a dictionary of loaders
+loaders = {k: DataLoader(sets[k]) for k in ["train", "test"]}
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(3):
+    for phase in ["train", "test"]:
+        model.train(phase == "train")
+        hits = 0
+        for x, y in loaders[phase]:
+            with torch.set_grad_enabled(phase == "train"):
+                out = model(x)
+                if phase == "train":
+                    F.cross_entropy(out, y).backward()
+                    optimizer.step()
+            hits += (out.argmax(1) == y).sum()
+        print(phase, hits / sizes[phase])
+-> model, optimizer = accelerator.prepare(model, optimizer)
+-> for epoch in range(3):
+-> for x, y in loader:
+-> hits = accelerator.merge(loader, hits)
+"""),
     Trap(
         "one loop for both phases, prepared by the author's own test",
         """
@@ -237,25 +230,23 @@ print(evaluate())
         ),
         ("loader = accelerator.prepare(loader)\n",),
     ),
-    Trap(
-        "two phases, the training in an else",
-        """
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for phase in ["train", "test"]:
-            hits = 0
-            for x, y in loaders[phase]:
-                out = model(x)
-                if phase == "test":
-                    hits += (out.argmax(1) == y).sum()
-                else:
-                    F.cross_entropy(out, y).backward()
-                    optimizer.step()
-            print(phase, hits)
-        """,
-        ("for x, y in accelerator.prepare(loaders[phase]):",),
-        ("if phase == 'test' else",),
-    ),
+    *cases("""
+== two phases, the training in an else
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for phase in ["train", "test"]:
+    hits = 0
+    for x, y in loaders[phase]:
+        out = model(x)
+        if phase == "test":
+            hits += (out.argmax(1) == y).sum()
+        else:
+            F.cross_entropy(out, y).backward()
+            optimizer.step()
+    print(phase, hits)
+-> for x, y in accelerator.prepare(loaders[phase]):
+!! if phase == 'test' else
+"""),
     evaluating(
         "batches that are taken apart before the model is asked",
         "hits = 0",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .support import Trap, check
+from .support import Trap, cases, check
 from .test_evaluations import after_training
 
 DEALT = "test_loader = accelerator.prepare_evaluation(test_loader)"
@@ -113,9 +113,8 @@ print(meter.avg)
         DEALT,
         "meter = accelerator.merge(test_loader, meter)",
     ),
-    Trap(
-        "what meets in a phase is global together",
-        """
+    *cases("""
+== what meets in a phase is global together
 from collections import defaultdict
 
 def score(out, y, into):
@@ -135,12 +134,8 @@ for phase in ["train", "val"]:
             optimizer.step()
         rows += len(y)
     print(phase, sums["loss"] / rows)
-""",
-        ("rows, sums = accelerator.merge(loader, rows, sums)",),
-    ),
-    Trap(
-        "what meets in a training is local together",
-        """
+-> rows, sums = accelerator.merge(loader, rows, sums)
+== what meets in a training is local together
 def score(out, y, into):
     loss = F.cross_entropy(out, y)
     into["loss"] += loss.item() * len(y)
@@ -156,10 +151,10 @@ for x, y in loader:
     optimizer.step()
     rows += len(y)
 print(sums["loss"] / rows)
-""",
-        absent=("reduce(", "merge("),
-        says="main process's own",
-    ),
+!! reduce(
+!! merge(
+?? main process's own
+"""),
 ]
 
 

@@ -34,8 +34,7 @@ HARDEST = """
             return code.detach()
 """
 TRAIN = """
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        <model>
         loader, test_loader = DataLoader(data, batch_size=4), DataLoader(test, batch_size=4)
         for epoch in range(2):
             for x, y in loader:
@@ -186,8 +185,7 @@ def test_passes_that_all_processes_make_alike_stay(before: str, after: str, tmp_
 )
 def test_the_model_whose_passes_stay_local(given: str, called: str, found: str) -> None:
     text = f"""
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 net = torch.nn.Linear(4, 2)
 
@@ -212,8 +210,7 @@ for x, y in DataLoader([], 8):
 
 def test_gradients_that_the_caller_steps_by_are_trained() -> None:
     text = """
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def noisy(model, x):
     noise = torch.zeros_like(x)

@@ -13,14 +13,12 @@ from .filling import filled
 from .projects import convert, train, write
 
 TRAINING = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 parser = argparse.ArgumentParser()
 args = parser.parse_args()
 {choice}
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 for x, y in DataLoader([], 8):
     {inside}
     <step>
@@ -147,14 +145,12 @@ def test_an_option_that_is_no_device_is_left() -> None:
     assert "accelerator = Accelerator()" in converted(text)
 
 
-CONFIGURED = """import torch
-from torch.utils.data import DataLoader
+CONFIGURED = """<torch>
 
 device = "cuda"
 backend = "nccl"
 exec(open("settings.py").read())
-model = torch.nn.Linear(4, 2).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model torch.nn.Linear(4, 2).to(device)>
 <loop torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))>
 """
 
@@ -293,8 +289,7 @@ FULL_BATCH = """import torch
 
 {choice}
 x, y = torch.rand(8, 4), torch.rand(8, 2)
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 for epoch in range(3):
     <step>
 """
@@ -378,8 +373,7 @@ def test_a_flag_that_is_bound_again_when_the_choice_is_made(choice: str, made: s
 
 
 BUFFER = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 args = argparse.ArgumentParser().parse_args()
 setattr(args, "gpu", not args.cpu)
@@ -393,8 +387,7 @@ class Trainer:
         self.device = torch.device("cuda") if self.args.gpu and torch.cuda.is_available() else torch.device("cpu")
 
     def train(self):
-        model = torch.nn.Linear(4, 2).to(self.device)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        <model torch.nn.Linear(4, 2).to(self.device)>
         <loop torch.nn.functional.mse_loss(model(x.to(self.device)), y.to(self.device))>
 
 Trainer(args).train()
@@ -412,16 +405,14 @@ def test_memory_that_is_kept_free_chooses_no_device(end: str, made: str) -> None
     assert f"accelerator = {made}" in converted(BUFFER.format(buffer="buffer", end=end))
 
 
-NAMED = """import torch
-from torch.utils.data import DataLoader
+NAMED = """<torch>
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
 settings = {{"rate": 0.1}}
 {keep}
 for name, value in settings.items():
     print(f"{{name:10}}{{value:>10}}")
-model = torch.nn.Linear(4, 2).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model torch.nn.Linear(4, 2).to(device)>
 <loop torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))>
 """
 
@@ -442,8 +433,7 @@ def test_a_device_that_is_only_moved_to_is_the_accelerators() -> None:
 
 SETTINGS = """import json
 import sys
-import torch
-from torch.utils.data import DataLoader, TensorDataset
+<torch>
 
 def train(options):
     model = torch.nn.Linear(4, 2)

@@ -307,8 +307,7 @@ def batches(rows):
     while True:
         yield from DataLoader(mine, batch_size=4)
 
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 source = batches(read("rows.txt"))
 for step in range(100):
     loss = model(next(source)).mean()
@@ -369,8 +368,7 @@ def evaluate(rows):
             total += loss_of(batch, only_loss=True)
     return total
 
-model = nn.Linear(1, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model nn.Linear(1, 1)>
 for batch in batches(torch.ones(32, 1)):
     loss_of(batch)
 print(evaluate(torch.ones(16, 1)))

@@ -37,8 +37,7 @@ ADAPTS = """
                     found.append((self.adapt(x, y).argmax(1) == y).float().mean().item())
                 print(sum(found) / count)
 
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        <model Net()>
         train_loader = DataLoader(data, 8)
         task_loader = DataLoader(tasks, 8)
         for epoch in range(3):
@@ -179,8 +178,7 @@ def test_lines(trap: Trap) -> None:
 
 
 HEADS = """import sys
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 class Heads(torch.nn.Module):
     def __init__(self, names):
@@ -230,8 +228,7 @@ def test_names_that_an_object_is_made_with_are_not_dealt() -> None:
     assert "    for name in model.names:\n" in after
 
 
-SIZES = """import torch
-from torch.utils.data import DataLoader
+SIZES = """<torch>
 
 def learn(model, loader, sizes):
     points = []
@@ -315,12 +312,10 @@ def test_a_while_that_fetches_its_own_batches(told: str, fetched: str, dealt: bo
 
 
 PIECES = """import random
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 {pieces}
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 for piece in pieces:
     rows = read(piece)
     random.shuffle(rows)

@@ -8,13 +8,10 @@ from .converting import converted
 from .support import PRELUDE, Trap, cases, check
 
 TRAIN = """
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 train_loader, test_loader = DataLoader(data), DataLoader(test)
 for x, y in train_loader:
-    loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    optimizer.step()
+    <step loss = F.cross_entropy(model(x), y)>
 """
 PREPARED = "test_loader = accelerator.prepare_evaluation(test_loader)"
 
@@ -55,14 +52,11 @@ def evaluate():
             hits += (model(x).argmax(1) == y).sum().item()
     return hits
 
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 train_loader, test_loader = DataLoader(data), DataLoader(test)
 steps = 0
 for x, y in train_loader:
-    loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    optimizer.step()
+    <step loss = F.cross_entropy(model(x), y)>
     steps += 1
     place = steps + len(train_loader)
     width = steps + x.size(1)
@@ -168,13 +162,10 @@ print(evaluate())
     ),
     *cases("""
 == a loader that no name tells of, on which the trained model is called
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 one, two = DataLoader(data), DataLoader(test)
 for x, y in one:
-    loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    optimizer.step()
+    <step loss = F.cross_entropy(model(x), y)>
 hits = {k: 0.0 for k in names}
 model.eval()
 for x, y in two:
@@ -185,8 +176,7 @@ print(hits)
 -> hits = accelerator.merge(two, hits)
 == two phases, a dictionary of loaders
 loaders = {k: DataLoader(sets[k]) for k in ["train", "test"]}
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 for epoch in range(3):
     for phase in ["train", "test"]:
         model.train(phase == "train")
@@ -218,8 +208,7 @@ for epoch in range(3):
                     total += loss.item()
             return total / len(loader)
 
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        <model>
         run(model, DataLoader(data), optimizer)
         print(run(model, DataLoader(test)))
         """,
@@ -232,8 +221,7 @@ for epoch in range(3):
     ),
     *cases("""
 == two phases, the training in an else
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 for phase in ["train", "test"]:
     hits = 0
     for x, y in loaders[phase]:
@@ -435,8 +423,7 @@ def test_objects_from_before_the_loop_that_keep_something(body: str, is_dealt: b
 
 
 COLLATE = """from functools import partial
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def together(batch, scale=1):
     rows, sizes = [], []
@@ -447,8 +434,7 @@ def together(batch, scale=1):
     return torch.stack(rows), torch.tensor(sizes)
 
 {given}
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 for x, y in loader:
     <step>
 {end}

@@ -28,8 +28,7 @@ OWN_WRITER = {
         from torch.utils.data import DataLoader
 
         def fit(journal):
-            model = torch.nn.Linear(4, 2)
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            <model>
             for step, (x, y) in enumerate(DataLoader([], 2)):
                 <step loss = torch.nn.functional.mse_loss(model(x), y)>
                 {use}
@@ -57,8 +56,7 @@ def test_a_writer_of_the_projects_own_class(base: str, use: str, made: bool, tmp
     assert ("if accelerator.is_main_process:\n            journal.record" in after) is made
 
 
-SEVERAL = """import torch
-from torch.utils.data import DataLoader
+SEVERAL = """<torch>
 from torch.utils.tensorboard import SummaryWriter
 
 def shade(picture):
@@ -67,8 +65,7 @@ def shade(picture):
     return grey
 
 {made}
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 for step, (x, y) in enumerate(DataLoader([], 2)):
     <step loss = torch.nn.functional.mse_loss(model(x), y)>
     {use}
@@ -105,11 +102,9 @@ def test_a_writer_s_method_that_is_given_on_is_no_call_of_it() -> None:
 
 
 TRAIN = """
-    import torch
-    from torch.utils.data import DataLoader
+    <torch>
     {made}
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model>
     for step, (x, y) in enumerate(DataLoader([], 2)):
         <step loss = torch.nn.functional.mse_loss(model(x), y)>
         {use}

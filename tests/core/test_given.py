@@ -122,8 +122,7 @@ def score(out, y, into):
     into["loss"] += loss.item() * len(y)
     return loss
 
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 loaders = {"train": DataLoader(data), "val": DataLoader(test)}
 for phase in ["train", "val"]:
     sums, rows = defaultdict(float), 0
@@ -141,14 +140,11 @@ def score(out, y, into):
     into["loss"] += loss.item() * len(y)
     return loss
 
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 loader = DataLoader(data)
 sums, rows = {"loss": 0.0}, 0
 for x, y in loader:
-    loss = score(model(x), y, sums)
-    loss.backward()
-    optimizer.step()
+    <step loss = score(model(x), y, sums)>
     rows += len(y)
 print(sums["loss"] / rows)
 !! reduce(

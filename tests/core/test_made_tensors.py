@@ -19,8 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
 {above}
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 criterion = nn.CrossEntropyLoss({loss})
 X, Y = torch.randn(32, 4), torch.arange(32) % 2
 loader = DataLoader(TensorDataset(X, Y), batch_size=8)

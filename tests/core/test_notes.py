@@ -10,12 +10,10 @@ from crosstrain_migrate.syntax.program import link
 from .converting import conversion, converted
 from .projects import convert, write
 
-TRAINS = """import torch
-from torch.utils.data import DataLoader
+TRAINS = """<torch>
 import shown
 
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 for x, y in DataLoader([], 8):
     loss = shown.loss_of(model(x), y)
     <step loss>
@@ -133,8 +131,7 @@ def keep(picture, path):
     picture.save(path, quality=90)
 
 wandb.init(project="samples")
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 for epoch in range(3):
     <loop>
     picture = Image.new("RGB", (8, 8))

@@ -6,9 +6,7 @@ import pytest
 
 from .converting import notes
 
-WITH_CUDA = """import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+WITH_CUDA = """<torch>
 
 cuda = torch.cuda.is_available()
 model = nn.Linear(4, 2)

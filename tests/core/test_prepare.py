@@ -9,15 +9,12 @@ import pytest
 from .support import Trap, cases, check, converted
 
 MADE = """
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 loader = DataLoader(data)
 """
 LOOP = """
 for x, y in loader:
-    loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    optimizer.step()
+    <step loss = F.cross_entropy(model(x), y)>
 """
 FIT = "def train(model, loader, optimizer):\n" + indent(LOOP, "    ")
 PREPARED = "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
@@ -86,16 +83,12 @@ for x, y in DataLoader(data):
 == the optimizer of a closure, in the scope around it
 def make_step(model, optimizer):
     def step(x, y):
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        <step loss = F.cross_entropy(model(x), y)>
 
     return step
 
 def main():
-    model = nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model>
     step = make_step(model, optimizer)
     loader = DataLoader(data)
     for x, y in loader:

@@ -8,8 +8,7 @@ from .support import Trap, cases, check, converted
 
 TRAPS = cases("""
 == chunks of a batch are no data
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 loader = DataLoader(data, batch_size=8)
 for x, y in loader:
     optimizer.zero_grad()
@@ -39,16 +38,13 @@ run(model, test_loader, optimizer, False)
 ?? evaluated whole
 == a step function that is passed on
 def step(x, y):
-    loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    optimizer.step()
+    <step loss = F.cross_entropy(model(x), y)>
 
 def fit(batches, step_fn):
     for x, y in batches:
         step_fn(x, y)
 
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 train_batches = DataLoader(data, batch_size=8)
 fit(train_batches, step)
 -> model, optimizer, train_batches = accelerator.prepare(model, optimizer, train_batches)
@@ -57,12 +53,9 @@ fit(train_batches, step)
 def train(model, optimizer, iterator):
     for step in range(100):
         x, y = next(iterator)
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
+        <step loss = F.cross_entropy(model(x), y)>
 
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 loader = DataLoader(data, batch_size=8)
 train(model, optimizer, iter(loader))
 -> x, y = next(iterator)
@@ -103,8 +96,7 @@ for x in islice(loader, 100):
 
 
 SECOND = """
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 loader = DataLoader(data)
 second = {made}
 for x, y in loader:
@@ -147,8 +139,7 @@ def test_left_alone(script: str) -> None:
     assert not done.trains
 
 
-SIMULATED = """import torch
-from torch.utils.data import DataLoader
+SIMULATED = """<torch>
 
 class Car:
     def __init__(self, model):
@@ -157,8 +148,7 @@ class Car:
     def step(self, angle=0.1):
         BODY
 
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 car = Car(model)
 for _ in range(3):
     car.step(0.2)

@@ -173,8 +173,8 @@ for argument in sys.argv[1:]:
     before = CONFIGURED.replace('exec(open("settings.py").read())\n', loop).replace(
         'device = "cuda"', 'rate = 0.1\ndevice = "cuda" if torch.cuda.is_available() else "cpu"'
     )
-    before = before.replace("import torch\n", "import sys\nimport torch\n", 1).replace("lr=0.1", "lr=rate")
-    (tmp_path / "before.py").write_text(filled(before))
+    before = f"import sys\n{filled(before)}".replace("lr=0.1", "lr=rate")
+    (tmp_path / "before.py").write_text(before)
     (tmp_path / "after.py").write_text(converted(before))
     told = [device(tmp_path / f"{name}.py", given) for name in ("before", "after")]
     assert told == ["cpu" if "device=cpu" in given else "cuda"] * 2
@@ -214,7 +214,9 @@ def test_what_only_cuda_answers_is_asked_as_before(asked: str) -> None:
     ],
 )
 def test_a_condition_with_a_gpu_on_both_sides_is_no_choice(moves: str, made: str) -> None:
-    text = TRAINING.format(choice="", inside="pass").replace("optimizer = ", moves + "\noptimizer = ", 1)
+    text = (
+        filled(TRAINING).format(choice="", inside="pass").replace("optimizer = ", moves + "\noptimizer = ", 1)
+    )
     assert f"accelerator = {made}\n" in converted(text)
 
 
@@ -222,8 +224,8 @@ def test_a_condition_with_a_gpu_on_both_sides_is_no_choice(moves: str, made: str
 def test_a_function_inside_the_guard_has_the_accelerator_of_the_guard(guarded: bool) -> None:
     helper = 'def report(loss):\n    torch.save({"loss": loss.item()}, "last")\n'
     start = 'if __name__ == "__main__":\n'
-    body = TRAINING.split("\n", 4)[4].format(choice="", inside="report(y)")
-    imports = "\n".join(TRAINING.split("\n", 4)[:3]) + "\n"
+    imports, _, body = filled(TRAINING).format(choice="", inside="report(y)").partition("\n\n")
+    imports += "\n"
     inner = body.replace("for x, y", helper + "for x, y") if guarded else body
     text = imports + ("" if guarded else helper) + start
     text += "".join(f"    {line}\n" for line in inner.splitlines() if line)
@@ -329,7 +331,9 @@ def test_the_cpu_of_a_file_s_tensors_is_not_where_data_waits() -> None:
 
 def test_a_model_that_is_moved_under_another_name_chooses_the_device() -> None:
     moved = "if args.gpu >= 0:\n    on_gpu = model.cuda()\n"
-    text = TRAINING.format(choice="", inside="pass").replace("optimizer = ", moved + "optimizer = ", 1)
+    text = (
+        filled(TRAINING).format(choice="", inside="pass").replace("optimizer = ", moved + "optimizer = ", 1)
+    )
     after = converted(text)
     assert "on_gpu = model.to(accelerator.device)" in after
     assert after.index("accelerator = ") < after.index("on_gpu")

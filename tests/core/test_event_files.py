@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from .converting import converted
+from .filling import filled
 from .projects import convert, write
 
 OWN_WRITER = {
@@ -97,7 +98,7 @@ def test_writers_of_a_list_or_a_table(made: str, use: str, is_ours: bool) -> Non
 def test_a_writer_s_method_that_is_given_on_is_no_call_of_it() -> None:
     hook = "model.register_forward_hook(writer.hook)"
     text = SEVERAL.format(made="writer = SummaryWriter('runs')", use="pass")
-    text = text.replace("optimizer = ", f"handle = {hook}\n{hook}\noptimizer = ", 1)
+    text = filled(text).replace("optimizer = ", f"handle = {hook}\n{hook}\noptimizer = ", 1)
     assert hook in converted(text).splitlines(), "not indented under a guard"
 
 

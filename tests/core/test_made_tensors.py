@@ -8,6 +8,7 @@ import pytest
 from crosstrain_migrate.syntax.program import link
 
 from .converting import converted, notes
+from .filling import filled
 from .running import launched, plain
 
 SCRIPT = """import numpy as np
@@ -111,12 +112,10 @@ def test_what_a_model_is_given_behind_the_training_is_made_on_the_device() -> No
 
 def test_what_an_imported_function_is_given_stays_where_it_is_made() -> None:
     """The training's own function calls it; it is no model."""
-    text = script(behind="draw(torch.randn(3, 4))").replace(
-        "import torch\n", "import torch\nfrom shown import draw\n", 1
-    )
-    body = text[text.index("model = nn.Linear") :]
+    text = "from shown import draw\n" + filled(script(behind="draw(torch.randn(3, 4))"))
+    body = text[text.index("model = torch.nn.Linear") :]
     whole = (
-        text[: text.index("model = nn.Linear")]
+        text[: text.index("model = torch.nn.Linear")]
         + "def main():\n    "
         + body.replace("\n", "\n    ")
         + "\nmain()\n"

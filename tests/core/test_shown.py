@@ -6,9 +6,12 @@ import pytest
 from crosstrain_migrate.core.conversion import convert
 
 SCRIPT = """\
-<torch>
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
 
-<model nn.Linear(4, 1)>
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 criterion = nn.MSELoss()
 loader = DataLoader(data, batch_size=4)
 for epoch in range(3):
@@ -215,7 +218,9 @@ def test_a_list_that_a_method_fills_has_no_mean() -> None:
 def test_a_loss_that_a_step_shows_is_said() -> None:
     step = """
 def step(x, y):
-    <step loss = criterion(model(x), y)>
+    loss = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()
     print(loss.item())
 
 for x, y in loader:

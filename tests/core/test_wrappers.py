@@ -257,7 +257,7 @@ BY_NAME = "def called(self, name):"
 def test_a_kind_of_its_own_computes_on_the_device_of_its_process(tmp_path: Path) -> None:
     text = OWN_KIND.format(method=BY_NAME, given="")
     assert "nets[name] = Parallel(nets[name], device_ids=[accelerator.device])\n" in text_of(text)
-    folder = write(tmp_path, script=text.replace("import torch\n", "import torch\ntorch.manual_seed(1)\n", 1))
+    folder = write(tmp_path, script=f"import torch\ntorch.manual_seed(1)\n{text}")
     before = train(folder, "script")
     convert(folder, "script")
     assert train(folder, "script") == before

@@ -82,7 +82,9 @@ def test_a_board_that_sends_nothing_is_asked_for_no_connection(asks: str, become
     ],
 )
 def test_modules_that_nobody_can_read_are_said(made: str, is_said: bool) -> None:
-    text = TRAINS.replace("import shown", "import importlib\nimport shown").replace("<model>", f"<model {made}>")
+    text = TRAINS.replace("import shown", "import importlib\nimport shown").replace(
+        "<model>", f"<model {made}>"
+    )
     said = [one for one in conversion(text).findings if "imported by a computed name" in one.reason]
     assert bool(said) is is_said
 

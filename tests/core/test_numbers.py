@@ -18,7 +18,8 @@ batches = max(1, len(loader))
 total, right, rows, steps, losses = {total}, 0, 0, 0, []
 for x, y in loader:
     out = model(x)
-    <step loss = {loss}>
+    loss = {loss}
+    <step loss>
 """
 LOCAL = "main process's own"
 

@@ -6,6 +6,7 @@ from textwrap import indent
 
 import pytest
 
+from .filling import filled
 from .support import Trap, cases, check, converted
 
 MADE = """
@@ -130,7 +131,8 @@ net.train()
         "a model is prepared once, where DataParallel was",
         "def main():\n"
         + indent(
-            MADE.replace("optimizer", "model = nn.DataParallel(model).cuda()\noptimizer", 1) + LOOP, "    "
+            filled(MADE).replace("optimizer", "model = nn.DataParallel(model).cuda()\noptimizer", 1) + LOOP,
+            "    ",
         )
         + "main()\n",
         (

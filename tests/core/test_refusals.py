@@ -170,7 +170,7 @@ def test_what_keeps_or_gives_away_its_play_is_refused(kept: str, given: str) -> 
 
 
 def test_a_trainer_that_is_given_the_step_is_left_alone() -> None:
-    text = """import torch
+    text = filled("""import torch
 from ignite.engine import Engine
 
 <model>
@@ -180,7 +180,7 @@ def update(engine, batch):
 
 trainer = Engine(update)
 trainer.run(torch.utils.data.DataLoader(rows))
-"""
+""")
     done = conversion(text)
     assert done.text == text
     assert any("Ignite trains" in one.reason for one in done.findings)

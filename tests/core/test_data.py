@@ -28,7 +28,7 @@ for step in range(2 * number):
     if step % number == 0:
         batches = iter(loaders["a"])
     learn(model, optimizer, *next(batches))
--> number, others = len(loaders["a"]), len(loaders["a"].dataset)
+-> number, others = len(accelerator.prepare(loaders["a"])), len(loaders["a"].dataset)
 -> number = len(accelerator.prepare(loaders["a"]))
 -> batches = iter(accelerator.prepare(loaders["a"]))
 == an iterator that begins anew after a length that its test asks for

@@ -59,6 +59,11 @@ def script(before: str = "pass", inside: str = "pass") -> str:
             "if len(rows) > 3: ones = torch.cuda.FloatTensor(3)",
             "if len(rows) > 3: ones = torch.FloatTensor(3).to(accelerator.device)",
         ),
+        ("ones = torch.ones(3).to(0)", "ones = torch.ones(3).to(accelerator.device)"),
+        (
+            'main = f"cuda:{args.gpus[0]}"\n    model.to(args.gpus[0])',
+            "model.to(accelerator.device)",
+        ),
         ("torch.cuda.empty_cache()", "if torch.cuda.is_available():\n        torch.cuda.empty_cache()"),
         ("torch.cuda.set_device(0)", "torch.cuda.set_device(accelerator.device)"),
         ("torch.cuda.set_device(args.gpu)", "torch.cuda.set_device(accelerator.device)"),
@@ -81,6 +86,7 @@ def test_what_chooses_a_gpu(code: str, becomes: str) -> None:
         'where = torch.ones(3, device="cpu")',
         "several = torch.cuda.device_count() > 1",
         "x = rows.to(args)",
+        "x = rows.to(args.kinds[0])",
     ],
 )
 def test_what_names_no_choice_of_a_gpu_stays(code: str) -> None:

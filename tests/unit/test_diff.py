@@ -85,8 +85,6 @@ def test_any_file_name_is_found_again(tmp_path: Path, command: list[str], name: 
     assert file.read_bytes() == b"b\n"
 
 
-
-
 def test_nothing_changed_is_no_patch() -> None:
     assert unified("train.py", b"a\n", b"a\n") == b""
 

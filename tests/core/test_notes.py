@@ -10,12 +10,10 @@ from crosstrain_migrate.syntax.program import link
 from .converting import conversion, converted
 from .projects import convert, write
 
-TRAINS = """import torch
-from torch.utils.data import DataLoader
+TRAINS = """<torch>
 import shown
 
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 for x, y in DataLoader([], 8):
     loss = shown.loss_of(model(x), y)
     <step loss>
@@ -85,7 +83,7 @@ def test_a_board_that_sends_nothing_is_asked_for_no_connection(asks: str, become
 )
 def test_modules_that_nobody_can_read_are_said(made: str, is_said: bool) -> None:
     text = TRAINS.replace("import shown", "import importlib\nimport shown").replace(
-        "torch.nn.Linear(4, 2)", made
+        "<model>", f"<model {made}>"
     )
     said = [one for one in conversion(text).findings if "imported by a computed name" in one.reason]
     assert bool(said) is is_said
@@ -188,8 +186,7 @@ def keep(picture, path):
     picture.save(path, quality=90)
 
 wandb.init(project="samples")
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 for epoch in range(3):
     <loop>
     picture = Image.new("RGB", (8, 8))

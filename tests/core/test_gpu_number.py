@@ -71,6 +71,12 @@ SPELLINGS = [
         "torch.cuda.set_device(args.gpu)\nmodel = torch.nn.Linear(4, 2).cuda()\ntrain(model, 0)",
     ),
     (
+        "",
+        IN_CUDA,
+        f'if __name__ == "__main__":\n    {PARSED}\n    gpu = args.gpu[0] if isinstance(args.gpu, list) else args.gpu\n'
+        "    train(torch.nn.Linear(4, 2).cuda(gpu), gpu)",
+    ),
+    (
         "params = vars(parser.parse_args())",
         IN_CUDA,
         'model = torch.nn.Linear(4, 2).cuda(params["gpu"])\ntrain(model, params["gpu"])',

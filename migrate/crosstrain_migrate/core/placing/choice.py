@@ -102,7 +102,9 @@ def with_number(
         return _below_number(script, choice, number, known) if choice.frame is frame else choice
     if frame is home and place_of(at) > known:
         return Choice("", home, at, device=number)
-    behind = [s for s in frame.body if place_of(s) > known and frame in frames]
+    guards = (g for s in stores[-1:] for g in script.around(s) if isinstance(g, ast.If) and is_main_test(g))
+    body = next((guard.body for guard in guards), frame.body)
+    behind = [s for s in body if place_of(s) > known and frame in frames]
     needed = next((s for s in behind if needs_accelerator(script, s)), None)
     uses = [s for s in behind if root_of_text(number) in ast.unparse(s)]
     first = min(filter(None, (needed, *uses[:1])), key=place_of, default=None)

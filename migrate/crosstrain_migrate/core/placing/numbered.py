@@ -33,8 +33,9 @@ def gpu_number(script: Script, home: Frame) -> tuple[Frame | None, str]:
         if isinstance(node, ast.Constant):
             found.add((None, str(node.value)))
         elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
-            found.add(origin(script, script.frame(node), written(node), through_names=True))
+            place = origin(script, script.frame(node), written(node), through_names=True)
             sources[written(node)] = script.source(node)  # in the author's quotes
+            found.add(_first_of_list(script, *place, sources) or place)
         else:
             return None, ""
         if option is not None and option.is_local_rank:
@@ -43,6 +44,23 @@ def gpu_number(script: Script, home: Frame) -> tuple[Frame | None, str]:
         return None, ""
     frame, text = found.pop()
     return frame, sources.get(text, text)
+
+
+def _first_of_list(
+    script: Script, frame: Frame, text: str, sources: dict[str, str]
+) -> tuple[Frame, str] | None:
+    """The option behind a variable that is the first of several GPUs: `args.device[0] if type(args.device) is list else
+    args.device`. sources: what becomes of its text."""
+    value = values[0] if len(values := script.values(frame, text)) == 1 else None
+    option = value.orelse if isinstance(value, ast.IfExp) else None
+    if not isinstance(option, ast.Name | ast.Attribute) or not isinstance(value, ast.IfExp):
+        return None
+    own = written(option)
+    if ast.unparse(value.body) != f"{own}[0]" or own not in ast.unparse(value.test):
+        return None
+    frame, text = origin(script, frame, own, through_names=True)
+    sources[text] = ast.unparse(value).replace(own, text)
+    return frame, text
 
 
 def _is_chosen_before(script: Script, node: ast.AST, home: Frame) -> bool:

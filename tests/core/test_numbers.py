@@ -304,6 +304,41 @@ def test_a_phase_that_every_process_evaluates_whole_is_not_added_up() -> None:
     )
 
 
+PARTS = """
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+batches = (len(data) + 3) // 4
+total = 0.0
+for part in parts:
+    for x, y in DataLoader(part):
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    {between}
+print(total / {divisor})
+"""
+
+
+@pytest.mark.parametrize(
+    ("between", "divisor", "kind"),
+    [
+        ("pass", "batches", "sum"),
+        ("pass", "len(loader)", "mean"),
+        ("print(total)", "batches", ""),
+        ("total = 0.5 * total", "batches", ""),
+    ],
+)
+def test_a_sum_over_several_loops_is_made_global_behind_all_of_them(
+    between: str, divisor: str, kind: str
+) -> None:
+    done = converted(Trap("parts", PARTS.format(between=between, divisor=divisor)).text)
+    assert "for part in parts:\n    for x, y in accelerator.prepare(DataLoader(part)):" in done.text
+    assert ("\ntotal = accelerator.reduce(" in done.text) is bool(kind)
+    assert not kind or f'\ntotal = accelerator.reduce(total, "{kind}")\nac' in done.text
+    assert any(LOCAL in one.reason for one in done.findings) is not bool(kind)
+
+
 OVER = """
 model = nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -38,7 +38,7 @@ from crosstrain.step.prepared import PreparedMembers
 from crosstrain.step.profiling import profile
 from crosstrain.step.scheduler import prepare_scheduler
 from crosstrain.step.sharding import ShardingMembers
-from crosstrain.step.unprepared import refuse_plain_backward, watch_steps
+from crosstrain.step.unprepared import plain_backward_weight, watch_steps
 from crosstrain.tracking.members import TrackingMembers
 from crosstrain.tracking.registry import choose
 from crosstrain.utils import checks
@@ -444,9 +444,9 @@ class Accelerator(
             for gate in self._prepared.gates:
                 gate.pending = True
 
-    def _plain_backward(self, loose: bool) -> None:
-        refuse_plain_backward(self.loss_reduction, loose)
+    def _plain_backward(self, loose: bool, at_once: bool) -> float:
         self._outside.backward()
+        return plain_backward_weight(self.loss_reduction, loose, at_once, self._comm.rank)
 
     def _check_loss(self, loss: Tensor) -> None:
         """Check the first loss of each calling line against `loss_reduction`."""

@@ -74,7 +74,7 @@ class Parts:
     def _data_plan(self, device_placement: bool | None = None) -> DataPlan:
         raise NotImplementedError
 
-    def _plain_backward(self, loose: bool) -> None:
+    def _plain_backward(self, loose: bool, at_once: bool) -> float:
         raise NotImplementedError
 
     def prepare_data_loader(self, data_loader: DataLoader[Any]) -> DataLoader[Any]:

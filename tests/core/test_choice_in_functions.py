@@ -7,8 +7,7 @@ import pytest
 from .converting import converted, notes
 
 IN_FUNCTION = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 args = argparse.ArgumentParser().parse_args()
 
@@ -63,8 +62,7 @@ def test_an_option_that_a_function_sets_is_asked_where_it_is_there(name: str, of
 
 
 def test_fire_offers_the_functions_of_a_script_that_also_makes_its_options() -> None:
-    text = """import torch
-from torch.utils.data import DataLoader
+    text = """<torch>
 
 class Options:
     lr = 0.1
@@ -88,8 +86,7 @@ if __name__ == '__main__':
 
 
 IN_A_CLASS = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 class Settings:
     use_gpu = True
@@ -249,8 +246,7 @@ def test_whether_there_is_a_gpu_is_no_choice() -> None:
 
 
 IN_CALLED = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def train({given}, loader, model, optimizer):
     {first}
@@ -263,8 +259,7 @@ def main():
     options = argparse.ArgumentParser().parse_args()
     if torch.cuda.is_available() and not options.cuda:
         print("there is a GPU")
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model>
     loader = DataLoader(list(range(8)), 8)
     train({call}, loader, model, optimizer)
 
@@ -294,8 +289,7 @@ def test_a_flag_that_the_first_accelerator_cannot_know_is_said() -> None:
 
 
 FLAGGED = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def fit(model):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -333,8 +327,7 @@ def test_a_variable_of_the_same_name_elsewhere_chooses_no_training() -> None:
 
 def test_the_accelerator_stands_behind_what_a_function_declares_global() -> None:
     text = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 args = argparse.ArgumentParser().parse_args()
 
@@ -366,12 +359,10 @@ def test_two_flags_of_an_object_are_the_options_they_are_bound_to() -> None:
 
 @pytest.mark.parametrize("end", ["", "if __name__ == '__main__':\n    import fire\n    fire.Fire()\n"])
 def test_a_file_whose_functions_are_called_from_outside(end: str) -> None:
-    text = """import torch
-from torch.utils.data import DataLoader
+    text = """<torch>
 
 def train(**options):
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model>
     <loop>
 
 """
@@ -397,8 +388,7 @@ def test_a_test_whose_arms_both_move_to_a_gpu_is_no_choice() -> None:
 @pytest.mark.parametrize("start", ["run(args)", "if __name__ == '__main__':\n    run(args)"])
 def test_functions_called_behind_the_choice_know_the_device(start: str) -> None:
     text = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def size():
     print("asked before")
@@ -427,8 +417,7 @@ START
 
 
 ASKED = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def choose(asked):
     chosen = None
@@ -443,8 +432,7 @@ args = argparse.ArgumentParser().parse_args()
 device = choose(args.device)
 half = args.half and device in ("cuda", "cpu")
 print(f"on {{device}}")
-model = torch.nn.Linear(4, 2).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model torch.nn.Linear(4, 2).to(device)>
 for x, y in DataLoader([], 8):
     with torch.autocast("cpu", enabled=half):
         loss = torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))

@@ -18,9 +18,7 @@ from .converting import conversion
 from .filling import filled
 
 OPTIONS = """import argparse
-import torch
-from torch import nn
-from torch.utils.data import DataLoader
+<torch>
 
 parser = argparse.ArgumentParser()
 """
@@ -155,9 +153,7 @@ MOVES = [
 ]
 
 IN_CLASS = """import argparse
-import torch
-from torch import nn
-from torch.utils.data import DataLoader
+<torch>
 
 class Trainer:
     def __init__(self, args):

@@ -9,7 +9,7 @@ import pytest
 from tests.support.ranks import run_ranks
 
 from .filling import filled
-from .support import Trap, check, converted
+from .support import Trap, cases, check, converted
 
 MADE = """
 import random
@@ -80,42 +80,30 @@ SHARED = [
         (COMMON, "coin = random.random() < 0.3", "if coin:"),
     ),
 ]
-OWN = [
-    Trap(
-        "a coin that turns a batch round, or makes the loss another",
-        """
-        for x, y in loader:
-            if random.random() < 0.5:
-                x = -x
-            loss = F.mse_loss(model(x), y) if np.random.rand() < 0.5 else F.l1_loss(model(x), y)
-            <step loss>
-        """,
-        absent=("common_draws",),
-    ),
-    Trap(
-        "a coin before the passes, which is thrown alike",
-        """
-        if random.random() < 0.5:
-            for x, y in loader:
-                learn(x, y)
-        else:
-            for x, y in loader:
-                learn_other(x, y)
-        """,
-        absent=("common_draws",),
-    ),
-    Trap(
-        "steps that take turns",
-        """
-        for number, (x, y) in enumerate(loader):
-            if number % 2:
-                learn(x, y)
-            else:
-                learn_other(x, y)
-        """,
-        absent=("common_draws",),
-    ),
-]
+OWN = cases("""
+== a coin that turns a batch round, or makes the loss another
+for x, y in loader:
+    if random.random() < 0.5:
+        x = -x
+    loss = F.mse_loss(model(x), y) if np.random.rand() < 0.5 else F.l1_loss(model(x), y)
+    <step loss>
+!! common_draws
+== a coin before the passes, which is thrown alike
+if random.random() < 0.5:
+    for x, y in loader:
+        learn(x, y)
+else:
+    for x, y in loader:
+        learn_other(x, y)
+!! common_draws
+== steps that take turns
+for number, (x, y) in enumerate(loader):
+    if number % 2:
+        learn(x, y)
+    else:
+        learn_other(x, y)
+!! common_draws
+""")
 
 
 def script_of(trap: Trap) -> str:

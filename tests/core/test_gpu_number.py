@@ -15,8 +15,7 @@ from .converting import conversion, converted, notes
 
 SCRIPT = """import argparse
 import os
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--gpu", type=int, default=0)
@@ -125,8 +124,7 @@ def test_an_option_still_chooses_the_gpu(
 
 
 IN_A_CLASS = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 class Base:
     def __init__(self, args):
@@ -264,13 +262,11 @@ def test_accelerate_cannot_be_told_a_number(chosen: str, is_said: bool) -> None:
     assert any("chooses no GPU any more" in one.reason for one in result.findings) is is_said
 
 
-TWO_FILES = """import torch
-from torch.utils.data import DataLoader
+TWO_FILES = """<torch>
 from tools import device, to_device
 
 def main():
-    model = torch.nn.Linear(4, 2).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model torch.nn.Linear(4, 2).to(device)>
     <loop torch.nn.functional.mse_loss(model(to_device(x)), to_device(y))>
 
 if __name__ == "__main__":
@@ -331,8 +327,7 @@ def test_the_numbers_of_what_is_moved_are_no_gpus() -> None:
 
 
 FORMATTED = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--gpu", type=int, default=0)

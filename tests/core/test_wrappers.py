@@ -23,8 +23,7 @@ class Net(torch.nn.Module):
 """
 TRAIN = """
 import os
-import torch
-from torch.utils.data import DataLoader, TensorDataset
+<torch>
 from net import Net
 
 model = torch.nn.DataParallel(Net())
@@ -147,8 +146,7 @@ def test_it_goes_where_nobody_sees_its_names(use: str) -> None:
 
 
 IN_A_CLASS = """
-import torch
-from torch.utils.data import DataLoader
+<torch>
 torch.distributed.init_process_group("nccl")
 
 class Trainer:
@@ -187,8 +185,7 @@ def test_the_branch_without_a_wrapper_stays() -> None:
     assert "    model = accelerator.prepare(torch.nn.DataParallel(model))\n" in text_of(text)
 
 
-MADE_IN_STEPS = """import torch
-from torch.utils.data import DataLoader
+MADE_IN_STEPS = """<torch>
 
 class Score(torch.nn.Module):
     def __init__(self):
@@ -233,8 +230,7 @@ def test_what_is_made_in_every_step_runs_its_own_constructor(step: str, is_prepa
     ) is is_prepared
 
 
-OWN_KIND = """import torch
-from torch.utils.data import DataLoader
+OWN_KIND = """<torch>
 
 class Parallel(torch.nn.DataParallel):
     {method}
@@ -261,7 +257,7 @@ BY_NAME = "def called(self, name):"
 def test_a_kind_of_its_own_computes_on_the_device_of_its_process(tmp_path: Path) -> None:
     text = OWN_KIND.format(method=BY_NAME, given="")
     assert "nets[name] = Parallel(nets[name], device_ids=[accelerator.device])\n" in text_of(text)
-    folder = write(tmp_path, script=text.replace("import torch\n", "import torch\ntorch.manual_seed(1)\n", 1))
+    folder = write(tmp_path, script=f"import torch\ntorch.manual_seed(1)\n{text}")
     before = train(folder, "script")
     convert(folder, "script")
     assert train(folder, "script") == before
@@ -283,8 +279,7 @@ def test_a_kind_of_its_own_that_says_its_devices_is_left_and_named(method: str, 
     assert any("would take all GPUs" in one.reason for one in result.findings)
 
 
-PAIR = """import torch
-from torch.utils.data import DataLoader
+PAIR = """<torch>
 from parallel import {model}, DataParallelCriterion
 
 net = torch.nn.Linear(4, 2)

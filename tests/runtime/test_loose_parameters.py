@@ -175,6 +175,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {"gradient_accumulation_steps": 2, "split_batches": True},
     "sum": {"loss_reduction": "sum", "split_batches": True},
     "weighted": WEIGHTED,
+    "plain and weighted": WEIGHTED,
     "bf16": {"mixed_precision": "bf16", "split_batches": True},
     "fp16": {
         "mixed_precision": "fp16",
@@ -190,9 +191,11 @@ def _with_loader(case: str) -> tuple[Values, int]:
     accelerator = Accelerator(cpu=True, **OPTIONS[case])
     torch.manual_seed(accelerator.process_index)
     model = Wrapper()
-    rows = torch.arange(ROWS - 1 if case == "weighted" else ROWS)
+    rows = torch.arange(ROWS - 1 if "weighted" in case else ROWS)
     loader = DataLoader(TensorDataset(rows), batch_size=6)
     optimizer, loader = accelerator.prepare(SGD(model.parameters(), 0.1, momentum=0.5), loader)
+    if case == "plain and weighted":
+        accelerator.prepare(model.net)
     for _ in range(2):
         for (some,) in loader:
             with accelerator.accumulate():
@@ -200,9 +203,11 @@ def _with_loader(case: str) -> tuple[Values, int]:
                     loss = model.loss(some)
                 if case == "sum":
                     loss = loss * len(some)
-                if case == "plain":
+                if "plain" in case:
+                    (loss / 2).backward(retain_graph=True)
+                if case == "plain and weighted":  # on top of what is averaged already
                     (loss / 2).backward()
-                else:
+                elif case != "plain":
                     accelerator.backward(loss)
                 accelerator.clip_grad_norm_(model.parameters(), 0.5)
                 optimizer.step()
@@ -220,7 +225,7 @@ def test_with_windows_sums_weights_and_precisions(case: str) -> None:
         for values, sent in ranks:
             torch.testing.assert_close(values, ranks[0][0], rtol=0, atol=0)
             torch.testing.assert_close(values, alone, **close)
-            assert sent == (2 if case in ("accumulate", "plain") else 4)
+            assert sent == {"accumulate": 2, "plain": 2, "plain and weighted": 16}.get(case, 4)
 
 
 def _plain_backward(prepares_model: bool) -> None:

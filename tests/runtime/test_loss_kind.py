@@ -18,7 +18,6 @@ from torch.nn import functional as F
 from torch.optim import SGD
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.runtime.nets import WEIGHTED
 from tests.support.ranks import errors_of
 
 ROWS = 6
@@ -209,7 +208,6 @@ def _plain(options: dict[str, Any], no_sync: bool = False) -> None:
     [
         ({"gradient_accumulation_steps": 2, "split_batches": True}, "inside an accumulation window"),
         ({"loss_reduction": "sum"}, 'under loss_reduction="sum"'),
-        (WEIGHTED, 'under even_batches="weighted"'),
     ],
 )
 def test_a_plain_backward_where_the_loss_must_be_scaled(options: dict[str, Any], why: str) -> None:

@@ -87,12 +87,16 @@ class Bucket:
         if grads:
             torch._foreach_copy_(grads, views)
 
-    def start(self, comm: Comm, hook: tuple[CommHook, Any] | None, empty: bool = False) -> None:
-        """Begin averaging; with ``empty`` this rank contributes zeros."""
+    def start(
+        self, comm: Comm, hook: tuple[CommHook, Any] | None, *, weight: float = 1.0, empty: bool = False
+    ) -> None:
+        """Begin averaging, with ``weight`` times this rank's gradients; with ``empty`` this rank contributes zeros."""
         if empty:
             self.flat.zero_()
         else:
             self.fill()
+            if weight != 1.0:
+                torch._foreach_mul_(self.views, weight)
         if hook is None:
             self.pending = comm.start_average(self.flat)
         else:
@@ -169,10 +173,12 @@ class SparseBucket(Bucket):
             size=param.shape,
         ).coalesce()
 
-    def start(self, comm: Comm, hook: tuple[CommHook, Any] | None, empty: bool = False) -> None:
+    def start(
+        self, comm: Comm, hook: tuple[CommHook, Any] | None, *, weight: float = 1.0, empty: bool = False
+    ) -> None:
         self.fill()
-        if empty:
-            self.flat = self.flat * 0
+        if empty or weight != 1.0:
+            self.flat = self.flat * (0.0 if empty else weight)
         self.pending = comm.start_average(self.flat)
 
     def wait(self, comm: Comm, hook: tuple[CommHook, Any] | None) -> None:

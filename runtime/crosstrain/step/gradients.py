@@ -34,6 +34,10 @@ from crosstrain.step.watched_parameters import WatchedParameters
 
 logger = logging.getLogger(__name__)
 
+# Called in each backward pass outside of Accelerator.backward, with whether it has reached only loose parameters so far, and
+# whether its gradients are averaged at its end. Returns the weight of this rank's gradients in that averaging.
+PlainBackward = Callable[[bool, bool], float]
+
 
 _ARRIVED_LATE = (
     "the gradient of {} grew while it was being averaged, in the buffer where gradient_as_bucket_view=True keeps it. "
@@ -61,13 +65,12 @@ class GradientSync:
         hook: tuple[CommHook, Any] | None = None,
         send_buffers: bool = True,
         keep_in_buckets: bool = False,
-        plain_backward: Callable[[bool], None] | None = None,
+        plain_backward: PlainBackward | None = None,
     ) -> None:
         """Watch the model, if there is one (collective).
 
-        ``keep_in_buckets``: gradients are views of the buckets, as in DDP. ``plain_backward`` is called in each
-        backward pass outside of Accelerator.backward, with whether it has reached only loose parameters so far. The
-        other options are those of `model.prepare`, in bytes for ``bucket_bytes``.
+        ``keep_in_buckets``: gradients are views of the buckets, as in DDP. The other options are those of
+        `model.prepare`, in bytes for ``bucket_bytes``.
         """
         self.watched = WatchedParameters(model, comm)
         self.joining: Callable[[], None] | None = None  # called before each averaging
@@ -80,6 +83,7 @@ class GradientSync:
         self.sends_buffers = send_buffers
         self._plain_backward = plain_backward
         self._only_loose = False  # a plain backward pass has reached loose parameters only
+        self._weight = 1.0  # of this rank in the averaging after a plain backward pass
         self._managed = False  # inside Accelerator.backward, which calls finish() itself
         self._bucket_bytes = bucket_bytes
         self._hook = hook
@@ -206,11 +210,13 @@ class GradientSync:
                 self._start_next()
 
     def _note_plain_backward(self, loose: bool) -> None:
-        self._only_loose = loose
         if self._plain_backward is not None:
-            self._plain_backward(loose)
+            at_once = self.averaging and self._held is None and (self._only_loose or not self.stale)
+            self._weight = self._plain_backward(loose, at_once)
+        self._only_loose = loose
 
     def _begin(self, loose: bool) -> None:
+        self._weight = 1.0
         if not self._managed:
             self._note_plain_backward(loose)
         self._open = True
@@ -241,7 +247,7 @@ class GradientSync:
             position.agree(self)
         if self._next == len(self._buckets) - 1 and self._flags_ride:
             self._raise_flags()
-        self._buckets[self._next].start(self._comm, self._hook)
+        self._buckets[self._next].start(self._comm, self._hook, weight=self._weight)
         self._next += 1
 
     def touched_names(self) -> list[str]:
@@ -317,7 +323,8 @@ class GradientSync:
     def send_buffers(self) -> None:
         """After a step with averaged gradients, copy rank 0's buffers (batch statistics) to all ranks."""
         if self.buffers_due and self.sends_buffers and self.joining is None:
-            broadcast_tensors([buffer.detach() for buffer in self.watched.buffers()], self._comm)
+            # `data`: a change that autograd counts would stop a backward pass whose forward pass is over.
+            broadcast_tensors([buffer.data for buffer in self.watched.buffers()], self._comm)
         self.buffers_due = False
 
     def average(self) -> None:
@@ -351,7 +358,7 @@ class GradientSync:
             bucket.hand_out(used)
             bucket.reset()
         shorten_rows(self._bounded)
-        self._next = 0
+        self._next, self._weight = 0, 1.0
         self.stale = self._open = False
         self.averagings += 1
         self.buffers_due = True
@@ -426,7 +433,7 @@ class GradientSync:
         flags = shares[len(self._slots) + 2 + BITS : -1]  # empty where the flags were not read
         again = [bucket for bucket, share in zip(self._buckets, flags, strict=False) if share > 0]
         for bucket in again:
-            bucket.start(self._comm, self._hook, empty)
+            bucket.start(self._comm, self._hook, weight=self._weight, empty=empty)
         for bucket in again:
             bucket.wait(self._comm, self._hook)
 

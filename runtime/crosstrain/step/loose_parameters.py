@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from crosstrain.comm.collectives import broadcast_tensors
 from crosstrain.comm.protocol import Comm
 from crosstrain.step import model as models
-from crosstrain.step.gradients import GradientSync
+from crosstrain.step.gradients import GradientSync, PlainBackward
 from crosstrain.step.starting_values import check_alike, initialized
 from crosstrain.utils.dataclasses import DistributedDataParallelKwargs
 
@@ -32,7 +32,7 @@ class LooseParameters:
         comm: Comm,
         prepared: PreparedObjects,
         ddp: DistributedDataParallelKwargs,
-        plain_backward: Callable[[bool], None],
+        plain_backward: PlainBackward,
     ) -> None:
         """``plain_backward``: see `GradientSync`."""
         self._comm = comm

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from typing import Any, Protocol
@@ -16,7 +16,7 @@ from crosstrain.comm.protocol import Comm
 from crosstrain.run import RUN
 from crosstrain.step import ddp_members
 from crosstrain.step.buckets import BUCKET_BYTES, CommHook
-from crosstrain.step.gradients import GradientSync
+from crosstrain.step.gradients import GradientSync, PlainBackward
 from crosstrain.step.precision import Precision, compiled_inner, remove_precision
 from crosstrain.step.starting_values import start_alike
 from crosstrain.step.uneven_inputs import join
@@ -134,9 +134,7 @@ def syncs_of(model: nn.Module | None) -> list[ModelSync]:
     return [sync for sync in _LOOSE.values() if any(id(param) in mine for param in sync.parameters())]
 
 
-def loose_sync(
-    comm: Comm, ddp: DistributedDataParallelKwargs, plain_backward: Callable[[bool], None]
-) -> GradientSync:
+def loose_sync(comm: Comm, ddp: DistributedDataParallelKwargs, plain_backward: PlainBackward) -> GradientSync:
     """A `GradientSync` for parameters that belong to no prepared model."""
     sync = _gradient_sync(None, comm, ddp, plain_backward)
     _LOOSE[next(_numbers)] = sync
@@ -147,7 +145,7 @@ def _gradient_sync(
     model: nn.Module | None,
     comm: Comm,
     ddp: DistributedDataParallelKwargs,
-    plain_backward: Callable[[bool], None] | None,
+    plain_backward: PlainBackward | None,
 ) -> GradientSync:
     return GradientSync(
         model,
@@ -169,7 +167,7 @@ def prepare(
     ddp: DistributedDataParallelKwargs,
     fsdp: FullyShardedDataParallelPlugin | None,
     evaluation_mode: bool,
-    plain_backward: Callable[[bool], None] | None = None,
+    plain_backward: PlainBackward | None = None,
 ) -> ModelSync | None:
     """Place the model, make it equal on all ranks and give it its precision; returns its `ModelSync`, or None.
 

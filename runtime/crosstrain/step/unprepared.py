@@ -43,21 +43,25 @@ def _check_step(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
     )
 
 
-def refuse_plain_backward(loss_reduction: str, loose: bool) -> None:
-    """Raise RuntimeError for a ``loss.backward()`` that reached a prepared model, where the loss must be scaled.
+def plain_backward_weight(loss_reduction: str, loose: bool, at_once: bool, rank: int) -> float:
+    """The factor by which this rank's gradients count in the averaging after a plain ``loss.backward()``.
 
     ``loose``: it has only reached parameters that belong to no prepared model; inside an accumulation window these may
-    have a scaling of the script's own. All ranks run the same line of the script, in the same window and loop, so that
-    all raise or none does.
+    have a scaling of the script's own. ``at_once``: the gradients are averaged at the end of this pass. Then a weight in
+    the averaging is as good as one of the loss: the weights of all ranks have the mean 1, so that what earlier passes
+    left, which is equal on all ranks, remains as it is. Raises RuntimeError where the loss itself had to be scaled. All
+    ranks run the same line of the script, in the same window and loop, so that all raise or none does.
     """
     if not RUN.gradients.sync_gradients and not loose:
         why = "inside an accumulation window, where the loss must be divided by the number of micro-batches"
     elif loss_reduction == "sum":
         why = 'under loss_reduction="sum", where the loss must be multiplied by the number of processes'
-    elif any(loader._crosstrain.plan.even_batches == "weighted" for loader in RUN.gradients.active):
-        why = 'under even_batches="weighted", where the loss must count by this process\'s rows'
+    elif at_once or all(
+        loader._crosstrain.plan.even_batches != "weighted" for loader in RUN.gradients.active
+    ):
+        return RUN.gradients.active.weight(rank) if at_once else 1.0
     else:
-        return
+        why = 'under even_batches="weighted", where the loss must count by this process\'s rows'
     place = checks.here_in_main()
     trained = "parameters of a prepared optimizer" if loose else "a prepared model"
     message = f"{place}: loss.backward() trains {trained} {why}. Use accelerator.backward(loss)."

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from crosstrain.step.gradients import PlainBackward
 
 
 class WrappedSync:
@@ -19,9 +20,7 @@ class WrappedSync:
     pass, so that nothing remains to be done before and after a step.
     """
 
-    def __init__(
-        self, wrapper: DistributedDataParallel, plain_backward: Callable[[bool], None] | None
-    ) -> None:
+    def __init__(self, wrapper: DistributedDataParallel, plain_backward: PlainBackward | None) -> None:
         self._wrapper = weakref.ref(
             wrapper
         )  # weak: the registry that maps models to this object must not keep them alive
@@ -50,9 +49,9 @@ class WrappedSync:
         wrapper = self.wrapper
         return not wrapper.require_backward_grad_sync or wrapper._join_config.enable
 
-    def _arrive(self, plain_backward: Callable[[bool], None], _param: Tensor) -> None:
+    def _arrive(self, plain_backward: PlainBackward, _param: Tensor) -> None:
         if not self._managed:
-            plain_backward(False)
+            plain_backward(False, False)
 
     def parameters(self) -> list[nn.Parameter]:
         return list(self.wrapper.parameters())

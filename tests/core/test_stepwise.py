@@ -125,3 +125,49 @@ def test_what_a_step_returns_is_one_process_s_own(shown: str, is_said: bool) -> 
         one for one in conversion(TRAINER.replace("print(losses)", shown)).findings if one.rule == "CT602"
     ]
     assert bool(found) is is_said
+
+
+STEPS = """
+import torch
+from torch.utils.data import DataLoader
+
+def step(x):
+    optimizer.zero_grad()
+    loss = model(x).mean()
+    loss.backward()
+    optimizer.step()
+    return {returned}
+
+def over(x):
+    last = step(x)
+    return last
+
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(2):
+    total = 0.0
+    for i, x in enumerate(DataLoader(torch.rand(8, 2), 2)):
+        loss = over(x)
+        total += over(x)
+        {inside}
+    print(epoch, {behind})
+"""
+
+
+@pytest.mark.parametrize(
+    ("returned", "inside", "behind", "becomes"),
+    [
+        ("loss.item()", "pass", "loss", 'print(epoch, accelerator.reduce(loss, "mean"))'),
+        ("float(loss)", "print(f'{loss}')", "0", "print(f'{accelerator.reduce(loss, \"mean\")}')"),
+        ("loss.item()", "pass", "total / (i + 1)", 'total = accelerator.reduce(total, "mean")'),
+        ("loss", "print(loss)", "0", ".print(loss)"),
+        ("(loss.item(), x)", "print(loss)", "0", ".print(loss)"),
+        ("loss.item()", "if loss > 3: print(loss)", "0", ".print(loss)"),
+        ("loss.item()", "print(len(x) * loss)", "0", ".print(len(x) * loss)"),
+    ],
+)
+def test_the_loss_that_a_step_returns_is_shown_of_the_whole_batch(
+    returned: str, inside: str, behind: str, becomes: str
+) -> None:
+    after = converted(STEPS.format(returned=returned, inside=inside, behind=behind))
+    assert becomes.replace('"', "'") in after.replace('"', "'")

@@ -299,7 +299,7 @@ NOTED = [
     ),
     output(
         "a folder by which the author chooses another",
-        'try:\n    os.mkdir("out")\nexcept FileExistsError:\n    folder = "other"\n    os.mkdir(folder)',
+        'try:\n    os.mkdir("out")\nexcept FileExistsError:\n    folder = "other"\n    os.mkdir(folder)\nlog(folder)',
         'os.mkdir("out")',
         before="import os\n",
         says="every process makes this folder",

@@ -70,6 +70,21 @@ while step < 8:
         x, y = next(source)
     learn(model, optimizer, x, y)
 """
+ZIPPED = """
+def over(pairs):
+    for x, y in pairs:
+        learn(model, optimizer, x, y)
+
+told = {}
+loaders = [batches() for turn in range(2)]
+both = zip(*loaders)
+step = 0
+while step < 8:
+    step += 1
+    packs = [(x, y) for x, y in next(both)]
+    over(packs)
+    told.update({"packs": packs})
+"""
 LIBRARY = """
 class Corpus:
     def __init__(self):
@@ -110,6 +125,12 @@ TRAPS = [
         "model, optimizer, packs = accelerator.prepare(model, optimizer, packs)",
     ),
     trap(
+        "next of a zip over all of a list, and a function that goes over what it gave",
+        ZIPPED,
+        "loaders = [accelerator.prepare(batches()) for turn in range(2)]",
+        absent=("prepare(pairs", "prepare(packs"),
+    ),
+    trap(
         "an attribute that holds another library's iterator",
         LIBRARY,
         "for x, y in accelerator.prepare(corpus.train_iter):",
@@ -121,9 +142,14 @@ TRAPS = [
         "for at in accelerator.prepare(range(0, len(rows), 4)):",
     ),
 ]
+BOTH = trap(
+    "a function that goes over what `next` gave, and elsewhere over a list",
+    ZIPPED.replace("step = 0", "plain = list(batches())\nover(plain)\nstep = 0"),
+    "for x, y in accelerator.prepare(pairs):",
+)
 
 
-@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
+@pytest.mark.parametrize("trap", [*TRAPS, BOTH], ids=lambda trap: trap.name)
 def test_lines(trap: Trap) -> None:
     check_lines(trap)
 

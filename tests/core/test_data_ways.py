@@ -76,7 +76,7 @@ def over(pairs):
         learn(model, optimizer, x, y)
 
 told = {}
-loaders = [batches() for turn in range(2)]
+loaders = [endless() for turn in range(2)]
 both = zip(*loaders)
 step = 0
 while step < 8:
@@ -100,6 +100,17 @@ for epoch in range(2):
     for at in range(0, len(rows), 4):
         x, y = rows[at : at + 4], targets[at : at + 4]
         learn(model, optimizer, x, y)
+"""
+BOUNDS = """
+import random
+
+def bounds(number, size):
+    start = int(number * size)
+    return start, start + size
+
+for number in range(len(rows) // 4):
+    start, end = bounds(number, 4)
+    learn(model, optimizer, rows[start:end], targets[start:end])
 """
 
 
@@ -127,7 +138,7 @@ TRAPS = [
     trap(
         "next of a zip over all of a list, and a function that goes over what it gave",
         ZIPPED,
-        "loaders = [accelerator.prepare(batches()) for turn in range(2)]",
+        "loaders = [accelerator.prepare(endless()) for turn in range(2)]",
         absent=("prepare(pairs", "prepare(packs"),
     ),
     trap(
@@ -141,15 +152,25 @@ TRAPS = [
         "for epoch in range(2):",
         "for at in accelerator.prepare(range(0, len(rows), 4)):",
     ),
+    trap(
+        "slices between what a function computes",
+        BOUNDS,
+        "for number in accelerator.prepare(range(len(rows) // 4)):",
+    ),
 ]
+DRAWN = trap(
+    "slices between what a function draws",
+    BOUNDS.replace("int(number * size)", "random.randrange(number + 1)"),
+    "for number in range(len(rows) // 4):",
+)
 BOTH = trap(
     "a function that goes over what `next` gave, and elsewhere over a list",
     ZIPPED.replace("step = 0", "plain = list(batches())\nover(plain)\nstep = 0"),
-    "for x, y in accelerator.prepare(pairs):",
+    "pairs = accelerator.prepare(pairs)",
 )
 
 
-@pytest.mark.parametrize("trap", [*TRAPS, BOTH], ids=lambda trap: trap.name)
+@pytest.mark.parametrize("trap", [*TRAPS, BOTH, DRAWN], ids=lambda trap: trap.name)
 def test_lines(trap: Trap) -> None:
     check_lines(trap)
 

@@ -90,7 +90,9 @@ class Iterators:
     def taken_in(self, frame: Frame) -> set[str]:
         """The variables of a frame that hold what `next` has given: `batch, labels = next(batches)`, `[move(x) for x in next(batches)]`."""
         assigns = [n for n in self.script.within(frame) if isinstance(n, ast.Assign)]
-        taken = [n for n in assigns if any(isinstance(one, ast.Call) and _is_next(one) for one in walk(n.value))]
+        taken = [
+            n for n in assigns if any(isinstance(one, ast.Call) and _is_next(one) for one in walk(n.value))
+        ]
         return {name for one in taken for target in one.targets for name in names_in(target)}
 
     def _nexts(self, frame: Frame, calls: list[ast.Call], depth: int) -> list[tuple[Frame, ast.Call]]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from .converting import notes
+from .filling import filled
 
-WITH_CUDA = """import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+WITH_CUDA = """<torch>
 
 cuda = torch.cuda.is_available()
 model = nn.Linear(4, 2)
@@ -45,7 +44,7 @@ train(cuda)
 def test_what_moves_only_where_cuda_is_is_named(step: str) -> None:
     (note,) = notes(WITH_CUDA.format(step=step), "CT105")
     assert note.reason == "this moves only where CUDA is: on another accelerator it stays on the CPU"
-    assert "mask.cuda()" in WITH_CUDA.format(step=step).splitlines()[note.line - 1]
+    assert "mask.cuda()" in filled(WITH_CUDA).format(step=step).splitlines()[note.line - 1]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .accumulators import Change, Pass
+from .returned import returns_loss
 from .whole_counts import WholeCounts
 
 RULE = "CT602"
@@ -209,6 +210,8 @@ class TrainingNumbers:
             return terms.pop() if len(terms) == 1 else UNSURE
         if self._counts_rows(value):
             return SUM
+        if returns_loss(self.script, self.roles, value):
+            return SUM if self._loss_is_sum else MEAN
         value = without_tail(value)
         if self._counts_rows(value):
             return SUM

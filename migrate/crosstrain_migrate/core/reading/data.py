@@ -285,8 +285,9 @@ class TrainingData:
         return len(others) < len(given) and not any(map(self._may_be_loader, others))
 
     def _may_be_loader(self, argument: ast.expr | None) -> bool:
-        is_variable = argument is None or isinstance(argument, ast.Name | ast.Attribute)
-        return is_variable or self._certain.gives_batches(self.script.frame(argument), argument)
+        if argument is None or isinstance(argument, ast.Name | ast.Attribute):
+            return True
+        return self._certain.gives_batches(self.script.frame(argument), argument)
 
     def _may_give_batches(self, frame: Frame, loop: ast.For) -> bool:
         """Whether a loop goes over something, and not for sure over numbers, names or layers."""

@@ -108,9 +108,12 @@ def bounds(number, size):
     start = int(number * size)
     return start, start + size
 
-for number in range(len(rows) // 4):
-    start, end = bounds(number, 4)
-    learn(model, optimizer, rows[start:end], targets[start:end])
+options = {"size": 4}
+held, wanted = next(iter([(rows, targets)]))
+for epoch in range(2):
+    for number in range(len(rows) // 4):
+        start, end = bounds(number, options["size"])
+        learn(model, optimizer, held[start:end], wanted[start:end])
 """
 
 

@@ -260,7 +260,7 @@ class TrainingData:
 
     def _comes_from_batch(self, frame: Frame, name: str, node: ast.AST, depth: int) -> bool:
         """Whether the variable `name` at a node holds what `next` or a loop over data has given, there or to all callers."""
-        if name in self._iterators.taken_in(frame):
+        if name in self._iterators.taken_in(frame, node):
             return True
         stores = self.script.stores(frame, name)
         for outer in self.script.loops_around(node):

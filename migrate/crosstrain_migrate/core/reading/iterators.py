@@ -87,12 +87,21 @@ class Iterators:
                 return names_in(of)
         return set()
 
-    def taken_in(self, frame: Frame) -> set[str]:
-        """The variables of a frame that hold what `next` has given: `batch, labels = next(batches)`, `[move(x) for x in next(batches)]`."""
+    def taken_in(self, frame: Frame, node: ast.AST | None = None) -> set[str]:
+        """The variables of a frame that hold what `next` has given: `batch, labels = next(batches)`, `[move(x) for x in
+        next(batches)]`; with a node, what was taken in the loops around it, where there are any."""
         assigns = [n for n in self.script.within(frame) if isinstance(n, ast.Assign)]
         taken = [
             n for n in assigns if any(isinstance(one, ast.Call) and _is_next(one) for one in walk(n.value))
         ]
+        inside = self.script.table.is_inside
+        around = [
+            one
+            for one in (self.script.loops_around(node) if node is not None else ())
+            if isinstance(one, ast.While) or (node is not None and not inside(node, one.iter))
+        ]
+        if around:  # what was taken once, above all of them, is gone over again and again
+            taken = [one for one in taken if inside(one, around[-1])]
         return {name for one in taken for target in one.targets for name in names_in(target)}
 
     def _nexts(self, frame: Frame, calls: list[ast.Call], depth: int) -> list[tuple[Frame, ast.Call]]:

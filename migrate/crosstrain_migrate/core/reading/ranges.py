@@ -175,4 +175,5 @@ def _is_arithmetic(node: ast.expr) -> bool:
     """Whether an expression computes a number from numbers."""
     calls = [n for n in walk(node) if isinstance(n, ast.Call)]
     plain = all(last_name(call.func) in ("min", "max", "int", "len", "slice") for call in calls)
-    return plain and not any(isinstance(n, ast.Subscript) for n in walk(node))
+    elements = (n for n in walk(node) if isinstance(n, ast.Subscript))
+    return plain and all(isinstance(one.slice, ast.Constant) for one in elements)  # `options["size"]`

@@ -151,6 +151,17 @@ def happens_once(script: Script, call: ast.Call | None) -> bool:
     return call is not None and script.dotted(call.func) in _ONCE
 
 
+def stands_alone(script: Script, call: ast.Call) -> bool:
+    """Whether nothing is made of what a call returns: `grid = save_image(...)`, where nothing reads `grid`."""
+    bound = script.parent(call)
+    if not isinstance(bound, ast.Assign):
+        return is_statement_call(script, call)
+    names = [one.id for one in bound.targets if isinstance(one, ast.Name)]
+    frame = script.frame(call)
+    is_own = is_function_frame(frame) and all(script.binds(frame, one) for one in names)
+    return is_own and len(names) == len(bound.targets) and not any(script.reads(frame, one) for one in names)
+
+
 def writes_file(script: Script, call: ast.Call) -> bool:
     """Whether a library's call writes, moves or removes a file. What a function of the project does is seen in it."""
     name, last = script.dotted(call.func), last_name(call.func)

@@ -195,16 +195,6 @@ def test_a_choice_of_the_cpu_that_cannot_be_kept_is_said() -> None:
     assert [one.reason for one in notes(text, "CT105")] == ["the script's own choice of the CPU is not kept"]
 
 
-def test_every_arm_of_a_choice_is_the_accelerators() -> None:
-    code = """if torch.cuda.is_available():
-        device = torch.device("cuda")
-    elif torch.backends.mps.is_available():
-        device = torch.device("mps")
-    else:
-        device = torch.device("cpu")"""
-    assert converted(script(before=code)).count("device = accelerator.device") == 3
-
-
 def test_a_variable_that_asks_for_cuda_is_a_guard() -> None:
     code = "gpu = torch.cuda.is_available()\n    if gpu:\n        torch.cuda.synchronize()"
     assert code in converted(script(before=code))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
 from typing import Any
 
 import pytest
-import torch
-from crosstrain import options
 from crosstrain_migrate.syntax.program import link
 
 from .converting import conversion, converted, notes
+from .test_choice_run import Stop, begin
 
 SCRIPT = """import argparse
 import os
@@ -87,34 +84,19 @@ SPELLINGS = [
 ]
 
 
-class _Made(BaseException):
-    """Ends a script where its first accelerator is made."""
-
-
-class _Accelerator:
-    """The runtime's, as far as it chooses a device."""
-
-    def __init__(self, cpu: bool = False, device: Any = None, **more: Any) -> None:
-        raise _Made("cpu" if cpu else options.device(cpu, device)[1])
-
-
 def _number(text: str, flags: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
     """The number of the GPU that a script's first accelerator is told, or "cpu"."""
-    runtime = ModuleType("crosstrain")
-    runtime.Accelerator = runtime.PartialState = _Accelerator  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "crosstrain", runtime)
-    monkeypatch.setattr(sys, "argv", ["script.py", *flags])
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with pytest.raises(_Made) as made:
-        exec(compile(text, "script.py", "exec"), {"__name__": "__main__"})
-    return made.value.args[0]
+    with pytest.raises(Stop) as made:
+        begin(text, flags, True, monkeypatch)
+    kind, number = made.value.args
+    return "cpu" if kind == "cpu" else number
 
 
-@pytest.mark.parametrize(("begin", "batch", "chosen"), SPELLINGS)
+@pytest.mark.parametrize(("first", "batch", "chosen"), SPELLINGS)
 def test_an_option_still_chooses_the_gpu(
-    begin: str, batch: str, chosen: str, monkeypatch: pytest.MonkeyPatch
+    first: str, batch: str, chosen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = SCRIPT.format(begin=begin, batch=batch, chosen=chosen)
+    text = SCRIPT.format(begin=first, batch=batch, chosen=chosen)
     after = converted(text)
     assert _number(after, ["--gpu", "1"], monkeypatch) == 1
     assert _number(after, [], monkeypatch) == 0

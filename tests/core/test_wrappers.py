@@ -10,57 +10,6 @@ from .converting import conversion, converted
 from .converting import converted as text_of
 from .projects import convert, train, write
 
-NET = """
-import torch
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.line = torch.nn.Linear(1, 1)
-
-    def forward(self, x):
-        return self.line(x)
-"""
-TRAIN = """
-import os
-<torch>
-from net import Net
-
-model = torch.nn.DataParallel(Net())
-if os.path.exists("start.pt"):
-    print(model.load_state_dict(torch.load("start.pt"), strict=False))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-rows = torch.arange(8.0).view(8, 1)
-for x, in DataLoader(TensorDataset(rows), batch_size=2):
-    loss = torch.nn.functional.mse_loss(model(x), x)
-    <step loss>
-torch.save(model.state_dict(), "end.pt")
-"""
-CHECK = """
-import sys
-import torch
-from net import Net
-
-model = torch.nn.DataParallel(Net())
-if sys.argv[1] == "write":
-    torch.nn.init.constant_(model.module.line.weight, 30.0)
-    torch.save(model.state_dict(), "start.pt")
-else:
-    model.load_state_dict(torch.load("end.pt"))
-    result = model.module.line.weight.item()
-"""
-
-
-@pytest.mark.parametrize("world", [1, 2])
-def test_files_fit_the_scripts_that_read_and_write_them(world: int, tmp_path: Path) -> None:
-    folder = write(tmp_path, net=NET, train=TRAIN, check=CHECK)
-    train(folder, "check", 1, "write", launched=False)
-    convert(folder, "train")
-    train(folder, "train", world, launched=world > 1)
-    (weight,) = train(folder, "check", 1, "read", launched=False)
-    assert weight != 30.0 and abs(weight) > 1.0  # it began where the file said, and went on
-
-
 # What stands above the wrapping, and behind it.
 USED = {
     "its state is written": ("", "torch.save(model.state_dict(), 'w.pt')"),

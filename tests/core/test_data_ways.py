@@ -70,6 +70,21 @@ while step < 8:
         x, y = next(source)
     learn(model, optimizer, x, y)
 """
+ZIPPED = """
+def over(pairs):
+    for x, y in pairs:
+        learn(model, optimizer, x, y)
+
+told = {}
+loaders = [endless() for turn in range(2)]
+both = zip(*loaders)
+step = 0
+while step < 8:
+    step += 1
+    packs = [(x, y) for x, y in next(both)]
+    over(packs)
+    told.update({"packs": packs})
+"""
 LIBRARY = """
 class Corpus:
     def __init__(self):
@@ -85,6 +100,20 @@ for epoch in range(2):
     for at in range(0, len(rows), 4):
         x, y = rows[at : at + 4], targets[at : at + 4]
         learn(model, optimizer, x, y)
+"""
+BOUNDS = """
+import random
+
+def bounds(number, size):
+    start = int(number * size)
+    return start, start + size
+
+options = {"size": 4}
+held, wanted = next(iter([(rows, targets)]))
+for epoch in range(2):
+    for number in range(len(rows) // 4):
+        start, end = bounds(number, options["size"])
+        learn(model, optimizer, held[start:end], wanted[start:end])
 """
 
 
@@ -110,6 +139,12 @@ TRAPS = [
         "model, optimizer, packs = accelerator.prepare(model, optimizer, packs)",
     ),
     trap(
+        "next of a zip over all of a list, and a function that goes over what it gave",
+        ZIPPED,
+        "loaders = [accelerator.prepare(endless()) for turn in range(2)]",
+        absent=("prepare(pairs", "prepare(packs"),
+    ),
+    trap(
         "an attribute that holds another library's iterator",
         LIBRARY,
         "for x, y in accelerator.prepare(corpus.train_iter):",
@@ -120,10 +155,25 @@ TRAPS = [
         "for epoch in range(2):",
         "for at in accelerator.prepare(range(0, len(rows), 4)):",
     ),
+    trap(
+        "slices between what a function computes",
+        BOUNDS,
+        "for number in accelerator.prepare(range(len(rows) // 4)):",
+    ),
 ]
+DRAWN = trap(
+    "slices between what a function draws",
+    BOUNDS.replace("int(number * size)", "random.randrange(number + 1)"),
+    "for number in range(len(rows) // 4):",
+)
+BOTH = trap(
+    "a function that goes over what `next` gave, and elsewhere over a list",
+    ZIPPED.replace("step = 0", "plain = list(batches())\nover(plain)\nstep = 0"),
+    "pairs = accelerator.prepare(pairs)",
+)
 
 
-@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
+@pytest.mark.parametrize("trap", [*TRAPS, BOTH, DRAWN], ids=lambda trap: trap.name)
 def test_lines(trap: Trap) -> None:
     check_lines(trap)
 

@@ -89,6 +89,28 @@ OPENED = [
         before='log = open("log.txt", "a")\n',
     ),
     output(
+        "a log whose mode is a parameter",
+        'def opened(path, mode="a"):\n    return open(path, mode)\nlog = opened("log.txt")\nlog.write("x")',
+        "return open(path if accelerator.is_main_process else os.devnull, mode)",
+    ),
+    output(
+        "but not where it reads",
+        'def opened(path, mode="a"):\n    return open(path, mode)\nlog(opened("log.txt", "r").read())',
+        "return open(path, mode)",
+    ),
+    output(
+        "an array that is dumped to a path",
+        'rows.dump(f"{name}.dat")',
+        GUARD,
+        'rows.dump(f"{name}.dat")',
+    ),
+    output(
+        "what is dumped is no path",
+        "rows.dump(name)",
+        "rows.dump(name)",
+        absent=(GUARD,),
+    ),
+    output(
         "a file that is opened for a dump",
         'json.dump([1], open("rows.json", "w"))',
         GUARD,

@@ -41,6 +41,7 @@ def script(step: str, targets: str = "x, y") -> str:
             "o = model(x.to(device)).cpu(); p = o.argmax(1); right += p.eq(y.view_as(p)).sum().item()",
             "p.eq(y.cpu().view_as(p))",
         ),
+        ("_, p = model(x.to(device)).cpu().max(1); right += (p == y).sum().item()", "p == y.cpu()"),
         ("found.append(model(x.to(device)).cpu()); wanted.append(y)", "wanted.append(y.cpu())"),
         (
             "p = model(x.to('cuda')).max(1)[1].to('cpu'); right += torch.sum(p == y.data).item()",

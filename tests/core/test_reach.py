@@ -201,6 +201,8 @@ BESIDE = TRAINS.replace("def main(args):", "def score(name):\n    return name\n\
         ("getattr(training, 'train')(None)", False),
         ("find = lambda where: getattr(where, 'train')\nfind(training)(None)", False),
         ("import sys\ngetattr(sys.modules['training'], 'train')(None)", False),
+        ("import sys\nsays = 'train (best)|score'\ngetattr(training, sys.argv[1])(None)", False),
+        ("training.score('train (best)|score')", True),
     ],
 )
 def test_a_text_names_a_function_where_its_file_is_asked_for_names(

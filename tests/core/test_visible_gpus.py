@@ -160,3 +160,12 @@ def test_the_gpus_are_chosen_before_the_accelerator_takes_one(first: str, made: 
     main, top = converted(VISIBLE.format(first=first)).split("__main__")
     found = [name for name, text in (("main", main), ("top", top)) if "accelerator = Accelerator()" in text]
     assert found == made
+
+
+@pytest.mark.parametrize(
+    ("use", "one"), [('writer.add_scalar("x", 1)', True), ("folder = writer.log_dir", False)]
+)
+def test_an_event_file_above_the_choice_of_a_gpu_is_the_first_process_s(use: str, one: bool) -> None:
+    made = "from torch.utils.tensorboard import SummaryWriter\nwriter = SummaryWriter()\n\ndef choose"
+    after = converted(CHOSEN.replace("def choose", made) + use)
+    assert ('SummaryWriter() if os.environ.get("RANK", "0") == "0" else None' in after) is one

@@ -146,6 +146,15 @@ def test_a_large_library_does_not_hide_the_loop(
     )
 
 
+def test_what_a_computed_name_may_mean_is_left_out_first(tmp_path: Path) -> None:
+    half = MOST_FILES // 2
+    write(tmp_path, {f"step{n}.py": f"from step{n + 1} import fit" for n in range(half)})
+    write(tmp_path, {f"step{half}.py": HELPER} | {f"nets/net{n}.py": "import torch" for n in range(half + 5)})
+    imports = 'import importlib, step0; find = lambda name: importlib.import_module("nets." + name)'
+    write(tmp_path, {"train.py": SCRIPT.format(imports=imports, fit="step0.fit")})
+    assert changed(migrate(tmp_path / "train.py"), tmp_path) == {"train.py", f"step{half}.py"}
+
+
 @pytest.mark.parametrize(("sign", "is_found"), [("LICENSE", True), ("setup.py", True), ("data.csv", False)])
 def test_the_top_of_a_project_is_where_its_license_lies(tmp_path: Path, sign: str, is_found: bool) -> None:
     """An archive of a repository has no `.git`; what no sign tells apart is not looked into."""

@@ -90,6 +90,7 @@ class ImportGraph:
         self.roots = cache(partial(_roots, disk=self._disk))
         self.added = cache(self._added)
         self.imported = cache(self._imported)
+        self.by_text = cache(self._by_text)
         self.links = cache(self._links)  # whether a file can be a part of a program
         self._statements = cache(lambda source: list(dict.fromkeys(_imports(source.code))))
 
@@ -105,14 +106,18 @@ class ImportGraph:
             base = self._base(source.target, roots, level, module)
             if base is not None:
                 found.update(dict.fromkeys(_chain(base, module, names, self._disk)))
-        found.update(dict.fromkeys(self._imported_by_text(source, roots)))
         found.pop(str(source.target), None)
         return [Path(path) for path in found]
 
-    def _imported_by_text(self, source: Source, roots: Roots) -> Iterator[str]:
+    def _by_text(self, source: Source, roots: Roots) -> list[Path]:
         """The files that `import_module("models." + name)` may import: all in the folder that the text names."""
         if _BY_TEXT.search(source.code) is None or not _parses(source.text):
-            return
+            return []
+        return [
+            Path(path) for path in dict.fromkeys(self._meant(source, roots)) if path != str(source.target)
+        ]
+
+    def _meant(self, source: Source, roots: Roots) -> Iterator[str]:
         for pattern in dict.fromkeys(computed_imports(tree_of(source.text)).values()):
             module = pattern.lstrip(".")
             base = (
@@ -172,15 +177,21 @@ class ImportGraph:
 class Project:
     """The files around one script. `roots` are the folders absolute imports are looked up in.
 
-    `noticed` is told of each file as soon as it is found, and may raise to end the search.
+    `noticed` is told of each file as soon as it is found, and may raise to end the search. by_text: with the files that
+    a module's computed name may mean.
     """
 
     def __init__(
-        self, script: Source, graph: ImportGraph, noticed: Callable[[Source], None] = lambda _: None
+        self,
+        script: Source,
+        graph: ImportGraph,
+        noticed: Callable[[Source], None] = lambda _: None,
+        by_text: bool = True,
     ) -> None:
         self.script = script
         self._graph = graph
         self._noticed = noticed
+        self._reads_texts = by_text
         self.roots = graph.roots(script.target.parent)
         self._look_into(graph.added(script))
 
@@ -236,7 +247,8 @@ class Project:
         self.roots = (*self.roots, *(folder for folder in folders if folder not in self.roots))
 
     def imported(self, source: Source) -> list[Path]:
-        return self._graph.imported(source, self.roots)
+        more = self._graph.by_text(source, self.roots) if self._reads_texts else []
+        return [*self._graph.imported(source, self.roots), *more]
 
 
 def _parses(text: str) -> bool:

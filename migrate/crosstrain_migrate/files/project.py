@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -112,27 +112,35 @@ def _program(source: Source, graph: ImportGraph) -> _Program | None:
     """The program of a script that trains, itself or in what it imports; None for anything else."""
     if not _runs(source) or skips_file(source.text):
         return None
-    size = Counter[str]()
-
-    def count(file: Source) -> None:
-        if file is source or graph.links(file):
-            size.update(files=1, bytes=len(file.code))
-        if size["files"] > MOST_FILES or size["bytes"] > MOST_BYTES:
-            raise _TooLarge
-
-    project = Project(source, graph, count)
+    project = Project(source, graph)
     if not project.imported(source):
         return None
-    try:
-        files = [file for file in project.files if file is source or graph.links(file)]
-    except _TooLarge:
-        files = project.nearest(MOST_FILES, MOST_BYTES)
+    for by_text in (True, False):  # what a computed name may mean is left out first
+        project = Project(source, graph, _limit(source, graph), by_text)
+        try:
+            files = [file for file in project.files if file is source or graph.links(file)]
+            break
+        except _TooLarge:
+            files = []
+    files = files or project.nearest(MOST_FILES, MOST_BYTES)
     if len(files) == 1:
         return None
     # A module with the loop in it need not name torch itself.
     if not may_train(b"\n".join(file.code for file in files)) or not graph.links(source):
         return None
     return _Program(tuple(files), project.roots)
+
+
+def _limit(script: Source, graph: ImportGraph) -> Callable[[Source], None]:
+    size = Counter[str]()
+
+    def count(file: Source) -> None:
+        if file is script or graph.links(file):
+            size.update(files=1, bytes=len(file.code))
+        if size["files"] > MOST_FILES or size["bytes"] > MOST_BYTES:
+            raise _TooLarge
+
+    return count
 
 
 class _TooLarge(Exception):

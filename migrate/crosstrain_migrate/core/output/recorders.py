@@ -10,7 +10,7 @@ from functools import cached_property
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_method, is_statement_call
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import last_name, words, written
+from crosstrain_migrate.syntax.nodes import last_name, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .audience import ONE, Audience
@@ -176,14 +176,23 @@ class Recorders:
 
     def _event_file(self, call: ast.Call) -> None:
         """`SummaryWriter(...)`: the other processes make none, where all that uses it is the main process's."""
-        statement, state = self.script.statement(call), self.files.state(call)
+        statement, test = self.script.statement(call), self._is_main(call)
         names = self._kept_as(call, statement)
         reads = [one for one in self._reads(names) if not self.script.table.is_inside(one, statement)]
-        if not names or state is None or not all(map(self._is_ours, reads)):
+        if not names or test is None or not all(map(self._is_ours, reads)):
             self._say_event_file(call)
             return
-        template = f"{{writer}} if {state}.is_main_process else None"
+        template = f"{{writer}} if {test} else None"
         self.plan.replace(call, FILE, "one process records the run", template, "event files", writer=call)
+
+    def _is_main(self, node: ast.AST) -> str | None:
+        """The test for the main process at a node: the launcher's number where asking would choose a GPU too soon."""
+        if (state := self.files.state(node)) is not None:
+            return f"{state}.is_main_process"
+        module = self.script.module(node)
+        above = [one for one in module.body if isinstance(one, ast.Import) and place_of(one) < place_of(node)]
+        has_os = any(alias.name == "os" and not alias.asname for one in above for alias in one.names)
+        return 'os.environ.get("RANK", "0") == "0"' if has_os else None
 
     def _kept_as(self, call: ast.Call, statement: ast.stmt) -> set[str]:
         """What holds a new writer: `writer = SummaryWriter(...)`, `writers["train"] = ...`, `writers.append(...)`"""

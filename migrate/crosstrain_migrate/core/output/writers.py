@@ -7,7 +7,7 @@ import re
 from typing import TypeGuard
 
 from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_statement_call
-from crosstrain_migrate.syntax.nodes import last_name, place_of, words, written
+from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .unread import written_elsewhere
@@ -97,7 +97,11 @@ def opened_path(script: Script, node: ast.AST) -> ast.expr | None:
     """The path of `open(path, "w")`; None for another call, and for one that reads."""
     if not isinstance(node, ast.Call) or script.dotted(node.func) not in _OPENS or not node.args:
         return None
-    return node.args[0] if set(_mode(node, 1)) & set("wax") and "+" not in _mode(node, 1) else None
+    return (
+        node.args[0]
+        if set(_mode(script, node, 1)) & set("wax") and "+" not in _mode(script, node, 1)
+        else None
+    )
 
 
 def opens_to_write(script: Script, node: ast.AST) -> bool:
@@ -106,11 +110,11 @@ def opens_to_write(script: Script, node: ast.AST) -> bool:
         return False
     name = script.dotted(node.func)
     if name in _OPENS | _CONTAINERS:
-        return bool(set(_mode(node, 1)) & set("wax"))
+        return bool(set(_mode(script, node, 1)) & set("wax"))
     is_path = (
         isinstance(node.func, ast.Attribute) and node.func.attr == "open" and not name.startswith("PIL.")
     )
-    return is_path and bool(set(_mode(node, 0)) & set("wax"))
+    return is_path and bool(set(_mode(script, node, 0)) & set("wax"))
 
 
 def opens_itself(node: ast.AST) -> TypeGuard[ast.Call]:
@@ -118,11 +122,22 @@ def opens_itself(node: ast.AST) -> TypeGuard[ast.Call]:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "open"
 
 
-def _mode(call: ast.Call, position: int) -> str:
+def _mode(script: Script, call: ast.Call, position: int) -> str:
+    """The mode in which a call opens a file; empty where it is not known."""
     given = next((k.value for k in call.keywords if k.arg == "mode"), None)
     if given is None and len(call.args) > position:
         given = call.args[position]
-    text = given.value if isinstance(given, ast.Constant) else None
+    frame = script.frame(call)
+    if isinstance(given, ast.Name) and is_function_frame(frame) and given.id in script.parameters(frame):
+        told = [script.argument_for(one, frame, given.id) for one in script.callers(frame)]
+        default = defaults_by_name(frame.args).get(given.id)
+        modes = {_text(default if one is None else one) for one in told or [default]}
+        return modes.pop() if len(modes) == 1 else ""
+    return _text(given)
+
+
+def _text(mode: ast.expr | None) -> str:
+    text = mode.value if isinstance(mode, ast.Constant) else None
     return text if isinstance(text, str) and _MODE.fullmatch(text) else ""
 
 
@@ -160,6 +175,8 @@ def writes_file(script: Script, call: ast.Call) -> bool:
         return not writes_memory(script, call)
     if not isinstance(call.func, ast.Attribute):
         return False
+    if last == "dump":  # of an array; a pickler's gets no path
+        return bool(call.args) and _is_path(script, call.args[0])
     if last == "save":  # of a picture, an animation, a vocabulary
         return bool(call.args) and not name.startswith("torch.") and not writes_memory(script, call)
     is_recorded = _RECORDS_OF_WRITER.match(last) and _WRITER.search(written(call.func.value))
@@ -176,6 +193,17 @@ def _of_project(script: Script, call: ast.Call) -> bool:
         script.is_imported(call.func) and isinstance(of, ast.Name | ast.Attribute)
     )
     return any(not is_asked or script.class_of(one) is not None for one in named)
+
+
+def _is_path(script: Script, node: ast.expr) -> bool:
+    """Whether an expression, or what a variable is bound to, is a text or a path: `f"{folder}/loss.dat"`."""
+    made = script.values(script.frame(node), node.id) if isinstance(node, ast.Name) else [node]
+    texts = [n for one in made for n in walk(one) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    return bool(texts) and all(
+        isinstance(one, ast.Constant | ast.JoinedStr | ast.BinOp)
+        or (isinstance(one, ast.Call) and last_name(one.func) in ("join", "format", "Path", "str"))
+        for one in made
+    )
 
 
 def writes_memory(script: Script, call: ast.Call) -> bool:
@@ -271,9 +299,7 @@ def is_off(script: Script, node: ast.AST, value: ast.expr) -> bool:
     frame = script.frame(node)
     if isinstance(frame, ast.Module) or not isinstance(value, ast.Name):
         return False
-    named = [*frame.args.posonlyargs, *frame.args.args]
-    positions = {a.arg: d for a, d in zip(reversed(named), reversed(frame.args.defaults), strict=False)}
-    default = positions.get(value.id)
+    default = defaults_by_name(frame.args).get(value.id)
     is_false = isinstance(default, ast.Constant) and not default.value
     callers = script.callers(frame)
     may_give = any(keyword.arg is None for call in callers for keyword in call.keywords)  # f(**options)
@@ -298,7 +324,7 @@ def listing_around(script: Script, statement: ast.stmt) -> ast.For | None:
 
 def reads_file(script: Script, call: ast.Call) -> bool:
     name, last = script.dotted(call.func), last_name(call.func)
-    if name in _OPENS | _CONTAINERS | {"PIL.Image.open"} or (opens_itself(call) and _mode(call, 0)):
+    if name in _OPENS | _CONTAINERS | {"PIL.Image.open"} or (opens_itself(call) and _mode(script, call, 0)):
         return not opens_to_write(script, call)
     return last != "load_state_dict" and _READS.match(last) is not None
 

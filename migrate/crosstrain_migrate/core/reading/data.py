@@ -243,7 +243,7 @@ class TrainingData:
             stepped = len(call.args) == 3 and not re.search(r"\.shape|\.size\(", ast.unparse(call))
             return [call] if stepped or self._ranges.cut(call) else []
         if last == "zip":
-            return [one for argument in call.args for one in self.sources(frame, argument, depth)]
+            return [one for argument in call.args for one in self._zipped(frame, argument, depth)]
         logs = (
             isinstance(call.func, ast.Attribute) and call.args and (last == "log_every" or "metric" in name)
         )
@@ -252,9 +252,15 @@ class TrainingData:
             return [one for argument in given for one in self.sources(frame, argument, depth)]
         return [call]
 
+    def _zipped(self, frame: Frame, argument: ast.expr, depth: int) -> list[ast.expr]:
+        """What stands for one argument of `zip`, or for each element of a list: `zip(*loaders)`."""
+        if isinstance(argument, ast.Starred):
+            return self._iterators.elements(frame, argument.value)
+        return self.sources(frame, argument, depth)
+
     def _comes_from_batch(self, frame: Frame, name: str, node: ast.AST, depth: int) -> bool:
         """Whether the variable `name` at a node holds what `next` or a loop over data has given, there or to all callers."""
-        if name in self._iterators.taken_in(frame):
+        if name in self._iterators.taken_in(frame, node):
             return True
         stores = self.script.stores(frame, name)
         for outer in self.script.loops_around(node):
@@ -266,14 +272,22 @@ class TrainingData:
             return False
         calls = self.script.callers(frame)
         given = [(call, self.script.argument_for(call, frame, name)) for call in calls]
-        return bool(given) and all(
-            argument is not None
-            and any(
+        others = [
+            argument
+            for call, argument in given
+            if argument is None
+            or not any(
                 self._comes_from_batch(self.script.frame(call), one, call, depth + 1)
                 for one in names_in(argument)
             )
-            for call, argument in given
-        )
+        ]
+        # A method of that name of another object is given no variable: `results.update({"loss": loss})`.
+        return len(others) < len(given) and not any(map(self._may_be_loader, others))
+
+    def _may_be_loader(self, argument: ast.expr | None) -> bool:
+        if argument is None or isinstance(argument, ast.Name | ast.Attribute):
+            return True
+        return self._certain.gives_batches(self.script.frame(argument), argument)
 
     def _may_give_batches(self, frame: Frame, loop: ast.For) -> bool:
         """Whether a loop goes over something, and not for sure over numbers, names or layers."""
@@ -294,6 +308,8 @@ class TrainingData:
         if isinstance(node, ast.Call):
             read = [*self._ranges.cut(node), *(n for n in walk(node) if isinstance(n, ast.Name))]
             return any(self._comes_from_batch(frame, root_of(one), node, 0) for one in read)
+        if isinstance(node, ast.Name) and node.id in self.script.parameters(frame):
+            return self._comes_from_batch(frame, node.id, node, 0)
         if not isinstance(node, ast.Name):
             root = root_of(node)
             around = [one for one in self.script.loops_around(loop) if isinstance(one, ast.For)]

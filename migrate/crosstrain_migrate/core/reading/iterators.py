@@ -87,10 +87,21 @@ class Iterators:
                 return names_in(of)
         return set()
 
-    def taken_in(self, frame: Frame) -> set[str]:
-        """The variables of a frame that hold what `next` has given: `batch, labels = next(batches)`."""
+    def taken_in(self, frame: Frame, node: ast.AST | None = None) -> set[str]:
+        """The variables of a frame that hold what `next` has given: `batch, labels = next(batches)`, `[move(x) for x in
+        next(batches)]`; with a node, what was taken in the loops around it, where there are any."""
         assigns = [n for n in self.script.within(frame) if isinstance(n, ast.Assign)]
-        taken = [n for n in assigns if isinstance(n.value, ast.Call) and _is_next(n.value)]
+        taken = [
+            n for n in assigns if any(isinstance(one, ast.Call) and _is_next(one) for one in walk(n.value))
+        ]
+        inside = self.script.table.is_inside
+        around = [
+            one
+            for one in (self.script.loops_around(node) if node is not None else ())
+            if isinstance(one, ast.While) or (node is not None and not inside(node, one.iter))
+        ]
+        if around:  # what was taken once, above all of them, is gone over again and again
+            taken = [one for one in taken if inside(one, around[-1])]
         return {name for one in taken for target in one.targets for name in names_in(target)}
 
     def _nexts(self, frame: Frame, calls: list[ast.Call], depth: int) -> list[tuple[Frame, ast.Call]]:
@@ -267,10 +278,12 @@ class Iterators:
         """What a list of loaders is filled with, for any of its elements: `loaders[i]`."""
         if not isinstance(source, ast.Subscript) or isinstance(source.slice, ast.Constant):
             return [source]
-        found = [
-            one for other in self._same_file(frame) for one in self._put_in(other, written(source.value))
-        ]
-        return [element for _, element in found] or [source]
+        return self.elements(frame, source.value) or [source]
+
+    def elements(self, frame: Frame, container: ast.expr) -> list[ast.expr]:
+        """What a list or a dictionary of the file is filled with."""
+        text = written(container)
+        return [one for other in self._same_file(frame) for _, one in self._put_in(other, text)]
 
     def _iterated_inside(self, value: ast.expr) -> list[ast.expr]:
         """What the class of an object goes over with `iter`, where the class is the project's own."""

@@ -56,10 +56,21 @@ class Ranges:
                 if (
                     isinstance(node, ast.Assign)
                     and names_in(node.value) & found
-                    and _is_arithmetic(node.value)
+                    and (_is_arithmetic(node.value) or self._only_counts(node.value))
                 ):
                     found |= {name for target in node.targets for name in names_in(target)}
         return found
+
+    def _only_counts(self, node: ast.expr) -> bool:
+        """Whether a call is of a function that only computes: `start, end = bounds(batch, len(rows), size)`."""
+        called = self.script.functions(self.script.last(node.func)) if isinstance(node, ast.Call) else []
+        given = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
+        inside = [one for function in called for one in self.script.within(function)]
+        return (
+            bool(called)
+            and all(map(_is_arithmetic, given))
+            and all(_is_arithmetic(one) for one in inside if isinstance(one, ast.expr))
+        )
 
     def _cut_by(self, nodes: list[ast.AST], numbers: set[str], depth: int) -> list[ast.expr]:
         """What slices by these numbers cut, here or in a function of the project that is given one."""
@@ -164,4 +175,5 @@ def _is_arithmetic(node: ast.expr) -> bool:
     """Whether an expression computes a number from numbers."""
     calls = [n for n in walk(node) if isinstance(n, ast.Call)]
     plain = all(last_name(call.func) in ("min", "max", "int", "len", "slice") for call in calls)
-    return plain and not any(isinstance(n, ast.Subscript) for n in walk(node))
+    elements = (n for n in walk(node) if isinstance(n, ast.Subscript))
+    return plain and all(isinstance(one.slice, ast.Constant) for one in elements)  # `options["size"]`

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
@@ -82,7 +83,7 @@ class Reached:
                 yield from self._meant(self.script.module(node), node.id)
                 continue
             if isinstance(node, ast.Constant):
-                named = self.script.defined.get(node.value, ()) if isinstance(node.value, str) else ()
+                named = self._named_in(node.value) if isinstance(node.value, str) else ()
                 yield from (one for one in named if self._may_be_looked_up(one))
                 continue
             name = node if isinstance(node, str) else node.attr
@@ -93,6 +94,13 @@ class Reached:
                 is_class = isinstance(one, ast.ClassDef)
                 if not is_member or is_class or not isinstance(self.script.parent(one), ast.Module):
                     yield one
+
+    def _named_in(self, text: str) -> Iterator[Function | ast.ClassDef]:
+        """What a text names, and what it says that an option may name: `"MNIST (default)|CIFAR10"`."""
+        yield from self.script.defined.get(text, ())
+        for word in re.findall(r"\w+", text) if "|" in text else ():
+            found = self.script.defined.get(word, ())
+            yield from (one for one in found if isinstance(self.script.parent(one), ast.Module))
 
     def _may_be_looked_up(self, one: Function | ast.ClassDef) -> bool:
         """Whether a text may name a definition: a method, what is registered, what is in a file that is asked for names."""
@@ -229,8 +237,9 @@ def _mentions_in(top: ast.AST) -> Iterator[ast.Name | ast.Attribute | ast.Consta
             continue
         if isinstance(node, ast.Name | ast.Attribute):
             yield node
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
-            yield node  # getattr(self, "train")
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if node.value.isidentifier() or "|" in node.value:
+                yield node  # getattr(self, "train"), help="MNIST|CIFAR10"
         elif isinstance(node, ast.alias) and node.asname:
             yield node.name.split(".")[-1]
         work += children(node)

@@ -200,6 +200,31 @@ TRAPS = [
         "print(total / (batch_index + 1))",
         'total = accelerator.reduce(total, "mean")',
     ),
+    *(
+        training(
+            f"a count beside an object of the project's: {met}",
+            "table.put({'loss': loss.item()}); rows += len(y); total += loss.item() * len(y)",
+            f"print({met}, rows)",
+            *lines,
+            absent=absent,
+            says=says,
+            before="""
+class Table:
+    def __init__(self):
+        self.sums = {}
+    def put(self, more):
+        for key in more:
+            self.sums[key] = self.sums.get(key, 0) + more[key]
+    def __truediv__(self, other):
+        return {key: value / other for key, value in self.sums.items()}
+table = Table()
+""",
+        )
+        for met, lines, absent, says in (
+            ("table / rows", (), ("reduce(",), LOCAL),
+            ("total / rows", ('rows, total = accelerator.reduce((rows, total), "sum")',), (), ""),
+        )
+    ),
     training("not shown", "total += loss.item()", "done = True", absent=("merge(", "reduce(")),
 ]
 

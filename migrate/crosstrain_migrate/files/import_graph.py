@@ -106,9 +106,7 @@ class ImportGraph:
         found.pop(str(source.target), None)
         return [Path(path) for path in found]
 
-    def _base(
-        self, target: Path, roots: Roots, level: int, module: str, names: Sequence[str]
-    ) -> str | None:
+    def _base(self, target: Path, roots: Roots, level: int, module: str, names: Sequence[str]) -> str | None:
         """The folder that `module` is looked up in. Folders of one name without `__init__.py` are one package to Python."""
         if level:
             return str(target.parents[level - 1]) if level <= len(target.parents) else None
@@ -239,7 +237,11 @@ def _roots(folder: Path, disk: Disk) -> tuple[Path, ...]:
     folders = [folder, *folder.parents]
     near = [str(one) for one in folders[:6]]
     repository = next(_marked(near, _REPOSITORIES, disk), len(near))
-    tops = (n for signs in (_INSTALLED, _TOPS, _LICENSES, _SIGNS) for n in _marked(near[: repository + 1], signs, disk))
+    tops = (
+        n
+        for signs in (_INSTALLED, _TOPS, _LICENSES, _SIGNS)
+        for n in _marked(near[: repository + 1], signs, disk)
+    )
     top = next(tops, 0)
     package = 0
     while disk.is_file(_join(str(folders[package]), _PACKAGE)) and package + 1 < len(folders):

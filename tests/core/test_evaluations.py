@@ -256,7 +256,7 @@ print(evaluate())
         run(DataLoader(data), optimizer)
         run(DataLoader(test), None)
         """,
-        ("loader = accelerator.prepare(loader) if optimizer else loader", "most = len(loader)"),
+        ("loader = accelerator.prepare(loader) if optimizer else loader", "most = len(loader) if args.most < 0 else args.most"),
     ),
     Trap(
         "two phases, the training in an else",

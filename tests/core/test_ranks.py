@@ -173,7 +173,7 @@ def test_processes_of_nodes_by_hand(tmp_path: Path) -> None:
     assert plain(tmp_path, after) == ["= 0 1 1 8", "= saved"]
 
 
-NUMBERED = (
+BY_HAND = (
     HEAD
     + """
 def setup():
@@ -198,7 +198,7 @@ main()
     ("written", "is_first"), [('os.environ["RANK"] = "0"', True), ('os.environ["THREADS"] = "1"', False)]
 )
 def test_the_group_is_there_before_the_author_numbers_the_processes(written: str, is_first: bool) -> None:
-    main = converted(NUMBERED.format(written=written)).partition("def main")[2]
+    main = converted(BY_HAND.format(written=written)).partition("def main")[2]
     assert (main.index("PartialState(") < main.index("setup()")) is is_first
 
 

@@ -50,9 +50,14 @@ $(XLA)/.installed: pyproject.toml constraints-xla.txt
 test-xla: $(XLA)/.installed
 	$(XLA)/bin/python -m pytest tests/xla -n $(WORKERS) --dist worksteal -q
 
-# The tests that compare numbers, under every setting that changes how the CPU rounds: about 10 minutes each.
+# The tests that compare numbers, under every setting that changes how the CPU rounds: about 10 minutes each. A CPU that has no
+# AVX2 or AVX-512 takes the best that it has.
+ROUNDINGS := native=1 ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ATEN_CPU_CAPABILITY=avx512 \
+	MKL_ENABLE_INSTRUCTIONS=SSE4_2,ONEDNN_MAX_CPU_ISA=SSE41 OMP_NUM_THREADS=2
 test-cpus: $(STAMP)
-	$(BIN)/python -m tests.cpus
+	failed=; for setting in $(ROUNDINGS); do echo "== $$setting"; env $$(echo $$setting | tr , ' ') $(BIN)/python -m pytest \
+		-n $(WORKERS) --dist worksteal -q tests/golden tests/verify tests/runtime tests/notebooks tests/corpora \
+		|| failed="$$failed $$setting"; done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 # Writes golden/*/after.py and report.json anew; the review is the git diff.
 golden: $(STAMP)
@@ -62,7 +67,7 @@ golden: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs docs/_build/html
 
-# Hundreds of kills, full disks and damaged checkpoints; nothing may be lost.
+# Hundreds of kills and full disks; nothing may be lost.
 faults: $(STAMP)
 	$(BIN)/python -m tests.faults --rounds 300
 

@@ -2,14 +2,19 @@
 
 `<step LOSS>` is a step of a training: gradients are cleared, `LOSS.backward()`, and the optimizer steps; `<self.step LOSS>` one
 with `self.optimizer`. `<step loss = LOSS>` binds the loss in between. `<loop LOSS>` is a loop over batches x and y of a
-DataLoader with such steps. Without a LOSS it is the mean squared error of `model(x)` and y.
+DataLoader with such steps. Without a LOSS it is the mean squared error of `model(x)` and y. `<model MODEL>` is a model, a
+Linear(4, 2) where none is named, and its optimizer. `<torch>` is what such scripts import.
 """
 
 from __future__ import annotations
 
 import re
 
-_LINE = re.compile(r"^([ \t]*)<(loop|(?:self\.)?step) ?(.*)>$", re.MULTILINE)
+_LINE = re.compile(r"^([ \t]*)<(torch|model|loop|(?:self\.)?step) ?(.*)>$", re.MULTILINE)
+_IMPORTS = """import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset"""
 _MEAN = "torch.nn.functional.mse_loss(model(x), y)"
 
 
@@ -18,10 +23,19 @@ def filled(text: str) -> str:
 
 
 def _lines(indent: str, kind: str, loss: str) -> str:
+    return "\n".join(indent + line for line in _meant(kind, loss))
+
+
+def _meant(kind: str, loss: str) -> list[str]:
+    if kind == "torch":
+        return _IMPORTS.splitlines()
+    if kind == "model":
+        model = loss or "torch.nn.Linear(4, 2)"
+        return [f"model = {model}", "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)"]
     loss = loss or _MEAN
     name = "self.optimizer" if kind == "self.step" else "optimizer"
     backward = [loss, "loss.backward()"] if loss.startswith("loss = ") else [f"{loss}.backward()"]
     step = [f"{name}.zero_grad()", *backward, f"{name}.step()"]
     if kind == "loop":
         step = ["for x, y in DataLoader([], 8):", *(f"    {line}" for line in step)]
-    return "\n".join(indent + line for line in step)
+    return step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
@@ -36,6 +37,19 @@ class Trap:
     @property
     def text(self) -> str:
         return filled(PRELUDE.lstrip() + dedent(self.script))
+
+
+def cases(text: str) -> list[Trap]:
+    """The traps of a text: `== name`, the script, then `-> line`, `!! absent` and `?? says`, as many as there are."""
+    return [_case(*part.partition("\n")[::2]) for part in re.split("^== ", text, flags=re.MULTILINE)[1:]]
+
+
+def _case(name: str, text: str) -> Trap:
+    told: dict[str, list[str]] = {"->": [], "!!": [], "??": [""], "": []}
+    for line in text.splitlines(keepends=True):
+        kind = line[:2] if line[:3] in ("-> ", "!! ", "?? ") else ""
+        told[kind].append(line[3:].rstrip("\n") if kind else line)
+    return Trap(name, "".join(told[""]), tuple(told["->"]), tuple(told["!!"]), told["??"][-1])
 
 
 def converted(text: str) -> Conversion:

@@ -9,7 +9,7 @@ import pytest
 
 from .converting import conversion, converted
 from .projects import convert, train, write
-from .support import Trap, check
+from .support import Trap, cases, check
 
 PERTURBED = """
         def perturbed(model, x, y):
@@ -34,8 +34,7 @@ HARDEST = """
             return code.detach()
 """
 TRAIN = """
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        <model>
         loader, test_loader = DataLoader(data, batch_size=4), DataLoader(test, batch_size=4)
         for epoch in range(2):
             for x, y in loader:
@@ -76,27 +75,25 @@ TRAPS = [
         ("correct, seen = accelerator.merge(test_loader, correct, seen)",),
         ("accelerator.reduce",),
     ),
-    Trap(
-        "weights that a function makes and a step outside of it trains no others beside",
-        """
-        def fit(loader):
-            weights = torch.zeros(4)
-            weights.requires_grad_()
-            optimizer = torch.optim.SGD([weights], lr=0.1)
-            for x, y in loader:
-                <step loss = F.mse_loss(x @ weights, y)>
-            return weights
+    *cases("""
+== weights that a function makes and a step outside of it trains no others beside
+def fit(loader):
+    weights = torch.zeros(4)
+    weights.requires_grad_()
+    optimizer = torch.optim.SGD([weights], lr=0.1)
+    for x, y in loader:
+        <step loss = F.mse_loss(x @ weights, y)>
+    return weights
 
-        model = nn.Linear(4, 1)
-        outer = torch.optim.SGD(model.parameters(), lr=0.1)
-        fit(DataLoader(data, batch_size=4))
-        for x, y in DataLoader(data, batch_size=4):
-            outer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            outer.step()
-        """,
-        ("accelerator.backward(loss)",),
-    ),
+model = nn.Linear(4, 1)
+outer = torch.optim.SGD(model.parameters(), lr=0.1)
+fit(DataLoader(data, batch_size=4))
+for x, y in DataLoader(data, batch_size=4):
+    outer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    outer.step()
+-> accelerator.backward(loss)
+"""),
 ]
 
 
@@ -188,8 +185,7 @@ def test_passes_that_all_processes_make_alike_stay(before: str, after: str, tmp_
 )
 def test_the_model_whose_passes_stay_local(given: str, called: str, found: str) -> None:
     text = f"""
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 net = torch.nn.Linear(4, 2)
 
@@ -214,8 +210,7 @@ for x, y in DataLoader([], 8):
 
 def test_gradients_that_the_caller_steps_by_are_trained() -> None:
     text = """
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def noisy(model, x):
     noise = torch.zeros_like(x)

@@ -10,8 +10,7 @@ from .converting import converted, notes
 from .running import launched, plain
 
 TRAIN = """
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model>
     for x, y in DataLoader({rows}):
         loss = torch.nn.functional.mse_loss(model(x), y)
         <step loss>

@@ -7,8 +7,7 @@ import pytest
 from .support import Trap, check, converted
 
 SCRIPT = """
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model Net()>
 loader = DataLoader(data)
 hidden = None
 for epoch in range(2):

@@ -13,14 +13,12 @@ from .filling import filled
 from .projects import convert, train, write
 
 TRAINING = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 parser = argparse.ArgumentParser()
 args = parser.parse_args()
 {choice}
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 for x, y in DataLoader([], 8):
     {inside}
     <step>
@@ -147,14 +145,12 @@ def test_an_option_that_is_no_device_is_left() -> None:
     assert "accelerator = Accelerator()" in converted(text)
 
 
-CONFIGURED = """import torch
-from torch.utils.data import DataLoader
+CONFIGURED = """<torch>
 
 device = "cuda"
 backend = "nccl"
 exec(open("settings.py").read())
-model = torch.nn.Linear(4, 2).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model torch.nn.Linear(4, 2).to(device)>
 <loop torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))>
 """
 
@@ -177,8 +173,8 @@ for argument in sys.argv[1:]:
     before = CONFIGURED.replace('exec(open("settings.py").read())\n', loop).replace(
         'device = "cuda"', 'rate = 0.1\ndevice = "cuda" if torch.cuda.is_available() else "cpu"'
     )
-    before = before.replace("import torch\n", "import sys\nimport torch\n", 1).replace("lr=0.1", "lr=rate")
-    (tmp_path / "before.py").write_text(filled(before))
+    before = f"import sys\n{filled(before)}".replace("lr=0.1", "lr=rate")
+    (tmp_path / "before.py").write_text(before)
     (tmp_path / "after.py").write_text(converted(before))
     told = [device(tmp_path / f"{name}.py", given) for name in ("before", "after")]
     assert told == ["cpu" if "device=cpu" in given else "cuda"] * 2
@@ -218,7 +214,9 @@ def test_what_only_cuda_answers_is_asked_as_before(asked: str) -> None:
     ],
 )
 def test_a_condition_with_a_gpu_on_both_sides_is_no_choice(moves: str, made: str) -> None:
-    text = TRAINING.format(choice="", inside="pass").replace("optimizer = ", moves + "\noptimizer = ", 1)
+    text = (
+        filled(TRAINING).format(choice="", inside="pass").replace("optimizer = ", moves + "\noptimizer = ", 1)
+    )
     assert f"accelerator = {made}\n" in converted(text)
 
 
@@ -226,8 +224,8 @@ def test_a_condition_with_a_gpu_on_both_sides_is_no_choice(moves: str, made: str
 def test_a_function_inside_the_guard_has_the_accelerator_of_the_guard(guarded: bool) -> None:
     helper = 'def report(loss):\n    torch.save({"loss": loss.item()}, "last")\n'
     start = 'if __name__ == "__main__":\n'
-    body = TRAINING.split("\n", 4)[4].format(choice="", inside="report(y)")
-    imports = "\n".join(TRAINING.split("\n", 4)[:3]) + "\n"
+    imports, _, body = filled(TRAINING).format(choice="", inside="report(y)").partition("\n\n")
+    imports += "\n"
     inner = body.replace("for x, y", helper + "for x, y") if guarded else body
     text = imports + ("" if guarded else helper) + start
     text += "".join(f"    {line}\n" for line in inner.splitlines() if line)
@@ -293,8 +291,7 @@ FULL_BATCH = """import torch
 
 {choice}
 x, y = torch.rand(8, 4), torch.rand(8, 2)
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 for epoch in range(3):
     <step>
 """
@@ -334,7 +331,9 @@ def test_the_cpu_of_a_file_s_tensors_is_not_where_data_waits() -> None:
 
 def test_a_model_that_is_moved_under_another_name_chooses_the_device() -> None:
     moved = "if args.gpu >= 0:\n    on_gpu = model.cuda()\n"
-    text = TRAINING.format(choice="", inside="pass").replace("optimizer = ", moved + "optimizer = ", 1)
+    text = (
+        filled(TRAINING).format(choice="", inside="pass").replace("optimizer = ", moved + "optimizer = ", 1)
+    )
     after = converted(text)
     assert "on_gpu = model.to(accelerator.device)" in after
     assert after.index("accelerator = ") < after.index("on_gpu")
@@ -378,8 +377,7 @@ def test_a_flag_that_is_bound_again_when_the_choice_is_made(choice: str, made: s
 
 
 BUFFER = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 args = argparse.ArgumentParser().parse_args()
 setattr(args, "gpu", not args.cpu)
@@ -393,8 +391,7 @@ class Trainer:
         self.device = torch.device("cuda") if self.args.gpu and torch.cuda.is_available() else torch.device("cpu")
 
     def train(self):
-        model = torch.nn.Linear(4, 2).to(self.device)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        <model torch.nn.Linear(4, 2).to(self.device)>
         <loop torch.nn.functional.mse_loss(model(x.to(self.device)), y.to(self.device))>
 
 Trainer(args).train()
@@ -412,16 +409,14 @@ def test_memory_that_is_kept_free_chooses_no_device(end: str, made: str) -> None
     assert f"accelerator = {made}" in converted(BUFFER.format(buffer="buffer", end=end))
 
 
-NAMED = """import torch
-from torch.utils.data import DataLoader
+NAMED = """<torch>
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
 settings = {{"rate": 0.1}}
 {keep}
 for name, value in settings.items():
     print(f"{{name:10}}{{value:>10}}")
-model = torch.nn.Linear(4, 2).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model torch.nn.Linear(4, 2).to(device)>
 <loop torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))>
 """
 
@@ -442,8 +437,7 @@ def test_a_device_that_is_only_moved_to_is_the_accelerators() -> None:
 
 SETTINGS = """import json
 import sys
-import torch
-from torch.utils.data import DataLoader, TensorDataset
+<torch>
 
 def train(options):
     model = torch.nn.Linear(4, 2)

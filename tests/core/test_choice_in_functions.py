@@ -7,8 +7,7 @@ import pytest
 from .converting import converted, notes
 
 IN_FUNCTION = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 args = argparse.ArgumentParser().parse_args()
 
@@ -36,8 +35,7 @@ def test_a_wrapper_above_a_choice_that_the_function_makes_is_left_and_said() -> 
 
 
 def test_fire_offers_the_functions_of_a_script_that_also_makes_its_options() -> None:
-    text = """import torch
-from torch.utils.data import DataLoader
+    text = """<torch>
 
 class Options:
     lr = 0.1
@@ -61,8 +59,7 @@ if __name__ == '__main__':
 
 
 IN_A_CLASS = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 class Settings:
     use_gpu = True
@@ -222,8 +219,7 @@ def test_whether_there_is_a_gpu_is_no_choice() -> None:
 
 
 IN_CALLED = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def train({given}, loader, model, optimizer):
     {first}
@@ -236,8 +232,7 @@ def main():
     options = argparse.ArgumentParser().parse_args()
     if torch.cuda.is_available() and not options.cuda:
         print("there is a GPU")
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model>
     loader = DataLoader(list(range(8)), 8)
     train({call}, loader, model, optimizer)
 
@@ -267,8 +262,7 @@ def test_a_flag_that_the_first_accelerator_cannot_know_is_said() -> None:
 
 
 FLAGGED = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def fit(model):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -306,8 +300,7 @@ def test_a_variable_of_the_same_name_elsewhere_chooses_no_training() -> None:
 
 def test_the_accelerator_stands_behind_what_a_function_declares_global() -> None:
     text = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 args = argparse.ArgumentParser().parse_args()
 
@@ -339,12 +332,10 @@ def test_two_flags_of_an_object_are_the_options_they_are_bound_to() -> None:
 
 @pytest.mark.parametrize("end", ["", "if __name__ == '__main__':\n    import fire\n    fire.Fire()\n"])
 def test_a_file_whose_functions_are_called_from_outside(end: str) -> None:
-    text = """import torch
-from torch.utils.data import DataLoader
+    text = """<torch>
 
 def train(**options):
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model>
     <loop>
 
 """
@@ -370,8 +361,7 @@ def test_a_test_whose_arms_both_move_to_a_gpu_is_no_choice() -> None:
 @pytest.mark.parametrize("start", ["run(args)", "if __name__ == '__main__':\n    run(args)"])
 def test_functions_called_behind_the_choice_know_the_device(start: str) -> None:
     text = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def size():
     print("asked before")
@@ -400,8 +390,7 @@ START
 
 
 ASKED = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def choose(asked):
     chosen = None
@@ -416,8 +405,7 @@ args = argparse.ArgumentParser().parse_args()
 device = choose(args.device)
 half = args.half and device in ("cuda", "cpu")
 print(f"on {{device}}")
-model = torch.nn.Linear(4, 2).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model torch.nn.Linear(4, 2).to(device)>
 for x, y in DataLoader([], 8):
     with torch.autocast("cpu", enabled=half):
         loss = torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))

@@ -18,9 +18,7 @@ from .converting import conversion
 from .filling import filled
 
 OPTIONS = """import argparse
-import torch
-from torch import nn
-from torch.utils.data import DataLoader
+<torch>
 
 parser = argparse.ArgumentParser()
 """
@@ -155,9 +153,7 @@ MOVES = [
 ]
 
 IN_CLASS = """import argparse
-import torch
-from torch import nn
-from torch.utils.data import DataLoader
+<torch>
 
 class Trainer:
     def __init__(self, args):
@@ -192,8 +188,8 @@ if __name__ == "__main__":
 """
 
 
-class _Stop(Exception):
-    """The device is known."""
+class Stop(Exception):
+    """The first accelerator is made: its device's type, and the number that it is told."""
 
 
 def _script(option: str, choice: str, training: str) -> str:
@@ -217,9 +213,8 @@ class _Accelerator:
     def __init__(self, cpu: bool = False, device: Any = None, **more: Any) -> None:
         if type(cpu) not in (bool, int):
             raise TypeError(cpu)
-        cpu = bool(options.device(cpu, device)[0])
-        there = torch.cuda.is_available()
-        raise _Stop("cpu" if cpu or not there else "cuda")
+        asked, number = options.device(cpu, device)
+        raise Stop("cpu" if asked or not torch.cuda.is_available() else "cuda", number)
 
 
 def _moved(module: torch.nn.Module, device: Any = "cuda") -> torch.nn.Module:
@@ -227,11 +222,10 @@ def _moved(module: torch.nn.Module, device: Any = "cuda") -> torch.nn.Module:
     return module
 
 
-def _device(text: str, flags: list[str], there: bool, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The device of a script's training."""
+def begin(text: str, flags: list[str], there: bool, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Runs a script until its first accelerator; its names where it makes none."""
     runtime = ModuleType("crosstrain")
-    runtime.Accelerator = _Accelerator  # type: ignore[attr-defined]
-    runtime.PartialState = _Accelerator  # type: ignore[attr-defined]
+    runtime.Accelerator = runtime.PartialState = _Accelerator  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "crosstrain", runtime)
     monkeypatch.setattr(sys, "argv", ["script.py", *flags])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
@@ -241,11 +235,16 @@ def _device(text: str, flags: list[str], there: bool, monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch.Tensor, "to", lambda tensor, *given, **more: tensor)
     monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor, *given: tensor)
     names: dict[str, Any] = {"__name__": "__main__"}
+    exec(filled(text), names)
+    return names
+
+
+def _device(*run: Any) -> str:
+    """The device of a script's training."""
     try:
-        exec(filled(text), names)
-    except _Stop as device:
-        return str(device)
-    return getattr(names["model"], "moved", "cpu")
+        return getattr(begin(*run)["model"], "moved", "cpu")
+    except Stop as made:
+        return str(made.args[0])
 
 
 OWN_FLAG = 'self.on_gpu = args.cuda\ndevice = "cuda" if self.on_gpu else "cpu"'

@@ -9,7 +9,7 @@ import pytest
 from tests.support.ranks import run_ranks
 
 from .filling import filled
-from .support import Trap, check, converted
+from .support import Trap, cases, check, converted
 
 MADE = """
 import random
@@ -35,87 +35,68 @@ def learn_other(x, y):
     F.mse_loss(other(x), y).backward()
     second.step()
 """
-COMMON = "with accelerator.common_draws():"
-SHARED = [
-    Trap(
-        "a coin that a variable holds, in front of steps that are written out",
-        """
-        for x, y in loader:
-            heads = np.random.rand() < 0.5
-            if heads:
-                steps.append("first")
-                <step F.mse_loss(model(x), y)>
-            else:
-                steps.append("second")
-                second.zero_grad()
-                F.mse_loss(other(x), y).backward()
-                second.step()
-        """,
-        (COMMON, "heads = np.random.rand() < 0.5", "if heads:"),
-    ),
-    Trap(
-        "a coin of a function that is called in each step, thrown only where the first part of the test holds",
-        """
-        coin = 3
+SHARED = cases("""
+== a coin that a variable holds, in front of steps that are written out
+for x, y in loader:
+    heads = np.random.rand() < 0.5
+    if heads:
+        steps.append("first")
+        <step F.mse_loss(model(x), y)>
+    else:
+        steps.append("second")
+        second.zero_grad()
+        F.mse_loss(other(x), y).backward()
+        second.step()
+-> with accelerator.common_draws():
+-> heads = np.random.rand() < 0.5
+-> if heads:
+== a coin of a function that is called in each step, thrown only where the first part of the test holds
+coin = 3
 
-        def step(x, y, mixes=True):
-            if mixes and torch.rand(1).item() < 0.5:
-                learn(x, y)
-            else:
-                learn_other(x, y)
+def step(x, y, mixes=True):
+    if mixes and torch.rand(1).item() < 0.5:
+        learn(x, y)
+    else:
+        learn_other(x, y)
 
-        for x, y in loader:
-            step(x, y)
-        """,
-        (COMMON, "common_coin = mixes and torch.rand(1).item() < 0.5", "if common_coin:"),
-    ),
-    Trap(
-        "a coin by which a step is left out",
-        """
-        for x, y in loader:
-            if random.random() < 0.3:
-                continue
-            learn(x, y)
-        """,
-        (COMMON, "coin = random.random() < 0.3", "if coin:"),
-    ),
-]
-OWN = [
-    Trap(
-        "a coin that turns a batch round, or makes the loss another",
-        """
-        for x, y in loader:
-            if random.random() < 0.5:
-                x = -x
-            loss = F.mse_loss(model(x), y) if np.random.rand() < 0.5 else F.l1_loss(model(x), y)
-            <step loss>
-        """,
-        absent=("common_draws",),
-    ),
-    Trap(
-        "a coin before the passes, which is thrown alike",
-        """
-        if random.random() < 0.5:
-            for x, y in loader:
-                learn(x, y)
-        else:
-            for x, y in loader:
-                learn_other(x, y)
-        """,
-        absent=("common_draws",),
-    ),
-    Trap(
-        "steps that take turns",
-        """
-        for number, (x, y) in enumerate(loader):
-            if number % 2:
-                learn(x, y)
-            else:
-                learn_other(x, y)
-        """,
-        absent=("common_draws",),
-    ),
-]
+for x, y in loader:
+    step(x, y)
+-> with accelerator.common_draws():
+-> common_coin = mixes and torch.rand(1).item() < 0.5
+-> if common_coin:
+== a coin by which a step is left out
+for x, y in loader:
+    if random.random() < 0.3:
+        continue
+    learn(x, y)
+-> with accelerator.common_draws():
+-> coin = random.random() < 0.3
+-> if coin:
+""")
+OWN = cases("""
+== a coin that turns a batch round, or makes the loss another
+for x, y in loader:
+    if random.random() < 0.5:
+        x = -x
+    loss = F.mse_loss(model(x), y) if np.random.rand() < 0.5 else F.l1_loss(model(x), y)
+    <step loss>
+!! common_draws
+== a coin before the passes, which is thrown alike
+if random.random() < 0.5:
+    for x, y in loader:
+        learn(x, y)
+else:
+    for x, y in loader:
+        learn_other(x, y)
+!! common_draws
+== steps that take turns
+for number, (x, y) in enumerate(loader):
+    if number % 2:
+        learn(x, y)
+    else:
+        learn_other(x, y)
+!! common_draws
+""")
 
 
 def script_of(trap: Trap) -> str:

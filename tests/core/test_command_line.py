@@ -15,8 +15,7 @@ from .filling import filled
 WITH_OPTIONS = [one for one in cases() if one.expect == "converted" and "add_argument" in one.source.text]
 
 SCRIPT = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--rows", type=int, default=32)

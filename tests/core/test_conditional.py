@@ -10,16 +10,14 @@ from .converting import converted
 from .running import launched, plain
 
 IN_FUNCTION = """import sys
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 with_poses = "--poses" in sys.argv
 
 
 def main():
     torch.manual_seed(0)
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model>
     if with_poses:
         poses = torch.nn.Embedding(8, 4)
         second = torch.optim.SGD(poses.parameters(), lr=0.1){otherwise}
@@ -36,8 +34,7 @@ main()
 """
 
 TWO_WAYS = """import sys
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 with_second, is_deep = "--second" in sys.argv, "--deep" in sys.argv
 torch.manual_seed(0)
@@ -76,8 +73,7 @@ def test_what_is_there_in_any_case_is_prepared_with_the_rest(otherwise: str) -> 
 
 
 IN_BRANCHES = """import sys
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 sparse = "--sparse" in sys.argv
 torch.manual_seed(0)
@@ -131,8 +127,7 @@ def test_an_option_that_makes_one_of_two_models(tmp_path: Path) -> None:
 
 
 IN_CLASS = """import sys
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 
 class Runner:

@@ -11,8 +11,7 @@ from .projects import convert, train, write
 
 HEAD = """
 import argparse
-import torch
-from torch.utils.data import DataLoader, TensorDataset
+<torch>
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--parallel", action="store_true")
@@ -66,8 +65,7 @@ def test_statistics_are_the_same_on_all_processes(
 ABOVE = """
 import gflags
 import sys
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 Flags = gflags.FLAGS
 gflags.DEFINE_bool("cuda", True, "")

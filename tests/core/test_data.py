@@ -7,351 +7,279 @@ from textwrap import dedent
 import pytest
 
 from .rows import check_lines, check_shares, script_of
-from .support import Trap, converted
+from .support import Trap, cases, converted
 
-BATCHES = [
-    Trap(
-        "an array that is shuffled in its place, and a tensor",
-        """
-        order = np.arange(32)
-        for epoch in range(2):
-            np.random.shuffle(order)
-            for row in order:
-                learn(model, optimizer, rows[row : row + 1], targets[row : row + 1])
-        for row in torch.randperm(32):
-            learn(model, optimizer, rows[row : row + 1], targets[row : row + 1])
-        """,
-        (
-            "for row in accelerator.prepare(list(order)):",
-            "for row in accelerator.prepare(list(torch.randperm(32))):",
-        ),
-    ),
-    Trap(
-        "an iterator that begins anew after the number of its loader's batches",
-        """
-        loaders = {"a": DataLoader(TensorDataset(rows, targets), batch_size=4)}
-        number, others = len(loaders["a"]), len(loaders["a"].dataset)
-        number = len(loaders["a"])
-        for step in range(2 * number):
-            if step % number == 0:
-                batches = iter(loaders["a"])
-            learn(model, optimizer, *next(batches))
-        """,
-        (
-            'number, others = len(loaders["a"]), len(loaders["a"].dataset)',
-            'number = len(accelerator.prepare(loaders["a"]))',
-            'batches = iter(accelerator.prepare(loaders["a"]))',
-        ),
-    ),
-    Trap(
-        "an iterator that begins anew after a length that its test asks for",
-        """
-        loaders = [DataLoader(TensorDataset(rows, targets), batch_size=4)]
-        step = 0
-        while step < 8:
-            if step % len(loaders[0]) == 0:
-                batches = iter(loaders[0])
-            learn(model, optimizer, *next(batches))
-            step += 1
-        """,
-        (
-            "if step % len(accelerator.prepare(loaders[0])) == 0:",
-            "batches = iter(accelerator.prepare(loaders[0]))",
-        ),
-    ),
-    Trap(
-        "what may be an array, or batches",
-        """
-        batches = np.arange(32)
-        if len(batches) > 4:
-            batches = [(rows[i : i + 4], targets[i : i + 4]) for i in range(0, 32, 4)]
-        for x, y in batches:
-            learn(model, optimizer, x, y)
-        """,
-        ("model, optimizer, batches = accelerator.prepare(model, optimizer, batches)",),
-    ),
-    Trap(
-        "loaders that a library makes for each of several books",
-        """
-        made = __import__("types").SimpleNamespace(
-            loaders_of=lambda book: (DataLoader(TensorDataset(rows[book], targets[book]), batch_size=4), None)
-        )
-        books = [slice(0, 8), slice(8, 32)]
-        for book in books:
-            train_loader, test_loader = made.loaders_of(book)
-            for x, y in train_loader:
-                learn(model, optimizer, x, y)
-        """,
-        ("for book in books:", "train_loader = accelerator.prepare(train_loader)"),
-    ),
-    Trap(
-        "sets that a function of the script makes for each of several books",
-        """
-        def halves(book):
-            return DataLoader(TensorDataset(rows[book], targets[book]), batch_size=4), None
+BATCHES = cases("""
+== an array that is shuffled in its place, and a tensor
+order = np.arange(32)
+for epoch in range(2):
+    np.random.shuffle(order)
+    for row in order:
+        learn(model, optimizer, rows[row : row + 1], targets[row : row + 1])
+for row in torch.randperm(32):
+    learn(model, optimizer, rows[row : row + 1], targets[row : row + 1])
+-> for row in accelerator.prepare(list(order)):
+-> for row in accelerator.prepare(list(torch.randperm(32))):
+== an iterator that begins anew after the number of its loader's batches
+loaders = {"a": DataLoader(TensorDataset(rows, targets), batch_size=4)}
+number, others = len(loaders["a"]), len(loaders["a"].dataset)
+number = len(loaders["a"])
+for step in range(2 * number):
+    if step % number == 0:
+        batches = iter(loaders["a"])
+    learn(model, optimizer, *next(batches))
+-> number, others = len(accelerator.prepare(loaders["a"])), len(loaders["a"].dataset)
+-> number = len(accelerator.prepare(loaders["a"]))
+-> batches = iter(accelerator.prepare(loaders["a"]))
+== an iterator that begins anew after a length that its test asks for
+loaders = [DataLoader(TensorDataset(rows, targets), batch_size=4)]
+step = 0
+while step < 8:
+    if step % len(loaders[0]) == 0:
+        batches = iter(loaders[0])
+    learn(model, optimizer, *next(batches))
+    step += 1
+-> if step % len(accelerator.prepare(loaders[0])) == 0:
+-> batches = iter(accelerator.prepare(loaders[0]))
+== what may be an array, or batches
+batches = np.arange(32)
+if len(batches) > 4:
+    batches = [(rows[i : i + 4], targets[i : i + 4]) for i in range(0, 32, 4)]
+for x, y in batches:
+    learn(model, optimizer, x, y)
+-> model, optimizer, batches = accelerator.prepare(model, optimizer, batches)
+== loaders that a library makes for each of several books
+made = __import__("types").SimpleNamespace(
+    loaders_of=lambda book: (DataLoader(TensorDataset(rows[book], targets[book]), batch_size=4), None)
+)
+books = [slice(0, 8), slice(8, 32)]
+for book in books:
+    train_loader, test_loader = made.loaders_of(book)
+    for x, y in train_loader:
+        learn(model, optimizer, x, y)
+-> for book in books:
+-> train_loader = accelerator.prepare(train_loader)
+== sets that a function of the script makes for each of several books
+def halves(book):
+    return DataLoader(TensorDataset(rows[book], targets[book]), batch_size=4), None
 
-        books = [slice(0, 8), slice(8, 32)]
-        for book in books:
-            half, rest = halves(book)
-            for x, y in half:
-                learn(model, optimizer, x, y)
-        """,
-        ("for book in books:", "half = accelerator.prepare(half)"),
-    ),
-    Trap(
-        "an object that is its own iterator, and begins anew",
-        """
-        class Batches:
-            def __init__(self, loader):
-                self.loader = loader
-                self.batches = iter(loader)
+books = [slice(0, 8), slice(8, 32)]
+for book in books:
+    half, rest = halves(book)
+    for x, y in half:
+        learn(model, optimizer, x, y)
+-> for book in books:
+-> half = accelerator.prepare(half)
+== an object that is its own iterator, and begins anew
+class Batches:
+    def __init__(self, loader):
+        self.loader = loader
+        self.batches = iter(loader)
 
-            def __next__(self):
-                try:
-                    return next(self.batches)
-                except StopIteration:
-                    self.batches = iter(self.loader)
-                    return next(self.batches)
+    def __next__(self):
+        try:
+            return next(self.batches)
+        except StopIteration:
+            self.batches = iter(self.loader)
+            return next(self.batches)
 
-            def get(self):
-                return next(self)
+    def get(self):
+        return next(self)
 
-        def train(loader, step=0):
-            batches = Batches(loader)
-            while step < 8:
-                step += 1
-                x, y = batches.get()
-                learn(model, optimizer, x, y)
+def train(loader, step=0):
+    batches = Batches(loader)
+    while step < 8:
+        step += 1
+        x, y = batches.get()
+        learn(model, optimizer, x, y)
 
-        train(DataLoader(TensorDataset(rows, targets), batch_size=4))
-        """,
-        ("loader = accelerator.prepare(loader)", "self.batches = iter(self.loader)", "return next(self)"),
-        absent=("prepare(self)",),
-    ),
-    Trap(
-        "a variable of a loader that is bound to a wrapper around it",
-        """
-        import itertools
+train(DataLoader(TensorDataset(rows, targets), batch_size=4))
+-> loader = accelerator.prepare(loader)
+-> self.batches = iter(self.loader)
+-> return next(self)
+!! prepare(self)
+== a variable of a loader that is bound to a wrapper around it
+import itertools
 
-        endless = getattr(itertools, "cycle")
-        source = DataLoader(TensorDataset(rows, targets), batch_size=4)
-        source = endless(source)
-        step = 0
-        while step < 8:
-            step += 1
-            x, y = next(source)
-            learn(model, optimizer, x, y)
-        """,
-        ("source = endless(source)",),
-        absent=("prepare(endless",),
-    ),
-    Trap(
-        "callbacks that train on each batch",
-        """
-        class Step:
-            def on_batch(self, x, y):
-                learn(model, optimizer, x, y)
+endless = getattr(itertools, "cycle")
+source = DataLoader(TensorDataset(rows, targets), batch_size=4)
+source = endless(source)
+step = 0
+while step < 8:
+    step += 1
+    x, y = next(source)
+    learn(model, optimizer, x, y)
+-> source = endless(source)
+!! prepare(endless
+== callbacks that train on each batch
+class Step:
+    def on_batch(self, x, y):
+        learn(model, optimizer, x, y)
 
-        class Training:
-            def __init__(self, loader, callbacks):
-                self.loader = loader
-                self.callbacks = callbacks
+class Training:
+    def __init__(self, loader, callbacks):
+        self.loader = loader
+        self.callbacks = callbacks
 
-            def run(self):
-                for x, y in self.loader:
-                    for callback in self.callbacks:
-                        callback.on_batch(x, y)
+    def run(self):
+        for x, y in self.loader:
+            for callback in self.callbacks:
+                callback.on_batch(x, y)
 
-        Training(DataLoader(TensorDataset(rows, targets), batch_size=4), [Step()]).run()
-        """,
-        ("for callback in self.callbacks:",),
-        absent=("prepare(self.callbacks)",),
-    ),
-    Trap(
-        "a class that keeps iterators of its loaders in a list",
-        """
-        class Mixed:
-            def __init__(self):
-                self.loaders = []
-                self.iters = []
-                for part in (slice(0, 16), slice(16, 32)):
-                    loader = DataLoader(TensorDataset(rows[part], targets[part]), batch_size=2, shuffle=True)
-                    self.loaders.append(loader)
-                    self.iters.append(iter(loader))
+Training(DataLoader(TensorDataset(rows, targets), batch_size=4), [Step()]).run()
+-> for callback in self.callbacks:
+!! prepare(self.callbacks)
+== a class that keeps iterators of its loaders in a list
+class Mixed:
+    def __init__(self):
+        self.loaders = []
+        self.iters = []
+        for part in (slice(0, 16), slice(16, 32)):
+            loader = DataLoader(TensorDataset(rows[part], targets[part]), batch_size=2, shuffle=True)
+            self.loaders.append(loader)
+            self.iters.append(iter(loader))
 
-            def draw(self):
-                parts = []
-                for i, it in enumerate(self.iters):
-                    try:
-                        parts.append(next(it))
-                    except StopIteration:
-                        self.iters[i] = iter(self.loaders[i])
-                        parts.append(next(self.iters[i]))
-                xs, ys = zip(*parts)
-                return torch.cat(xs), torch.cat(ys)
+    def draw(self):
+        parts = []
+        for i, it in enumerate(self.iters):
+            try:
+                parts.append(next(it))
+            except StopIteration:
+                self.iters[i] = iter(self.loaders[i])
+                parts.append(next(self.iters[i]))
+        xs, ys = zip(*parts)
+        return torch.cat(xs), torch.cat(ys)
 
-        source = Mixed()
-        step = 0
-        while step < 8:
-            x, y = source.draw()
-            learn(model, optimizer, x, y)
-            step += 1
-        """,
-        (
-            "loader = accelerator.prepare(loader)",
-            "self.loaders.append(loader)",
-            "self.iters.append(iter(loader))",
-        ),
-        ("prepare(self.loaders[i])",),
-    ),
-    Trap(
-        "a module whose forward trains",
-        """
-        class Learner(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.net = nn.Linear(1, 1)
-                self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.001)
+source = Mixed()
+step = 0
+while step < 8:
+    x, y = source.draw()
+    learn(model, optimizer, x, y)
+    step += 1
+-> loader = accelerator.prepare(loader)
+-> self.loaders.append(loader)
+-> self.iters.append(iter(loader))
+!! prepare(self.loaders[i])
+== a module whose forward trains
+class Learner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(1, 1)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.001)
 
-            def forward(self, x, y):
+    def forward(self, x, y):
+        seen.append(sorted(x.flatten().tolist()))
+        loss = F.mse_loss(self.net(x), y)
+        <self.step loss>
+        return loss.item()
+
+learner = Learner().to("cpu")
+loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+for number, (x, y) in enumerate(loader):
+    loss = learner(x, y)
+-> loader = accelerator.prepare(loader)
+-> for number, (x, y) in enumerate(loader):
+== a loader that is one of two, by the author's flag
+class Runner:
+    def __init__(self, first, second):
+        self.first, self.second = first, second
+        self.model = nn.Linear(1, 1)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.001)
+
+    def one_pass(self, checks=False):
+        loader = self.first if not checks else self.second
+        total = 0.0
+        for x, y in loader:
+            loss = F.mse_loss(self.model(x), y)
+            if not checks:
                 seen.append(sorted(x.flatten().tolist()))
-                loss = F.mse_loss(self.net(x), y)
                 <self.step loss>
-                return loss.item()
+            total += loss.item()
+        return total
 
-        learner = Learner().to("cpu")
-        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
-        for number, (x, y) in enumerate(loader):
-            loss = learner(x, y)
-        """,
-        ("loader = accelerator.prepare(loader)", "for number, (x, y) in enumerate(loader):"),
-    ),
-    Trap(
-        "a loader that is one of two, by the author's flag",
-        """
-        class Runner:
-            def __init__(self, first, second):
-                self.first, self.second = first, second
-                self.model = nn.Linear(1, 1)
-                self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.001)
+runner = Runner(DataLoader(TensorDataset(rows, targets), batch_size=4), DataLoader(TensorDataset(rows, targets)))
+runner.one_pass()
+runner.one_pass(checks=True)
+-> loader = self.first if not checks else self.second
+-> loader = accelerator.prepare(loader) if not checks else accelerator.prepare_evaluation(loader)
+!! prepare(self.second
+!! self.second)
+== loaders of a dictionary, by a phase that the step asks for
+def step(phase, x, y):
+    training = phase == "fit"
+    loss = F.mse_loss(model(x), y)
+    if training:
+        seen.append(sorted(x.flatten().tolist()))
+        <step loss>
+    return loss.item()
 
-            def one_pass(self, checks=False):
-                loader = self.first if not checks else self.second
-                total = 0.0
-                for x, y in loader:
-                    loss = F.mse_loss(self.model(x), y)
-                    if not checks:
-                        seen.append(sorted(x.flatten().tolist()))
-                        <self.step loss>
-                    total += loss.item()
-                return total
+loaders = {
+    "fit": DataLoader(TensorDataset(rows, targets), batch_size=4),
+    "check": DataLoader(TensorDataset(rows, targets), batch_size=4),
+}
+epoch = 0
+while epoch < 2:
+    for phase, loader in loaders.items():
+        shown = 0.0
+        for i, (x, y) in enumerate(loader):
+            shown += step(phase, x, y)
+        print(phase, shown / len(loader))
+    epoch += 1
+-> for i, (x, y) in enumerate(loader):
+!! prepare(loaders
+== slices by the number of the batch, of which the last may be empty
+size = 4
+count = len(rows) // size + 1
+for epoch in range(2):
+    order = torch.randperm(len(rows))
+    for number in range(count):
+        start = number * size
+        end = min(start + size, len(rows))
+        chosen = order[start:end]
+        if not len(chosen):
+            continue
+        learn(model, optimizer, rows[chosen], targets[chosen])
+-> for number in accelerator.prepare(range(count)):
+-> if accelerator.reduce(int(bool(not len(chosen))), "sum") > 0:
+!! prepare(range(2
+!! for epoch in accelerator
+== a function that cuts the batch of a number
+def batch_of(table, number, size=4):
+    at = number * size
+    return table[at : at + size]
 
-        runner = Runner(DataLoader(TensorDataset(rows, targets), batch_size=4), DataLoader(TensorDataset(rows, targets)))
-        runner.one_pass()
-        runner.one_pass(checks=True)
-        """,
-        (
-            "loader = self.first if not checks else self.second",
-            "loader = accelerator.prepare(loader) if not checks else accelerator.prepare_evaluation(loader)",
-        ),
-        ("prepare(self.second", "self.second)"),
-    ),
-    Trap(
-        "loaders of a dictionary, by a phase that the step asks for",
-        """
-        def step(phase, x, y):
-            training = phase == "fit"
-            loss = F.mse_loss(model(x), y)
-            if training:
-                seen.append(sorted(x.flatten().tolist()))
-                <step loss>
-            return loss.item()
-
-        loaders = {
-            "fit": DataLoader(TensorDataset(rows, targets), batch_size=4),
-            "check": DataLoader(TensorDataset(rows, targets), batch_size=4),
-        }
-        epoch = 0
-        while epoch < 2:
-            for phase, loader in loaders.items():
-                shown = 0.0
-                for i, (x, y) in enumerate(loader):
-                    shown += step(phase, x, y)
-                print(phase, shown / len(loader))
-            epoch += 1
-        """,
-        ("for i, (x, y) in enumerate(loader):",),
-        ("prepare(loaders",),
-    ),
-    Trap(
-        "slices by the number of the batch, of which the last may be empty",
-        """
-        size = 4
-        count = len(rows) // size + 1
-        for epoch in range(2):
-            order = torch.randperm(len(rows))
-            for number in range(count):
-                start = number * size
-                end = min(start + size, len(rows))
-                chosen = order[start:end]
-                if not len(chosen):
-                    continue
-                learn(model, optimizer, rows[chosen], targets[chosen])
-        """,
-        (
-            "for number in accelerator.prepare(range(count)):",
-            'if accelerator.reduce(int(bool(not len(chosen))), "sum") > 0:',
-        ),
-        ("prepare(range(2", "for epoch in accelerator"),
-    ),
-    Trap(
-        "a function that cuts the batch of a number",
-        """
-        def batch_of(table, number, size=4):
-            at = number * size
-            return table[at : at + size]
-
-        steps = len(rows) // 4
-        for epoch in range(2):
-            for number in range(steps):
-                learn(model, optimizer, batch_of(rows, number), batch_of(targets, number))
-        """,
-        ("for number in accelerator.prepare(range(steps)):",),
-        ("for epoch in accelerator",),
-    ),
-    Trap(
-        "a length and an iterator of the same loader",
-        """
-        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
-        for epoch in range(2):
-            batches = iter(loader)
-            i = 0
-            while i < len(loader):
-                for _ in range(2):
-                    if i < len(loader):
-                        x, y = next(batches)
-                        i += 1
-                        learn(model, optimizer, x, y)
-        """,
-        ("model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",),
-    ),
-    Trap(
-        "a sheet of samples from other iterators",
-        """
-        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
-        shown = DataLoader(TensorDataset(rows, targets), batch_size=2)
-        batches, samples, step = iter(loader), iter(shown), 0
-        while step < len(loader):
-            x, y = next(batches)
-            learn(model, optimizer, x, y)
-            for _ in range(2):
-                sample = next(samples)
-            step += 1
-        """,
-        ("model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",),
-        ("prepare(shown)", ", shown"),
-    ),
-]
+steps = len(rows) // 4
+for epoch in range(2):
+    for number in range(steps):
+        learn(model, optimizer, batch_of(rows, number), batch_of(targets, number))
+-> for number in accelerator.prepare(range(steps)):
+!! for epoch in accelerator
+== a length and an iterator of the same loader
+loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+for epoch in range(2):
+    batches = iter(loader)
+    i = 0
+    while i < len(loader):
+        for _ in range(2):
+            if i < len(loader):
+                x, y = next(batches)
+                i += 1
+                learn(model, optimizer, x, y)
+-> model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+== a sheet of samples from other iterators
+loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+shown = DataLoader(TensorDataset(rows, targets), batch_size=2)
+batches, samples, step = iter(loader), iter(shown), 0
+while step < len(loader):
+    x, y = next(batches)
+    learn(model, optimizer, x, y)
+    for _ in range(2):
+        sample = next(samples)
+    step += 1
+-> model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+!! prepare(shown)
+!! , shown
+""")
 
 
 @pytest.mark.parametrize("trap", BATCHES, ids=lambda trap: trap.name)
@@ -379,8 +307,7 @@ def batches(rows):
     while True:
         yield from DataLoader(mine, batch_size=4)
 
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 source = batches(read("rows.txt"))
 for step in range(100):
     loss = model(next(source)).mean()
@@ -441,8 +368,7 @@ def evaluate(rows):
             total += loss_of(batch, only_loss=True)
     return total
 
-model = nn.Linear(1, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model nn.Linear(1, 1)>
 for batch in batches(torch.ones(32, 1)):
     loss_of(batch)
 print(evaluate(torch.ones(16, 1)))

@@ -6,7 +6,7 @@ import pytest
 
 from .converting import converted
 from .rows import check_lines
-from .support import Trap
+from .support import Trap, cases
 
 ADAPTS = """
         class Net(nn.Module):
@@ -37,8 +37,7 @@ ADAPTS = """
                     found.append((self.adapt(x, y).argmax(1) == y).float().mean().item())
                 print(sum(found) / count)
 
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        <model Net()>
         train_loader = DataLoader(data, 8)
         task_loader = DataLoader(tasks, 8)
         for epoch in range(3):
@@ -60,150 +59,116 @@ LOOPS = [
         ADAPTS.format(above=OWN, steps="if True:"),
         ("model, optimizer, train_loader, task_loader = accelerator.prepare(",),
     ),
-    Trap(
-        "batches that workers put into a queue, beside an evaluation that draws",
-        """
-        from multiprocessing import Process, Queue
+    *cases("""
+== batches that workers put into a queue, beside an evaluation that draws
+from multiprocessing import Process, Queue
 
-        def fill(queue, seed):
-            np.random.seed(seed)
-            while True:
-                queue.put(np.random.randint(0, 32, 4))
+def fill(queue, seed):
+    np.random.seed(seed)
+    while True:
+        queue.put(np.random.randint(0, 32, 4))
 
-        class Sampler:
-            def __init__(self):
-                self.queue = Queue(10)
-                Process(target=fill, args=(self.queue, np.random.randint(1000)), daemon=True).start()
+class Sampler:
+    def __init__(self):
+        self.queue = Queue(10)
+        Process(target=fill, args=(self.queue, np.random.randint(1000)), daemon=True).start()
 
-            def next_batch(self):
-                return self.queue.get()
+    def next_batch(self):
+        return self.queue.get()
 
-        def evaluate(model):
-            return model(rows[np.random.randint(0, 32, 8)]).mean().item()
+def evaluate(model):
+    return model(rows[np.random.randint(0, 32, 8)]).mean().item()
 
-        sampler = Sampler()
-        for epoch in range(3):
-            for step in range(8):
-                chosen = torch.as_tensor(sampler.next_batch())
-                loss = F.mse_loss(model(rows[chosen]), targets[chosen])
-                <step loss>
-            model.eval()
-            score = evaluate(model)
-            print(score)
-        """,
-        ("for step in range(8):",),
-        says="every process trains on the same data",
-    ),
-    Trap(
-        "losses that go backward one after another",
-        """
-        def backward_all(losses):
-            for loss in losses:
-                loss.backward()
+sampler = Sampler()
+for epoch in range(3):
+    for step in range(8):
+        chosen = torch.as_tensor(sampler.next_batch())
+        loss = F.mse_loss(model(rows[chosen]), targets[chosen])
+        <step loss>
+    model.eval()
+    score = evaluate(model)
+    print(score)
+-> for step in range(8):
+?? every process trains on the same data
+== losses that go backward one after another
+def backward_all(losses):
+    for loss in losses:
+        loss.backward()
 
-        for x, y in DataLoader(TensorDataset(rows, targets), batch_size=4):
-            optimizer.zero_grad()
-            backward_all([F.mse_loss(model(x), y), F.l1_loss(model(x), y)])
-            optimizer.step()
-        """,
-        ("for loss in losses:",),
-    ),
-    Trap(
-        "rates that are tried one after another on all rows",
-        """
-        rates = [0.1, 0.01]
-        for rate in rates:
-            tried = nn.Linear(1, 1)
-            optimizer = torch.optim.SGD(tried.parameters(), lr=rate)
-            for epoch in range(3):
-                learn(tried, optimizer, rows, targets)
-        """,
-        ("for rate in rates:",),
-        says="every process trains on the same data",
-    ),
-    Trap(
-        "slices that are left out by what the loop changes",
-        """
-        used = 0
-        for at in range(0, len(rows), 4):
-            if at < used:
-                continue
-            learn(model, optimizer, rows[at : at + 4], targets[at : at + 4])
-            used += 1
-        """,
-        (
-            "for at in accelerator.prepare(range(0, len(rows), 4)):",
-            'if accelerator.reduce(int(bool(at < used)), "sum") > 0:',
-            "continue",
-        ),
-    ),
-    Trap(
-        "slices that are left out by a step of their own",
-        """
-        for at in range(0, len(rows), 4):
-            if rows[at] > 1000 or torch.rand(1) > 2:
-                continue
-            learn(model, optimizer, rows[at : at + 4], targets[at : at + 4])
-        """,
-        ("for at in accelerator.prepare(range(0, len(rows), 4)):", "continue"),
-    ),
-    Trap(
-        "rows that an object of the script's own reads by their place",
-        """
-        for at in range(0, reader.count, 4):
-            x, y = reader.read(at, 4)
-            learn(model, optimizer, x, y)
-        """,
-        ("for at in accelerator.prepare(range(0, reader.count, 4)):",),
-    ),
-    Trap(
-        "a loop over epochs, in which each step draws its rows",
-        """
-        losses = []
-        for epoch in range(100):
-            chosen = torch.randint(0, 32, (4,))
-            learn(model, optimizer, rows[chosen], targets[chosen])
-            losses.append(float(epoch))
-            if epoch > 10:
-                print(sum(losses[epoch - 10 : epoch]))
-        """,
-        ("for epoch in range(100):", "chosen = torch.randint(0, 32, (4,))"),
-        ("prepare(range",),
-    ),
-    Trap(
-        "micro-batches of a batch",
-        """
-        def train_on(x, y):
-            for i in range(0, len(x), 2):
-                loss = F.mse_loss(model(x[i : i + 2]), y[i : i + 2])
-                loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
+for x, y in DataLoader(TensorDataset(rows, targets), batch_size=4):
+    optimizer.zero_grad()
+    backward_all([F.mse_loss(model(x), y), F.l1_loss(model(x), y)])
+    optimizer.step()
+-> for loss in losses:
+== rates that are tried one after another on all rows
+rates = [0.1, 0.01]
+for rate in rates:
+    tried = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(tried.parameters(), lr=rate)
+    for epoch in range(3):
+        learn(tried, optimizer, rows, targets)
+-> for rate in rates:
+?? every process trains on the same data
+== slices that are left out by what the loop changes
+used = 0
+for at in range(0, len(rows), 4):
+    if at < used:
+        continue
+    learn(model, optimizer, rows[at : at + 4], targets[at : at + 4])
+    used += 1
+-> for at in accelerator.prepare(range(0, len(rows), 4)):
+-> if accelerator.reduce(int(bool(at < used)), "sum") > 0:
+-> continue
+== slices that are left out by a step of their own
+for at in range(0, len(rows), 4):
+    if rows[at] > 1000 or torch.rand(1) > 2:
+        continue
+    learn(model, optimizer, rows[at : at + 4], targets[at : at + 4])
+-> for at in accelerator.prepare(range(0, len(rows), 4)):
+-> continue
+== rows that an object of the script's own reads by their place
+for at in range(0, reader.count, 4):
+    x, y = reader.read(at, 4)
+    learn(model, optimizer, x, y)
+-> for at in accelerator.prepare(range(0, reader.count, 4)):
+== a loop over epochs, in which each step draws its rows
+losses = []
+for epoch in range(100):
+    chosen = torch.randint(0, 32, (4,))
+    learn(model, optimizer, rows[chosen], targets[chosen])
+    losses.append(float(epoch))
+    if epoch > 10:
+        print(sum(losses[epoch - 10 : epoch]))
+-> for epoch in range(100):
+-> chosen = torch.randint(0, 32, (4,))
+!! prepare(range
+== micro-batches of a batch
+def train_on(x, y):
+    for i in range(0, len(x), 2):
+        loss = F.mse_loss(model(x[i : i + 2]), y[i : i + 2])
+        loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
 
-        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
-        for x, y in loader:
-            train_on(x, y)
-        """,
-        (
-            "for i in range(0, len(x), 2):",
-            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
-        ),
-    ),
-    Trap(
-        "a list of models",
-        """
-        models = [nn.Linear(1, 1) for _ in range(3)]
-        optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in models]
-        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
-        for x, y in loader:
-            for i in range(len(models)):
-                loss = F.mse_loss(models[i](x), y)
-                optimizers[i].zero_grad()
-                loss.backward()
-                optimizers[i].step()
-        """,
-        ("accelerator.prepare(*optimizers)", "for x, y in loader:", "for i in range(len(models)):"),
-    ),
+loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+for x, y in loader:
+    train_on(x, y)
+-> for i in range(0, len(x), 2):
+-> model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+== a list of models
+models = [nn.Linear(1, 1) for _ in range(3)]
+optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in models]
+loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
+for x, y in loader:
+    for i in range(len(models)):
+        loss = F.mse_loss(models[i](x), y)
+        optimizers[i].zero_grad()
+        loss.backward()
+        optimizers[i].step()
+-> accelerator.prepare(*optimizers)
+-> for x, y in loader:
+-> for i in range(len(models)):
+"""),
 ]
 
 
@@ -213,8 +178,7 @@ def test_lines(trap: Trap) -> None:
 
 
 HEADS = """import sys
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 class Heads(torch.nn.Module):
     def __init__(self, names):
@@ -264,8 +228,7 @@ def test_names_that_an_object_is_made_with_are_not_dealt() -> None:
     assert "    for name in model.names:\n" in after
 
 
-SIZES = """import torch
-from torch.utils.data import DataLoader
+SIZES = """<torch>
 
 def learn(model, loader, sizes):
     points = []
@@ -349,12 +312,10 @@ def test_a_while_that_fetches_its_own_batches(told: str, fetched: str, dealt: bo
 
 
 PIECES = """import random
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 {pieces}
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 for piece in pieces:
     rows = read(piece)
     random.shuffle(rows)

@@ -160,8 +160,7 @@ SHARED = """
             self.table = table(path)
 """
 TRAINS = """
-    import torch
-    from torch.utils.data import DataLoader, TensorDataset
+    <torch>
     from shared import Reader, Trainer
 
     loader = DataLoader(TensorDataset(torch.arange(8.0).view(8, 1)), batch_size=2)
@@ -186,8 +185,7 @@ def test_a_constructor_that_prepares_is_not_run_by_one_process_first(tmp_path: P
 IN_A_TRY = """
 import os
 import tarfile
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def rows(root):
     path = os.path.join(root, "rows.tar")
@@ -199,8 +197,7 @@ def rows(root):
         print("nothing there")
     return torch.randn(8, 2)
 
-model = torch.nn.Linear(2, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model torch.nn.Linear(2, 1)>
 for x in DataLoader(rows("data"), batch_size=2):
     <step model(x).mean()>
 """
@@ -236,8 +233,7 @@ SMALL = """
 """
 SHRINKS = """
     import os
-    import torch
-    from torch.utils.data import DataLoader, TensorDataset
+    <torch>
     from shared import read
 
     class Options:
@@ -314,8 +310,7 @@ CUT = """
             return torch.ones(1)
 """
 TRAINS_ON_CUT = """
-    import torch
-    from torch.utils.data import DataLoader
+    <torch>
     from shared import Rows
 
     rows = Rows("rows")

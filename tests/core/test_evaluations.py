@@ -5,16 +5,13 @@ from __future__ import annotations
 import pytest
 
 from .converting import converted
-from .support import PRELUDE, Trap, check
+from .support import PRELUDE, Trap, cases, check
 
 TRAIN = """
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 train_loader, test_loader = DataLoader(data), DataLoader(test)
 for x, y in train_loader:
-    loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    optimizer.step()
+    <step loss = F.cross_entropy(model(x), y)>
 """
 PREPARED = "test_loader = accelerator.prepare_evaluation(test_loader)"
 
@@ -55,14 +52,11 @@ def evaluate():
             hits += (model(x).argmax(1) == y).sum().item()
     return hits
 
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 train_loader, test_loader = DataLoader(data), DataLoader(test)
 steps = 0
 for x, y in train_loader:
-    loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    optimizer.step()
+    <step loss = F.cross_entropy(model(x), y)>
     steps += 1
     place = steps + len(train_loader)
     width = steps + x.size(1)
@@ -166,51 +160,40 @@ print(evaluate())
         "hits = accelerator.merge(test_loader, hits)",
         absent=("last=True",),
     ),
-    Trap(
-        "a loader that no name tells of, on which the trained model is called",
-        """
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        one, two = DataLoader(data), DataLoader(test)
-        for x, y in one:
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-        hits = {k: 0.0 for k in names}
-        model.eval()
-        for x, y in two:
-            for k in names:
-                hits[k] += metric[k](model(x), y).item()
-        print(hits)
-        """,
-        ("two = accelerator.prepare_evaluation(two)", "hits = accelerator.merge(two, hits)"),
-    ),
-    Trap(
-        "two phases, a dictionary of loaders",
-        """
-        loaders = {k: DataLoader(sets[k]) for k in ["train", "test"]}
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for epoch in range(3):
-            for phase in ["train", "test"]:
-                model.train(phase == "train")
-                hits = 0
-                for x, y in loaders[phase]:
-                    with torch.set_grad_enabled(phase == "train"):
-                        out = model(x)
-                        if phase == "train":
-                            F.cross_entropy(out, y).backward()
-                            optimizer.step()
-                    hits += (out.argmax(1) == y).sum()
-                print(phase, hits / sizes[phase])
-        """,
-        (
-            "model, optimizer = accelerator.prepare(model, optimizer)",
-            "for epoch in range(3):",
-            "for x, y in loader:",
-            "hits = accelerator.merge(loader, hits)",
-        ),
-    ),
+    *cases("""
+== a loader that no name tells of, on which the trained model is called
+<model>
+one, two = DataLoader(data), DataLoader(test)
+for x, y in one:
+    <step loss = F.cross_entropy(model(x), y)>
+hits = {k: 0.0 for k in names}
+model.eval()
+for x, y in two:
+    for k in names:
+        hits[k] += metric[k](model(x), y).item()
+print(hits)
+-> two = accelerator.prepare_evaluation(two)
+-> hits = accelerator.merge(two, hits)
+== two phases, a dictionary of loaders
+loaders = {k: DataLoader(sets[k]) for k in ["train", "test"]}
+<model>
+for epoch in range(3):
+    for phase in ["train", "test"]:
+        model.train(phase == "train")
+        hits = 0
+        for x, y in loaders[phase]:
+            with torch.set_grad_enabled(phase == "train"):
+                out = model(x)
+                if phase == "train":
+                    F.cross_entropy(out, y).backward()
+                    optimizer.step()
+            hits += (out.argmax(1) == y).sum()
+        print(phase, hits / sizes[phase])
+-> model, optimizer = accelerator.prepare(model, optimizer)
+-> for epoch in range(3):
+-> for x, y in loader:
+-> hits = accelerator.merge(loader, hits)
+"""),
     Trap(
         "one loop for both phases, prepared by the author's own test",
         """
@@ -225,8 +208,7 @@ print(evaluate())
                     total += loss.item()
             return total / len(loader)
 
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        <model>
         run(model, DataLoader(data), optimizer)
         print(run(model, DataLoader(test)))
         """,
@@ -237,46 +219,39 @@ print(evaluate())
         ),
         ("loader = accelerator.prepare(loader)\n",),
     ),
-    Trap(
-        "a schedule that steps under a test of its own, and a number that the batches are counted to",
-        """
-        def run(loader, optimizer, scheduler=None):
-            most = len(loader) if args.most < 0 else args.most
-            for i, (x, y) in enumerate(loader):
-                if i >= most:
-                    break
-                loss = F.cross_entropy(model(x), y)
-                if optimizer:
-                    <step loss>
-                if scheduler is not None:
-                    scheduler.step()
+    *cases("""
+== a schedule that steps under a test of its own, and a number that the batches are counted to
+def run(loader, optimizer, scheduler=None):
+    most = len(loader) if args.most < 0 else args.most
+    for i, (x, y) in enumerate(loader):
+        if i >= most:
+            break
+        loss = F.cross_entropy(model(x), y)
+        if optimizer:
+            <step loss>
+        if scheduler is not None:
+            scheduler.step()
 
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        run(DataLoader(data), optimizer)
-        run(DataLoader(test), None)
-        """,
-        ("loader = accelerator.prepare(loader) if optimizer else loader", "most = len(loader) if args.most < 0 else args.most"),
-    ),
-    Trap(
-        "two phases, the training in an else",
-        """
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for phase in ["train", "test"]:
-            hits = 0
-            for x, y in loaders[phase]:
-                out = model(x)
-                if phase == "test":
-                    hits += (out.argmax(1) == y).sum()
-                else:
-                    F.cross_entropy(out, y).backward()
-                    optimizer.step()
-            print(phase, hits)
-        """,
-        ("for x, y in accelerator.prepare(loaders[phase]):",),
-        ("if phase == 'test' else",),
-    ),
+<model>
+run(DataLoader(data), optimizer)
+run(DataLoader(test), None)
+-> loader = accelerator.prepare(loader) if optimizer else loader
+-> most = len(loader) if args.most < 0 else args.most
+== two phases, the training in an else
+<model>
+for phase in ["train", "test"]:
+    hits = 0
+    for x, y in loaders[phase]:
+        out = model(x)
+        if phase == "test":
+            hits += (out.argmax(1) == y).sum()
+        else:
+            F.cross_entropy(out, y).backward()
+            optimizer.step()
+    print(phase, hits)
+-> for x, y in accelerator.prepare(loaders[phase]):
+!! if phase == 'test' else
+"""),
     evaluating(
         "batches that are taken apart before the model is asked",
         "hits = 0",
@@ -465,8 +440,7 @@ def test_objects_from_before_the_loop_that_keep_something(body: str, is_dealt: b
 
 
 COLLATE = """from functools import partial
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def together(batch, scale=1):
     rows, sizes = [], []
@@ -477,8 +451,7 @@ def together(batch, scale=1):
     return torch.stack(rows), torch.tensor(sizes)
 
 {given}
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 for x, y in loader:
     <step>
 {end}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from .converting import converted
+from .filling import filled
 from .projects import convert, write
 
 OWN_WRITER = {
@@ -28,8 +29,7 @@ OWN_WRITER = {
         from torch.utils.data import DataLoader
 
         def fit(journal):
-            model = torch.nn.Linear(4, 2)
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            <model>
             for step, (x, y) in enumerate(DataLoader([], 2)):
                 <step loss = torch.nn.functional.mse_loss(model(x), y)>
                 {use}
@@ -57,8 +57,7 @@ def test_a_writer_of_the_projects_own_class(base: str, use: str, made: bool, tmp
     assert ("if accelerator.is_main_process:\n            journal.record" in after) is made
 
 
-SEVERAL = """import torch
-from torch.utils.data import DataLoader
+SEVERAL = """<torch>
 from torch.utils.tensorboard import SummaryWriter
 
 def shade(picture):
@@ -67,8 +66,7 @@ def shade(picture):
     return grey
 
 {made}
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 for step, (x, y) in enumerate(DataLoader([], 2)):
     <step loss = torch.nn.functional.mse_loss(model(x), y)>
     {use}
@@ -100,16 +98,14 @@ def test_writers_of_a_list_or_a_table(made: str, use: str, is_ours: bool) -> Non
 def test_a_writer_s_method_that_is_given_on_is_no_call_of_it() -> None:
     hook = "model.register_forward_hook(writer.hook)"
     text = SEVERAL.format(made="writer = SummaryWriter('runs')", use="pass")
-    text = text.replace("optimizer = ", f"handle = {hook}\n{hook}\noptimizer = ", 1)
+    text = filled(text).replace("optimizer = ", f"handle = {hook}\n{hook}\noptimizer = ", 1)
     assert hook in converted(text).splitlines(), "not indented under a guard"
 
 
 TRAIN = """
-    import torch
-    from torch.utils.data import DataLoader
+    <torch>
     {made}
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model>
     for step, (x, y) in enumerate(DataLoader([], 2)):
         <step loss = torch.nn.functional.mse_loss(model(x), y)>
         {use}

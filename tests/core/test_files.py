@@ -320,10 +320,8 @@ def test_files(trap: Trap) -> None:
     ],
 )
 def test_a_name_behind_its_block_is_bound_where_it_is_read(behind: str, expected: str) -> None:
-    text = """import torch
-from torch.utils.data import DataLoader
-model = torch.nn.Linear(1, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    text = """<torch>
+<model torch.nn.Linear(1, 1)>
 for x in DataLoader(range(8)):
     <step model(x).square().mean()>
 with open("o.txt", "w") as file:
@@ -336,8 +334,7 @@ with open("o.txt", "w") as file:
 MADE_BETWEEN = """import argparse
 import os
 import shutil
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def main():
     parser = argparse.ArgumentParser()

@@ -19,9 +19,7 @@ import os
 import time
 
 import numpy as np
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+<torch>
 
 log = open("log.txt", "a")
 
@@ -96,9 +94,7 @@ import shutil
 import time
 from pathlib import Path
 
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+<torch>
 
 
 class Settings:
@@ -126,9 +122,7 @@ def main(settings):
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
     for (x,) in DataLoader(TensorDataset(torch.ones(8, 4)), batch_size=2):
-        loss = model(x).pow(2).mean()
-        loss.backward()
-        optimizer.step()
+        <step loss = model(x).pow(2).mean()>
     torch.save(model.state_dict(), str(settings.folder / "model.pt"))
     print("=", found)
 
@@ -149,8 +143,7 @@ def test_a_folder_that_must_not_be_there_is_made_by_one_process(tmp_path: Path) 
 
 
 STORE = """import os, pickle, shutil
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 class Store:
     def __init__(self, path):
@@ -171,8 +164,7 @@ class Store:
         {put}(self.path + ".new", self.path)
 
 store = Store("items")
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model torch.nn.Linear(4, 1)>
 for epoch in range(2):
     for x in DataLoader(torch.ones(4, 4), 2):
         <step model(x).mean()>
@@ -200,8 +192,7 @@ def test_what_each_process_makes_for_itself_it_removes_itself() -> None:
 
 RENAMED = """import os
 import time
-import torch
-from torch.utils.data import DataLoader, TensorDataset
+<torch>
 
 def numbered(path):
     number = 0
@@ -218,8 +209,7 @@ def main():
         path = numbered(path)
         print("takes", path)
     {make}
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model>
     for x, y in DataLoader(TensorDataset(torch.ones(8, 4), torch.ones(8, 2)), 2):
         <step>
     torch.save(model.state_dict(), os.path.join(path, "last.pt"))
@@ -332,9 +322,7 @@ def main():
     model = Net().to(args.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x in torch.utils.data.DataLoader(torch.ones(8, 4), batch_size=2):
-        loss = model(x.to(args.device)).pow(2).mean()
-        loss.backward()
-        optimizer.step()
+        <step loss = model(x.to(args.device)).pow(2).mean()>
     torch.save(model.state_dict(), os.path.join(args.out, "model.pt"))
     return sorted([*os.listdir("."), *os.listdir(args.out)])
 
@@ -405,12 +393,9 @@ class Rows:
 
 
 def main():
-    model = nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model nn.Linear(1, 1)>
     for x in torch.utils.data.DataLoader(Rows().load().view(-1, 1), batch_size=2):
-        loss = model(x).pow(2).mean()
-        loss.backward()
-        optimizer.step()
+        <step loss = model(x).pow(2).mean()>
     return os.path.exists("raw.txt")
 
 
@@ -442,8 +427,7 @@ def test_what_one_process_writes_at_the_path_of_a_method_is_waited_for() -> None
 
 
 CALLED = """import os, shutil
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def emptied(path):
     if os.path.exists(path):

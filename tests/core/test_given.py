@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .support import Trap, check
+from .support import Trap, cases, check
 from .test_evaluations import after_training
 
 DEALT = "test_loader = accelerator.prepare_evaluation(test_loader)"
@@ -113,9 +113,8 @@ print(meter.avg)
         DEALT,
         "meter = accelerator.merge(test_loader, meter)",
     ),
-    Trap(
-        "what meets in a phase is global together",
-        """
+    *cases("""
+== what meets in a phase is global together
 from collections import defaultdict
 
 def score(out, y, into):
@@ -123,8 +122,7 @@ def score(out, y, into):
     into["loss"] += loss.item() * len(y)
     return loss
 
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 loaders = {"train": DataLoader(data), "val": DataLoader(test)}
 for phase in ["train", "val"]:
     sums, rows = defaultdict(float), 0
@@ -135,31 +133,24 @@ for phase in ["train", "val"]:
             optimizer.step()
         rows += len(y)
     print(phase, sums["loss"] / rows)
-""",
-        ("rows, sums = accelerator.merge(loader, rows, sums)",),
-    ),
-    Trap(
-        "what meets in a training is local together",
-        """
+-> rows, sums = accelerator.merge(loader, rows, sums)
+== what meets in a training is local together
 def score(out, y, into):
     loss = F.cross_entropy(out, y)
     into["loss"] += loss.item() * len(y)
     return loss
 
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 loader = DataLoader(data)
 sums, rows = {"loss": 0.0}, 0
 for x, y in loader:
-    loss = score(model(x), y, sums)
-    loss.backward()
-    optimizer.step()
+    <step loss = score(model(x), y, sums)>
     rows += len(y)
 print(sums["loss"] / rows)
-""",
-        absent=("reduce(", "merge("),
-        says="main process's own",
-    ),
+!! reduce(
+!! merge(
+?? main process's own
+"""),
 ]
 
 

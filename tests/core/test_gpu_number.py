@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
 from typing import Any
 
 import pytest
-import torch
-from crosstrain import options
 from crosstrain_migrate.syntax.program import link
 
 from .converting import conversion, converted, notes
+from .test_choice_run import Stop, begin
 
 SCRIPT = """import argparse
 import os
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--gpu", type=int, default=0)
@@ -88,34 +84,19 @@ SPELLINGS = [
 ]
 
 
-class _Made(BaseException):
-    """Ends a script where its first accelerator is made."""
-
-
-class _Accelerator:
-    """The runtime's, as far as it chooses a device."""
-
-    def __init__(self, cpu: bool = False, device: Any = None, **more: Any) -> None:
-        raise _Made("cpu" if cpu else options.device(cpu, device)[1])
-
-
 def _number(text: str, flags: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
     """The number of the GPU that a script's first accelerator is told, or "cpu"."""
-    runtime = ModuleType("crosstrain")
-    runtime.Accelerator = runtime.PartialState = _Accelerator  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "crosstrain", runtime)
-    monkeypatch.setattr(sys, "argv", ["script.py", *flags])
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with pytest.raises(_Made) as made:
-        exec(compile(text, "script.py", "exec"), {"__name__": "__main__"})
-    return made.value.args[0]
+    with pytest.raises(Stop) as made:
+        begin(text, flags, True, monkeypatch)
+    kind, number = made.value.args
+    return "cpu" if kind == "cpu" else number
 
 
-@pytest.mark.parametrize(("begin", "batch", "chosen"), SPELLINGS)
+@pytest.mark.parametrize(("first", "batch", "chosen"), SPELLINGS)
 def test_an_option_still_chooses_the_gpu(
-    begin: str, batch: str, chosen: str, monkeypatch: pytest.MonkeyPatch
+    first: str, batch: str, chosen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = SCRIPT.format(begin=begin, batch=batch, chosen=chosen)
+    text = SCRIPT.format(begin=first, batch=batch, chosen=chosen)
     after = converted(text)
     assert _number(after, ["--gpu", "1"], monkeypatch) == 1
     assert _number(after, [], monkeypatch) == 0
@@ -125,8 +106,7 @@ def test_an_option_still_chooses_the_gpu(
 
 
 IN_A_CLASS = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 class Base:
     def __init__(self, args):
@@ -264,13 +244,11 @@ def test_accelerate_cannot_be_told_a_number(chosen: str, is_said: bool) -> None:
     assert any("chooses no GPU any more" in one.reason for one in result.findings) is is_said
 
 
-TWO_FILES = """import torch
-from torch.utils.data import DataLoader
+TWO_FILES = """<torch>
 from tools import device, to_device
 
 def main():
-    model = torch.nn.Linear(4, 2).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model torch.nn.Linear(4, 2).to(device)>
     <loop torch.nn.functional.mse_loss(model(to_device(x)), to_device(y))>
 
 if __name__ == "__main__":
@@ -331,8 +309,7 @@ def test_the_numbers_of_what_is_moved_are_no_gpus() -> None:
 
 
 FORMATTED = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--gpu", type=int, default=0)

@@ -9,14 +9,11 @@ import pytest
 from .converting import converted
 from .running import launched, plain
 
-SCRIPT = """import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+SCRIPT = """<torch>
 
 torch.manual_seed(0)
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-model = nn.Linear(4, 2).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model nn.Linear(4, 2).to(device)>
 X, Y = torch.randn(32, 4), torch.arange(32) % 2
 loader = DataLoader(TensorDataset(X, Y), batch_size=8)
 held_out = DataLoader(TensorDataset(X, Y), batch_size=8)

@@ -10,10 +10,7 @@ from .converting import converted, notes
 from .running import launched, plain
 
 SCRIPT = """
-import torch
-from torch import nn
-from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
+<torch>
 
 torch.manual_seed(0)
 x = torch.arange(14.0).view(7, 2)

@@ -10,10 +10,7 @@ from .converting import converted, notes
 from .projects import convert, train, write
 
 SCRIPT = """
-import torch
-from torch import nn
-from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
+<torch>
 
 class Criterion(nn.Module):
     def forward(self, out, y):
@@ -93,9 +90,7 @@ def test_a_sum_beside_a_mean_stays_assumed(mean: str) -> None:
 
 
 IN_A_TABLE = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader
+<torch>
 
 class Trainer:
     def __init__(self, model, measure, optimizer):
@@ -136,8 +131,7 @@ from apex import amp
 from torch.utils.data import DataLoader
 
 loader = DataLoader(torch.randn(32, 4), batch_size=4)
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model torch.nn.Linear(4, 1)>
 model, optimizer = amp.initialize(model, optimizer, opt_level="O1")
 for x in loader:
     loss = model(x).mean()

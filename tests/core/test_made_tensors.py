@@ -8,6 +8,7 @@ import pytest
 from crosstrain_migrate.syntax.program import link
 
 from .converting import converted, notes
+from .filling import filled
 from .running import launched, plain
 
 SCRIPT = """import numpy as np
@@ -19,8 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
 {above}
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 criterion = nn.CrossEntropyLoss({loss})
 X, Y = torch.randn(32, 4), torch.arange(32) % 2
 loader = DataLoader(TensorDataset(X, Y), batch_size=8)
@@ -112,12 +112,10 @@ def test_what_a_model_is_given_behind_the_training_is_made_on_the_device() -> No
 
 def test_what_an_imported_function_is_given_stays_where_it_is_made() -> None:
     """The training's own function calls it; it is no model."""
-    text = script(behind="draw(torch.randn(3, 4))").replace(
-        "import torch\n", "import torch\nfrom shown import draw\n", 1
-    )
-    body = text[text.index("model = nn.Linear") :]
+    text = "from shown import draw\n" + filled(script(behind="draw(torch.randn(3, 4))"))
+    body = text[text.index("model = torch.nn.Linear") :]
     whole = (
-        text[: text.index("model = nn.Linear")]
+        text[: text.index("model = torch.nn.Linear")]
         + "def main():\n    "
         + body.replace("\n", "\n    ")
         + "\nmain()\n"

@@ -10,12 +10,10 @@ from crosstrain_migrate.syntax.program import link
 from .converting import conversion, converted
 from .projects import convert, write
 
-TRAINS = """import torch
-from torch.utils.data import DataLoader
+TRAINS = """<torch>
 import shown
 
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 for x, y in DataLoader([], 8):
     loss = shown.loss_of(model(x), y)
     <step loss>
@@ -85,7 +83,7 @@ def test_a_board_that_sends_nothing_is_asked_for_no_connection(asks: str, become
 )
 def test_modules_that_nobody_can_read_are_said(made: str, is_said: bool) -> None:
     text = TRAINS.replace("import shown", "import importlib\nimport shown").replace(
-        "torch.nn.Linear(4, 2)", made
+        "<model>", f"<model {made}>"
     )
     said = [one for one in conversion(text).findings if "imported by a computed name" in one.reason]
     assert bool(said) is is_said
@@ -116,6 +114,61 @@ def test_a_trainer_that_is_imported_by_a_variable_is_said(name: str, run: str, i
     assert all("by its name" in one.remedy for one in done.findings)
 
 
+FINDER = """
+    import importlib
+
+    def find(name):
+        path = {path}
+        return importlib.import_module(path).Trainer
+"""
+TRAINER = """
+    import torch
+    from torch.utils.data import DataLoader
+
+    class Trainer:
+        def __init__(self):
+            self.model = torch.nn.Linear(2, 1)
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+            self.loader = DataLoader(torch.rand(8, 2), batch_size=2)
+
+        def fit(self):
+            for batch in self.loader:
+                self.optimizer.zero_grad()
+                self.model(batch).mean().backward()
+                self.optimizer.step()
+"""
+FINDS = """
+    import sys
+    from finder import find
+
+    trainer = find(sys.argv[1])()
+    trainer.fit()
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "is_found"),
+    [
+        ('"kinds." + name + "_trainer"', True),
+        ('f"kinds.{name}"', True),
+        ('"kinds.%s_trainer" % name', True),
+        ('"kinds.{}_trainer".format(name)', True),
+        ('".".join(["kinds", name])', True),
+        ('"kinds." + name + "_network"', False),
+        ('name + ".plain_trainer"', False),
+    ],
+)
+def test_a_computed_name_means_what_its_folder_holds(tmp_path: Path, path: str, is_found: bool) -> None:
+    (tmp_path / "kinds").mkdir()
+    write(tmp_path / "kinds", plain_trainer=TRAINER, other="import shown")
+    write(tmp_path, finder=FINDER.format(path=path), run=FINDS)
+    done = convert(tmp_path, "run")
+    after = (tmp_path / "kinds" / "plain_trainer.py").read_text()
+    assert ("accelerator.prepare(" in after) is is_found
+    found = [finding.rule for one in done.files for finding in one.result.findings]
+    assert ("CT905" in found) is not is_found
+
+
 @pytest.mark.parametrize("own_loop", [False, True])
 def test_a_library_with_a_loop_of_its_own_is_named(own_loop: bool) -> None:
     engine = "from torchnet.engine import Engine\n\nEngine().train(lambda rows: 0, [], 3, None)\n"
@@ -133,8 +186,7 @@ def keep(picture, path):
     picture.save(path, quality=90)
 
 wandb.init(project="samples")
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 for epoch in range(3):
     <loop>
     picture = Image.new("RGB", (8, 8))

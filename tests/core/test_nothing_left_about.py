@@ -10,10 +10,7 @@ from .filling import filled
 
 HEAD = """
 import os
-import torch
-from torch import nn
-from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
+<torch>
 
 loader = DataLoader(TensorDataset(torch.randn(32, 4), torch.randn(32, 1)), batch_size=4)
 """
@@ -47,8 +44,7 @@ if __name__ == "__main__":
 """
 FLAGS = """
 use_cuda = torch.cuda.is_available()
-model = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model nn.Linear(4, 1)>
 if use_cuda:
     model.cuda()
 for x, y in loader:
@@ -73,8 +69,7 @@ if many:
     device = f"cuda:{rank}"
 else:
     rank, device = 0, "cuda"
-model = nn.Linear(4, 1).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model nn.Linear(4, 1).to(device)>
 if many:
     model = DDP(model, device_ids=[rank])
 for x, y in loader:

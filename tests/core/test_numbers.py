@@ -12,16 +12,14 @@ from .running import launched, plain
 from .support import Trap, check, converted
 
 HEAD = """
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 loader = DataLoader(data)
 batches = max(1, len(loader))
 total, right, rows, steps, losses = {total}, 0, 0, 0, []
 for x, y in loader:
     out = model(x)
     loss = {loss}
-    loss.backward()
-    optimizer.step()
+    <step loss>
 """
 LOCAL = "main process's own"
 
@@ -245,15 +243,12 @@ def test_what_a_loop_computes_of_its_sums_is_local_where_it_is_kept(behind: str,
 
 
 CUT = """
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 size = 4
 batches = len(rows) // size
 total = 0.0
 for k in range(batches):
-    loss = F.cross_entropy(model(rows[k * size : (k + 1) * size]), words[k * size : (k + 1) * size])
-    loss.backward()
-    optimizer.step()
+    <step loss = F.cross_entropy(model(rows[k * size : (k + 1) * size]), words[k * size : (k + 1) * size])>
     total += loss.item()
     done = k + 1
 print(total / {divisor})
@@ -269,9 +264,7 @@ def test_numbers_that_are_dealt_keep_their_count(divisor: str, kind: str) -> Non
 
 
 COUNTED = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+<torch>
 
 rows = torch.arange(32.0).view(16, 2)
 model = nn.Linear(2, 1, bias=False)
@@ -281,9 +274,7 @@ loader = DataLoader(TensorDataset(rows), batch_size=2)
 batches = len(loader)
 total = 0.0
 for {head}:
-    loss = model({batch}).mean()
-    loss.backward()
-    optimizer.step()
+    <step loss = model({batch}).mean()>
     total += loss.item()
 print("=", total / batches)
 """
@@ -299,8 +290,7 @@ def test_the_mean_over_all_batches_is_that_of_one_process(tmp_path: Path, head: 
 
 
 PHASES = """
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 loaders = {"train": DataLoader(data), "val": DataLoader(test)}
 sizes = {"train": 24, "val": 16}
 state = None
@@ -330,13 +320,10 @@ def test_a_phase_that_every_process_evaluates_whole_is_not_added_up() -> None:
 
 
 OVER = """
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 
 def step(x, y):
-    loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    optimizer.step()
+    <step loss = F.cross_entropy(model(x), y)>
     return loss.item()
 
 def over(loader, step):

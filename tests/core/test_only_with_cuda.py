@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from .converting import converted, notes
+from .filling import filled
 
-WITH_CUDA = """import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+WITH_CUDA = """<torch>
 
 cuda = torch.cuda.is_available()
 model = nn.Linear(4, 2)
@@ -45,7 +44,7 @@ train(cuda)
 def test_what_moves_only_where_cuda_is_is_named(step: str) -> None:
     (note,) = notes(WITH_CUDA.format(step=step), "CT105")
     assert note.reason == "this moves only where CUDA is: on another accelerator it stays on the CPU"
-    assert "mask.cuda()" in WITH_CUDA.format(step=step).splitlines()[note.line - 1]
+    assert "mask.cuda()" in filled(WITH_CUDA).format(step=step).splitlines()[note.line - 1]
 
 
 @pytest.mark.parametrize(
@@ -56,8 +55,10 @@ def test_what_is_on_the_device_anyway_is_not_named(step: str) -> None:
     assert not notes(WITH_CUDA.format(step=step), "CT105")
 
 
-@pytest.mark.parametrize(("line", "name"), [("import torch as th", "th"), ("import torch as th, torch", "torch")])
+@pytest.mark.parametrize(
+    ("line", "name"), [("import torch as th", "th"), ("import torch as th, torch", "torch")]
+)
 def test_torch_has_the_name_of_the_file(line: str, name: str) -> None:
-    text = WITH_CUDA.format(step="th.cuda.synchronize()").replace("import torch\n", line + "\n", 1)
+    text = filled(WITH_CUDA).format(step="th.cuda.synchronize()").replace("import torch\n", line + "\n", 1)
     text = text.replace("torch.", "th.").replace("from th.", "from torch.")
     assert f"if {name}.cuda.is_available():\n            th.cuda.synchronize()" in converted(text)

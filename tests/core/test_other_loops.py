@@ -8,13 +8,10 @@ import pytest
 from .converting import converted, notes
 
 SCRIPT = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader
+<torch>
 
 loader = DataLoader(data, 8)
-model = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model nn.Linear(4, 1)>
 {loop}
 """
 NEXT = """
@@ -87,9 +84,7 @@ def test_a_generator_expression_reads_its_loader() -> None:
 
 
 MAIN = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader
+<torch>
 
 def train(loader, model, optimizer):
     def step(x):
@@ -110,13 +105,10 @@ def test_the_function_around_makes_the_accelerator_of_a_step_within() -> None:
 
 
 TWO_LOOPS = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader
+<torch>
 
 train_loader, test_loader = DataLoader(data, 8), DataLoader(test, 8)
-model = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model nn.Linear(4, 1)>
 for epoch in range(3):
     batches = iter(train_loader)
     for i in range(len(train_loader)):
@@ -150,9 +142,7 @@ def test_what_a_branch_binds_between_is_trained_on_as_well() -> None:
 
 
 PREFETCHER = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader
+<torch>
 
 class Prefetcher:
     def __init__(self, batches):
@@ -162,8 +152,7 @@ class Prefetcher:
         return next(self.batches, None)
 
 loader = DataLoader(data, 8)
-model = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model nn.Linear(4, 1)>
 prefetcher = Prefetcher({given})
 fetched = prefetcher.next()
 while fetched is not None:

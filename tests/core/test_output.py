@@ -9,13 +9,10 @@ from .support import Trap, check
 GUARD = "if accelerator.is_main_process:"
 HEAD = """
 def main():
-    model = nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model>
     loader = DataLoader(data)
     for x, y in loader:
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
+        <step loss = F.cross_entropy(model(x), y)>
 """
 TAIL = """
 main()

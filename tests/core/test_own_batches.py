@@ -29,8 +29,7 @@ class Rows:
         return torch.tensor(self.x[start:self.at])
 
 rows = Rows()
-model = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model nn.Linear(4, 1)>
 for step in range(100):
     batch = rows.next_batch()
     batch = batch + np.random.uniform(-1, 1)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from .converting import converted, once_more
 
-SCRIPT = """import torch
-from torch import nn
-from torch.utils.data import DataLoader
+SCRIPT = """<torch>
 
 class Memory(nn.Module):
     def __init__(self):

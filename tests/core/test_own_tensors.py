@@ -30,8 +30,7 @@ def test_what_no_loader_has_moved_is_on_the_cpu(before: str, inside: str, looked
 
 SEVERAL = """import torch
 from net import Net
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model Net()>
 points = torch.rand(8, 4)
 {moved}
 for epoch in range(9):

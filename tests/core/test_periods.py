@@ -12,8 +12,7 @@ from .projects import convert, train, write
 SCRIPT = """import torch
 
 rows, targets = torch.randn(24, 4), torch.randn(24, 2)
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 seen = []
 for epoch in range(2):
     order = torch.randperm(len(rows))

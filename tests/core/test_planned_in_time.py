@@ -40,8 +40,7 @@ def test_several_layers_under_a_test_of_rows_are_planned_in_time() -> None:
     layers = "".join(f"        x = torch.relu(self.l{n}(x))\n" for n in range(28))
     made = "".join(f"        self.l{n} = torch.nn.Linear(2, 2)\n" for n in range(28))
     text = f"""
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 class Net(torch.nn.Module):
     def __init__(self):

@@ -6,18 +6,16 @@ from textwrap import indent
 
 import pytest
 
-from .support import Trap, check, converted
+from .filling import filled
+from .support import Trap, cases, check, converted
 
 MADE = """
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 loader = DataLoader(data)
 """
 LOOP = """
 for x, y in loader:
-    loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    optimizer.step()
+    <step loss = F.cross_entropy(model(x), y)>
 """
 FIT = "def train(model, loader, optimizer):\n" + indent(LOOP, "    ")
 PREPARED = "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
@@ -53,75 +51,55 @@ train(model, loader, optimizer)
             "train(model, loader, optimizer)",
         ),
     ),
-    Trap(
-        "an optimizer of what a comprehension goes over, which is no variable of the script",
-        """
-        from itertools import chain
+    *cases("""
+== an optimizer of what a comprehension goes over, which is no variable of the script
+from itertools import chain
 
-        net = nn.Linear(4, 2)
-        heads = [nn.Linear(2, 2), nn.Linear(2, 2)]
-        heads = [head.cuda() for head in heads]
-        optimizer = torch.optim.SGD(chain(net.parameters(), *[head.parameters() for head in heads]), lr=0.1)
-        for x, y in DataLoader(data):
-            <step F.cross_entropy(heads[1](heads[0](net(x))), y)>
-        """,
-        (
-            "heads = [head.to(accelerator.device) for head in heads]",
-            "net, optimizer = accelerator.prepare(net, optimizer)",
-            "for x, y in accelerator.prepare(DataLoader(data)):",
-        ),
-    ),
-    Trap(
-        "an attribute that __init__ leaves to the script to bind",
-        """
-        class Learner(nn.Linear):
-            def __init__(self):
-                super().__init__(4, 2)
-                self.optimizer = None
+net = nn.Linear(4, 2)
+heads = [nn.Linear(2, 2), nn.Linear(2, 2)]
+heads = [head.cuda() for head in heads]
+optimizer = torch.optim.SGD(chain(net.parameters(), *[head.parameters() for head in heads]), lr=0.1)
+for x, y in DataLoader(data):
+    <step F.cross_entropy(heads[1](heads[0](net(x))), y)>
+-> heads = [head.to(accelerator.device) for head in heads]
+-> net, optimizer = accelerator.prepare(net, optimizer)
+-> for x, y in accelerator.prepare(DataLoader(data)):
+== an attribute that __init__ leaves to the script to bind
+class Learner(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 2)
+        self.optimizer = None
 
-            def learn(self, x, y):
-                <self.step F.cross_entropy(self(x), y)>
+    def learn(self, x, y):
+        <self.step F.cross_entropy(self(x), y)>
 
-        learner = Learner()
-        learner.optimizer = torch.optim.SGD(learner.parameters(), lr=0.1)
-        for x, y in DataLoader(data):
-            learner.learn(x, y)
-        """,
-        (
-            "self.optimizer = None",
-            "def learn(self, x, y):",
-            "self.optimizer = accelerator.prepare(self.optimizer)",
-            "self.optimizer.zero_grad()",
-        ),
-    ),
-    Trap(
-        "the optimizer of a closure, in the scope around it",
-        """
-        def make_step(model, optimizer):
-            def step(x, y):
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
+learner = Learner()
+learner.optimizer = torch.optim.SGD(learner.parameters(), lr=0.1)
+for x, y in DataLoader(data):
+    learner.learn(x, y)
+-> self.optimizer = None
+-> def learn(self, x, y):
+-> self.optimizer = accelerator.prepare(self.optimizer)
+-> self.optimizer.zero_grad()
+== the optimizer of a closure, in the scope around it
+def make_step(model, optimizer):
+    def step(x, y):
+        <step loss = F.cross_entropy(model(x), y)>
 
-            return step
+    return step
 
-        def main():
-            model = nn.Linear(4, 2)
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-            step = make_step(model, optimizer)
-            loader = DataLoader(data)
-            for x, y in loader:
-                step(x, y)
+def main():
+    <model>
+    step = make_step(model, optimizer)
+    loader = DataLoader(data)
+    for x, y in loader:
+        step(x, y)
 
-        main()
-        """,
-        (
-            "def make_step(model, optimizer):",
-            "model, optimizer = accelerator.prepare(model, optimizer)",
-            "step = make_step(model, optimizer)",
-        ),
-    ),
+main()
+-> def make_step(model, optimizer):
+-> model, optimizer = accelerator.prepare(model, optimizer)
+-> step = make_step(model, optimizer)
+"""),
     Trap(
         "a loader that is a parameter, from a factory",
         f'from factory import make\n{FIT}model, optimizer = make("model")\ntrain(model, make("loader"), optimizer)\n',
@@ -153,7 +131,8 @@ net.train()
         "a model is prepared once, where DataParallel was",
         "def main():\n"
         + indent(
-            MADE.replace("optimizer", "model = nn.DataParallel(model).cuda()\noptimizer", 1) + LOOP, "    "
+            filled(MADE).replace("optimizer", "model = nn.DataParallel(model).cuda()\noptimizer", 1) + LOOP,
+            "    ",
         )
         + "main()\n",
         (
@@ -167,61 +146,51 @@ net.train()
         + indent(MADE.replace("loader = DataLoader(data)\n", "") + LOOP, "    "),
         ("model, optimizer = accelerator.prepare(model, optimizer)",),
     ),
-    Trap(
-        "an optimizer that an object is given in each step",
-        """
-        class Stepper:
-            def __call__(self, loss, optimizer):
-                loss.backward()
-                optimizer.step()
+    *cases("""
+== an optimizer that an object is given in each step
+class Stepper:
+    def __call__(self, loss, optimizer):
+        loss.backward()
+        optimizer.step()
 
-        def one_epoch(model, loader, optimizer, stepper):
-            for x, y in loader:
-                optimizer.zero_grad()
-                stepper(F.cross_entropy(model(x), y), optimizer)
+def one_epoch(model, loader, optimizer, stepper):
+    for x, y in loader:
+        optimizer.zero_grad()
+        stepper(F.cross_entropy(model(x), y), optimizer)
 
-        def main():
-            model = nn.Linear(4, 2)
-            loader = DataLoader(data)
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-            stepper = Stepper()
-            for epoch in range(3):
-                one_epoch(model, loader, optimizer, stepper)
+def main():
+    model = nn.Linear(4, 2)
+    loader = DataLoader(data)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    stepper = Stepper()
+    for epoch in range(3):
+        one_epoch(model, loader, optimizer, stepper)
 
-        main()
-        """,
-        (
-            "def main():",
-            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
-            "for epoch in range(3):",
-        ),
-        ("optimizer = accelerator.prepare(optimizer)",),
-    ),
-    Trap(
-        "an optimizer inside what a step is given",
-        """
-        def step(state, x, y):
-            loss = F.cross_entropy(state["model"](x), y)
-            state["optimizer"].zero_grad()
-            loss.backward()
-            state["optimizer"].step()
+main()
+-> def main():
+-> model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+-> for epoch in range(3):
+!! optimizer = accelerator.prepare(optimizer)
+== an optimizer inside what a step is given
+def step(state, x, y):
+    loss = F.cross_entropy(state["model"](x), y)
+    state["optimizer"].zero_grad()
+    loss.backward()
+    state["optimizer"].step()
 
-        def main():
-            model = nn.Linear(4, 2)
-            loader = DataLoader(data)
-            state = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
-            for x, y in loader:
-                step(state, x, y)
+def main():
+    model = nn.Linear(4, 2)
+    loader = DataLoader(data)
+    state = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
+    for x, y in loader:
+        step(state, x, y)
 
-        main()
-        """,
-        (
-            "def step(state, x, y):",
-            "loss.backward()",
-            "accelerator.prepare(state['optimizer'])",
-            "for x, y in loader:",
-        ),
-    ),
+main()
+-> def step(state, x, y):
+-> loss.backward()
+-> accelerator.prepare(state['optimizer'])
+-> for x, y in loader:
+"""),
     Trap(
         "an optimizer that is made anew for each call",
         FIT

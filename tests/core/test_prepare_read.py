@@ -21,9 +21,7 @@ def counted(name: str, before: str, *lines: str, begin: str = "pass", shown: str
 for epoch in range(3):
     {begin}
     for n, (x, y) in enumerate(loader):
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
+        <step loss = F.cross_entropy(model(x), y)>
         print(n, "of", {shown})
 """
     return Trap(name, loop, lines)
@@ -68,8 +66,7 @@ def test_prepare(trap: Trap) -> None:
 
 
 RESUMED = """
-import torch
-from torch.utils.data import DataLoader, TensorDataset
+<torch>
 
 rows = torch.arange(16.0).view(16, 1)
 loader = DataLoader(TensorDataset(rows), batch_size=2)

@@ -10,8 +10,7 @@ from .converting import converted
 from .projects import convert, write
 
 ENTRY = """
-import torch
-from torch.utils.data import DataLoader
+<torch>
 {imports}
 
 class Run:
@@ -121,8 +120,7 @@ GIVEN = """
 import torch
 from pieces import Text
 
-model = torch.nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model torch.nn.Linear(8, 1)>
 text = Text().pieces()
 
 def train():
@@ -143,8 +141,7 @@ def test_an_attribute_of_the_name_of_a_function_is_not_the_function(call: str, t
 
 
 TRAINS = """
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def main(args):
     net = torch.nn.Linear(1, 1)
@@ -252,8 +249,7 @@ def test_a_folder_of_that_name_that_holds_data_is_none(tmp_path: Path) -> None:
 
 
 COMMANDS = """import click
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 {group}
 

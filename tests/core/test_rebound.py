@@ -21,8 +21,7 @@ def test_each_training_prepares_what_it_has_made() -> None:
     assert "model_0" not in second
 
 
-ONE_BAR = """import torch
-from torch.utils.data import DataLoader
+ONE_BAR = """<torch>
 from tqdm import tqdm
 
 def train(model, optimizer, rows, others):

@@ -11,8 +11,7 @@ from .converting import conversion, converted
 from .filling import filled
 from .projects import write
 
-TRAINING = """import torch
-from torch.utils.data import DataLoader
+TRAINING = """<torch>
 {imports}
 
 {definitions}
@@ -33,12 +32,10 @@ def script(imports: str = "", definitions: str = "", before: str = "pass", optim
     )
 
 
-SWITCHED = """import torch
-from torch.utils.data import DataLoader
+SWITCHED = """<torch>
 
 def train(rows, line_search={default}):
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model>
     if line_search:
         optimizer = torch.optim.LBFGS(model.parameters())
     for x, y in DataLoader(rows, 8):
@@ -173,20 +170,17 @@ def test_what_keeps_or_gives_away_its_play_is_refused(kept: str, given: str) -> 
 
 
 def test_a_trainer_that_is_given_the_step_is_left_alone() -> None:
-    text = """import torch
+    text = filled("""import torch
 from ignite.engine import Engine
 
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 
 def update(engine, batch):
-    loss = model(batch).mean()
-    loss.backward()
-    optimizer.step()
+    <step loss = model(batch).mean()>
 
 trainer = Engine(update)
 trainer.run(torch.utils.data.DataLoader(rows))
-"""
+""")
     done = conversion(text)
     assert done.text == text
     assert any("Ignite trains" in one.reason for one in done.findings)
@@ -207,12 +201,10 @@ def test_a_module_that_only_sounds_like_accelerate_is_no_reason() -> None:
 
 
 TESTS = """import {runner}
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def test_training():
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model>
     <loop>
 
 {end}

@@ -4,139 +4,99 @@ from __future__ import annotations
 
 import pytest
 
-from .support import Trap, check, converted
+from .support import Trap, cases, check, converted
 
-TRAPS = [
-    Trap(
-        "chunks of a batch are no data",
-        """
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        loader = DataLoader(data, batch_size=8)
-        for x, y in loader:
-            optimizer.zero_grad()
-            parts = x.chunk(2)
-            targets = y.chunk(2)
-            for a, b in zip(parts, targets):
-                loss = F.cross_entropy(model(a), b)
-                (loss * 0.5).backward()
-            optimizer.step()
-        """,
-        (
-            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
-            "accelerator.backward(loss * 0.5)",
-        ),
-        ("prepare(parts", "prepare(targets"),
-    ),
-    Trap(
-        "a bar that is one thing or another",
-        """
-        def run(model, loader, optimizer, is_train):
-            bar = tqdm(enumerate(loader)) if is_train else enumerate(loader)
-            for i, (x, y) in bar:
-                loss = F.cross_entropy(model(x), y)
-                if is_train:
-                    loss.backward()
-                    optimizer.step()
-
-        run(model, train_loader, optimizer, True)
-        run(model, test_loader, optimizer, False)
-        """,
-        (
-            "loader = accelerator.prepare(loader) if is_train else loader",
-            "bar = tqdm(enumerate(loader)) if is_train else enumerate(loader)",
-        ),
-        says="evaluated whole",
-    ),
-    Trap(
-        "a step function that is passed on",
-        """
-        def step(x, y):
-            loss = F.cross_entropy(model(x), y)
+TRAPS = cases("""
+== chunks of a batch are no data
+<model>
+loader = DataLoader(data, batch_size=8)
+for x, y in loader:
+    optimizer.zero_grad()
+    parts = x.chunk(2)
+    targets = y.chunk(2)
+    for a, b in zip(parts, targets):
+        loss = F.cross_entropy(model(a), b)
+        (loss * 0.5).backward()
+    optimizer.step()
+-> model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+-> accelerator.backward(loss * 0.5)
+!! prepare(parts
+!! prepare(targets
+== a bar that is one thing or another
+def run(model, loader, optimizer, is_train):
+    bar = tqdm(enumerate(loader)) if is_train else enumerate(loader)
+    for i, (x, y) in bar:
+        loss = F.cross_entropy(model(x), y)
+        if is_train:
             loss.backward()
             optimizer.step()
 
-        def fit(batches, step_fn):
-            for x, y in batches:
-                step_fn(x, y)
+run(model, train_loader, optimizer, True)
+run(model, test_loader, optimizer, False)
+-> loader = accelerator.prepare(loader) if is_train else loader
+-> bar = tqdm(enumerate(loader)) if is_train else enumerate(loader)
+?? evaluated whole
+== a step function that is passed on
+def step(x, y):
+    <step loss = F.cross_entropy(model(x), y)>
 
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        train_batches = DataLoader(data, batch_size=8)
-        fit(train_batches, step)
-        """,
-        (
-            "model, optimizer, train_batches = accelerator.prepare(model, optimizer, train_batches)",
-            "fit(train_batches, step)",
-        ),
-    ),
-    Trap(
-        "an iterator that is a parameter",
-        """
-        def train(model, optimizer, iterator):
-            for step in range(100):
-                x, y = next(iterator)
-                loss = F.cross_entropy(model(x), y)
-                loss.backward()
-                optimizer.step()
+def fit(batches, step_fn):
+    for x, y in batches:
+        step_fn(x, y)
 
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        loader = DataLoader(data, batch_size=8)
-        train(model, optimizer, iter(loader))
-        """,
-        (
-            "x, y = next(iterator)",
-            "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
-            "train(model, optimizer, iter(loader))",
-        ),
-    ),
-    Trap(
-        "a module that counts epochs is no optimizer",
-        """
-        class Trainer:
-            def __init__(self, model, loss, loader):
-                self.model = model
-                self.loss = loss
-                self.loader = loader
-                self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
+train_batches = DataLoader(data, batch_size=8)
+fit(train_batches, step)
+-> model, optimizer, train_batches = accelerator.prepare(model, optimizer, train_batches)
+-> fit(train_batches, step)
+== an iterator that is a parameter
+def train(model, optimizer, iterator):
+    for step in range(100):
+        x, y = next(iterator)
+        <step loss = F.cross_entropy(model(x), y)>
 
-            def train(self):
-                self.loss.step()
-                for x, y in self.loader:
-                    loss = self.loss(self.model(x), y)
-                    <self.step loss>
+<model>
+loader = DataLoader(data, batch_size=8)
+train(model, optimizer, iter(loader))
+-> x, y = next(iterator)
+-> model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+-> train(model, optimizer, iter(loader))
+== a module that counts epochs is no optimizer
+class Trainer:
+    def __init__(self, model, loss, loader):
+        self.model = model
+        self.loss = loss
+        self.loader = loader
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-        Trainer(nn.Linear(4, 2), Counting(), DataLoader(data)).train()
-        """,
-        (
-            "self.optimizer, self.loader = accelerator.prepare(self.optimizer, self.loader)",
-            "def train(self):",
-        ),
-        ("prepare(self.loss",),
-    ),
-    Trap(
-        "optimizers of a dictionary, stepped by a scaler",
-        """
-        models = {"g": nn.Linear(4, 2), "d": nn.Linear(2, 1)}
-        optimizers = {k: torch.optim.Adam(m.parameters()) for k, m in models.items()}
-        scaler = torch.amp.GradScaler("cuda")
-        loader = DataLoader(data, batch_size=8)
-        for x in islice(loader, 100):
-            loss = models["d"](models["g"](x)).mean()
-            scaler.scale(loss).backward()
-            scaler.step(optimizers["g"])
-            scaler.step(optimizers["d"])
-            scaler.update()
-        """,
-        ("accelerator.prepare(optimizers['g'], optimizers['d'])", "accelerator.backward(scaler.scale(loss))"),
-    ),
-]
+    def train(self):
+        self.loss.step()
+        for x, y in self.loader:
+            loss = self.loss(self.model(x), y)
+            <self.step loss>
+
+Trainer(nn.Linear(4, 2), Counting(), DataLoader(data)).train()
+-> self.optimizer, self.loader = accelerator.prepare(self.optimizer, self.loader)
+-> def train(self):
+!! prepare(self.loss
+== optimizers of a dictionary, stepped by a scaler
+models = {"g": nn.Linear(4, 2), "d": nn.Linear(2, 1)}
+optimizers = {k: torch.optim.Adam(m.parameters()) for k, m in models.items()}
+scaler = torch.amp.GradScaler("cuda")
+loader = DataLoader(data, batch_size=8)
+for x in islice(loader, 100):
+    loss = models["d"](models["g"](x)).mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizers["g"])
+    scaler.step(optimizers["d"])
+    scaler.update()
+-> accelerator.prepare(optimizers['g'], optimizers['d'])
+-> accelerator.backward(scaler.scale(loss))
+""")
 
 
 SECOND = """
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 loader = DataLoader(data)
 second = {made}
 for x, y in loader:
@@ -179,8 +139,7 @@ def test_left_alone(script: str) -> None:
     assert not done.trains
 
 
-SIMULATED = """import torch
-from torch.utils.data import DataLoader
+SIMULATED = """<torch>
 
 class Car:
     def __init__(self, model):
@@ -189,8 +148,7 @@ class Car:
     def step(self, angle=0.1):
         BODY
 
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 car = Car(model)
 for _ in range(3):
     car.step(0.2)

@@ -11,8 +11,7 @@ from .projects import convert, train, write
 from .support import Trap
 
 OWN = """
-import torch
-from torch.utils.data import DataLoader, TensorDataset
+<torch>
 
 class Falling:
     def __init__(self, optimizer, steps, high=1.0):
@@ -85,8 +84,7 @@ class Fit:
                 {in_epoch}
             {behind}
 
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 Fit(model, optimizer, DataLoader(data), torch.optim.lr_scheduler.StepLR(optimizer, 2)).run(3)
 """
 
@@ -132,8 +130,7 @@ def test_a_sum_over_data_that_is_divided_is_still_added() -> None:
 
 
 LATE = """
-import torch
-from torch.utils.data import DataLoader, TensorDataset
+<torch>
 
 rows = torch.arange(16.0).view(16, 1)
 loader = DataLoader(TensorDataset(rows), batch_size=2)
@@ -202,14 +199,11 @@ def test_an_optimizer_that_lowers_its_own_rate_is_said(total: str, made: str, is
 
 
 RATES = """
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 loader = DataLoader(data)
 rows = 0
 for i, (x, y) in enumerate(loader):
-    loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    optimizer.step()
+    <step loss = F.cross_entropy(model(x), y)>
     rate = 0.1
     {counts}
     for group in optimizer.param_groups:
@@ -267,8 +261,7 @@ def test_what_counts_no_steps_is_not_divided(counted: str) -> None:
 
 
 COUNTED = """
-import torch
-from torch.utils.data import DataLoader, TensorDataset
+<torch>
 
 rows = torch.arange(16.0).view(16, 1)
 loader = DataLoader(TensorDataset(rows), batch_size=2)
@@ -310,8 +303,7 @@ def test_a_schedule_that_ends_with_a_counter_falls_as_fast_on_two_processes(tmp_
     assert train(folder, "script", 2) == pytest.approx([alone, alone])
 
 
-LAST = """import torch
-from torch.utils.data import DataLoader
+LAST = """<torch>
 
 def loaders():
     return DataLoader(torch.ones(8, 4), 2), 1

@@ -51,8 +51,7 @@ def finish(model, path):
     save(model, path)
 """
 SCRIPT = """
-import torch
-from torch.utils.data import DataLoader, TensorDataset
+<torch>
 from helper import placed
 from net import Net
 from trainer import finish, one_epoch
@@ -107,8 +106,7 @@ def test_what_a_shared_helper_asks_of_a_wrapper_stays(tmp_path: Path) -> None:
 
 
 GUARDED = """
-import torch
-from torch.utils.data import DataLoader, TensorDataset
+<torch>
 
 def learn(rows):
     model = torch.nn.Linear(1, 1)
@@ -159,8 +157,7 @@ ALONE = """
 import torch
 from loaders import loader
 
-model = torch.nn.Linear(1, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model torch.nn.Linear(1, 1)>
 for x in loader(torch.ones(8, 1)):
     <step model(x).mean()>
 """
@@ -189,13 +186,11 @@ def main(size, device_name="cuda:0"):
     return torch.zeros(size, device=device).sum().item()
 """
 TRAIN = """
-import torch
-from torch.utils.data import DataLoader, TensorDataset
+<torch>
 from measure import main as measure
 
 def main(rows):
-    model = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model torch.nn.Linear(1, 1)>
     for x, y in DataLoader(TensorDataset(torch.ones(rows, 1), torch.ones(rows, 1)), batch_size=4):
         <step>
     return measure(3)
@@ -256,8 +251,7 @@ GIVEN_DEVICE = {
             pass
         """,
     "train": """
-        import torch
-        from torch.utils.data import DataLoader, TensorDataset
+        <torch>
         from trainer import Trainer
 
         device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
@@ -337,13 +331,11 @@ def draw(port):
     return visdom.Visdom(port=port)
 """
 DRAWS = """
-import torch
-from torch.utils.data import DataLoader
+<torch>
 from board import draw
 
 shown = draw(8097)
-model = torch.nn.Linear(1, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model torch.nn.Linear(1, 1)>
 for x in DataLoader(torch.ones(4, 1)):
     <step>
 """

@@ -8,9 +8,7 @@ from .converting import converted, notes
 
 STEP = """
 import random
-import torch
-import torch.nn.functional as F
-from torch.utils.data import DataLoader, TensorDataset
+<torch>
 
 rows = torch.arange(32.0).reshape(16, 2)
 loader = DataLoader(TensorDataset(rows, rows[:, :1]), batch_size=4)

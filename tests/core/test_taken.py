@@ -10,8 +10,7 @@ from .converting import converted
 from .projects import convert, train, write
 
 TAKEN = """
-import torch
-from torch.utils.data import DataLoader, TensorDataset
+<torch>
 
 rows = torch.arange(18.0).view(18, 1)
 loader = DataLoader(TensorDataset(rows), batch_size=2{how})
@@ -55,8 +54,7 @@ def test_a_loop_that_takes_batches_by_number_ends_with_them(tmp_path: Path) -> N
 
 
 TWO_TAKEN = """
-import torch
-from torch.utils.data import DataLoader, TensorDataset
+<torch>
 
 labelled = DataLoader(TensorDataset(torch.arange(8.0).view(8, 1)), batch_size=2)
 others = DataLoader(TensorDataset(torch.arange(24.0).view(24, 1)), batch_size=2)

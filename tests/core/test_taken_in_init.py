@@ -8,10 +8,7 @@ from .converting import converted
 from .running import launched, plain
 
 SCRIPT = """
-import torch
-from torch import nn
-from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
+<torch>
 
 
 def make_loader(rows):

@@ -8,8 +8,7 @@ from .converting import converted, notes, once_more
 
 CHOSEN_INSIDE = """import argparse
 import os
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def choose(args):
     os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu
@@ -18,8 +17,7 @@ def choose(args):
 def main():
     args = argparse.ArgumentParser().parse_args()
     {first}
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model>
     {then}
     <loop>
 
@@ -48,8 +46,7 @@ def test_a_choice_of_a_gpu_that_comes_behind_the_accelerator_is_said() -> None:
 
 LOGGED = """import argparse
 import os
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 class Notes:
     def __init__(self, path):
@@ -62,8 +59,7 @@ args = parser.parse_args()
 
 def main():
     device = torch.device("cpu" if args.cpu else "cuda")
-    model = torch.nn.Linear(4, 2).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model torch.nn.Linear(4, 2).to(device)>
     <loop>
         notes.file.write("step")
 
@@ -114,8 +110,7 @@ def test_a_print_above_the_choice_of_a_gpu_does_not_start_the_processes() -> Non
 
 
 CHOSEN = """import os
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def choose(gpu):
     os.environ["CUDA_VISIBLE_DEVICES"] = gpu
@@ -123,8 +118,7 @@ def choose(gpu):
 
 choose("0")
 print("start")
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 <loop>
 torch.save(model.state_dict(), "model.pt")
 """
@@ -138,16 +132,14 @@ def test_a_function_that_chooses_the_gpu_runs_before_the_accelerator_is_made() -
 
 
 VISIBLE = """import os
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def read():
     {first}
     return options.load()
 
 def main(settings):
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model>
     for x, y in DataLoader(settings.rows):
         torch.nn.functional.mse_loss(model(x), y).backward()
         optimizer.step()

@@ -5,16 +5,14 @@ from __future__ import annotations
 from .converting import converted, notes
 
 WAITS = """import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def rows_at(keep_cuda_free):
     place = {place}
     return torch.ones(8, 4).to(place)
 
 def train(keep_cuda_free):
-    model = torch.nn.Linear(4, 2).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model torch.nn.Linear(4, 2).cuda()>
     for x in DataLoader(rows_at(keep_cuda_free), 8):
         if keep_cuda_free:
             x = x.cuda()

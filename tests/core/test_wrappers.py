@@ -10,58 +10,6 @@ from .converting import conversion, converted
 from .converting import converted as text_of
 from .projects import convert, train, write
 
-NET = """
-import torch
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.line = torch.nn.Linear(1, 1)
-
-    def forward(self, x):
-        return self.line(x)
-"""
-TRAIN = """
-import os
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-from net import Net
-
-model = torch.nn.DataParallel(Net())
-if os.path.exists("start.pt"):
-    print(model.load_state_dict(torch.load("start.pt"), strict=False))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-rows = torch.arange(8.0).view(8, 1)
-for x, in DataLoader(TensorDataset(rows), batch_size=2):
-    loss = torch.nn.functional.mse_loss(model(x), x)
-    <step loss>
-torch.save(model.state_dict(), "end.pt")
-"""
-CHECK = """
-import sys
-import torch
-from net import Net
-
-model = torch.nn.DataParallel(Net())
-if sys.argv[1] == "write":
-    torch.nn.init.constant_(model.module.line.weight, 30.0)
-    torch.save(model.state_dict(), "start.pt")
-else:
-    model.load_state_dict(torch.load("end.pt"))
-    result = model.module.line.weight.item()
-"""
-
-
-@pytest.mark.parametrize("world", [1, 2])
-def test_files_fit_the_scripts_that_read_and_write_them(world: int, tmp_path: Path) -> None:
-    folder = write(tmp_path, net=NET, train=TRAIN, check=CHECK)
-    train(folder, "check", 1, "write", launched=False)
-    convert(folder, "train")
-    train(folder, "train", world, launched=world > 1)
-    (weight,) = train(folder, "check", 1, "read", launched=False)
-    assert weight != 30.0 and abs(weight) > 1.0  # it began where the file said, and went on
-
-
 # What stands above the wrapping, and behind it.
 USED = {
     "its state is written": ("", "torch.save(model.state_dict(), 'w.pt')"),
@@ -147,8 +95,7 @@ def test_it_goes_where_nobody_sees_its_names(use: str) -> None:
 
 
 IN_A_CLASS = """
-import torch
-from torch.utils.data import DataLoader
+<torch>
 torch.distributed.init_process_group("nccl")
 
 class Trainer:
@@ -187,8 +134,7 @@ def test_the_branch_without_a_wrapper_stays() -> None:
     assert "    model = accelerator.prepare(torch.nn.DataParallel(model))\n" in text_of(text)
 
 
-MADE_IN_STEPS = """import torch
-from torch.utils.data import DataLoader
+MADE_IN_STEPS = """<torch>
 
 class Score(torch.nn.Module):
     def __init__(self):
@@ -233,8 +179,7 @@ def test_what_is_made_in_every_step_runs_its_own_constructor(step: str, is_prepa
     ) is is_prepared
 
 
-OWN_KIND = """import torch
-from torch.utils.data import DataLoader
+OWN_KIND = """<torch>
 
 class Parallel(torch.nn.DataParallel):
     {method}
@@ -261,7 +206,7 @@ BY_NAME = "def called(self, name):"
 def test_a_kind_of_its_own_computes_on_the_device_of_its_process(tmp_path: Path) -> None:
     text = OWN_KIND.format(method=BY_NAME, given="")
     assert "nets[name] = Parallel(nets[name], device_ids=[accelerator.device])\n" in text_of(text)
-    folder = write(tmp_path, script=text.replace("import torch\n", "import torch\ntorch.manual_seed(1)\n", 1))
+    folder = write(tmp_path, script=f"import torch\ntorch.manual_seed(1)\n{text}")
     before = train(folder, "script")
     convert(folder, "script")
     assert train(folder, "script") == before
@@ -283,8 +228,7 @@ def test_a_kind_of_its_own_that_says_its_devices_is_left_and_named(method: str, 
     assert any("would take all GPUs" in one.reason for one in result.findings)
 
 
-PAIR = """import torch
-from torch.utils.data import DataLoader
+PAIR = """<torch>
 from parallel import {model}, DataParallelCriterion
 
 net = torch.nn.Linear(4, 2)

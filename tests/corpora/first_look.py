@@ -32,7 +32,7 @@ LEFT_OUT = shutil.ignore_patterns(".git", "__pycache__", "node_modules", "site-p
 
 @dataclass
 class Look:
-    """One script. outcome: converted, refused, untouched, unreadable (no Python 3), timed out or crashed."""
+    """One script. outcome: converted, refused, untouched, unreadable (no Python 3), missing, timed out or crashed."""
 
     checkout: str
     script: str
@@ -42,14 +42,15 @@ class Look:
     files: list[str] = field(default_factory=list)
     changed_lines: int = 0
     notes: int = 0
+    assumed: int = 0
     same_data: bool = False  # the tool says that every process trains on the same data
     reason: str = ""
 
 
 def look(checkout: Path, script: str, timeout: float, diffs: Path | None) -> Look:
-    found = Look(checkout.name, script, "crashed", reason="there is no such file")
     if not (checkout / script).is_file():
-        return found
+        return Look(checkout.name, script, "missing", reason="there is no such file")
+    found = Look(checkout.name, script, "crashed")
     with tempfile.TemporaryDirectory(prefix="first-look-") as folder:
         tree = Path(folder) / checkout.name
         shutil.copytree(checkout, tree, symlinks=True, ignore=LEFT_OUT, ignore_dangling_symlinks=True)
@@ -94,6 +95,7 @@ def _answered(command: list[str], tree: Path, timeout: float) -> tuple[Any, str]
 def _told(found: Look, report: dict[str, Any]) -> None:
     """What the tool says: outcome, refusals, notes."""
     for file in report["files"]:
+        found.assumed += len(file.get("assumptions", ()))
         for one in file["findings"]:
             if one["severity"] == "refused":
                 found.refusals.append(f"{one['rule']} {file['path']}:{one['line']} {one['reason']}")

@@ -50,7 +50,7 @@ def test_the_command_measures_whatever_is_in_a_folder(
     report = json.loads(capsys.readouterr().out)
     plain, old, refused, absent = report["scripts"]
     outcomes = [one["outcome"] for one in report["scripts"]]
-    assert outcomes == ["converted", "unreadable", "refused", "crashed"]
+    assert outcomes == ["converted", "unreadable", "refused", "missing"]
     assert plain["files"] == ["train.py"] and 3 < plain["changed_lines"] < 20 and not plain["same_data"]
     assert "train.py" in old["reason"] and refused["refusals"][0].startswith("CT901 train.py:")
     assert absent["reason"] == "there is no such file"

@@ -8,7 +8,6 @@ bit for bit, of the one that nothing happened to.
 from __future__ import annotations
 
 import random
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from functools import wraps
 from pathlib import Path
 
 import torch
-from crosstrain.checkpoint.manifests import MANIFEST, CorruptCheckpointError, verify
+from crosstrain.checkpoint.manifests import CorruptCheckpointError, verify
 
 from tests.faults import journal
 from tests.faults.journal import Reference
@@ -103,27 +102,6 @@ def disk_read_only(place: Place, chance: random.Random, seconds: float) -> bool:
     return struck
 
 
-def file_cut_short(place: Place, chance: random.Random, seconds: float) -> bool:
-    """A file of the newest checkpoint loses its end."""
-    return _damage(place, chance, seconds, lambda path: path.write_bytes(_part(path, chance)))
-
-
-def byte_flipped(place: Place, chance: random.Random, seconds: float) -> bool:
-    """A bit in a file of the newest checkpoint is another."""
-
-    def flip(path: Path) -> None:
-        data = bytearray(path.read_bytes())
-        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-        path.write_bytes(data)
-
-    return _damage(place, chance, seconds, flip)
-
-
-def file_removed(place: Place, chance: random.Random, seconds: float) -> bool:
-    """A file of the newest checkpoint is gone."""
-    return _damage(place, chance, seconds, Path.unlink)
-
-
 def restarted_after_kills(place: Place, chance: random.Random, seconds: float) -> bool:
     """`crosstrain launch --max-restarts`: ranks are killed, twice, and the launcher starts them again."""
     agent = place.launch("--max-restarts", "4")
@@ -195,9 +173,6 @@ FAULTS: dict[str, Fault] = {
         all_killed,
         disk_full,
         disk_read_only,
-        file_cut_short,
-        byte_flipped,
-        file_removed,
         restarted_after_kills,
         agent_killed,
     )
@@ -278,42 +253,9 @@ def _kill_while_saving(place: Place, chance: random.Random, rank: int) -> bool:
     return strike.result()
 
 
-def _damage(place: Place, chance: random.Random, seconds: float, damage: Callable[[Path], object]) -> bool:
-    """Stop a training, damage a random file of its newest checkpoint, and see that it is refused by name."""
-    strike = Strike(place.trains(), chance.uniform(seconds / 3, seconds), lambda: place.kill(0))
-    place.train()
-    strike.result()
-    judge_survivors(place)
-    checkpoints = place.complete()
-    if len(checkpoints) < 2:
-        return False
-    newest = checkpoints[-1]
-    path = chance.choice(sorted(path for path in newest.iterdir() if path.name != MANIFEST))
-    damage(path)
-    try:
-        verify(newest)
-    except CorruptCheckpointError as error:
-        if newest.name not in str(error) or path.name not in str(error):
-            raise FaultError(f"{path} is damaged, and the refusal does not say so: {error}") from None
-    else:
-        raise FaultError(f"{path} is damaged, and the checkpoint is taken for good")
-    going_on_from = _newest_step(place, before=newest)
-    if error := place.train():
-        raise FaultError(f"it does not go on from the one before: {error}")
-    if journal.loaded(place.folder) != going_on_from:
-        raise FaultError(f"went on from {journal.loaded(place.folder)}, not from {going_on_from}")
-    shutil.rmtree(newest, ignore_errors=True)
-    return True
-
-
-def _newest_step(place: Place, before: Path | None = None) -> int | None:
-    """The step of the newest complete checkpoint (older than `before`), None where there is none."""
-    whole = [path for path in place.complete() if path != before]
+def _newest_step(place: Place) -> int | None:
+    """The step of the newest complete checkpoint, None where there is none."""
+    whole = place.complete()
     if not whole:
         return None
     return int(torch.load(whole[-1] / "custom_checkpoint_0.pkl", weights_only=True)["step"])
-
-
-def _part(path: Path, chance: random.Random) -> bytes:
-    data = path.read_bytes()
-    return data[: chance.randrange(len(data))]

@@ -18,7 +18,6 @@ def reference() -> Reference:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-@pytest.mark.filterwarnings("ignore:the checkpoint .* is corrupted:UserWarning")
 def test_nothing_is_lost_repeated_or_dropped(name: str, reference: Reference) -> None:
     for seed in range(TRIES):
         try:

@@ -149,13 +149,6 @@ class Numbers(IterableDataset[float]):
             yield float(np.random.rand())
 
 
-class InOrder(IterableDataset[int]):
-    """Rows in an order that is drawn when the first one is read."""
-
-    def __iter__(self) -> Iterator[int]:
-        yield from torch.randperm(12).tolist()
-
-
 class Augmented(Dataset[tuple[int, float]]):
     def __getitem__(self, index: int) -> tuple[int, float]:
         return index, random.random()
@@ -275,63 +268,6 @@ def test_a_script_that_distributes_itself_keeps_its_streams(how: str) -> None:
         for number, _, _ in drawn:
             assert number == torch.rand(()).item()
             torch.rand(4, 2)
-
-
-class Noisy(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(2, 1)
-
-    def forward(self, x: Any) -> Any:
-        return self.layer(nn.functional.dropout(x, 0.5))
-
-
-def _resumed(folder: str, at: tuple[int, int], resume: bool, stream: bool) -> list[Any]:
-    """Draws, batches and weights of three epochs, saved after batch `at` ((epoch, -1): at the epoch's end), or of what is
-    left of them from there."""
-    accelerator = start()
-    model = Noisy()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    data: Any = DataLoader(InOrder(), 2) if stream else DataLoader(Augmented(), 2, shuffle=True)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, data)
-    begin, found = 0, []
-    if resume:
-        (
-            random.random(),
-            torch.rand(3),
-            np.random.rand(),
-        )  # the streams are elsewhere before the state is loaded
-        accelerator.load_state(folder)
-        begin = loader.epoch
-    for epoch in range(begin, 3):
-        within = resume and at[1] >= 0 and epoch == begin
-        found.append(None if within else draw())
-        for number, batch in enumerate(loader, start=at[1] + 1 if within else 0):
-            accelerator.backward(model(torch.rand(4, 2)).mean())
-            optimizer.step()
-            optimizer.zero_grad()
-            content = batch.tolist() if stream else [part.tolist() for part in batch]
-            found.append([epoch, number, content, draw()])
-            if at == (epoch, number):
-                accelerator.save_state(folder)
-        found.append([epoch, "end", [p.tolist() for p in model.parameters()]])
-        if at == (epoch, -1):
-            accelerator.save_state(folder)
-    return found
-
-
-@pytest.mark.parametrize("at", [(1, 0), (1, 1), (1, 2), (0, -1), (1, -1)])
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_resumed_run_draws_on(at: tuple[int, int], stream: bool, tmp_path: Path) -> None:
-    """Whatever all ranks draw, and each on its own, is that of the run that was not interrupted, and so are the weights."""
-    whole = run_ranks(_resumed, 2, str(tmp_path / "state"), at, False, stream)
-    parts = run_ranks(_resumed, 2, str(tmp_path / "state"), at, True, stream)
-    for uninterrupted, resumed in zip(whole, parts, strict=True):
-        tail = uninterrupted[len(uninterrupted) - len(resumed) :]
-        if at[1] >= 0:
-            tail[0] = None  # what was drawn before the interrupted pass
-        assert resumed == tail
-    assert differ(parts[0][-2][3], parts[1][-2][3])
 
 
 def _cached(folder: str, in_pass: bool) -> float:

@@ -152,8 +152,3 @@ def test_optimizers_that_are_none_of_ours_step_as_ever(options: dict[str, Any]) 
         own.step()
         run(accelerator, model, optimizer, [x])
     assert not torch.equal(model.weight, before)
-
-
-def test_no_accumulation_steps_at_all_are_an_error() -> None:
-    with pytest.raises(ValueError, match="gradient_accumulation_steps=0 must be 1 or more"):
-        Accelerator(cpu=True, gradient_accumulation_steps=0)

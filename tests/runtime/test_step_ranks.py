@@ -119,6 +119,31 @@ def test_buffers_are_rank_0s_after_a_step_and_a_second_forward_is_allowed() -> N
     assert zero[2] == one[2]
 
 
+class _Scaled(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(4, 1)
+        self.register_buffer("scale", torch.ones(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * self.scale
+
+
+def _stepped_between_forward_and_backward() -> None:
+    accelerator = Accelerator(cpu=True)
+    one, two = _Scaled(), nn.Linear(4, 1)
+    one, two, step = accelerator.prepare(one, two, torch.optim.SGD(two.parameters(), lr=0.1))
+    x = torch.randn(8, 4)
+    accelerator.backward(one(x).mean())
+    loss = one(x).square().mean()
+    accelerator.backward(two(x).mean())
+    step.step()
+    accelerator.backward(loss)
+
+
+def test_the_buffers_of_a_network_may_be_sent_between_its_forward_and_backward() -> None:
+    run_ranks(_stepped_between_forward_and_backward, 2)
+
+
 def _sums(reduction: str) -> State:
     accelerator = Accelerator(cpu=True, loss_reduction=reduction, **WEIGHTED)
     net = Net()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import random
 import subprocess
 from pathlib import Path
 
@@ -84,24 +83,6 @@ def test_any_file_name_is_found_again(tmp_path: Path, command: list[str], name: 
     file.write_bytes(b"a\n")
     _apply(command, tmp_path, unified(name, b"a\n", b"b\n"))
     assert file.read_bytes() == b"b\n"
-
-
-def test_random_edits_round_trip(tmp_path: Path) -> None:
-    random.seed(1)
-    for turn in range(40):
-        end = random.choice([b"\n", b"\r\n"])
-        lines = [random.choice([b"", b"x", b"y = 1", b"  z"]) for _ in range(random.randrange(60))]
-        other = [line for line in lines if random.random() > 0.2]
-        for _ in range(random.randrange(6)):
-            other.insert(random.randrange(len(other) + 1), b"new %d" % turn)
-        before, after = end.join(lines), end.join(other)
-        file = tmp_path / "train.py"
-        file.write_bytes(before)
-        if patch := unified("train.py", before, after):
-            _apply(["git", "apply", "-"], tmp_path, patch)
-            assert file.read_bytes() == after
-        else:
-            assert before == after
 
 
 def test_nothing_changed_is_no_patch() -> None:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import re
 
+ONE_CHIP = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "1", "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+# Compiling takes most of the time of runs as short as these.
+ONE_CHIP["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 # By golden case: how it ends, and what its run prints.
 NO_JAX = ("cannot", r"No module named 'jax'")
 NOT_PREPARED = ("cannot", r"they would never be trained")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 
 from crosstrain_migrate.results import Finding, Severity
-from crosstrain_migrate.syntax.nodes import last_name
-from crosstrain_migrate.syntax.program import is_main_test
+from crosstrain_migrate.syntax.computed_imports import computed_imports
+from crosstrain_migrate.syntax.program import is_main_test, path_of
 from crosstrain_migrate.syntax.walks import walk
 
 from .distributed.mapping import distributes_itself
@@ -155,9 +156,18 @@ def _imported_by_name(script: Script) -> list[Finding]:
 
 
 def _computed_imports(script: Script) -> list[ast.Call]:
-    found = [call for call in script.calls if last_name(call.func) in ("import_module", "__import__")]
-    named = [call for call in found if call.args and not isinstance(call.args[0], ast.Constant)]
-    return [call for call in named if script.is_reached(call)]
+    """The calls that import a module by a text, of which no file was found."""
+    files = [path_of(module).removesuffix(".py").replace("/", ".") for module in script.modules]
+    found = (one for module in script.modules for one in computed_imports(module).items())
+    unknown = [call for call, name in found if "*" in name and not any(_is_named(one, name) for one in files)]
+    return [call for call in unknown if script.is_reached(call)]
+
+
+def _is_named(file: str, pattern: str) -> bool:
+    """Whether a file is one that a text means. Packages are folders: `models.small.__init__`."""
+    known = pattern.lstrip(".")
+    module = f".{file.removesuffix('.__init__')}"
+    return "*" not in known.split(".")[0] and fnmatchcase(module, f"*.{known}")
 
 
 def _is_program(module: ast.Module) -> bool:

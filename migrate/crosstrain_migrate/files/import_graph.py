@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, cached_property, partial
 from pathlib import Path
 
+from crosstrain_migrate.syntax.computed_imports import computed_imports
 from crosstrain_migrate.syntax.problems import UNPARSABLE
 from crosstrain_migrate.syntax.program import MARKER, tree_of
 from crosstrain_migrate.syntax.suppress import skips_file
@@ -42,6 +43,8 @@ _IMPORT = re.compile(
 )
 _NAME = re.compile(rb"[A-Za-z_]\w*(?:[ \t]+as[ \t]+\w+)?|\*")
 _PACKAGE = "__init__.py"
+_BY_TEXT = re.compile(rb"\b(?:import_module|__import__)\s*\(")
+_MOST_BY_TEXT = 60  # files that one text may mean; where there are more, it is not known which
 _join = os.path.join  # joining Paths takes longer than asking the file system about the result
 _SCRIPT = re.compile(rb"^(?:if[ \t(]+__name__\b|(?:for|while|with)[ \t(]|[A-Za-z_][\w.]*\()", re.M)
 
@@ -103,8 +106,28 @@ class ImportGraph:
             base = self._base(source.target, roots, level, module, names)
             if base is not None:
                 found.update(dict.fromkeys(_chain(base, module, names, self._disk)))
+        found.update(dict.fromkeys(self._imported_by_text(source, roots)))
         found.pop(str(source.target), None)
         return [Path(path) for path in found]
+
+    def _imported_by_text(self, source: Source, roots: Roots) -> Iterator[str]:
+        """The files that `import_module("models." + name)` may import: all in the folder that the text names."""
+        if _BY_TEXT.search(source.code) is None or not _parses(source.text):
+            return
+        for pattern in dict.fromkeys(computed_imports(tree_of(source.text)).values()):
+            module = pattern.lstrip(".")
+            base = (
+                self._base(source.target, roots, len(pattern) - len(module), module, ())
+                if module != "*"
+                else None
+            )
+            if base is None or "*" in module.split(".")[0]:
+                continue
+            where = "/".join(module.split("."))
+            files = sorted(str(p) for end in (".py", f"/{_PACKAGE}") for p in Path(base).glob(where + end))
+            for file in files if len(files) <= _MOST_BY_TEXT else ():
+                named = file.removesuffix(f"/{_PACKAGE}").removesuffix(".py")
+                yield from _chain(base, os.path.relpath(named, base).replace(os.sep, "."), (), self._disk)
 
     def _base(self, target: Path, roots: Roots, level: int, module: str, names: Sequence[str]) -> str | None:
         """The folder that `module` is looked up in. Folders of one name without `__init__.py` are one package to Python."""
@@ -119,7 +142,8 @@ class ImportGraph:
             place = _join(root, top)
             if self._disk.is_file(f"{place}.py") or self._disk.is_file(_join(place, _PACKAGE)):
                 return root
-            if not parts and self._disk.is_folder(place) and any(_chain(root, module, names, self._disk)):
+            is_folder = not parts and self._disk.is_folder(place)
+            if is_folder and ("*" in module or any(_chain(root, module, names, self._disk))):
                 parts = root
         if top in _OFTEN_OWN:  # the folder may hold nothing but data
             return None

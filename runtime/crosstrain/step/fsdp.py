@@ -100,7 +100,7 @@ class ShardedSync:
     def send_buffers(self) -> None:
         if self._buffers_due:
             module = cast("nn.Module", self._model)
-            broadcast_tensors([buffer.detach() for buffer in module.buffers()], self._comm)
+            broadcast_tensors([buffer.data for buffer in module.buffers()], self._comm)
         self._buffers_due = False
 
     def close(self) -> None:

@@ -323,7 +323,8 @@ class GradientSync:
     def send_buffers(self) -> None:
         """After a step with averaged gradients, copy rank 0's buffers (batch statistics) to all ranks."""
         if self.buffers_due and self.sends_buffers and self.joining is None:
-            broadcast_tensors([buffer.detach() for buffer in self.watched.buffers()], self._comm)
+            # `data`: a change that autograd counts would stop a backward pass whose forward pass is over.
+            broadcast_tensors([buffer.data for buffer in self.watched.buffers()], self._comm)
         self.buffers_due = False
 
     def average(self) -> None:

@@ -19,6 +19,7 @@ from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import (
     FUNCTIONS,
     Frame,
+    Loop,
     Script,
     is_function_frame,
     is_method,
@@ -30,7 +31,7 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .binding import binding, is_filled_below
-from .leaving_out import may_be_missing, only_leaves_out
+from .leaving_out import asks_rows, may_be_missing, only_leaves_out
 from .means import PASSED_ON, has_no_mean, is_number, is_object, is_of_another, number_in, tests_in
 
 RULE = "CT605"
@@ -39,6 +40,7 @@ REASON = "all processes decide by the same number"
 _SAVES = {"save", "save_model", "save_pretrained", "save_checkpoint", "copyfile", "copy", "dump"}
 _SAVES |= {"load_state_dict"}
 _BY_SIZE = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_OF_NO_NUMBER = (ast.In, ast.NotIn, ast.Is, ast.IsNot)
 _DEPTH = 4
 
 
@@ -185,6 +187,8 @@ class Decisions:
             return []
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             return [node]
+        if isinstance(node, ast.Compare) and all(isinstance(one, _OF_NO_NUMBER) for one in node.ops):
+            return []
         if isinstance(node, ast.Call):
             return self._atoms_of_call(node)
         return [one for child in ast.iter_child_nodes(node) for one in self._atoms(child)]
@@ -390,7 +394,7 @@ class Decisions:
         if self.differing.level(by):
             return True
         loop = self._skipping_loop(node)
-        if loop is None or not any(_asks_rows(one) for one in walk(by)):
+        if loop is None or not any(asks_rows(one) for one in walk(by)):
             return loop is not None and may_be_missing(self.differing, by)
         data = [one for one in self.roles.data if one.loop is loop]
         return any(self._certain.gives_others(one.frame, one.node) for one in data)
@@ -412,14 +416,15 @@ class Decisions:
             self.plan.note(RULE, node, reason, "leave such batches out before the loop")
         return True
 
-    def _skipping_loop(self, node: ast.AST) -> ast.For | None:
-        """The loop over data of which a test leaves out a turn."""
+    def _skipping_loop(self, node: ast.AST) -> Loop | None:
+        """The loop over data, or of the steps, of which a test leaves out a turn."""
         if not isinstance(node, ast.If) or not any(
             isinstance(n, ast.Continue) for s in node.body for n in walk(s)
         ):
             return None
         loop = self.script.loop_of(node)
-        return loop if isinstance(loop, ast.For) and loop in self.differing.loops else None
+        steps = (self.script.loop_of(one.call) for one in self.roles.backwards)
+        return loop if loop in self.differing.loops or loop in steps else None
 
     def _accelerator(self, at: ast.AST) -> str:
         accelerator = self.accelerators.may_be_at(at)
@@ -489,9 +494,3 @@ def _callee(call: ast.Call) -> tuple[str, ...]:
     """What a call calls, and the object whose method that is."""
     func = call.func
     return (ast.unparse(func), *([ast.unparse(func.value)] if isinstance(func, ast.Attribute) else []))
-
-
-def _asks_rows(node: ast.AST) -> bool:
-    """Whether an expression is a number of rows, or a shape: `len(batch)`, `x.size(0)`, `x.shape[0]`."""
-    is_number = isinstance(node, ast.Call) and last_name(node.func) in ("len", "size")
-    return is_number or (isinstance(node, ast.Attribute) and node.attr == "shape")

@@ -40,3 +40,9 @@ def _is_harmless(script: Script, statement: ast.stmt) -> bool:
         is_variable = all(isinstance(target, ast.Name) for target in statement.targets)
         return is_variable and all(script.dotted(call.func).startswith("torch.") for call in calls)
     return isinstance(statement, ast.Pass)
+
+
+def asks_rows(node: ast.AST) -> bool:
+    """Whether an expression is a number of rows, or a shape: `len(batch)`, `x.size(0)`, `x.shape[0]`."""
+    is_number = isinstance(node, ast.Call) and last_name(node.func) in ("len", "size")
+    return is_number or (isinstance(node, ast.Attribute) and node.attr == "shape")

@@ -41,7 +41,7 @@ def is_object(script: Script, value: ast.expr | None) -> bool:
 
 
 def has_no_mean(script: Script, node: ast.expr) -> bool:
-    """Whether a variable holds what has no mean: a word that is chosen, a list, a dictionary, what trains or is trained."""
+    """Whether a variable holds what has no mean: a word that is chosen, a list, a batch, what trains or is trained."""
     frame, text = script.frame(node), written(node)
     if any(
         isinstance(one, ast.Attribute) and one.attr in _STEPS and written(one.value) == text
@@ -51,7 +51,13 @@ def has_no_mean(script: Script, node: ast.expr) -> bool:
     cls = script.class_of(frame) if text.startswith("self.") else None
     frames: list[Frame] = [*script.methods(cls)] if cls is not None else [frame]
     values = [value for one in frames for value in script.values(one, text)]
-    return any(chooses(value) or isinstance(value, ast.Dict | ast.List) for value in values)
+    if any(chooses(one) or isinstance(one, ast.Dict | ast.List) or is_next(one) for one in values):
+        return True
+    uses = (script.parent(one) for one in script.reads(frame, text))
+    keys = [
+        use.slice for use in uses if isinstance(use, ast.Subscript) and isinstance(use.slice, ast.Constant)
+    ]
+    return any(isinstance(key.value, str) for key in keys)
 
 
 def number_in(value: ast.expr) -> list[ast.AST]:
@@ -75,6 +81,10 @@ def is_of_another(node: ast.expr) -> bool:
     of = node.value
     is_named = isinstance(node.slice.value, str) and isinstance(of, ast.Attribute)
     return is_named and written(of).partition(".")[0] != "self"
+
+
+def is_next(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and last_name(value.func) == "next"
 
 
 def chooses(value: ast.expr) -> bool:

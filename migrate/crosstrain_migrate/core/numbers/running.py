@@ -27,11 +27,12 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
     for data in roles.data:
         if isinstance(data.loop, ast.For):
             averages = _moving_averages(plan.script, roles, data.loop)
-            growing = _growing(plan.script, data, data.loop) | averages
+            returned = _returned(plan.script, roles, data.loop)
+            growing = _growing(plan.script, data, data.loop) | averages | returned
             is_shown = any(
                 _is_own(plan, data.frame, call, growing) for call in _shows(plan.script, data.loop)
             )
-            kept = averages | _computed(data.loop, growing)
+            kept = averages | returned | _computed(data.loop, growing)
             if is_shown or any(_is_read_behind(plan, data.frame, data.loop, text) for text in kept):
                 plan.note(RULE, data.loop, LOCAL, REDUCE)
         elif _comes_from_steps(plan.script, data):
@@ -94,6 +95,21 @@ def _moving_averages(script: Script, roles: Roles, loop: ast.For) -> set[str]:
             if name in read - losses and read & losses:
                 found.add(name)
     return found
+
+
+def _returned(script: Script, roles: Roles, loop: ast.For) -> set[str]:
+    """What a loop keeps of what its steps, which are functions of their own, return: `loss = step(batch)`."""
+    steps: set[Frame] = set()
+    for one in roles.backwards:
+        steps.update((one.frame, *(frame for level in roles.levels_above(one.frame) for frame in level)))
+    return {
+        written(name)
+        for node in walk(loop)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        if not steps.isdisjoint(script.functions(script.last(node.value.func)))
+        for target in node.targets
+        for name in walk(target)
+    } - {""}
 
 
 def _losses(script: Script, one: Backward) -> set[str]:

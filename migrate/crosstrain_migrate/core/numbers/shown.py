@@ -15,9 +15,11 @@ from crosstrain_migrate.core.reading.alike import comes_alike, counters_of, what
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.roles import Backward, Roles
 from crosstrain_migrate.core.reading.script import Frame, Loop, Script, is_method, is_statement_call, names_in
+from crosstrain_migrate.core.training.backward import sums_over_rows
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .returned import returns_loss
 from .training_numbers import MEAN, SUM, UNSURE, TrainingNumbers
 
 RULE = "CT602"
@@ -35,6 +37,9 @@ def plan_shown_losses(plan: Plan, roles: Roles, accelerators: Accelerators) -> N
         if isinstance(loop, ast.For) and accelerators.at_hand(one.call):
             losses[loops[loop]].add(_loss(one))
     numbers = TrainingNumbers(plan, roles, accelerators)
+    for loop, data in loops.items():
+        if isinstance(loop, ast.For) and accelerators.at_hand(loop):
+            _plan_returned(plan, roles, accelerators.name, data, loop)
     for data, names in losses.items():
         assert isinstance(data.loop, ast.For)
         for call in _prints(script, data.frame, data.loop):
@@ -53,6 +58,25 @@ def plan_shown_losses(plan: Plan, roles: Roles, accelerators: Accelerators) -> N
             is_alike = _is_alike_behind(script, call, data.loop)
             if means and is_alike and _totals(numbers, data, data.loop, call) is not None:
                 _reduce(plan, accelerators.name, {}, means)
+
+
+def _plan_returned(plan: Plan, roles: Roles, accelerator: str, data: Data, loop: ast.For) -> None:
+    """Plans the reductions of what the steps of a loop return, where it is printed as it is."""
+    script = plan.script
+    made = [n for n in walk(loop) if isinstance(n, ast.Assign) and returns_loss(script, roles, n.value)]
+    own = {written(target) for n in made for target in n.targets if isinstance(target, ast.Name)}
+    own = {name for name in own if len(script.values(data.frame, name)) == 1}
+    if not own or sums_over_rows(script, roles):
+        return
+    behind = [c for c in prints_behind(script, data.frame, loop) if _is_alike_behind(script, c, loop)]
+    for call in (*_prints(script, data.frame, loop), *behind):
+        for node in walk(call):
+            if isinstance(node, ast.Name) and node.id in own and _is_shown_as_it_is(script, node, call):
+                plan.replace(node, RULE, REASON, f'{accelerator}.reduce({node.id}, "mean")', GROUP)
+
+
+def _is_shown_as_it_is(script: Script, node: ast.Name, call: ast.Call) -> bool:
+    return script.parent(node) is call or _is_formatted(script, node, with_format=False)
 
 
 def _reduce(plan: Plan, accelerator: str, totals: dict[ast.Name, str], means: list[ast.expr]) -> None:
@@ -176,13 +200,13 @@ def _means(script: Script, frame: Frame, call: ast.Call, losses: set[str]) -> li
     return [*items, *formatted]
 
 
-def _is_formatted(script: Script, node: ast.Name) -> bool:
+def _is_formatted(script: Script, node: ast.Name, with_format: bool = True) -> bool:
     """`"%.4f" % loss`, `"%d %.4f" % (step, loss)`, `"{:.4f}".format(loss)`, `f"{loss:.4f}"`"""
     parent = script.parent(node)
     if isinstance(parent, ast.Tuple):
         parent = script.parent(parent)
     if isinstance(parent, ast.FormattedValue):
-        return parent.format_spec is not None
+        return parent.format_spec is not None or not with_format
     is_text = (
         isinstance(parent, ast.BinOp)
         and isinstance(parent.op, ast.Mod)

@@ -21,6 +21,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .accumulators import Change, Pass
 from .means import is_object
+from .returned import returns_loss
 from .whole_counts import WholeCounts
 
 RULE = "CT602"
@@ -210,6 +211,8 @@ class TrainingNumbers:
             return terms.pop() if len(terms) == 1 else UNSURE
         if self._counts_rows(value):
             return SUM
+        if returns_loss(self.script, self.roles, value):
+            return SUM if self._loss_is_sum else MEAN
         value = without_tail(value)
         if self._counts_rows(value):
             return SUM

@@ -31,6 +31,7 @@ from .compiled import compiled_functions
 from .cuda_alone import ASK, SAID, asked_of_cuda, holds_with_cuda, stops_without_cuda
 from .given_devices import is_given
 from .lost import Lost
+from .numbered import is_number, numbered_lists
 from .own_moves import has_nothing_else, has_own_cuda
 from .sides import arms_of, asks_place, is_about_gpu, keeps_data, must_be_text, side_of
 
@@ -63,6 +64,7 @@ class Devices:
         self.ordinals = ordinals or set()
         self._is_mapped = ordinals is not None
         self._is_notebook = is_linked(plan.script.text)
+        self._numbered = numbered_lists(self.script)
         self._lost = Lost(plan, accelerators, is_mapped=self._is_mapped)
         self._compiled = compiled_functions(plan.script)
         self._whole: set[ast.AST] = set()  # expressions that are replaced with all that is in them
@@ -185,8 +187,9 @@ class Devices:
             else:
                 template = f"torch.{kind}({given}).to({self.device(call)})"
                 self.plan.replace(call, RULE, REASON, template, **holes)
-        elif last_name(call.func) == "to" and call.args and self._is_ordinal(call.args[0]):
-            self._place(call.args[0])
+        elif last_name(call.func) == "to" and call.args:
+            if self._is_ordinal(call.args[0]) or is_number(self.script, call.args[0], self._numbered):
+                self._place(call.args[0])
         elif self._is_cell_choice(call):
             self._place(call)
         for keyword in call.keywords if self.ordinals else ():

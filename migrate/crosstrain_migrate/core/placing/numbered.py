@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from crosstrain_migrate.core.reading.script import Frame, Script, is_method
+from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method
 from crosstrain_migrate.syntax.nodes import last_name, written
 
 from .options import Options
@@ -62,6 +62,34 @@ def numbers_among(script: Script, nodes: Iterable[ast.AST]) -> Iterator[ast.expr
                 yield ast.Constant(int(number))
         elif (number_of := _number_in(script, node)) is not None and not _is_device(script, number_of):
             yield number_of
+
+
+def numbered_lists(script: Script) -> set[str]:
+    """The last names of the lists whose entries number GPUs: `gpu_ids` of `f"cuda:{opt.gpu_ids[0]}"`."""
+    reached = [node for node in script.table.parents if script.is_reached(node)]
+    return {last_name(one.value) for one in numbers_among(script, reached) if isinstance(one, ast.Subscript)}
+
+
+def is_number(script: Script, node: ast.expr, lists: set[str]) -> bool:
+    """Whether what `.to` is given is a GPU's number: `.to(0)`, and `.to(gpu_ids[0])` of a list in `lists`."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return not lists.isdisjoint(_names_of_list(script, node.value))
+    return isinstance(node, ast.Constant) and type(node.value) is int
+
+
+def _names_of_list(script: Script, node: ast.expr, depth: int = 4) -> set[str]:
+    """The last name of a list, and of those that a parameter of its name is given."""
+    frame, name = script.frame(node), written(node)
+    found = {last_name(node)}
+    if (
+        depth
+        and is_function_frame(frame)
+        and name in script.parameters(frame)
+        and not script.values(frame, name)
+    ):
+        given = (script.argument_for(call, frame, name) for call in script.callers(frame))
+        found = found.union(*(_names_of_list(script, one, depth - 1) for one in given if one is not None))
+    return found
 
 
 def _is_device(script: Script, node: ast.expr) -> bool:

@@ -201,11 +201,12 @@ class Differing:
         return None
 
     def _counts_found(self, call: ast.Call) -> bool:
-        """`len(hard[0])` of `hard = np.where(losses > 1)`: what is found depends on the values."""
+        """`len(hard[0])` of `hard = np.where(losses > 1)`, `len(x)` of `x = x[x < 1]`: what is found depends on the values."""
         of = call.args[0] if last_name(call.func) == "len" and call.args else None
         of = of.value if isinstance(of, ast.Subscript) else of
         made = self.script.values(self.script.frame(of), of.id) if isinstance(of, ast.Name) else []
-        return any(isinstance(m, ast.Call) and last_name(m.func) in _FINDS and len(m.args) < 2 for m in made)
+        is_found = (isinstance(m, ast.Call) and last_name(m.func) in _FINDS and len(m.args) < 2 for m in made)
+        return any(is_found) or any(isinstance(getattr(m, "slice", None), ast.Compare) for m in made)
 
     def _is_called(self, node: ast.expr) -> bool:
         call = self.script.parent(node)
@@ -295,7 +296,7 @@ class Differing:
                     one for t in node.targets for one in pairs(t, node.value) if isinstance(one[1], plain)
                 ]
             for target, value in bound:
-                variable = self.key(target)
+                variable = self._entry(target) or self.key(target)
                 if variable is not None:
                     found[variable].append(value)
         return found
@@ -309,10 +310,18 @@ class Differing:
             for frame, node in self._statements:
                 self._one(frame, node)
             for parameter, given in self._given:
-                if self.level(given):
-                    self._raise(parameter, GIVEN)
+                self._give(parameter, given)
             if before == (self._levels, self._results):
                 return
+
+    def _give(self, parameter: Key, given: ast.expr) -> None:
+        """Of an object of which members alone may differ, `args.log`, a function is given the others alike."""
+        key = self.key(given) if isinstance(given, ast.Name) and self.level(given) else None
+        if key is not None and self._of_key(key) == ALIKE:
+            for _, name in [one for one in self._entries.get(key, ()) if self._of_key(one)]:
+                self._raise_entry(parameter, (parameter[0], parameter[1] + name.removeprefix(key[1])), GIVEN)
+        elif self.level(given):
+            self._raise(parameter, GIVEN)
 
     def _one(self, frame: Frame, node: ast.AST) -> None:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
@@ -395,16 +404,21 @@ class Differing:
         if self._roots(of) & self._options and isinstance(of, ast.Name):
             return  # a function that the options hold: `args.hook(loss)` leaves them as they are
         seen: set[Key] = set()
-        work: list[ast.expr] = [of]
+        work: list[tuple[ast.expr, str]] = [(of, "")]
         while work:
-            node = work.pop()
+            node, member = work.pop()
             key = self.key(node)
-            if key is None or key in seen or key not in self._variables:
+            scope, name = self._entry(node) or key or (node, "")
+            entry = (scope, name + member if member.count(".") + member.count("[") < 3 else name)
+            if key is None or entry in seen or key not in self._variables:
                 continue
-            entry = self._entry(node) or key
             seen.add(entry)
             self._raise_entry(key, entry, level)
-            work += self._origins.get(key, ())
+            member = entry[1].removeprefix(
+                key[1]
+            )  # `.log` of `args.log`, which the caller's `args` has as well
+            work += ((one, member) for one in self._origins.get(key, ()))
+            work += ((one, "") for one in self._origins.get(entry, ()) if member)
 
     @cached_property
     def _options(self) -> set[Key]:

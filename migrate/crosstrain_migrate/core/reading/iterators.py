@@ -158,9 +158,9 @@ class Iterators:
         return found
 
     def _in_force(self, frame: Frame, read: ast.Name, found: list[Bound]) -> list[Bound]:
-        """Of all that a variable is bound to, what a read of it can see where a suite around the read binds it: the last value
-        above, what a branch binds between, and what loops around the read bind further down. `batches = iter(test)` of the
-        next loop is none."""
+        """Of all that a variable is bound to, what a read of it can see: what its own function binds it to, and where a suite
+        around the read does, the last value above, what a branch binds between, and what loops around the read bind further
+        down. `batches = iter(test)` of the next loop is none."""
         around = [one for one in self.script.around(read) if isinstance(one, ast.stmt)]
         suites = [self.script.suite_of(one) for one in around if self.script.frame(one) is frame]
         own = [value for place, value in found if place is frame]
@@ -171,7 +171,7 @@ class Iterators:
         ]
         last, inside = max(above, key=place_of, default=None), self.script.table.is_inside
         if last is None or _mentions(last, read.id):
-            return found
+            return [one for one in found if one[0] is frame] or found
         loops = [loop for loop in self.script.loops_around(read) if not inside(last, loop)]
         return [
             (frame, one)

@@ -176,8 +176,7 @@ class Roles:
         script = self.script
         cls = script.class_of(frame)
         rings: list[list[Frame]] = [[frame], [*(script.methods(cls) if cls is not None else ())]]
-        if not isinstance(frame, ast.Module):
-            rings.append([script.frame(call) for call in script.callers(frame)])
+        rings += self.levels_above(frame)
         module = script.module(frame)
         rings.append([module])
         rings.append(
@@ -188,6 +187,15 @@ class Roles:
             if found:
                 return list({(one.frame, one.text, self._bound_at(one)): one for one in found}.values())
         return []
+
+    def levels_above(self, frame: Frame) -> list[list[Frame]]:
+        """The frames that call a frame, those that call these, and so on."""
+        levels: list[list[Frame]] = [[frame]]
+        while levels[-1] and len(levels) < 5:
+            seen = {one for level in levels for one in level}
+            calls = [c for one in levels[-1] if is_function_frame(one) for c in self.script.callers(one)]
+            levels.append([f for f in dict.fromkeys(map(self.script.frame, calls)) if f not in seen])
+        return levels[1:]
 
     def _stepped_in(self, frame: Frame) -> list[tuple[str, ast.Call]]:
         found: list[tuple[str, ast.Call]] = []

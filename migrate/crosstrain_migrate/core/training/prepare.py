@@ -90,17 +90,20 @@ class Preparing:
                 self.plan.replace(of, RULE, REASON, f"{self.accelerators.at(of)}.prepare({{it}})", it=of)
 
     def _lengths_of_turns(self, data: Data) -> list[ast.expr]:
-        """Where the length is read after which what is prepared begins anew: `if step % n == 0: it = iter(loaders["a"])`."""
+        """Where the length is read after which what is prepared begins anew, or all of the training ends:
+        `if step % n == 0: it = iter(loaders["a"])`, `while step < epochs * n`."""
         text = ast.unparse(data.node)
-        tests = [one.test for one in self.script.around(data.node) if isinstance(one, ast.If)]
+        around = list(self.script.around(data.node))
+        tests = [one.test for one in around if isinstance(one, ast.If | ast.While)]
+        tests += [one.iter for one in around if isinstance(one, ast.For) and isinstance(one.iter, ast.Call)]
         counts = {n.id for test in tests for n in walk(test) if isinstance(n, ast.Name)}
         found: list[ast.expr] = []
         for call in self.script.calls_in(data.frame):
             if last_name(call.func) != "len" or list(map(ast.unparse, call.args)) != [text]:
                 continue
             above = self.script.statement(call)
-            bound = above.targets if isinstance(above, ast.Assign) and above.value is call else []
-            if counts & set(map(written, bound)) or any(
+            bound = above.targets if isinstance(above, ast.Assign) else []
+            if counts & {n.id for target in bound for n in walk(target) if isinstance(n, ast.Name)} or any(
                 self.script.table.is_inside(call, test) for test in tests
             ):
                 found.append(call.args[0])

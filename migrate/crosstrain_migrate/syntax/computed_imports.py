@@ -1,0 +1,61 @@
+"""The modules that a file imports by a text which it puts together: `import_module("models." + name + "_model")`."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+
+from .nodes import last_name
+from .walks import walk
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_HOLE = re.compile(r"%[-#0 +]*[\d.]*[a-zA-Z]|\{[^{}]*\}")  # in a text to be formatted
+_STARS = re.compile(r"\*+")
+
+
+def computed_imports(tree: ast.Module) -> dict[ast.Call, str]:
+    """For each call that imports a module by a text: the module's dotted name, with `*` for each part that is known only
+    when it runs; "*" where nothing of it is known."""
+    found: dict[ast.Call, str] = {}
+    for scope in (one for one in walk(tree) if isinstance(one, (ast.Module, *_FUNCTIONS))):
+        nodes = walk(scope)
+        for call in (one for one in nodes if isinstance(one, ast.Call)):
+            if last_name(call.func) in ("import_module", "__import__") and call.args:
+                found[call] = _STARS.sub(
+                    "*", _pattern(call.args[0], _set_once(nodes))
+                )  # an inner scope comes last
+    return found
+
+
+def _set_once(nodes: list[ast.AST]) -> dict[str, ast.expr]:
+    assigned = [
+        (target.id, node.value)
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    ]
+    count = Counter(name for name, _ in assigned)
+    return {name: value for name, value in assigned if count[name] == 1}
+
+
+def _pattern(node: ast.expr, names: dict[str, ast.expr]) -> str:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.Name(id=name) if name in names:
+            return _pattern(names[name], {other: value for other, value in names.items() if other != name})
+        case ast.BinOp(op=ast.Add()):
+            return _pattern(node.left, names) + _pattern(node.right, names)
+        case ast.BinOp(left=ast.Constant(value=str(text)), op=ast.Mod()):
+            return _HOLE.sub("*", text)
+        case ast.JoinedStr():
+            return "".join(_pattern(part, names) for part in node.values)
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="format")):
+            return _HOLE.sub("*", text)
+        case ast.Call(
+            func=ast.Attribute(value=ast.Constant(value=str(between)), attr="join"), args=[parts]
+        ) if isinstance(parts, ast.List | ast.Tuple):
+            return between.join(_pattern(part, names) for part in parts.elts)
+    return "*"

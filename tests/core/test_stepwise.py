@@ -1,0 +1,173 @@
+"""Trainings that take batches by `next`, and whose steps, or whose trainer, are functions of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from .converting import conversion, converted, notes
+
+ADAPTS = """
+import argparse
+import torch
+from torch.utils.data import DataLoader
+
+def label(loader, model):
+    with torch.no_grad():
+        batches = iter(loader)
+        return [model(next(batches)) for _ in range(len(loader))]
+
+def train(args):
+    loaders = {"target": DataLoader(torch.rand(16, 2), 2), "test": DataLoader(torch.rand(8, 2), 2)}
+    model = torch.nn.Linear(2, 1)
+    groups = []
+    for parameter in model.parameters():
+        if args.decay > 0:
+            groups.append({"params": parameter, "lr": args.decay})
+        else:
+            parameter.requires_grad = False
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    step, steps = 0, args.epochs * len(loaders["target"])
+    while step < steps:
+        try:
+            x = next(batches)
+        except:
+            batches = iter(loaders["target"])
+            x = next(batches)
+        step += 1
+        out = model(x)
+        out = out[out < 3]
+        if len(out) == 0:
+            continue
+        <step loss = out.mean()>
+        args.log.write(str(loss.item()))
+        known = label(loaders["test"], model)
+
+parser = argparse.ArgumentParser()
+args = parser.parse_args()
+args.log = open("log.txt", "w")
+train(args)
+"""
+
+
+def test_of_two_iterators_of_one_name_the_trainings_alone_is_dealt() -> None:
+    after = converted(ADAPTS)
+    assert 'batches = iter(accelerator.prepare(loaders["target"]))' in after
+    assert "batches = iter(loader)\n" in after
+    assert 'steps = 0, args.epochs * len(accelerator.prepare(loaders["target"]))' in after
+
+
+def test_a_member_of_the_options_that_differs_leaves_the_others_alike() -> None:
+    assert "if args.decay > 0:" in converted(ADAPTS)
+    changed = ADAPTS.replace("args.log.write(str(loss.item()))", "args.decay = loss.item()")
+    assert "if args.decay > 0:" not in converted(changed)
+
+
+def test_a_step_that_a_process_leaves_out_in_a_while_loop_is_left_out_by_all() -> None:
+    assert 'if accelerator.reduce(int(bool(len(out) == 0)), "sum") > 0:' in converted(ADAPTS)
+    assert "if step == 3:" in converted(ADAPTS.replace("len(out) == 0", "step == 3"))
+    counted = ADAPTS.replace("            continue", "            step -= 1\n            continue")
+    assert [one for one in notes(counted, "CT605") if "makes the others wait" in one.reason]
+
+
+def test_objects_that_are_members_of_each_other_are_planned_in_time() -> None:
+    chain = (
+        "node = args\nwhile node.next:\n    node = node.next\n    args.next = node\n    node.next = args\n"
+    )
+    assert "prepare" in converted(ADAPTS.replace("train(args)\n", f"{chain}train(args)\n", 2))
+
+
+TRAINER = """
+import torch
+from torch.utils.data import DataLoader
+
+class Trainer:
+    def __init__(self, model):
+        self.model, self.loader = model, DataLoader([], 4)
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def start(self):
+        for data in self.loader:
+            losses = self.train_step(data)
+            print(losses)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+class Own(Trainer):
+    def losses(self, data):
+        if "rows" not in data:
+            return None
+        loss = self.model(data["rows"]).mean()
+        loss.backward()
+        return loss.item()
+
+    def train_step(self, data):
+        return self.losses(data)
+
+Own(torch.nn.Linear(2, 1)).start()
+"""
+
+
+def test_an_optimizer_is_stepped_two_calls_above_its_backward() -> None:
+    after = converted(TRAINER)
+    assert "self.optimizer, self.loader = accelerator.prepare(self.optimizer, self.loader)" in after
+    assert "accelerator.backward(loss)" in after
+
+
+def test_a_batch_that_is_asked_for_a_key_is_no_number() -> None:
+    assert "reduce(" not in converted(TRAINER)
+
+
+@pytest.mark.parametrize(
+    ("shown", "is_said"), [("print(losses)", True), ("print('step')", False), ("pass", False)]
+)
+def test_what_a_step_returns_is_one_process_s_own(shown: str, is_said: bool) -> None:
+    found = [
+        one for one in conversion(TRAINER.replace("print(losses)", shown)).findings if one.rule == "CT602"
+    ]
+    assert bool(found) is is_said
+
+
+STEPS = """
+import torch
+from torch.utils.data import DataLoader
+
+def step(x):
+    optimizer.zero_grad()
+    loss = model(x).mean()
+    loss.backward()
+    optimizer.step()
+    return {returned}
+
+def over(x):
+    last = step(x)
+    return last
+
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(2):
+    total = 0.0
+    for i, x in enumerate(DataLoader(torch.rand(8, 2), 2)):
+        loss = over(x)
+        total += over(x)
+        {inside}
+    print(epoch, {behind})
+"""
+
+
+@pytest.mark.parametrize(
+    ("returned", "inside", "behind", "becomes"),
+    [
+        ("loss.item()", "pass", "loss", 'print(epoch, accelerator.reduce(loss, "mean"))'),
+        ("float(loss)", "print(f'{loss}')", "0", "print(f'{accelerator.reduce(loss, \"mean\")}')"),
+        ("loss.item()", "pass", "total / (i + 1)", 'total = accelerator.reduce(total, "mean")'),
+        ("loss", "print(loss)", "0", ".print(loss)"),
+        ("(loss.item(), x)", "print(loss)", "0", ".print(loss)"),
+        ("loss.item()", "if loss > 3: print(loss)", "0", ".print(loss)"),
+        ("loss.item()", "print(len(x) * loss)", "0", ".print(len(x) * loss)"),
+    ],
+)
+def test_the_loss_that_a_step_returns_is_shown_of_the_whole_batch(
+    returned: str, inside: str, behind: str, becomes: str
+) -> None:
+    after = converted(STEPS.format(returned=returned, inside=inside, behind=behind))
+    assert becomes.replace('"', "'") in after.replace('"', "'")

@@ -146,9 +146,8 @@ def test_a_module_of_the_project_above_the_script(
     (tmp_path / "run/nets").mkdir(parents=True)
     for name in files:
         (tmp_path / name).write_text("")
-    (tmp_path / "run/train.py").write_text(
-        TRAIN.replace("import nets", "from nets.mine import make") + "make()\n"
-    )
+    text = TRAIN.replace("import nets", "from nets.mine import build").replace("nets.build", "build")
+    (tmp_path / "run/train.py").write_text(text)
     (tmp_path / "nets").mkdir()
     (tmp_path / "nets/mine.py").write_text(NETS.replace("sizes.CLASSES", "3").replace("import sizes", ""))
     outcome = run(Request((tmp_path / "run/train.py",), Options(), Mode.WRITE, cache=False), migrate_text)

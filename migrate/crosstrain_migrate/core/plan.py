@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from crosstrain_migrate.assumptions import how_checked
 from crosstrain_migrate.results import Finding, Severity
@@ -121,7 +122,7 @@ class Plan:
             replace(one, **changed) if (changed := self._in_words_of_file(one)) else one for one in self.edits
         ]
 
-    def _in_words_of_file(self, edit: e.Edit) -> dict[str, str]:
+    def _in_words_of_file(self, edit: e.Edit) -> dict[str, Any]:
         name = self.script.name_of("torch", edit.node)
         texts = {field: getattr(edit, field, None) for field in WRITTEN} if name != "torch" else {}
         return {

@@ -34,6 +34,33 @@ def test_a_wrapper_above_a_choice_that_the_function_makes_is_left_and_said() -> 
     )
 
 
+SET_UP = """import argparse, os
+import torch
+from torch.utils.data import DataLoader
+
+def setup({name}):
+    {name}.cuda = not {of}
+    os.makedirs("runs")
+
+opt = argparse.ArgumentParser().parse_args()
+setup(opt)
+net = torch.nn.Linear(4, 2)
+if opt.cuda:
+    net.cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+<loop torch.nn.functional.mse_loss(net(x), y)>
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "cpu"),
+    [("opt", "opt.cpu", "opt.cpu"), ("opt", "HOST", "not opt.cuda"), ("args", "args.cpu", "not opt.cuda")],
+)
+def test_an_option_that_a_function_sets_is_asked_where_it_is_there(name: str, of: str, cpu: str) -> None:
+    after = converted(SET_UP.format(name=name, of=of))
+    assert (after.index("\nsetup(opt)") < after.index(f"Accelerator(cpu={cpu})")) is ("cuda" in cpu)
+
+
 def test_fire_offers_the_functions_of_a_script_that_also_makes_its_options() -> None:
     text = """<torch>
 

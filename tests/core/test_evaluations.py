@@ -153,6 +153,16 @@ print(evaluate())
         absent=("merge(", "gather"),
     ),
     evaluating(
+        "what the body computes of its sums is computed again of the merged ones",
+        "hits = rows = 0",
+        f"{HITS}\n        rows += len(y)\n        share = hits / rows\n        rate = 100 * share",
+        "rate",
+        "hits, rows = accelerator.merge(test_loader, hits, rows)",
+        "share = hits / rows",
+        "rate = 100 * share",
+        absent=("last=True",),
+    ),
+    evaluating(
         "names of a comprehension are not the loop's",
         "sums = {}\nhits = 0",
         "for k, v in losses(x, y).items():\n            hits += v",
@@ -284,6 +294,14 @@ for i, (x, y) in enumerate(test_loader):
         "hits",
         absent=("prepare_evaluation",),
         says="list of sums",
+    ),
+    evaluating(
+        "a share computed of a sum and of a batch",
+        "hits = 0",
+        f"{HITS}\n        rate = hits / len(y)",
+        "rate",
+        absent=("prepare_evaluation",),
+        says="computed of what it adds up",
     ),
     evaluating(
         "broken off",

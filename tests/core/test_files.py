@@ -35,6 +35,13 @@ OPENED = [
         says="every process writes this file",
     ),
     output(
+        "a write whose result nobody reads",
+        "print(draw())",
+        "if PartialState().is_main_process:",
+        'done = cv2.imwrite("out.png", [1])',
+        before='import cv2\n\ndef draw():\n    done = cv2.imwrite("out.png", [1])\n    return 1\n',
+    ),
+    output(
         "a film, where the script has a function `save` of its own",
         'film = animation.ArtistAnimation(figure, frames)\nfilm.save("film.mp4")\nsave(model)',
         GUARD,

@@ -3,210 +3,171 @@
 from __future__ import annotations
 
 import ast
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from crosstrain_migrate.core.numbers.means import is_of_another
 
 from .running import launched, plain
-from .support import Trap, check, converted
+from .support import Trap, cases, check, converted
 
 HEAD = """
 <model>
 loader = DataLoader(data)
 batches = max(1, len(loader))
-total, right, rows, steps, losses = {total}, 0, 0, 0, []
-for x, y in loader:
+right, rows, steps, losses = 0, 0, 0, []
+{above}for x, y in loader:
     out = model(x)
-    loss = {loss}
-    <step loss>
+{loss}    <step loss>
 """
 LOCAL = "main process's own"
 
 
-def training(
-    name: str,
-    body: str,
-    behind: str,
-    *lines: str,
-    absent: tuple[str, ...] = (),
-    says: str = "",
-    loss: str = "F.cross_entropy(out, y)",
-    before: str = "",
-    total: str = "0.0",
-) -> Trap:
-    text = before + HEAD.format(loss=loss, total=total) + f"    {body}\n{behind}\n"
-    return Trap(name, text, lines, absent, says)
+def numbers(text: str) -> list[Trap]:
+    """Cases whose indented lines are in the loop; a loss and a total of their own replace those of `HEAD`."""
+    return [replace(case, script=_script(case.script)) for case in cases(text)]
 
 
-TRAPS = [
-    training(
-        "batch means",
-        "total += loss.item()",
-        "print(total / len(loader))",
-        'total = accelerator.reduce(total, "mean")',
-    ),
-    training(
-        "sums over rows and counts",
-        "total += loss.item() * len(y); right += (out.argmax(1) == y).sum().item(); rows += y.size(0)",
-        "print(total / rows, right / rows)",
-        'total, right, rows = accelerator.reduce((total, right, rows), "sum")',
-    ),
-    training(
-        "counts that are shown undivided",
-        "right += (out.argmax(1) == y).sum().item(); rows += len(y)",
-        'print(f"{right} of {rows}")',
-        'right, rows = accelerator.reduce((right, rows), "sum")',
-    ),
-    training(
-        "a count of steps is alike",
-        "total += loss.item(); steps += 1",
-        "print(total / steps)",
-        'total = accelerator.reduce(total, "mean")',
-        absent=("reduce((total, steps)",),
-    ),
-    training(
-        "a loss that is a sum",
-        "total += loss.item()",
-        "print(total / len(loader.dataset))",
-        'accelerator = Accelerator(loss_reduction="sum")',
-        'total = accelerator.reduce(total, "sum")',
-        loss='F.mse_loss(out, y, reduction="sum") + 0.5 * out.pow(2).sum()',
-    ),
-    training(
-        "a list of which the mean is read",
-        "losses.append(loss.item())",
-        "print(sum(losses) / len(losses))",
-        "losses = accelerator.merge(loader, losses)",
-    ),
-    training(
-        "a list that is kept",
-        "losses.append(loss.item())",
-        "plot(losses)",
-        absent=("merge(", "reduce("),
-        says=LOCAL,
-    ),
-    training(
-        "numbers that meet are global together or not at all",
-        "right += lam * hits(out, y); rows += len(y)",
-        "print(100. * right / rows)",
-        absent=("merge(", "reduce("),
-        says=LOCAL,
-    ),
-    training(
-        "a number with a start of its own, divided by a count: neither is made global",
-        "total += loss.item(); rows += len(y)",
-        "print(total / rows)",
-        absent=("merge(", "reduce("),
-        says=LOCAL,
-        total="first_total()",
-    ),
-    training(
-        "a number that starts as a tensor",
-        "total += loss.detach() * len(y); rows += len(y)",
-        "print(total / rows)",
-        'total, rows = accelerator.reduce((total, rows), "sum")',
-        total="torch.tensor([0.0], device='cpu')",
-    ),
-    training(
-        "a number that is set back in the loop meets a count",
-        "total += loss.item() * len(y); rows += len(y)\n    if rows > 100: total = 0.0",
-        "print(total / rows)",
-        absent=("merge(", "reduce("),
-        says=LOCAL,
-    ),
-    training(
-        "a loss of two parts that is shown beside a total",
-        "total += loss.item()",
-        "print(total / len(loader), loss.item())",
-        'total = accelerator.reduce(total, "mean")',
-        loss="F.cross_entropy(out, y)\n    loss += decay(model)",
-    ),
-    training(
-        "numbers that meet in another statement than the unsure one",
-        "total += loss.item() * len(y); right += hits(out, y); rows += len(y)",
-        "print(total / rows)\nprint(right / rows)",
-        absent=("merge(", "reduce("),
-        says=LOCAL,
-    ),
-    training(
-        "batch means that are divided by the rows that the loop counts: the original's number",
-        "total += loss.item(); rows += len(y)",
-        "print(total / rows)",
-        'total, rows = accelerator.reduce((total, rows), "sum")',
-    ),
-    training(
-        "hits that are divided by the steps that the loop counts, which are one process's",
-        "right += (out.argmax(1) == y).sum().item(); steps += 1",
-        "print(right / steps)",
-        'right = accelerator.reduce(right, "mean")',
-    ),
-    training(
-        "batch means that are divided by a number of rows: the original's number",
-        "total += loss.item()",
-        "print(total / len(loader.dataset))",
-        'total = accelerator.reduce(total, "sum")',
-    ),
-    training(
-        "parts of a mixture",
-        "right += lam * (out.argmax(1) == y).sum() + (1 - lam) * (out.argmin(1) == y).sum(); rows += len(y)",
-        "print(100. * right / rows)",
-        'right, rows = accelerator.reduce((right, rows), "sum")',
-    ),
-    training(
-        "rows that a shape is taken apart into, and a loss as it was read once",
-        "n, width = x.shape; total += loss.data[0] * n",
-        "print(total / count)",
-        'total = accelerator.reduce(total, "sum")',
-    ),
-    training(
-        "a sum that goes on from pass to pass, and rows",
-        "sums += loss.detach(); rows += len(y)",
-        "print(sums / rows)",
-        absent=("reduce(",),
-        says=LOCAL,
-        before="sums = keep.sums\n",
-    ),
-    training(
-        "a number of batches that was taken before the loader is prepared",
-        "total += loss.item()",
-        "print(total / batches)",
-        'total = accelerator.reduce(total, "sum")',
-    ),
-    training(
-        "a number of batches that is computed from a size and an option",
-        "total += loss.item()",
-        "print(total / (len(data) / args.batch_size))",
-        'total = accelerator.reduce(total, "sum")',
-    ),
-    training(
-        "an entry that holds a number of batches of one process is left",
-        "total += loss.item()",
-        'config["turns"] = len(loader)\nprint(total / config["turns"])',
-        before="config = {}\n",
-        absent=('reduce(total, "sum")',),
-    ),
-    training(
-        "a number of steps after which the loop breaks off is each process's own",
-        "total += loss.item(); steps += 1\n    if steps == args.steps: break",
-        "print(total / args.steps)",
-        'total = accelerator.reduce(total, "mean")',
-    ),
-    training(
-        "the index of a loop counts the batches of one process",
-        "total += loss.item(); batch_index = steps",
-        "print(total / (batch_index + 1))",
-        'total = accelerator.reduce(total, "mean")',
-    ),
-    *(
-        training(
-            f"a count beside an object of the project's: {met}",
-            "table.put({'loss': loss.item()}); rows += len(y); total += loss.item() * len(y)",
-            f"print({met}, rows)",
-            *lines,
-            absent=absent,
-            says=says,
-            before="""
+def _script(text: str) -> str:
+    parts = re.fullmatch(r"((?:\S.*\n)*)((?: +loss .*\n)*)((?: .*\n)*)((?:\S.*\n)*)", text)
+    assert parts is not None, text
+    above, loss, body, behind = parts.groups()
+    total = "" if "total =" in above else "total = 0.0\n"
+    return (
+        HEAD.format(above=above + total, loss=loss or "    loss = F.cross_entropy(out, y)\n") + body + behind
+    )
+
+
+TRAPS = numbers("""
+== batch means
+    total += loss.item()
+print(total / len(loader))
+-> total = accelerator.reduce(total, "mean")
+== sums over rows and counts
+    total += loss.item() * len(y); right += (out.argmax(1) == y).sum().item(); rows += y.size(0)
+print(total / rows, right / rows)
+-> total, right, rows = accelerator.reduce((total, right, rows), "sum")
+== counts that are shown undivided
+    right += (out.argmax(1) == y).sum().item(); rows += len(y)
+print(f"{right} of {rows}")
+-> right, rows = accelerator.reduce((right, rows), "sum")
+== a count of steps is alike
+    total += loss.item(); steps += 1
+print(total / steps)
+-> total = accelerator.reduce(total, "mean")
+!! reduce((total, steps)
+== a loss that is a sum
+    loss = F.mse_loss(out, y, reduction="sum") + 0.5 * out.pow(2).sum()
+    total += loss.item()
+print(total / len(loader.dataset))
+-> accelerator = Accelerator(loss_reduction="sum")
+-> total = accelerator.reduce(total, "sum")
+== a list of which the mean is read
+    losses.append(loss.item())
+print(sum(losses) / len(losses))
+-> losses = accelerator.merge(loader, losses)
+== a list that is kept
+    losses.append(loss.item())
+plot(losses)
+!! merge(
+!! reduce(
+?? main process's own
+== numbers that meet are global together or not at all
+    right += lam * hits(out, y); rows += len(y)
+print(100. * right / rows)
+!! merge(
+!! reduce(
+?? main process's own
+== a number with a start of its own, divided by a count: neither is made global
+total = first_total()
+    total += loss.item(); rows += len(y)
+print(total / rows)
+!! merge(
+!! reduce(
+?? main process's own
+== a number that starts as a tensor
+total = torch.tensor([0.0], device='cpu')
+    total += loss.detach() * len(y); rows += len(y)
+print(total / rows)
+-> total, rows = accelerator.reduce((total, rows), "sum")
+== a number that is set back in the loop meets a count
+    total += loss.item() * len(y); rows += len(y)
+    if rows > 100: total = 0.0
+print(total / rows)
+!! merge(
+!! reduce(
+?? main process's own
+== a loss of two parts that is shown beside a total
+    loss = F.cross_entropy(out, y)
+    loss += decay(model)
+    total += loss.item()
+print(total / len(loader), loss.item())
+-> total = accelerator.reduce(total, "mean")
+== numbers that meet in another statement than the unsure one
+    total += loss.item() * len(y); right += hits(out, y); rows += len(y)
+print(total / rows)
+print(right / rows)
+!! merge(
+!! reduce(
+?? main process's own
+== batch means that are divided by the rows that the loop counts: the original's number
+    total += loss.item(); rows += len(y)
+print(total / rows)
+-> total, rows = accelerator.reduce((total, rows), "sum")
+== hits that are divided by the steps that the loop counts, which are one process's
+    right += (out.argmax(1) == y).sum().item(); steps += 1
+print(right / steps)
+-> right = accelerator.reduce(right, "mean")
+== batch means that are divided by a number of rows: the original's number
+    total += loss.item()
+print(total / len(loader.dataset))
+-> total = accelerator.reduce(total, "sum")
+== parts of a mixture
+    right += lam * (out.argmax(1) == y).sum() + (1 - lam) * (out.argmin(1) == y).sum(); rows += len(y)
+print(100. * right / rows)
+-> right, rows = accelerator.reduce((right, rows), "sum")
+== rows that a shape is taken apart into, and a loss as it was read once
+    n, width = x.shape; total += loss.data[0] * n
+print(total / count)
+-> total = accelerator.reduce(total, "sum")
+== a sum that goes on from pass to pass, and rows
+sums = keep.sums
+    sums += loss.detach(); rows += len(y)
+print(sums / rows)
+!! reduce(
+?? main process's own
+== a number of batches that was taken before the loader is prepared
+    total += loss.item()
+print(total / batches)
+-> total = accelerator.reduce(total, "sum")
+== a number of batches that is computed from a size and an option
+    total += loss.item()
+print(total / (len(data) / args.batch_size))
+-> total = accelerator.reduce(total, "sum")
+== an entry that holds a number of batches of one process is left
+config = {}
+    total += loss.item()
+config["turns"] = len(loader)
+print(total / config["turns"])
+!! reduce(total, "sum")
+== a number of steps after which the loop breaks off is each process's own
+    total += loss.item(); steps += 1
+    if steps == args.steps: break
+print(total / args.steps)
+-> total = accelerator.reduce(total, "mean")
+== the index of a loop counts the batches of one process
+    total += loss.item(); batch_index = steps
+print(total / (batch_index + 1))
+-> total = accelerator.reduce(total, "mean")
+== not shown
+    total += loss.item()
+done = True
+!! merge(
+!! reduce(
+""")
+TABLE = """
 class Table:
     def __init__(self):
         self.sums = {}
@@ -216,15 +177,19 @@ class Table:
     def __truediv__(self, other):
         return {key: value / other for key, value in self.sums.items()}
 table = Table()
-""",
-        )
-        for met, lines, absent, says in (
-            ("table / rows", (), ("reduce(",), LOCAL),
-            ("total / rows", ('rows, total = accelerator.reduce((rows, total), "sum")',), (), ""),
-        )
-    ),
-    training("not shown", "total += loss.item()", "done = True", absent=("merge(", "reduce(")),
-]
+"""
+TOLD = numbers("""
+== a count that an object of the project's is divided by
+    table.put({'loss': loss.item()}); rows += len(y)
+print(table / rows, rows)
+!! reduce(
+?? main process's own
+== a count beside such an object
+    table.put({'loss': loss.item()}); rows += len(y); total += loss.item() * len(y)
+print(total / rows, rows)
+-> rows, total = accelerator.reduce((rows, total), "sum")
+""")
+TRAPS += [replace(case, script=TABLE + case.script) for case in TOLD]
 
 
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
@@ -236,9 +201,8 @@ def test_numbers(trap: Trap) -> None:
     ("behind", "is_local"), [("table.add(share)", True), ("share = 1.0\ntable.add(share)", False)]
 )
 def test_what_a_loop_computes_of_its_sums_is_local_where_it_is_kept(behind: str, is_local: bool) -> None:
-    body = "right += hits(out, y); rows += len(y); share = right / rows"
-    trap = training("kept", body, behind, absent=("reduce(",))
-    reasons = [one.reason for one in converted(trap.text).findings]
+    body = "    right += hits(out, y); rows += len(y); share = right / rows\n"
+    reasons = [one.reason for one in converted(_script(f"{body}{behind}\n")).findings]
     assert any(LOCAL in one for one in reasons) is is_local
 
 
@@ -317,6 +281,41 @@ def test_a_phase_that_every_process_evaluates_whole_is_not_added_up() -> None:
     check(
         Trap("phases", PHASES, (dealt.replace('"train"', "'train'"), merged), ("reduce(",), "evaluated whole")
     )
+
+
+PARTS = """
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+batches = (len(data) + 3) // 4
+total = 0.0
+for part in parts:
+    for x, y in DataLoader(part):
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    {between}
+print(total / {divisor})
+"""
+
+
+@pytest.mark.parametrize(
+    ("between", "divisor", "kind"),
+    [
+        ("pass", "batches", "sum"),
+        ("pass", "len(loader)", "mean"),
+        ("print(total)", "batches", ""),
+        ("total = 0.5 * total", "batches", ""),
+    ],
+)
+def test_a_sum_over_several_loops_is_made_global_behind_all_of_them(
+    between: str, divisor: str, kind: str
+) -> None:
+    done = converted(Trap("parts", PARTS.format(between=between, divisor=divisor)).text)
+    assert "for part in parts:\n    for x, y in accelerator.prepare(DataLoader(part)):" in done.text
+    assert ("\ntotal = accelerator.reduce(" in done.text) is bool(kind)
+    assert not kind or f'\ntotal = accelerator.reduce(total, "{kind}")\nac' in done.text
+    assert any(LOCAL in one.reason for one in done.findings) is not bool(kind)
 
 
 OVER = """

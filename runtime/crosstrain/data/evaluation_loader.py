@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import islice
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.random_streams import State
 from crosstrain.data.batch_sources import MapFeed, MapPass
+from crosstrain.data.counted import Counted
 from crosstrain.data.loader import Pass, PreparedLoader, Read
 from crosstrain.data.samplers import ShardedBatchSampler, known_length
 from crosstrain.data.sharding import Batch, Counts
@@ -129,13 +130,13 @@ class WholeLoader(DataLoader[Any]):
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         _, comm, place = self._crosstrain_whole
         batches = super().__iter__()
-        return batches if place is None else _placed(batches, comm, place)
+        return batches if place is None else Counted(_placed(batches, comm, place), self)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return _original, (self._crosstrain_whole[0],)
 
 
-def _placed(batches: Iterator[Any], comm: Comm, place: Any) -> Iterator[Any]:
+def _placed(batches: Iterator[Any], comm: Comm, place: Any) -> Generator[Any, None, None]:
     for batch in batches:
         yield place(batch)
         comm.batch_done()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.random_streams import State
 from crosstrain.data import unprepared_loops
+from crosstrain.data.counted import Counted
 from crosstrain.data.options import DataPlan
 from crosstrain.data.order_rng import OrderRng
 from crosstrain.data.pass_rows import PassRows
@@ -51,8 +52,7 @@ class Peekable:
 class Pass:
     """One iteration over a prepared loader.
 
-    batches: the batches that are left to read.
-    done: how many batches of the pass were given out, skipped ones included.
+    batches: what is left to read. done: how many batches of the pass were given out, skipped ones included.
     length: how many batches the whole pass has on this rank; None where only reading tells.
     counts: the rows of the batch in hand by rank; None where they are unknown.
     start: the random state in which the pass began.
@@ -230,7 +230,7 @@ class PreparedLoader(DataLoader[Any]):
         if prepared.skip is not None:
             skip = prepared.skip
         # The pass begins here and not at its first batch: torch draws worker seeds and starts workers in iter().
-        return self._run(self._begin(super().__iter__, skip, resume))
+        return Counted(self._run(self._begin(super().__iter__, skip, resume)), loader=self)
 
     def _begin(self, read: Read, skip: int, resume: State | None) -> Pass:
         prepared, snapshots = self._crosstrain, None
@@ -293,7 +293,7 @@ class PreparedLoader(DataLoader[Any]):
         length = self._crosstrain.feed.length()
         return length is not None and done >= length
 
-    def _run(self, run: Pass) -> Iterator[Any]:
+    def _run(self, run: Pass) -> Generator[Any, None, None]:
         prepared = self._crosstrain
         progress = prepared.progress
         receive = run.receive

@@ -75,12 +75,14 @@ _WAYS = {"adds": Change.SUM, "appends": Change.LIST, "changes": Change.CARRIED}
 
 @dataclass
 class Left:
-    """Variables, and attributes, by how `merge` is to treat them; themselves: metrics add up over processes by themselves."""
+    """Variables, and attributes, by how `merge` is to treat them; themselves: metrics add up over processes by themselves.
+    again: see `computed`."""
 
     sums: list[str] = field(default_factory=list)
     joins: list[str] = field(default_factory=list)
     lasts: list[str] = field(default_factory=list)
     themselves: bool = False
+    again: list[ast.Assign] = field(default_factory=list)
 
 
 @dataclass

@@ -27,6 +27,7 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .accumulators import Left, Pass, Unsure, adds_over_processes, reads
+from .computed import computed_again
 
 _NOT_DATA = re.compile(r"(glob|listdir|children|modules|sorted|split|keys|items|values|zip_longest)\b")
 _NAMED_LIKE_DATA = re.compile(r"load|data|iter|batch|test|val|dev|set\b|dl\b|gen", re.I)
@@ -228,6 +229,7 @@ class Evaluations:
             raise Unsure("not every process may come to it")
         found = Pass(self.script, frame, loop, phase)
         left = found.left()
+        left.again = computed_again(found, left)
         if not left.sums and not left.joins and not left.themselves:
             raise Unsure("it adds nothing up")
         running = self._shown_inside(loop, [*left.sums, *left.joins])

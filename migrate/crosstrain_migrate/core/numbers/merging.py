@@ -82,6 +82,9 @@ class Merging:
                 listed = ", ".join(texts)
                 code = f"{listed} = {accelerator}.merge({name}, {listed}{option})"
                 self.plan.after(one.loop, RULE, REASON, code, group)
+        for made in one.left.again:
+            self.alike[one.frame, written(made.targets[0])] = one.loop
+            self.plan.after(one.loop, RULE, REASON, ast.unparse(made), group)
 
     def _dealt_loader(self, one: Dealt, accelerator: str, group: str, evaluates: bool = True) -> str:
         """Plans the loader that the loop goes over; its name. evaluates: its evaluation is dealt too."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
+from dataclasses import replace
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
@@ -69,8 +71,37 @@ class TrainingNumbers:
             return
         found = Pass(self.script, data.frame, loop)
         kinds = self._kinds(data, found)
-        if not kinds:
-            return
+        further: dict[ast.For, dict[str, str]] = defaultdict(dict)
+        for text in [text for text, kind in kinds.items() if kind == UNSURE]:
+            if (outer := self._sums_further_out(found, text)) is not None:
+                del kinds[text]
+                around, added = replace(data, loop=outer), [node for _, node in found.changes()[text]]
+                counts = self._counts(data.frame, found.changes())
+                behind = Pass(self.script, data.frame, outer)
+                further[outer][text] = self._kind_of_sum(around, behind, text, added, counts)
+        for outer, those in further.items():
+            self._make_global(replace(data, loop=outer), outer, those)
+        if kinds:
+            self._make_global(data, loop, kinds)
+
+    def _sums_further_out(self, found: Pass, text: str) -> ast.For | None:
+        """The loop around a loop over parts of the data, or over epochs, behind which alone a sum of all of them is read."""
+        if {kind for kind, _ in found.changes().get(text, ())} != {Change.SUM}:
+            return None
+        for outer in self.script.loops_around(found.loop):
+            if not isinstance(outer, ast.For) or any(isinstance(n, ast.Return) for n in walk(outer)):
+                return None
+            whole = Pass(self.script, found.frame, outer)
+            names = [*self.script.reads(found.frame, text), *self.script.stores(found.frame, text)]
+            within = [one for one in names if self.script.table.is_inside(one, outer)]
+            if not all(self.script.table.is_inside(one, found.loop) for one in within):
+                return None
+            if whole.start(text) is not None:
+                return outer if whole.read_behind(text) else None
+        return None
+
+    def _make_global(self, data: Data, loop: ast.For, kinds: dict[str, str]) -> None:
+        """Plans what becomes of each number behind a loop."""
         if loop in self.of_phases:  # `merge` adds the training's, and leaves the evaluation's as they are
             kinds |= {text: MERGED for text, kind in kinds.items() if kind == SUM}
         self._keep_together(found, kinds)

@@ -53,7 +53,7 @@ class Files:
             if self.script.is_reached(node) and self.audience.is_all(node):
                 self._block(node)
         for call in self.script.calls:
-            if is_statement_call(self.script, call) and self._is_written_alone(call):
+            if writers.stands_alone(self.script, call) and self._is_written_alone(call):
                 self.guard(self.script.statement(call), call)
         for call in self.script.calls:
             if writers.opens_to_write(self.script, call) and self.audience.is_all(call):
@@ -93,7 +93,7 @@ class Files:
 
     def _is_used(self, call: ast.Call) -> bool:
         """Whether every process makes something of what a call returns."""
-        return self.audience.is_all(call) and not is_statement_call(self.script, call)
+        return self.audience.is_all(call) and not writers.stands_alone(self.script, call)
 
     def guard(self, statement: ast.stmt, call: ast.Call | None = None) -> bool:
         """Plans that one process comes to a statement; False, with a note, where that is not sure to be right."""

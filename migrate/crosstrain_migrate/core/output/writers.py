@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TypeGuard
 
-from crosstrain_migrate.core.reading.script import Script, is_statement_call
+from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_statement_call
 from crosstrain_migrate.syntax.nodes import last_name, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk
 
@@ -134,6 +134,17 @@ def removes_file(script: Script, call: ast.Call) -> bool:
 def happens_once(script: Script, call: ast.Call | None) -> bool:
     """Whether a call moves or removes a file."""
     return call is not None and script.dotted(call.func) in _ONCE
+
+
+def stands_alone(script: Script, call: ast.Call) -> bool:
+    """Whether nothing is made of what a call returns: `grid = save_image(...)`, where nothing reads `grid`."""
+    bound = script.parent(call)
+    if not isinstance(bound, ast.Assign):
+        return is_statement_call(script, call)
+    names = [one.id for one in bound.targets if isinstance(one, ast.Name)]
+    frame = script.frame(call)
+    is_own = is_function_frame(frame) and all(script.binds(frame, one) for one in names)
+    return is_own and len(names) == len(bound.targets) and not any(script.reads(frame, one) for one in names)
 
 
 def writes_file(script: Script, call: ast.Call) -> bool:

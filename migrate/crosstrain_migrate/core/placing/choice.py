@@ -28,6 +28,7 @@ from .asked import asked_device, holds_options, unknown_choice
 from .elsewhere import Renamed, chosen_elsewhere, is_given_cpu
 from .entries import device_among_settings
 from .first import needs_accelerator
+from .known import is_known_above, known_at, negated, set_by_calls
 from .numbered import gpu_number
 from .options import Options
 from .origins import root_of_text
@@ -43,7 +44,6 @@ from .sides import (
     side_of,
 )
 
-Store = ast.Name | ast.Attribute
 _ONLY_CPU = re.compile(r'str\((?P<device>.+)\) == "cpu"')
 
 
@@ -240,7 +240,7 @@ def _by_expression(script: Script, frame: Frame, node: ast.AST) -> tuple[str, as
 def _none_of(script: Script, tests: list[ast.expr], flags: list[str]) -> str:
     """True where none of the tests that choose a GPU holds."""
     if len(tests) == 1:
-        return _negated(flags[0])
+        return negated(flags[0])
     return f"not ({' or '.join(_in_brackets(script, test) for test in tests)})"
 
 
@@ -337,7 +337,7 @@ def _by_default(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.A
     """`device = torch.device("cpu")`, and below it `if use_cuda: device = torch.device("cuda")`"""
     default = default_of(script, node) if isinstance(node, ast.If) else None
     flag = flag_of(script, frame, node.test) if default is not None and isinstance(node, ast.If) else ""
-    return (_negated(flag), default) if flag and default is not None else None
+    return (negated(flag), default) if flag and default is not None else None
 
 
 def _by_argument(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:
@@ -368,7 +368,7 @@ def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST
     if _is_decided_elsewhere(script, frame, node) or any(keeps_data(script, one) for one in same):
         return None
     flag = flag_of(script, frame, node.test)
-    return (_negated(flag), node) if flag else None
+    return (negated(flag), node) if flag else None
 
 
 def _moves_to_gpu(script: Script, frame: Frame, body: list[ast.stmt]) -> bool:
@@ -421,12 +421,6 @@ def _executes(statement: ast.stmt) -> bool:
     return any(isinstance(one.func, ast.Name) and one.func.id == "exec" for one in calls)
 
 
-def _negated(flag: str) -> str:
-    if flag.startswith("not ") and " and " not in flag and " or " not in flag:
-        return flag.removeprefix("not ")
-    return f"not {flag}" if re.fullmatch(r"[\w.]+", flag) else f"not ({flag})"
-
-
 def _assigns(script: Script, frame: Frame, body: list[ast.stmt], kind: str) -> bool:
     """Whether a suite binds a device of a kind; `"cuda" if torch.cuda.is_available() else "cpu"` is a GPU."""
     devices = [s.value for s in body if isinstance(s, ast.Assign) and side_of(script, s.value)]
@@ -452,10 +446,10 @@ def _placed(script: Script, frame: Frame, code: str, at: ast.AST, *, at_head: bo
         statement = above if isinstance(above, ast.stmt) else script.statement(above)
     asked = ast.parse(code, mode="eval").body
     texts = names_in(asked) | {written(n) for n in walk(asked) if isinstance(n, ast.Attribute)}
-    stores = [s for text in texts for s in script.stores(frame, text)]
+    stores = [s for text in texts for s in (*script.stores(frame, text), *set_by_calls(script, frame, text))]
     later = [s for s in stores if place_of(s) >= place_of(statement)]
     stores = [s for s in stores if s not in later]
-    if later and not _is_known_above(script, statement, stores, later):
+    if later and not is_known_above(script, statement, stores, later):
         code = ""
     elif at_head and not stores and is_function_frame(frame):
         statement = script.first_statement(frame)
@@ -464,34 +458,10 @@ def _placed(script: Script, frame: Frame, code: str, at: ast.AST, *, at_head: bo
         needing = next((s for s in suite[: suite.index(statement)] if needs_accelerator(script, s)), None)
         if needing is not None and max(map(place_of, stores), default=(0, 0)) < place_of(needing):
             statement = needing
-        elif needing is not None and (sooner := _known_at(script, frame, asked, needing)):
+        elif needing is not None and (sooner := known_at(script, frame, asked, needing)):
             return Choice(sooner, frame, needing)
         else:
             known = max(map(place_of, stores), default=(0, 0))
             earlier = [s for s in suite[: suite.index(statement)] if place_of(s) > known]
             statement = next((s for s in earlier if needs_accelerator(script, s)), statement)
     return Choice(code, frame, statement)
-
-
-def _is_known_above(script: Script, statement: ast.stmt, stores: list[Store], later: list[Store]) -> bool:
-    """Whether what a choice asks is bound above its statement, which runs once, and again only by it, or when it is over."""
-    end = (statement.end_lineno or 0, statement.end_col_offset or 0)
-    own = statement.targets if isinstance(statement, ast.Assign) else []
-    is_over = all(s in own or place_of(s) > end for s in later)
-    return is_over and bool(stores) and not any(script.loops_around(s) for s in (statement, *later))
-
-
-def _known_at(script: Script, frame: Frame, asked: ast.expr, place: ast.stmt) -> str:
-    """A choice in the words of what its flag is made of, `args.no_cuda` for `not args.cuda`, where that is known at a place
-    further up; empty where it is not."""
-    flag = asked.operand if isinstance(asked, ast.UnaryOp) else asked
-    values = script.values(frame, written(flag))
-    code = flag_of(script, frame, values[0]) if len(values) == 1 else ""
-    parts = list(walk(ast.parse(code)))
-    if not code or any(isinstance(n, ast.Call) for n in parts):
-        return ""
-    made = [n for n in parts if isinstance(n, ast.Name | ast.Attribute)]
-    stores = [store for one in made for store in script.stores(frame, written(one))]
-    if any((place_of(store) < place_of(place)) is isinstance(store.ctx, ast.Del) for store in stores):
-        return ""  # bound below the place, or deleted above it
-    return _negated(code) if isinstance(asked, ast.UnaryOp) else code

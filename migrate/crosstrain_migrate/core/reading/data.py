@@ -128,11 +128,11 @@ class TrainingData:
         return [one for one in found if not self._certain.gives_none(frame, one, loop)]
 
     def _is_made_anew(self, frame: Frame, node: ast.expr) -> bool:
-        """Whether a loop further out makes a loader for each of its items: `train_loader, test_loader = loaders_of(book)`."""
+        """Whether a loop further out makes a loader for each of its items: `train_loader, test_loader = loaders_of(book)`,
+        `DataLoader(part)`."""
         taken = self._iterators.taken_in(frame)
-        return (
-            isinstance(node, ast.Name) and node.id not in taken and self._certain.gives_batches(frame, node)
-        )
+        is_other = isinstance(node, ast.Call) or (isinstance(node, ast.Name) and node.id not in taken)
+        return is_other and self._certain.gives_batches(frame, node)
 
     def _take(self, frame: Frame, loop: Loop, found: list[ast.expr]) -> bool:
         for one in found:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .script import Frame, Script, is_function_frame, is_method, names_in
+from .script import Frame, Script, is_function_frame, is_method, names_in, root_of
 
 DEPTH = 4  # how many calls, or names, are followed
 Sources = Callable[[Frame, ast.expr], list[ast.expr]]
@@ -98,13 +98,25 @@ class Iterators:
         asked = [
             function
             for call in calls
-            if depth and not isinstance(self.script.parent(call), ast.Expr)
+            if depth
             for function in self.script.functions(self.script.last(call.func))
+            if not isinstance(self.script.parent(call), ast.Expr) or self._fills(function)
         ]
         for function in dict.fromkeys(asked):
             inner = [c for c in self.script.calls_in(function) if not self._repeats(c)]
             found += self._nexts(function, inner, depth - 1)
         return found
+
+    def _fills(self, function: Function) -> bool:
+        """Whether a function writes what `next` has given into what it is given: `x.data.copy_(rows)`."""
+        taken = self.taken_in(function)
+        return any(
+            isinstance(call.func, ast.Attribute)
+            and call.func.attr.endswith("_")
+            and root_of(call.func) in self.script.parameters(function)
+            and names_in(call) & taken
+            for call in self.script.calls_in(function)
+        )
 
     def _repeats(self, call: ast.Call) -> bool:
         """Whether a function takes batch after batch by a call: no loop over the iterators themselves is around it."""
@@ -138,9 +150,10 @@ class Iterators:
         if isinstance(node, ast.Subscript):
             return self._elements(frame, node.value, depth + 1)
         text = written(node)
+        given = self._given(frame, text) if not self.script.stores(frame, text) else []
         found: list[Bound] = [
             (other, value)
-            for other in self._same_file(frame)
+            for other in (self._same_file(frame) if not given else ())
             for value in self.script.values(other, text)
             if isinstance(value, ast.Call)
         ]
@@ -153,7 +166,7 @@ class Iterators:
         if not found and isinstance(node, ast.Attribute):
             found = self._of_other_object(node)
         if not found:
-            given = self._given(frame, text)
+            given = given or self._given(frame, text)
             found = [one for place, argument in given for one in self._bound(place, argument, depth + 1)]
         return found
 
@@ -229,6 +242,8 @@ class Iterators:
                 yield from ((frame, element) for element in value.elts)
             elif isinstance(value, ast.Dict):
                 yield from ((frame, element) for element in value.values)
+            elif isinstance(value, ast.Call) and written(value.func) == "dict":
+                yield from ((frame, keyword.value) for keyword in value.keywords)
             elif isinstance(value, COMPREHENSIONS):
                 yield frame, value.value if isinstance(value, ast.DictComp) else value.elt
         for node in self.script.within(frame):
@@ -259,8 +274,12 @@ class Iterators:
 
     def _iterated_inside(self, value: ast.expr) -> list[ast.expr]:
         """What the class of an object goes over with `iter`, where the class is the project's own."""
-        cls = self.script.class_made(value)
-        return _iterated_in(cls) if cls is not None else []
+        functions = self.script.functions(self.script.last(value.func)) if isinstance(value, ast.Call) else []
+        returned = [
+            n.value for f in functions for n in self.script.within(f) if isinstance(n, ast.Return) and n.value
+        ]
+        made = (self.script.class_made(one) for one in (value, *returned))
+        return next((_iterated_in(cls) for cls in made if cls is not None), [])
 
 
 def _iterated_in(cls: ast.ClassDef) -> list[ast.expr]:

@@ -37,6 +37,7 @@ class Definitions(Protocol):
     def last(self, node: ast.AST) -> str: ...
     def frame(self, node: ast.AST) -> ast.Module | Function: ...
     def parameters(self, frame: ast.Module | Function) -> list[str]: ...
+    def values(self, frame: ast.Module | Function, text: str) -> list[ast.expr]: ...
     def argument_for(self, call: ast.Call, function: Function, name: str) -> ast.expr | None: ...
     @property
     def calls(self) -> list[ast.Call]: ...
@@ -235,25 +236,48 @@ def _mentions_in(top: ast.AST) -> Iterator[ast.Name | ast.Attribute | ast.Consta
         work += children(node)
 
 
-def is_of_object(call: ast.Call, function: Function) -> bool:
+def calls_plain(script: Definitions, call: ast.Call, function: Function) -> bool:
+    """Whether a call that mentions the name of a plain function can be of that function, or be given it."""
+    if _is_of_object(script, call, function) and not script.is_imported(call.func):
+        return False
+    return not _is_given_another(script, call, function)
+
+
+def _is_of_object(script: Definitions, call: ast.Call, function: Function) -> bool:
     """Whether a method's call gives less than a plain function of its name needs, `model.train()` for `train(model, loader)`,
-    or more than it takes, or is a network's own `model.train()`."""
+    or more than it takes, is a network's own `model.train()`, or is of an object that a class was called for."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != function.name or function.decorator_list:
+        return False
     given, needed = [*call.args, *call.keywords], function.args
     is_open = any(isinstance(one, ast.Starred) or getattr(one, "arg", "") is None for one in given)
     named = len(needed.posonlyargs) + len(needed.args)
     is_less = len(given) < named - len(needed.defaults)
     is_more = len(call.args) > named and needed.vararg is None
     is_mode = function.name in ("train", "eval") and not given
+    return ((is_less or is_more or is_mode) and not is_open) or _is_of_a_class(script, call.func, function)
+
+
+def _is_of_a_class(script: Definitions, method: ast.Attribute, function: Function) -> bool:
+    """Whether all that a method's object is bound to are calls of classes, by the way they are written, `kmeans = Kmeans(8)`,
+    and none of them, nor an attribute that is set, is given the function."""
+    text, frame = written(method.value), script.frame(method)
+    made = [*script.values(frame, text), *script.values(script.module(method), text)]
     return (
-        (is_less or is_more or is_mode)
-        and not is_open
-        and not function.decorator_list
-        and isinstance(call.func, ast.Attribute)
-        and call.func.attr == function.name
+        bool(made)
+        and all(
+            isinstance(one, ast.Call)
+            and last_name(one.func)[:1].isupper()
+            and function.name not in map(last_name, (*one.args, *(k.value for k in one.keywords)))
+            for one in made
+        )
+        and not any(
+            one.attr == function.name and isinstance(one.ctx, ast.Store)
+            for one in script.table.each(ast.Attribute)
+        )
     )
 
 
-def is_given_another(script: Definitions, call: ast.Call, function: Function) -> bool:
+def _is_given_another(script: Definitions, call: ast.Call, function: Function) -> bool:
     """Whether a call is given an object's attribute of a function's name, `batches(self.train)`, or a parameter `train` that
     is such an attribute wherever it is given."""
     if script.last(call.func) == function.name:

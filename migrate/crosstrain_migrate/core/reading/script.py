@@ -24,7 +24,7 @@ from crosstrain_migrate.syntax.scopes import ScopeTable, suites
 from crosstrain_migrate.syntax.walks import walk
 
 from .imported import is_converted, is_left
-from .reached import Reached, is_given_another, is_of_object
+from .reached import Reached, calls_plain
 
 Frame = ast.Module | Function  # code that runs as one: a file's top level, or the body of a function
 Loop = ast.For | ast.AsyncFor | ast.While
@@ -256,8 +256,7 @@ class Script:
             names.add(cls.name)
         found = [call for name in names for call in self._mentions.get(name, ()) if id(call) not in inside]
         if cls is None:
-            found = [one for one in found if self.is_imported(one.func) or not is_of_object(one, function)]
-            found = [one for one in found if not is_given_another(self, one, function)]
+            found = [one for one in found if calls_plain(self, one, function)]
         if cls is not None and function.name == "__init__":  # `cls(...)` of a class's own factory
             own = (call for method in self.methods(cls) for call in self.calls_in(method))
             found += [call for call in own if written(call.func) == "cls"]

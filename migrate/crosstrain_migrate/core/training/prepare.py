@@ -250,7 +250,7 @@ class Preparing:
 
     def _lifted_loader(self, data: Data) -> Held | None:
         """The variable that holds a loader and that nothing else iterates; None where there is none such."""
-        if data.held or not isinstance(data.node, ast.Name | ast.Attribute):
+        if not isinstance(data.node, ast.Name | ast.Attribute) or (data.held and not self._is_length(data)):
             return None
         text, frame, use = written(data.node), self.script.frame(data.node), self._use_of(data)
         if isinstance(data.node, ast.Attribute) and written(data.node.value) != "self":
@@ -271,6 +271,12 @@ class Preparing:
             frame = self.script.frame(use)
             given |= {id(node) for _, call in above for node in walk(call)}
         return place
+
+    def _is_length(self, data: Data) -> bool:
+        """Whether a class whose objects give the batches of a loader has the loader's length for its own."""
+        cls = self.script.class_of(data.frame)
+        lengths = [m for m in self.script.methods(cls) if m.name == "__len__"] if cls is not None else []
+        return any(self.script.reads(one, written(data.node)) for one in lengths)
 
     def _only_trains(self, frame: Frame, text: str, use: ast.AST, given: set[int]) -> bool:
         """Whether a frame reads a loader's variable for its use, its length and its attributes alone."""

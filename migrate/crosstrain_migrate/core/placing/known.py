@@ -1,0 +1,84 @@
+"""Where what a choice asks is known: bound in its function, or set on the options by a function that is given them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+
+from crosstrain_migrate.core.reading.script import Frame, Script, names_in
+from crosstrain_migrate.syntax.nodes import Function, place_of, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .sides import flag_of
+
+Place = ast.Name | ast.Attribute | ast.Call
+
+
+def set_by_calls(script: Script, frame: Frame, text: str) -> list[ast.Call]:
+    """The calls of functions of the project that set an attribute of what they are given: `setup(args)`, for `args.cuda`."""
+    holder, _, attribute = text.rpartition(".")
+    calls = script.calls_in(frame) if holder.isidentifier() else []
+    return [
+        call
+        for call in calls
+        if any(script.stores(f, f"{name}.{attribute}") for f, name in _given(script, call, holder))
+    ]
+
+
+def _given(script: Script, call: ast.Call, holder: str) -> list[tuple[Function, str]]:
+    """The functions that a call is of, each with the parameter that gets the variable."""
+    if not any(
+        isinstance(n, ast.Name) and n.id == holder for n in (*call.args, *(k.value for k in call.keywords))
+    ):
+        return []
+    functions = script.functions(script.last(call.func))
+    return [
+        (f, name)
+        for f in functions
+        for name, one in script.given_by(call, f).items()
+        if written(one) == holder
+    ]
+
+
+def _set_in(script: Script, call: ast.Call, flag: ast.expr) -> list[tuple[Frame, ast.expr]]:
+    """What a function that is called sets an attribute to, of its options alone, which it names as its caller does."""
+    holder, _, attribute = written(flag).rpartition(".")
+    functions = [f for f, name in _given(script, call, holder) if name == holder]
+    made = [(f, value) for f in functions for value in script.values(f, f"{holder}.{attribute}")]
+    return [(f, value) for f, value in made if names_in(value) <= {holder, "torch"}]
+
+
+def negated(flag: str) -> str:
+    if flag.startswith("not ") and " and " not in flag and " or " not in flag:
+        return flag.removeprefix("not ")
+    return f"not {flag}" if re.fullmatch(r"[\w.]+", flag) else f"not ({flag})"
+
+
+def is_known_above(
+    script: Script, statement: ast.stmt, stores: Sequence[Place], later: Sequence[Place]
+) -> bool:
+    """Whether what a choice asks is bound above its statement, which runs once, and again only by it, or when it is over."""
+    end = (statement.end_lineno or 0, statement.end_col_offset or 0)
+    own = statement.targets if isinstance(statement, ast.Assign) else []
+    is_over = all(s in own or place_of(s) > end for s in later)
+    return is_over and bool(stores) and not any(script.loops_around(s) for s in (statement, *later))
+
+
+def known_at(script: Script, frame: Frame, asked: ast.expr, place: ast.stmt) -> str:
+    """A choice in the words of what its flag is made of, `args.no_cuda` for `not args.cuda`, where that is known at a place
+    further up; empty where it is not."""
+    flag = asked.operand if isinstance(asked, ast.UnaryOp) else asked
+    values = [(frame, value) for value in script.values(frame, written(flag))]
+    values = values or [
+        one for call in set_by_calls(script, frame, written(flag)) for one in _set_in(script, call, flag)
+    ]
+    code = flag_of(script, *values[0]) if len(values) == 1 else ""
+    parts = list(walk(ast.parse(code)))
+    if not code or any(isinstance(n, ast.Call) for n in parts):
+        return ""
+    made = [n for n in parts if isinstance(n, ast.Name | ast.Attribute)]
+    stores = [store for one in made for store in script.stores(frame, written(one))]
+    if any((place_of(store) < place_of(place)) is isinstance(store.ctx, ast.Del) for store in stores):
+        return ""  # bound below the place, or deleted above it
+    return negated(code) if isinstance(asked, ast.UnaryOp) else code

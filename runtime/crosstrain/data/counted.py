@@ -1,0 +1,25 @@
+"""What iter() gives of a loader: it says how many batches the loader has, as torch's own iterators do."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sized
+from itertools import chain
+from typing import Any
+
+
+class Counted(chain[Any]):
+    """The batches of a loader. Derived from `chain`, so that no frame of Python stands between the script and its loader."""
+
+    def __new__(cls, batches: Generator[Any, None, None], loader: Sized) -> Counted:
+        made = super().__new__(cls, batches)
+        made.batches, made.loader = batches, loader
+        return made
+
+    batches: Generator[Any, None, None]
+    loader: Sized
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def close(self) -> None:
+        self.batches.close()

@@ -104,7 +104,7 @@ class TrainingNumbers:
         """Plans what becomes of each number behind a loop."""
         if loop in self.of_phases:  # `merge` adds the training's, and leaves the evaluation's as they are
             kinds |= {text: MERGED for text, kind in kinds.items() if kind == SUM}
-        self._keep_together(found, kinds)
+        self._keep_together(Pass(self.script, data.frame, loop), kinds)
         source = data.node if isinstance(data.node, ast.Name | ast.Attribute) else None
         merged = [text for text, kind in kinds.items() if kind == MERGED]
         loader = self.of_phases.get(loop) or (written(source) if source is not None else "")

@@ -232,6 +232,23 @@ for epoch in range(3):
         ("loader = accelerator.prepare(loader)\n",),
     ),
     *cases("""
+== a schedule that steps under a test of its own, and a number that the batches are counted to
+def run(loader, optimizer, scheduler=None):
+    most = len(loader) if args.most < 0 else args.most
+    for i, (x, y) in enumerate(loader):
+        if i >= most:
+            break
+        loss = F.cross_entropy(model(x), y)
+        if optimizer:
+            <step loss>
+        if scheduler is not None:
+            scheduler.step()
+
+<model>
+run(DataLoader(data), optimizer)
+run(DataLoader(test), None)
+-> loader = accelerator.prepare(loader) if optimizer else loader
+-> most = len(loader) if args.most < 0 else args.most
 == two phases, the training in an else
 <model>
 for phase in ["train", "test"]:

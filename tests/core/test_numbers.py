@@ -167,6 +167,29 @@ done = True
 !! merge(
 !! reduce(
 """)
+TABLE = """
+class Table:
+    def __init__(self):
+        self.sums = {}
+    def put(self, more):
+        for key in more:
+            self.sums[key] = self.sums.get(key, 0) + more[key]
+    def __truediv__(self, other):
+        return {key: value / other for key, value in self.sums.items()}
+table = Table()
+"""
+TOLD = numbers("""
+== a count that an object of the project's is divided by
+    table.put({'loss': loss.item()}); rows += len(y)
+print(table / rows, rows)
+!! reduce(
+?? main process's own
+== a count beside such an object
+    table.put({'loss': loss.item()}); rows += len(y); total += loss.item() * len(y)
+print(total / rows, rows)
+-> rows, total = accelerator.reduce((rows, total), "sum")
+""")
+TRAPS += [replace(case, script=TABLE + case.script) for case in TOLD]
 
 
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .converting import notes
+from .converting import converted, notes
 from .filling import filled
 
 WITH_CUDA = """<torch>
@@ -53,3 +53,12 @@ def test_what_moves_only_where_cuda_is_is_named(step: str) -> None:
 )
 def test_what_is_on_the_device_anyway_is_not_named(step: str) -> None:
     assert not notes(WITH_CUDA.format(step=step), "CT105")
+
+
+@pytest.mark.parametrize(
+    ("line", "name"), [("import torch as th", "th"), ("import torch as th, torch", "torch")]
+)
+def test_torch_has_the_name_of_the_file(line: str, name: str) -> None:
+    text = filled(WITH_CUDA).format(step="th.cuda.synchronize()").replace("import torch\n", line + "\n", 1)
+    text = text.replace("torch.", "th.").replace("from th.", "from torch.")
+    assert f"if {name}.cuda.is_available():\n            th.cuda.synchronize()" in converted(text)

@@ -129,3 +129,26 @@ def test_a_project_that_is_the_package_itself(name: str, is_read: bool, tmp_path
     (folder / "nets.py").write_text(NETS.replace("sizes.CLASSES", "3").replace("import sizes", ""))
     outcome = run(Request((folder / "train.py",), Options(), Mode.WRITE, cache=False), migrate_text)
     assert ("nets.py" in {file.source.path.name for file in outcome.changed}) is is_read
+
+
+@pytest.mark.parametrize(
+    ("files", "is_read"),
+    [
+        (("LICENSE", "run/README.md"), True),  # a folder of a project explains itself as well
+        (("run/LICENSE", "README.md"), False),
+        (("LICENSE", "run/nets/table.txt"), True),  # a folder of data with the module's name
+        (("LICENSE", "run/nets/__init__.py"), False),
+    ],
+)
+def test_a_module_of_the_project_above_the_script(
+    files: tuple[str, ...], is_read: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "run/nets").mkdir(parents=True)
+    for name in files:
+        (tmp_path / name).write_text("")
+    text = TRAIN.replace("import nets", "from nets.mine import build").replace("nets.build", "build")
+    (tmp_path / "run/train.py").write_text(text)
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets/mine.py").write_text(NETS.replace("sizes.CLASSES", "3").replace("import sizes", ""))
+    outcome = run(Request((tmp_path / "run/train.py",), Options(), Mode.WRITE, cache=False), migrate_text)
+    assert ("mine.py" in {file.source.path.name for file in outcome.changed}) is is_read

@@ -216,6 +216,7 @@ def _planned_by(
     note_late_choices(plan, accelerators)
     plan.leave_converted()
     plan.drop_unused_imports()
+    plan.name_torch()
     return plan, not mapped and accelerators.comes_late()
 
 

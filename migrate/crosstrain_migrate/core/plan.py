@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from crosstrain_migrate.assumptions import how_checked
 from crosstrain_migrate.results import Finding, Severity
@@ -17,6 +19,7 @@ from .reading.script import Script
 CORE = e.CORE
 IMPORT = "what the conversion uses is imported"
 WRITTEN = ("code", "template", "test", "context", "arms")  # the fields of an edit that hold new code
+_TORCH = re.compile(r"(?<![\w.])torch\.")
 
 
 def finding_at(
@@ -112,6 +115,21 @@ class Plan:
             if not isinstance(one, e.AddImport)
             or one.code.rpartition(" ")[2] in used[self.script.module(one.node)]
         ]
+
+    def name_torch(self) -> None:
+        """Says torch in the words of the file: `th.cuda.is_available()` where it is imported as `th`."""
+        self.edits = [
+            replace(one, **changed) if (changed := self._in_words_of_file(one)) else one for one in self.edits
+        ]
+
+    def _in_words_of_file(self, edit: e.Edit) -> dict[str, Any]:
+        name = self.script.name_of("torch", edit.node)
+        texts = {field: getattr(edit, field, None) for field in WRITTEN} if name != "torch" else {}
+        return {
+            field: _TORCH.sub(f"{name}.", text)
+            for field, text in texts.items()
+            if isinstance(text, str) and _TORCH.search(text)
+        }
 
     def leave_converted(self) -> None:
         """Takes back what is planned for the modules that were converted before, with another script of the project."""

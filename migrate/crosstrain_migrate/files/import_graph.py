@@ -27,8 +27,9 @@ Statement = tuple[int, str, tuple[str, ...]]  # level, dotted module, names aske
 _REPOSITORIES = (".git", ".hg")
 _INSTALLED = ("pyproject.toml", "setup.py")
 _TOPS = (*_REPOSITORIES, "setup.cfg", "requirements.txt", "environment.yml")
-# The same where there is none of these, as in an archive of a repository.
-_SIGNS = ("LICENSE", "LICENSE.txt", "LICENSE.md", "README.md", "README.rst", "README")
+# The same where there is none of these, as in an archive of a repository; folders inside one have their README as well.
+_LICENSES = ("LICENSE", "LICENSE.txt", "LICENSE.md")
+_SIGNS = ("README.md", "README.rst", "README")
 # Never taken for a part of the project, even where a checkout of it lies around the script.
 _FOREIGN = {
     *("torch", "torchvision", "torchaudio", "torchtext", "torchdata", "numpy", "scipy", "sklearn", "pandas"),
@@ -103,7 +104,7 @@ class ImportGraph:
         """The files that `source` imports itself where Python looks into `roots`, packages' `__init__.py` included."""
         found: dict[str, None] = {}
         for level, module, names in self._statements(source):
-            base = self._base(source.target, roots, level, module)
+            base = self._base(source.target, roots, level, module, names)
             if base is not None:
                 found.update(dict.fromkeys(_chain(base, module, names, self._disk)))
         found.pop(str(source.target), None)
@@ -121,7 +122,7 @@ class ImportGraph:
         for pattern in dict.fromkeys(computed_imports(tree_of(source.text)).values()):
             module = pattern.lstrip(".")
             base = (
-                self._base(source.target, roots, len(pattern) - len(module), module)
+                self._base(source.target, roots, len(pattern) - len(module), module, ())
                 if module != "*"
                 else None
             )
@@ -133,23 +134,26 @@ class ImportGraph:
                 named = file.removesuffix(f"/{_PACKAGE}").removesuffix(".py")
                 yield from _chain(base, os.path.relpath(named, base).replace(os.sep, "."), (), self._disk)
 
-    def _base(self, target: Path, roots: Roots, level: int, module: str) -> str | None:
-        """The folder that `module` is looked up in."""
+    def _base(self, target: Path, roots: Roots, level: int, module: str, names: Sequence[str]) -> str | None:
+        """The folder that `module` is looked up in. Folders of one name without `__init__.py` are one package to Python."""
         if level:
             return str(target.parents[level - 1]) if level <= len(target.parents) else None
         top = module.split(".")[0]
         if top in _FOREIGN:
             return None
         # A module of the standard library is shadowed by what stands beside the script, and by nothing else.
+        parts = ""
         for root in map(str, roots[:1] if top in sys.stdlib_module_names else roots):
             place = _join(root, top)
-            is_package = self._disk.is_folder(place)
-            if is_package and top in _OFTEN_OWN:  # the folder may hold nothing but data
-                is_package = self._disk.is_file(_join(place, _PACKAGE))
-            if self._disk.is_file(f"{place}.py") or is_package:
+            if self._disk.is_file(f"{place}.py") or self._disk.is_file(_join(place, _PACKAGE)):
                 return root
-        if top in _OFTEN_OWN:
+            is_folder = not parts and self._disk.is_folder(place)
+            if is_folder and ("*" in module or any(_chain(root, module, names, self._disk))):
+                parts = root
+        if top in _OFTEN_OWN:  # the folder may hold nothing but data
             return None
+        if parts:
+            return parts
         own = next((root for root in roots if root.name == top), None)
         if own is not None:  # the project is the package, and Python is told of the folder above it
             return str(own.parent)
@@ -193,6 +197,7 @@ class Project:
         self._noticed = noticed
         self._reads_texts = by_text
         self.roots = graph.roots(script.target.parent)
+        self._told = self.roots[:1]
         self._look_into(graph.added(script))
 
     @cached_property
@@ -244,7 +249,10 @@ class Project:
         ordered[source.target] = source
 
     def _look_into(self, folders: Roots) -> None:
-        self.roots = (*self.roots, *(folder for folder in folders if folder not in self.roots))
+        """Before the folders above the script, into which Python looks only if it is told."""
+        new = dict.fromkeys(folder for folder in folders if folder not in self._told)
+        self._told += tuple(new)
+        self.roots = tuple(dict.fromkeys((*self._told, *self.roots)))
 
     def imported(self, source: Source) -> list[Path]:
         more = self._graph.by_text(source, self.roots) if self._reads_texts else []
@@ -265,7 +273,11 @@ def _roots(folder: Path, disk: Disk) -> tuple[Path, ...]:
     folders = [folder, *folder.parents]
     near = [str(one) for one in folders[:6]]
     repository = next(_marked(near, _REPOSITORIES, disk), len(near))
-    tops = (n for signs in (_INSTALLED, _TOPS, _SIGNS) for n in _marked(near[: repository + 1], signs, disk))
+    tops = (
+        n
+        for signs in (_INSTALLED, _TOPS, _LICENSES, _SIGNS)
+        for n in _marked(near[: repository + 1], signs, disk)
+    )
     top = next(tops, 0)
     package = 0
     while disk.is_file(_join(str(folders[package]), _PACKAGE)) and package + 1 < len(folders):

@@ -23,6 +23,7 @@ from .wrappers import is_wrapper
 RULE = "CT303"
 REASON = "the launcher's processes, or plain python's one, are the group"
 _VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+_WRITTEN = ("MASTER_ADDR", "MASTER_PORT", *_VARIABLES)
 _CHOOSES_DEVICE = re.compile(r"init_process_group|cuda\.set_device|torch\.device\(|\.cuda\(")
 
 
@@ -68,7 +69,7 @@ def plan_start(plan: Plan, accelerators: Accelerators) -> bool:
         plan.imports(place, "PartialState")
         plan.after(place, RULE, REASON, code)
         return True
-    places = {_before_reads(script, home, accelerators.statement(home), reads)}
+    places = {_before_reads(script, home, accelerators.statement(home), [*reads, *addresses])}
     for read in reads:
         frame = script.frame(read)
         if is_function_frame(frame) and not is_called_below(script, frame, home):
@@ -148,10 +149,10 @@ def _last_import(script: Script) -> ast.stmt:
 
 
 def _is_address(script: Script, node: ast.Subscript) -> bool:
-    """`os.environ["MASTER_PORT"] = ...`, from which the processes would not find each other."""
+    """`os.environ["MASTER_PORT"] = ...`, from which the processes would not find each other, or `["RANK"]`, their numbers."""
     names = [n.value for n in walk(node.slice) if isinstance(n, ast.Constant)]
     is_written = isinstance(node.ctx, ast.Store) and written(node.value).endswith("environ")
-    return is_written and names[:1] in (["MASTER_ADDR"], ["MASTER_PORT"]) and script.is_reached(node)
+    return is_written and bool(names) and names[0] in _WRITTEN and script.is_reached(node)
 
 
 def _reads(script: Script, node: ast.AST) -> bool:

@@ -10,6 +10,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 PASSED_ON = ("item", "float", "abs", "round", "detach", "cpu", "isnan", "isinf", "isfinite")
 _CHOOSE = ("argmax", "argmin", "argsort", "topk", "multinomial", "choice", "choices", "randint", "randrange")
+_STEPS = frozenset({"step", "zero_grad", "state_dict", "load_state_dict", "param_groups", "parameters"})
 _COLLECT = ("array", "list", "cat", "stack", "numpy")
 _OTHERS = (ast.Compare, ast.BoolOp, ast.List, ast.ListComp, ast.Dict, ast.Set, ast.JoinedStr, ast.Tuple)
 
@@ -40,8 +41,13 @@ def is_object(script: Script, value: ast.expr | None) -> bool:
 
 
 def has_no_mean(script: Script, node: ast.expr) -> bool:
-    """Whether a variable holds what has no mean: a word that is chosen, a list, a dictionary, a batch."""
+    """Whether a variable holds what has no mean: a word that is chosen, a list, a batch, what trains or is trained."""
     frame, text = script.frame(node), written(node)
+    if any(
+        isinstance(one, ast.Attribute) and one.attr in _STEPS and written(one.value) == text
+        for one in script.within(frame)
+    ):
+        return True
     cls = script.class_of(frame) if text.startswith("self.") else None
     frames: list[Frame] = [*script.methods(cls)] if cls is not None else [frame]
     values = [value for one in frames for value in script.values(one, text)]

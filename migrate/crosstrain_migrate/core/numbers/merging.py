@@ -125,9 +125,13 @@ class Merging:
                 statement = above
             if statement in suite and place_of(statement) < place_of(place):
                 place = statement
-        statement = self.script.statement(one.source)
-        if statement in suite and place_of(statement) < place_of(place):
-            place = statement
+        named = [self.script.statement(one.source)]
+        if one.phase and text:  # what the loop counts to is the number of the batches that it is given
+            named += [self.script.statement(read) for read in self.script.reads(one.frame, text)]
+        bound = [place_of(store) for store in self.script.stores(one.frame, text)] if text else []
+        for statement in named:
+            if statement in suite and max(bound, default=(0, 0)) < place_of(statement) < place_of(place):
+                place = statement
         return self._outwards(one, place)
 
     def _outwards(self, one: Dealt, place: ast.stmt) -> ast.stmt:

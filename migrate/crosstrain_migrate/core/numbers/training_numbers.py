@@ -16,12 +16,13 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import Frame, Loop, Script, is_method, names_in
+from crosstrain_migrate.core.reading.script import Frame, Loop, Script, is_method, is_statement_call, names_in
 from crosstrain_migrate.core.training.backward import loss_of, sums_over_rows
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .accumulators import Change, Pass
+from .means import is_object
 from .returned import returns_loss
 from .whole_counts import WholeCounts
 
@@ -103,7 +104,7 @@ class TrainingNumbers:
         """Plans what becomes of each number behind a loop."""
         if loop in self.of_phases:  # `merge` adds the training's, and leaves the evaluation's as they are
             kinds |= {text: MERGED for text, kind in kinds.items() if kind == SUM}
-        self._keep_together(loop, kinds)
+        self._keep_together(Pass(self.script, data.frame, loop), kinds)
         source = data.node if isinstance(data.node, ast.Name | ast.Attribute) else None
         merged = [text for text, kind in kinds.items() if kind == MERGED]
         loader = self.of_phases.get(loop) or (written(source) if source is not None else "")
@@ -293,16 +294,31 @@ class TrainingNumbers:
 
     # -- what it meets behind the loop -------------------------------------------------------------------------
 
-    def _keep_together(self, loop: ast.For, kinds: dict[str, str]) -> None:
+    def _keep_together(self, found: Pass, kinds: dict[str, str]) -> None:
         """Where one of the numbers of a statement stays local, all of them do, and those that they meet elsewhere."""
+        told = self._told(found) - kinds.keys()
         groups = [
-            {written(n) for n in walk(statement) if isinstance(n, _VARIABLES)} & kinds.keys()
-            for statement in self._statements_behind(loop, kinds)
+            {written(n) for n in walk(statement) if isinstance(n, _VARIABLES)} & (kinds.keys() | told)
+            for statement in self._statements_behind(found.loop, kinds)
         ]
-        local = {text for text, kind in kinds.items() if kind == UNSURE}
+        local = {text for text, kind in kinds.items() if kind == UNSURE} | told
         while met := {text for group in groups if local & group for text in group} - local:
             local |= met
-        kinds |= dict.fromkeys(local, UNSURE)
+        kinds |= dict.fromkeys(local - told, UNSURE)
+
+    def _told(self, found: Pass) -> set[str]:
+        """The project's objects that the loop tells of each batch, and that keep it in a way of their own."""
+        calls = [n for statement in found.loop.body for n in walk(statement) if isinstance(n, ast.Call)]
+        texts = {
+            written(call.func.value)
+            for call in calls
+            if isinstance(call.func, ast.Attribute) and is_statement_call(self.script, call)
+        }
+        return {
+            text
+            for text in texts
+            if any(is_object(self.script, value) for value in self.script.values(found.frame, text))
+        }
 
     def _reads_behind(self, found: Pass, text: str) -> list[ast.expr]:
         end = found.loop.end_lineno or 0

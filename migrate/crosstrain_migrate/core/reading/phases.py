@@ -32,14 +32,16 @@ class Phases:
     def test(self, loop: ast.For) -> str:
         """The author's own test for training in a loop that also evaluates; empty where there is none."""
         bound = {n.id for n in walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        found: set[str] = set()
+        backwards: set[str] = set()
+        others: set[str] = set()  # a schedule steps under a test of its own: `if scheduler is not None:`
         for call, around in self._steps(loop):
             assert isinstance(call.func, ast.Attribute)
             tests = [ast.unparse(test) for test in around if not names_in(test) & bound]
             if call.func.attr == "backward" or tests:
-                found.add(tests[-1] if tests else "")
+                (backwards if call.func.attr == "backward" else others).add(tests[-1] if tests else "")
             elif is_training_call(call):
                 return ""
+        found = backwards or others
         return found.pop() if len(found) == 1 else ""
 
     def _steps(self, loop: ast.For) -> Iterator[Step]:

@@ -378,6 +378,11 @@ class Script:
         head, dot, rest = text.partition(".")
         return self._imports[self.module(node)].get(head, head) + dot + rest if text else ""
 
+    def name_of(self, module: str, node: ast.AST) -> str:
+        """The name by which the file of a node knows a module, or the module's own."""
+        names = self._imports[self.module(node)]
+        return module if module in names else next((n for n, of in names.items() if of == module), module)
+
     def is_imported(self, node: ast.AST) -> bool:
         """Whether a dotted name begins with a name that its file imports."""
         return root_of(node) in self._imports[self.module(node)]

@@ -41,7 +41,7 @@ def plan_shown_losses(plan: Plan, roles: Roles, accelerators: Accelerators, deal
             losses[loops[loop]].add(_loss(one))
     numbers = TrainingNumbers(plan, roles, accelerators)
     for loop, data in loops.items():
-        if isinstance(loop, ast.For) and accelerators.at_hand(loop):
+        if isinstance(loop, ast.For) and loop not in dealt and accelerators.at_hand(loop):
             _plan_returned(plan, roles, accelerators.name, data, loop)
     for data, names in losses.items():
         assert isinstance(data.loop, ast.For)

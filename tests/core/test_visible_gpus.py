@@ -84,7 +84,11 @@ def test_one_process_writes_what_an_object_opens_that_is_made_behind_the_choice(
         ("str(args.gpu)", '"LOCAL_RANK" not in os.environ or "," in str(args.gpu)'),
         ('"0,1"', ""),  # the processes share them
         ('"-1"', ""),  # the CPU
-        ('",".join(args.gpus)', ""),
+        ('",".join(args.gpus)', '"LOCAL_RANK" not in os.environ or len(args.gpus) != 1'),
+        ('",".join(str(i) for i in args.gpus)', '"LOCAL_RANK" not in os.environ or len(args.gpus) != 1'),
+        ('", ".join(map(str, args.gpus))', '"LOCAL_RANK" not in os.environ or len(args.gpus) != 1'),
+        ('",".join(str(i) for i in args.gpus if i)', ""),
+        ('",".join(str(i) for i in gpus_of(args))', ""),  # would be asked twice
         ("str(args.local_rank)", ""),  # each process has its own
     ],
 )
@@ -97,8 +101,10 @@ def test_one_gpu_is_visible_to_a_process_that_nobody_launched(gpus: str, test: s
     assert once_more(after) == after
 
 
-def test_a_script_that_asks_who_launched_it_chooses_by_itself() -> None:
-    choice = 'os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("LOCAL_RANK", "0")'
+@pytest.mark.parametrize("gpus", ['os.environ.get("LOCAL_RANK", "0")', '",".join(mapped)'])
+def test_a_script_that_asks_who_launched_it_chooses_by_itself(gpus: str) -> None:
+    """And so does one whose GPUs may not be counted first."""
+    choice = f'mapped = map(str, args.gpus)\n    os.environ["CUDA_VISIBLE_DEVICES"] = {gpus}'
     assert f"    {choice}\n" in converted(CHOSEN_INSIDE.format(first=choice, then="pass"))
 
 

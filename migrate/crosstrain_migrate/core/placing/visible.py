@@ -10,6 +10,7 @@ import ast
 import re
 
 from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.script import Script, is_method
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
@@ -30,7 +31,7 @@ def plan_visible(plan: Plan, accelerators: Accelerators) -> None:
     if VISIBLE not in script.text or _LAUNCHED in script.text or is_linked(script.text):
         return
     for statement in script.table.each(ast.Assign):
-        test = _test(statement)
+        test = _test(script, statement)
         if test and script.is_reached(statement) and not {statement, *script.around(statement)} & {*late}:
             guard = e.Guard(statement, RULE, REASON, transaction="visible", last=statement, test=test)
             plan.add(guard)
@@ -42,7 +43,7 @@ def note_late_choices(plan: Plan, accelerators: Accelerators) -> None:
         plan.note(RULE, late, _TOO_LATE, "use `crosstrain launch --gpu-ids`")
 
 
-def _test(statement: ast.Assign) -> str:
+def _test(script: Script, statement: ast.Assign) -> str:
     """When the statement is still right; empty where it is in any case, or says something else."""
     target, value = statement.targets[0], statement.value
     if len(statement.targets) != 1 or not isinstance(target, ast.Subscript):
@@ -52,13 +53,38 @@ def _test(statement: ast.Assign) -> str:
     is_alone = f'"{_LAUNCHED}" not in {written(target.value)}'
     if isinstance(value, ast.Constant):
         return is_alone if isinstance(value.value, str) and value.value.strip().isdigit() else ""
-    return f'{is_alone} or "," in {ast.unparse(value)}' if _is_plain(value) else ""
+    if _RANK.search(ast.unparse(value)):
+        return ""
+    if _is_plain(value):
+        return f'{is_alone} or "," in {ast.unparse(value)}'
+    listed = _joined(value)
+    may_count = listed is not None and _is_plain(listed) and not _is_drawn_from(script, listed)
+    return f"{is_alone} or len({ast.unparse(listed)}) != 1" if listed is not None and may_count else ""
+
+
+def _joined(value: ast.expr) -> ast.expr | None:
+    """The list of GPUs whose text is made: `",".join(str(i) for i in gpus)`, `",".join(map(str, gpus))`."""
+    if not is_method(value, "join") or not value.args or ast.unparse(value.func.value).strip("' ") != ",":
+        return None
+    items = value.args[0]
+    if isinstance(items, ast.GeneratorExp | ast.ListComp):
+        each = items.generators
+        return each[0].iter if len(each) == 1 and not each[0].ifs else None
+    is_mapped = isinstance(items, ast.Call) and last_name(items.func) == "map" and len(items.args) == 2
+    return items.args[1] if is_mapped else items
+
+
+def _is_drawn_from(script: Script, listed: ast.expr) -> bool:
+    """Whether a name is bound to what has no length: `gpus = map(str, numbers)`."""
+    return any(
+        isinstance(one, ast.GeneratorExp)
+        or (isinstance(one, ast.Call) and last_name(one.func) in ("map", "filter"))
+        for one in script.values(script.frame(listed), written(listed))
+    )
 
 
 def _is_plain(value: ast.expr) -> bool:
-    """Whether an expression may be written twice: an option, or its text, and names no process."""
-    if _RANK.search(ast.unparse(value)):
-        return False
+    """Whether an expression may be written twice: an option, or its text."""
     plain = ast.Name | ast.Attribute | ast.Subscript | ast.Constant | ast.expr_context
     return all(
         isinstance(n, plain) or (isinstance(n, ast.Call) and last_name(n.func) == "str" and not n.keywords)

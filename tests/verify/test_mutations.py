@@ -130,14 +130,8 @@ MUTATIONS = {
     "saved_by_every_process": Mutation(
         "unguarded-save", TWO, {r"accelerator\.save\(model": "torch.save(model"}, args=SAVING, short=True
     ),
-    "seeded_by_rank": Mutation(
-        "other-start",
-        TWO,
-        {
-            r"    accelerator = Accelerator\(\)\n": "    accelerator = Accelerator()\n"
-            "    torch.manual_seed(5 + accelerator.process_index)\n"
-        },
-        case="dropout_batchnorm",
+    "another_seed": Mutation(
+        "other-start", ONE, {r"manual_seed\(config\[.seed.\]\)": "manual_seed(9)"}, case="dropout_batchnorm"
     ),
     "a_collective_under_a_guard": Mutation(
         "guarded-collective",
@@ -156,7 +150,7 @@ MUTATIONS = {
         short=True,
     ),
     "backward_without_the_accelerator": Mutation(
-        "plain-backward", TWO, {r"accelerator\.backward\(loss\)": "loss.backward()"}, case="regression_mse"
+        "plain-backward", TWO, {r"accelerator\.backward\(loss\)": "loss.backward()"}, case="sum_loss"
     ),
     "batches_not_shared": Mutation(
         "global-batch",
@@ -213,3 +207,10 @@ def test_mistake_is_found_and_named(name: str, tmp_path: Path) -> None:
     assert not report.ok
     assert run.cause is not None, run
     assert run.cause.rule == mutation.rule, run
+
+
+def test_a_plain_backward_under_weighted_batches_is_no_mistake(tmp_path: Path) -> None:
+    case = load(GOLDEN / "regression_mse")
+    text = case.after.read_text(encoding="utf-8").replace("accelerator.backward(loss)", "loss.backward()")
+    (tmp_path / "after.py").write_text(text, encoding="utf-8")
+    assert verify(case.before, tmp_path / "after.py", args=case.args, processes=(2,), timeout=300).ok

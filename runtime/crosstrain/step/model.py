@@ -305,12 +305,15 @@ def backward(loss: Tensor, syncs: list[ModelSync], kwargs: dict[str, Any]) -> No
     """Call ``loss.backward(**kwargs)`` and average the gradients that it reached."""
     for sync in syncs:
         sync.expect()
+    RUN.gradients.scaled = True
     try:
         loss.backward(**kwargs)  # type: ignore[no-untyped-call]
     except BaseException:
         for sync in syncs:
             sync.abandon()
         raise
+    finally:
+        RUN.gradients.scaled = False
     for sync in syncs:
         sync.finish()
 

@@ -23,6 +23,7 @@ class Gradients:
         """Set everything to no accumulation. Loaders that are being iterated stay known until their loops end."""
         self.sync_gradients = True
         self.stepping = False  # whether the gradient scaler is making a prepared optimizer's step
+        self.scaled = False  # a backward pass is running whose loss counts by this process's rows already
         self.steps = 1
         self.adjust_scheduler = True
         self.sync_with_dataloader = True

@@ -192,11 +192,20 @@ class Tracer:
             checks.doubt("loader")  # this loss was not computed from a prepared loader's batch
         roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
         self._loss_epsilon = max([self._loss_epsilon, *(epsilon(root) for root in roots)])
-        sums = [root.detach().double().sum() for root in roots]
+        weight = self._weight()
+        sums = [root.detach().double().sum() * weight for root in roots]
         if on_xla(sums):
             self._deferred.loss(len(self._events), sums)
         total = 0.0 if on_xla(sums) else math.fsum(map(float, sums))
         self._events.append(Event("loss", 0, (total,), place()))
+
+    def _weight(self) -> float:
+        """What a plain ``loss.backward()`` counts in the gradients of all processes, as `Accelerator.backward` scales its loss."""
+        if not self.several or not RUN.started or RUN.gradients.scaled:
+            return 1.0
+        with contextlib.suppress(RuntimeError):  # the pass itself raises it
+            return RUN.gradients.active.weight(torch.distributed.get_rank())
+        return 1.0
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._steps == self._limit:

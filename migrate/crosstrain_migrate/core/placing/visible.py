@@ -64,14 +64,18 @@ def _test(script: Script, statement: ast.Assign) -> str:
 
 def _joined(value: ast.expr) -> ast.expr | None:
     """The list of GPUs whose text is made: `",".join(str(i) for i in gpus)`, `",".join(map(str, gpus))`."""
-    if not is_method(value, "join") or not value.args or ast.unparse(value.func.value).strip("' ") != ",":
+    given = value.args if isinstance(value, ast.Call) else []
+    if not given or not is_method(value, "join") or not isinstance(value.func.value, ast.Constant):
         return None
-    items = value.args[0]
+    if str(value.func.value.value).strip() != ",":
+        return None
+    items = given[0]
     if isinstance(items, ast.GeneratorExp | ast.ListComp):
         each = items.generators
         return each[0].iter if len(each) == 1 and not each[0].ifs else None
-    is_mapped = isinstance(items, ast.Call) and last_name(items.func) == "map" and len(items.args) == 2
-    return items.args[1] if is_mapped else items
+    if isinstance(items, ast.Call) and last_name(items.func) == "map" and len(items.args) == 2:
+        return items.args[1]
+    return items
 
 
 def _is_drawn_from(script: Script, listed: ast.expr) -> bool:

@@ -195,7 +195,12 @@ main()
 
 
 @pytest.mark.parametrize(
-    ("written", "is_first"), [('os.environ["RANK"] = "0"', True), ('os.environ["THREADS"] = "1"', False)]
+    ("written", "is_first"),
+    [
+        ('os.environ["RANK"] = "0"', True),
+        ('if "MPI" in os.environ: os.environ["RANK"] = os.environ["MPI"]', False),
+        ('os.environ["THREADS"] = "1"', False),
+    ],
 )
 def test_the_group_is_there_before_the_author_numbers_the_processes(written: str, is_first: bool) -> None:
     main = converted(BY_HAND.format(written=written)).partition("def main")[2]

@@ -149,10 +149,15 @@ def _last_import(script: Script) -> ast.stmt:
 
 
 def _is_address(script: Script, node: ast.Subscript) -> bool:
-    """`os.environ["MASTER_PORT"] = ...`, from which the processes would not find each other, or `["RANK"]`, their numbers."""
+    """`os.environ["MASTER_PORT"] = ...`, from which the processes would not find each other, or `["RANK"]`, their numbers.
+
+    Numbers in a branch are those of another launcher, which started no process here.
+    """
     names = [n.value for n in walk(node.slice) if isinstance(n, ast.Constant)]
     is_written = isinstance(node.ctx, ast.Store) and written(node.value).endswith("environ")
-    return is_written and bool(names) and names[0] in _WRITTEN and script.is_reached(node)
+    if not is_written or not names or names[0] not in _WRITTEN or not script.is_reached(node):
+        return False
+    return names[0] not in _VARIABLES or not any(isinstance(one, ast.If) for one in script.around(node))
 
 
 def _reads(script: Script, node: ast.AST) -> bool:

@@ -414,9 +414,8 @@ class Differing:
                 continue
             seen.add(entry)
             self._raise_entry(key, entry, level)
-            member = entry[1].removeprefix(
-                key[1]
-            )  # `.log` of `args.log`, which the caller's `args` has as well
+            # `.log` of `args.log`, which the caller's `args` has as well
+            member = entry[1].removeprefix(key[1])
             work += ((one, member) for one in self._origins.get(key, ()))
             work += ((one, "") for one in self._origins.get(entry, ()) if member)
 

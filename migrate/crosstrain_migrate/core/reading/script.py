@@ -24,6 +24,7 @@ from crosstrain_migrate.syntax.scopes import ScopeTable, suites
 from crosstrain_migrate.syntax.walks import walk
 
 from .imported import is_converted, is_left
+from .made import made_steps
 from .reached import Reached, calls_plain
 
 Frame = ast.Module | Function  # code that runs as one: a file's top level, or the body of a function
@@ -392,8 +393,16 @@ class Script:
         return not root_of(node) or self.is_imported(node)
 
     def last(self, node: ast.AST) -> str:
-        """The last part of a dotted name, as it is called where it is defined."""
+        """The last part of a dotted name, as it is called where it is defined: of a training step, where a function makes it."""
+        if isinstance(node, ast.Name) and (made := self._made_steps.get(node.id)):
+            scope = self.table.of_node[node].resolve(node.id)
+            if scope is not None and scope.node in made:
+                return made[scope.node].name
         return self.dotted(node).rpartition(".")[2] or last_name(node)
+
+    @cached_property
+    def _made_steps(self) -> dict[str, dict[ast.AST, Function]]:
+        return made_steps(self)
 
     @cached_property
     def _imports(self) -> dict[ast.Module, dict[str, str]]:

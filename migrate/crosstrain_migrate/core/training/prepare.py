@@ -492,7 +492,21 @@ class Preparing:
         bound = [name for name in (root, one.text) if self.script.stores(one.frame, name)]
         if not loops and is_function_frame(one.frame) and not bound:
             return self.script.first_statement(one.frame)
-        return statement
+        return self._above_backward(one, statement)
+
+    def _above_backward(self, one: Held, step: ast.stmt) -> ast.stmt:
+        """The same place, or above the backward pass that stands between what binds an optimizer and its step."""
+        bound = [place_of(s) for s in self.script.stores(one.frame, one.text) if place_of(s) < place_of(step)]
+        around = {step, *self.script.around(step)}
+        passes = [b.call for b in self.roles.backwards if b.frame is one.frame and bound]
+        statements = [
+            s
+            for call in passes
+            if max(bound) < place_of(call)
+            for s in (self.script.statement(call), *self.script.around(self.script.statement(call)))
+            if isinstance(s, ast.stmt) and s not in around and around & {*self.script.suite_of(s)}
+        ]
+        return min([step, *statements], key=place_of)
 
 
 def _binds_none(statement: ast.stmt) -> bool:

@@ -44,10 +44,10 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
                 plan.note(RULE, data.loop, LOCAL, REDUCE)
         elif _comes_from_steps(plan.script, data):
             plan.note(RULE, data.node, LOCAL, REDUCE)
-    for loop in _loops_of_steps(plan.script, roles):
-        returned, calls = _returned(plan.script, roles, loop), _shows(plan.script, loop)
-        if any(_is_own(plan, plan.script.frame(loop), call, returned) for call in calls):
-            plan.note(RULE, loop, LOCAL, REDUCE)
+    for around in _loops_of_steps(plan.script, roles):
+        returned, calls = _returned(plan.script, roles, around), _shows(plan.script, around)
+        if any(_is_own(plan, plan.script.frame(around), call, returned) for call in calls):
+            plan.note(RULE, around, LOCAL, REDUCE)
     for one in roles.backwards:
         loop = next(iter(plan.script.loops_around(one.call)), None)
         calls = _shows(plan.script, loop or one.frame)

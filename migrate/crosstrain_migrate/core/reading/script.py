@@ -23,7 +23,7 @@ from crosstrain_migrate.syntax.program import parts as files_of
 from crosstrain_migrate.syntax.scopes import ScopeTable, suites
 from crosstrain_migrate.syntax.walks import walk
 
-from .imported import is_converted, is_left
+from .imported import imports_of, is_converted, is_left
 from .made import made_steps
 from .reached import Reached, calls_plain
 
@@ -406,32 +406,7 @@ class Script:
 
     @cached_property
     def _imports(self) -> dict[ast.Module, dict[str, str]]:
-        found: dict[ast.Module, dict[str, str]] = {module: {} for module in self.modules}
-        for node in self.table.parents:
-            if isinstance(node, ast.Import):
-                names = found[self.module(node)]
-                for alias in node.names:
-                    names[alias.asname or alias.name.split(".")[0]] = (
-                        alias.name if alias.asname else alias.name.split(".")[0]
-                    )
-            elif isinstance(node, ast.ImportFrom):
-                names = found[self.module(node)]
-                prefix = f"{node.module}." if node.module and not node.level else ""
-                # `from utils import *` may bring what that file has imported: `torch` is torch.
-                passed_on = self._imported_by(node, found)
-                names |= {
-                    alias.asname or alias.name: passed_on.get(alias.name, prefix + alias.name)
-                    for alias in node.names
-                }
-        return found
-
-    def _imported_by(self, node: ast.ImportFrom, found: dict[ast.Module, dict[str, str]]) -> dict[str, str]:
-        """What the file of the project that an import statement names has imported itself."""
-        module = self.module(node)
-        if not isinstance(module, Region):
-            return {}
-        source = self.links.region(self.links.find(module, node.level, node.module or ""))
-        return found.get(source, {}) if source is not None else {}
+        return imports_of(self.modules, self.table.parents, self.module, self.links)
 
 
 def _bound(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:

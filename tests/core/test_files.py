@@ -281,10 +281,11 @@ NOTED = [
     output(
         "a file that is read where processes may part",
         'np.save("best.npy", [1])\nif random.random() > 0.5:\n    best = np.load("best.npy")',
+        "if accelerator.is_main_process:",
         'np.save("best.npy", [1])',
-        absent=("is_main_process",),
+        "accelerator.wait_for_everyone()",
+        "if random.random() > 0.5:",
         before="import random\nimport numpy as np\n",
-        says="every process writes this file",
     ),
     output(
         "a write whose result is used",

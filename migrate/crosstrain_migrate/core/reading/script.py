@@ -47,6 +47,7 @@ class Script:
         self.shared = {part.path for part in files_of(text) if part.shared}
         self._places = Places(text)
         self._callers: dict[Function, list[ast.Call]] = {}
+        self._dotted: dict[ast.AST, str] = {}
         self.links = links_of(self.tree)
 
     @cached_property
@@ -375,9 +376,13 @@ class Script:
 
     def dotted(self, node: ast.AST) -> str:
         """A dotted name with its import written out: `torch.nn.functional.relu` for `F.relu`."""
-        text = _plain(node)
-        head, dot, rest = text.partition(".")
-        return self._imports[self.module(node)].get(head, head) + dot + rest if text else ""
+        found = self._dotted.get(node)  # asked five times of each call of a script
+        if found is None:
+            text = _plain(node)
+            head, dot, rest = text.partition(".")
+            found = self._imports[self.module(node)].get(head, head) + dot + rest if text else ""
+            self._dotted[node] = found
+        return found
 
     def name_of(self, module: str, node: ast.AST) -> str:
         """The name by which the file of a node knows a module, or the module's own."""

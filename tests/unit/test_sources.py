@@ -143,6 +143,7 @@ OTHER_SYNTAX = {
     "print": ("print 'hello'\n", "is Python 2"),
     "except-comma": ("try:\n    pass\nexcept IOError, error:\n    pass\n", "is Python 2"),
     "octal": ("mode = 0777\n", "is Python 2"),
+    "async": ("x = x.cuda(async=True)\n", "keyword since Python 3.7"),
     "raise-comma": ("raise ValueError, 'no'\n", "is Python 2"),
     "not-equal": ("if a <> b:\n    pass\n", "is Python 2"),
     "broken": ("def f(:\n    pass\n", "does not parse"),

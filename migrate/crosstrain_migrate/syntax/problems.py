@@ -43,6 +43,9 @@ def syntax_problem(
         remedy = f"Run migrate with Python {there} or newer."
     elif _PYTHON2_MESSAGE.match(message) or (message == "invalid syntax" and _PYTHON2_CODE.match(code)):
         reason, remedy = f"is Python 2 ({message})", "Convert it to Python 3 first."
+    elif re.search(r"\basync\s*=", code):
+        reason = "names an argument `async`, which is a keyword since Python 3.7"
+        remedy = "Write `non_blocking=` instead, then run again."
     elif re.match(r"\s*[%!]", code):
         reason, remedy = "holds notebook commands (% or !)", "Remove them, or turn them into Python."
     else:

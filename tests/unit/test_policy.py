@@ -78,6 +78,7 @@ def test_skip_file_leaves_the_file_alone() -> None:
         ({"ignore": "CT401"}, False),
         ({"ignore": "CT4"}, False),
         ({"select": "CT1 CT2 CT5"}, False),
+        ({"select": "CT", "ignore": "CT401"}, False),
         ({"ignore": "CT201"}, True),
         ({"ignore": "CT2", "select": "CT202 CT203"}, True),
         ({"select": "CT1"}, True),

@@ -333,3 +333,28 @@ def test_what_a_constructor_prepares_is_there_before_the_others_list_it(given: s
     assert is_first is ("again" not in given)
     if is_first:
         assert train(folder, "script", 2) == [8.0, 8.0]
+
+
+ASKS = CUT.replace(
+    "if not os.path.exists(self.folder):\n                return False\n            return True",
+    "return os.path.exists(self.folder)",
+)
+OTHER = "\n    class Other{}:\n        def is_cut(self):\n            return True\n\n        def cut(self):\n            pass\n"
+TURNS = TRAINS_ON_CUT.replace(
+    'rows = Rows("rows")', 'for turn in {}:\n        if turn % 2 == 0:\n            rows = Rows("rows")'
+)
+
+
+@pytest.mark.parametrize(
+    ("other", "turns", "is_first"),
+    [("", "range(3)", True), ("", "given()", False), ("(Rows)", "range(3)", False)],
+    ids=["every second turn", "turns that may differ", "methods that another class overrides"],
+)
+def test_what_is_asked_by_a_class_with_methods_of_common_names(
+    other: str, turns: str, is_first: bool, tmp_path: Path
+) -> None:
+    folder = write(tmp_path, script=TURNS.format(turns), shared=ASKS + OTHER.format(other))
+    convert(folder, "script")
+    assert (
+        "main_process_first():\n            if not self.is_cut()" in (folder / "shared.py").read_text()
+    ) is is_first

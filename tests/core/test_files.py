@@ -89,6 +89,27 @@ OPENED = [
         before='log = open("log.txt", "a")\n',
     ),
     output(
+        "a log that might be read and is not",
+        'log = open("log.txt", "a+")\nlog.write("x")\nprint("y", file=log)\nlog.flush()',
+        'log = open("log.txt" if accelerator.is_main_process else os.devnull, "a+")',
+    ),
+    output(
+        "but not one that is",
+        'log = open("log.txt", "a+")\nlog.write("x")\nlines = log.readlines()',
+        'log = open("log.txt", "a+")',
+    ),
+    output(
+        "windows that open by themselves",
+        "plt.ion()\nplt.plot([1])\nplt.pause(0.1)\nplt.clf()",
+        GUARD,
+        "plt.ion()",
+        "plt.plot([1])",
+        GUARD,
+        "plt.pause(0.1)",
+        "plt.clf()",
+        before="import matplotlib.pyplot as plt\n",
+    ),
+    output(
         "a log whose mode is a parameter",
         'def opened(path, mode="a"):\n    return open(path, mode)\nlog = opened("log.txt")\nlog.write("x")',
         "return open(path if accelerator.is_main_process else os.devnull, mode)",

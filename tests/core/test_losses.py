@@ -49,6 +49,8 @@ SUMS = {
     "by a loss object that is bound again where it is moved": script().replace(
         'Criterion().to("cpu")', 'nn.MSELoss(size_average=False)\ncriterion = criterion.to("cpu")'
     ),
+    "of what is computed element by element": script("(out - y) ** 2", "0.5 * torch.sum(each)"),
+    "added up step by step": script("-torch.sum(y * torch.log(out + 1))", "0\n        loss += each"),
 }
 OTHERS = {
     "a sum and a mean": script(loss="each.sum() + each.mean()"),
@@ -60,6 +62,8 @@ OTHERS = {
     "a loss object that is bound again to a mean": script().replace(
         'Criterion().to("cpu")', "nn.MSELoss(size_average=False)\ncriterion = nn.MSELoss()"
     ),
+    "a sum of what other functions return": script("F.mse_loss(out, y) * y", "torch.sum(each)"),
+    "sums that are added up and divided": script("0", "((out - y) ** 2).sum()\n        loss /= 4"),
     "another part of the tuple": script(returned="each.mean(), loss", bound="loss, added"),
 }
 

@@ -185,17 +185,25 @@ for x, y in loader:
 
 
 @pytest.mark.parametrize(
-    ("total", "made", "is_said"),
+    ("total", "made", "is_said", "is_given"),
     [
-        ("3 * len(loader)", "BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total)", True),
-        ("3 * len(loader)", "BertAdam(model.parameters(), 0.1, warmup=0.1, t_total=total)", True),
-        ("1000", "BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total)", False),
-        ("3 * len(loader)", "torch.optim.Adam(model.parameters(), lr=0.1)", False),
+        ("3 * len(loader)", "BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total)", False, True),
+        ("3 * len(loader)", "BertAdam(model.parameters(), 0.1, warmup=0.1, t_total=total)", False, True),
+        ("3 * (len(rows) // 8)", "BertAdam(model.parameters(), lr=0.1, t_total=total)", True, False),
+        ("1000", "BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total)", False, False),
+        ("3 * len(loader)", "torch.optim.Adam(model.parameters(), lr=0.1)", False, False),
     ],
 )
-def test_an_optimizer_that_lowers_its_own_rate_is_said(total: str, made: str, is_said: bool) -> None:
+def test_an_optimizer_that_lowers_its_own_rate(total: str, made: str, is_said: bool, is_given: bool) -> None:
+    """It is given the length of the prepared loader; of another length it is said that it counts all processes' steps."""
     text = LOWERED.format(total=total, made=made)
     assert any("lowers its rate" in one.reason for one in notes(text, "CT201")) is is_said
+    after = converted(text)
+    assert (
+        after.index("prepare(model, loader") < after.index("total =")
+        if is_given
+        else "prepare(model, optimizer, loader)" in after
+    )
 
 
 RATES = """

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from crosstrain import Accelerator, InitProcessGroupKwargs
+from crosstrain import Accelerator, InitProcessGroupKwargs, PartialState
 from crosstrain.comm import hang_report
 from crosstrain.comm.frames import DistributedOperationException
 from crosstrain.run import RUN
@@ -27,6 +27,8 @@ from tests.support.ranks import errors_of, free_port, run_ranks
 
 def _alone(kind: str) -> None:
     patience = InitProcessGroupKwargs(timeout=timedelta(seconds=2))
+    if kind == "gather":
+        PartialState(cpu=True)  # which starts the group, and knows of no time-out
     accelerator = Accelerator(cpu=True, kwargs_handlers=[patience])
     model = accelerator.prepare(nn.Linear(2, 1))
     if accelerator.process_index == 1:

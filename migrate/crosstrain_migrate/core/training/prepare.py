@@ -28,6 +28,7 @@ from .periods import count_turns, periods, stays_whole
 from .schedules import (
     asks_at_each_step,
     counted_lengths,
+    counting_optimizers,
     own_schedules,
     say_counted_steps,
     say_own_schedules,
@@ -55,6 +56,8 @@ class Preparing:
         self.in_place: list[Data] = []  # loaders that are prepared where they are iterated
         self.lengths: list[ast.expr] = []  # where a prepared loader's length is read to count its batches
         self._own_schedules = own_schedules(self.script, roles)
+        self._counting = counting_optimizers(self.script, roles)
+        self._with_lengths = [*self._own_schedules, *self._counting]
         self._trained = {id(one.node) for one in roles.data}
 
     def run(self, models: bool = True, loaders: bool = True, schedulers: bool = True) -> None:
@@ -75,7 +78,7 @@ class Preparing:
             self._prepare_in_place(data)
         if schedulers:
             say_own_schedules(self.plan, self._own_schedules, self.lengths)
-            say_counted_steps(self.plan, self.roles)
+            say_counted_steps(self.plan, self._counting, self.lengths)
 
     def _prepare_in_place(self, data: Data) -> None:
         accelerator = self.accelerators.at(data.node)
@@ -382,7 +385,7 @@ class Preparing:
 
     def _is_counted(self, init: Frame, one: Held, last: ast.stmt) -> bool:
         """Whether the length of a loader counts batches above the place where the others are prepared."""
-        counted = counted_lengths(self.script, init, one.text, self._own_schedules)
+        counted = counted_lengths(self.script, init, one.text, self._with_lengths)
         return one.kind == "loader" and any(place_of(read) < place_of(last) for read in counted)
 
     def _is_iterated(self, node: ast.AST) -> bool:
@@ -448,12 +451,12 @@ class Preparing:
         anchor = self._anchor(one)
         if one.kind != "loader":
             return anchor
-        self.lengths += counted_lengths(self.script, one.frame, one.text, self._own_schedules)
+        self.lengths += counted_lengths(self.script, one.frame, one.text, self._with_lengths)
         return self._above_lengths(one.frame, one.text, anchor)
 
     def _above_lengths(self, frame: Frame, text: str, anchor: ast.stmt) -> ast.stmt:
         """The same place, or above what counts with the length of the loader that is prepared."""
-        read = counted_lengths(self.script, frame, text, self._own_schedules)
+        read = counted_lengths(self.script, frame, text, self._with_lengths)
         suite = self._run_through(anchor)
         stores = list(map(place_of, self.script.stores(frame, text)))
         if is_function_frame(frame) and text in self.script.parameters(frame):

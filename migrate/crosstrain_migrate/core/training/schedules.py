@@ -199,21 +199,30 @@ def say_own_schedules(plan: Plan, schedules: Iterable[OwnSchedule], lengths: Ite
             plan.note("CT201", one.made[0], reason, remedy)
 
 
-def say_counted_steps(plan: Plan, roles: Roles) -> None:
-    """Says which optimizer, of those that lower their own rate, is told how many steps a run over all data has:
+def counting_optimizers(script: Script, roles: Roles) -> list[OwnSchedule]:
+    """The optimizers, of those that lower their own rate, that are told how many steps a run over all data has:
     `BertAdam(..., t_total=len(loader) * epochs)`. Each process makes only its share of them."""
-    script = plan.script
-    if not any(one.loop is not None for one in roles.data):
-        return
+    if not roles.optimizers or not any(one.loop is not None for one in roles.data):
+        return []
     places = [(place, one.text) for one in roles.optimizers for place in (one.frame, script.module(one.call))]
     made = [value for place, text in places for value in script.values(place, text)]
+    found = []
     for call in script.calls:
         given = next((k.value for k in call.keywords if k.arg in _STEPS_OF_A_RUN), None)
         has_rate = call in made or any(k.arg == "lr" for k in call.keywords)
         steps_alone = has_rate and not _is_scheduler(script, call)
         if given is not None and steps_alone and _comes_from_length(script, script.frame(call), given, 0):
+            found.append(OwnSchedule(roles.optimizers[0], (call,)))
+    return found
+
+
+def say_counted_steps(plan: Plan, optimizers: Iterable[OwnSchedule], lengths: Iterable[ast.expr]) -> None:
+    """Says which of them are not given the length of the loader that is prepared."""
+    known = set(map(id, lengths))
+    for one in optimizers:
+        if not any(id(node) in known for node in _given_to(plan.script, one)):
             reason = "this optimizer lowers its rate over the steps of all processes, and each makes its share of them"
-            plan.note("CT201", call, reason, "divide the number by `accelerator.num_processes`")
+            plan.note("CT201", one.made[0], reason, "divide the number by `accelerator.num_processes`")
 
 
 def _is_scheduler(script: Script, call: ast.Call) -> bool:

@@ -376,6 +376,19 @@ def test_a_flag_that_is_bound_again_when_the_choice_is_made(choice: str, made: s
     assert accelerator_of(choice) == f"accelerator = {made}"
 
 
+@pytest.mark.parametrize(
+    ("inside", "made"),
+    [
+        ('x = x.to(settings["device"])\n    shown = x.detach().to(HOST)', ""),
+        ("x = x.to(settings.device)\n    shown = x.detach().to(HOST)", ""),
+        ("x = x.to(HOST)\n    shown = x.to(torch.float64)", "device=HOST"),
+    ],
+)
+def test_what_takes_results_back_to_the_cpu_is_no_choice(inside: str, made: str) -> None:
+    choice = 'HOST = torch.device("cpu")\nsettings = {}\nsettings.update(read())'
+    assert accelerator_of(choice, inside) == f"accelerator = Accelerator({made})"
+
+
 BUFFER = """import argparse
 <torch>
 

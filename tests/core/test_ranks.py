@@ -370,3 +370,18 @@ def test_the_launchers_variables_are_set_before_a_function_asks_for_them(tmp_pat
     assert after.index("environment=True") < after.index("    start(args)")
     assert plain(tmp_path, after) == ["= 0 4"]
     assert launched(tmp_path, after) == ["= 0 2", "= 1 2"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "stays"),
+    [
+        ("assert torch.cuda.is_available() and {} >= 2", True),
+        ("if torch.cuda.is_available() and {} > 1:\n        model = torch.nn.DataParallel(model)", True),
+        ("assert {} > 0", False),
+        ("if torch.cuda.is_available() and {} > 1:\n        args.batch = 4", False),
+    ],
+)
+def test_gpus_that_one_process_asks_for_are_the_machines(asked: str, stays: bool) -> None:
+    count, of = "torch.cuda.device_count()", "    rows = TensorDataset"
+    after = converted(SWITCHED.replace(of, f"    {asked.format(count)}\n{of}"))
+    assert (asked.partition("{}")[0] + count in after) is stays

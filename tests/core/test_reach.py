@@ -276,6 +276,8 @@ GROUP = "@click.group()\ndef cli():\n    pass"
         ("app = typer.Typer()", "@app.command", "app()", True),
         (GROUP, "@cli.command()", "print('nothing')", False),
         (GROUP, "@cached.method()", "cli()", False),
+        ("ex = Experiment()", "@ex.main", "ex.run_commandline()", True),
+        ("ex = Experiment()", "@ex.main", "print(ex)", False),
     ],
 )
 def test_a_command_of_a_group_is_reached_by_the_group(

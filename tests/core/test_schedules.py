@@ -36,13 +36,16 @@ result = optimizer.param_groups[0]["lr"]
 GIVEN = {
     "as an argument": "falling = Falling(optimizer, len(loader) * 3, 1e-4)",
     "by a variable": "total = 3 * len(loader)\nfalling = Falling(optimizer, steps=total, high=1e-4)",
+    "by a function, moved by another name": "def make(optimizer, steps):\n    return Falling(optimizer, steps, 1e-4)\n"
+    "falling = make(optimizer, len(loader) * 3)\nFalling.move = Falling.step",
     "in a condition": "if True:\n    falling = Falling(optimizer, 3 * len(loader), 1e-4)",
 }
 
 
 @pytest.mark.parametrize("made", GIVEN.values(), ids=GIVEN.keys())
 def test_a_schedule_of_the_scripts_own_ends_with_the_training(made: str, tmp_path: Path) -> None:
-    folder = write(tmp_path, script=OWN.format(made=made))
+    text = OWN.format(made=made)
+    folder = write(tmp_path, script=text.replace("falling.step", "falling.move") if "move" in made else text)
     convert(folder, "script")
     text = (folder / "script.py").read_text()
     assert "prepare(model, optimizer, loader)" in text and "not reach" not in text

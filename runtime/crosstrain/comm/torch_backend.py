@@ -34,9 +34,9 @@ from crosstrain.comm.process_group import (
     group_backend,
     group_device_types,
     group_timeout,
-    set_group_timeouts,
     joined_place,
     no_group,
+    set_group_timeouts,
     start_group,
 )
 from crosstrain.comm.protocol import Comm as Comm

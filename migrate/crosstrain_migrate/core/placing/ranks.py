@@ -71,7 +71,9 @@ class Ranks:
         if not isinstance(statement, ast.Assert | ast.If) or call not in walk(statement.test):
             return False
         body = statement.body if isinstance(statement, ast.If) else []
-        if any(isinstance(n, ast.Call) and last_name(n.func) == "DataParallel" for s in body for n in walk(s)):
+        if any(
+            isinstance(n, ast.Call) and last_name(n.func) == "DataParallel" for s in body for n in walk(s)
+        ):
             return True
         stops = isinstance(statement, ast.Assert) or isinstance(body[-1], ast.Raise)
         return stops and any(is_method(n, "is_available") for n in walk(statement.test))

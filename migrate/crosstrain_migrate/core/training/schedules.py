@@ -77,8 +77,31 @@ def _is_variable_of(script: Script, read: ast.expr, held: Held) -> bool:
 
 
 def own_schedules(script: Script, roles: Roles) -> list[OwnSchedule]:
-    """The schedules of the project's own classes that are stepped once a batch."""
-    return [OwnSchedule(one, makers) for one in roles.schedulers if (makers := _makers(script, one))]
+    """The schedules of the project's own classes that are stepped once a batch: by `step`, or by whatever else one is asked
+    for that is made of an optimizer and the length of something, `make_cycle(optimizer, epochs * len(loader))`."""
+    stepped = [OwnSchedule(one, makers) for one in roles.schedulers if (makers := _makers(script, one))]
+    known = [call for one in stepped for call in one.made]
+    texts = {one.text for one in roles.optimizers}
+    return stepped + [
+        OwnSchedule(Stepped(last_name(call.func), call, script.frame(call)), (call,))
+        for call in script.calls
+        if call not in known and script.is_reached(call) and _is_of_optimizer_and_length(script, call, texts)
+    ]
+
+
+def _is_of_optimizer_and_length(script: Script, call: ast.Call, optimizers: set[str]) -> bool:
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    counts = any(isinstance(n, ast.Call) and last_name(n.func) == "len" for one in given for n in walk(one))
+    if not counts or (cls := _class_behind(script, call)) is None or _is_torch(script, cls):
+        return False
+    frame, named = (
+        script.frame(call),
+        [written(one) for one in given if isinstance(one, ast.Name | ast.Attribute)],
+    )
+    made = [
+        value.func for text in named for value in script.values(frame, text) if isinstance(value, ast.Call)
+    ]
+    return not optimizers.isdisjoint(named) or any(script.dotted(f).startswith("torch.optim.") for f in made)
 
 
 def _makers(script: Script, scheduler: Stepped) -> tuple[ast.Call, ...]:

@@ -131,10 +131,9 @@ class Audience:
 
     def _turns(self, loop: Loop) -> set[str]:
         """`i` of `for i in range(steps)`, which is the same on all: no loop over batches of which each process has some."""
-        is_counted = (
-            isinstance(loop, ast.For) and written(loop.iter).startswith("range(") and loop not in self._passes
-        )
-        return {loop.target.id} if is_counted and isinstance(loop.target, ast.Name) else set()
+        if isinstance(loop, ast.While) or loop in self._passes or not isinstance(loop.target, ast.Name):
+            return set()
+        return {loop.target.id} if written(loop.iter).startswith("range(") else set()
 
     def comes_after(self, later: ast.AST, earlier: ast.AST) -> bool:
         """Whether a run may come to one node when it has been at the other: below it, or in the next turn of a loop."""

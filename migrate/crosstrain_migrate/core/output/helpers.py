@@ -53,12 +53,10 @@ class Helpers:
 
     def _own_methods(self, call: ast.Call, found: list[Function]) -> list[Function]:
         """The methods of that name that `self.method()` may mean: the class's own, unless one that derives from it has another."""
-        inner = [c for one in self.script.around(call) if (c := self.script.class_of(one)) is not None]  # type: ignore[arg-type]
-        own = [one for one in found if inner and self.script.class_of(one) is inner[0]]
-        derived = [cls for one in found if (cls := self.script.class_of(one)) is not None and cls.bases]
-        is_overridden = (
-            any(inner[0].name in map(self.script.last, cls.bases) for cls in derived) if own else False
-        )
+        cls = self.script.class_of(self.script.frame(call))
+        own = [one for one in found if cls is not None and self.script.class_of(one) is cls]
+        bases = [b for one in found if (other := self.script.class_of(one)) is not None for b in other.bases]
+        is_overridden = cls is not None and cls.name in map(self.script.last, bases)
         return found if not own or is_overridden else own
 
     def writes(self, function: Function) -> int:

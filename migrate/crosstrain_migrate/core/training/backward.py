@@ -19,7 +19,8 @@ from .observed import Seen
 
 BACKWARD, CLIPPING = "CT202", "CT203"
 SUMMED = 'loss_reduction="sum"'
-_DEPTH = 6
+_DEPTH = 4
+_FAR = 6  # how far a sum is followed
 # What is computed of each element by itself.
 _ELEMENTWISE = words(
     "log log1p log2 exp expm1 pow square sqrt abs sigmoid tanh relu softplus logsigmoid clamp clamp_min float double"
@@ -193,7 +194,7 @@ SUM, OWN_SUM, PLAIN_SUM, OTHER, MEAN = 3, 2, 1, 0, -1
 
 def _terms(script: Script, frame: Frame, node: ast.AST, depth: int) -> int:
     """SUM where every term of a loss is a sum, undivided, and one at least is asked of a loss function."""
-    if depth > _DEPTH:
+    if depth > _FAR:
         return OTHER
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         return _joined([_terms(script, frame, side, depth) for side in (node.left, node.right)])
@@ -206,6 +207,8 @@ def _terms(script: Script, frame: Frame, node: ast.AST, depth: int) -> int:
             return OTHER
         values = [v for v in script.values(frame, written(node)) if not isinstance(v, ast.Constant)]
         values += _added(script, frame, written(node))
+        if any(isinstance(one, ast.BinOp) and written(node) in _names(one) for one in values):
+            return OTHER  # `loss = loss + more`
         parts = _unpacked(script, frame, written(node))
         terms = [_terms(script, frame, value, depth + 1) for value in values]
         return _joined([*terms, *(_terms_of_call(script, frame, call, depth + 1, n) for call, n in parts)])
@@ -231,13 +234,22 @@ def _added(script: Script, frame: Frame, name: str) -> list[ast.expr]:
     return [one.value for one in nodes if written(one.target) == name]
 
 
+def _names(node: ast.expr) -> set[str]:
+    return {written(one) for one in walk(node) if isinstance(one, ast.Name | ast.Attribute)}
+
+
 def _is_elementwise(script: Script, frame: Frame, node: ast.expr, depth: int) -> bool:
     """Whether an expression is arithmetic on what a function is given, element by element: `x * torch.log(p)`."""
-    if depth > _DEPTH:
+    if depth > _FAR:
         return False
     if isinstance(node, ast.Name):
         values = script.values(frame, node.id)
-        return bool(values) and all(_is_elementwise(script, frame, one, depth + 1) for one in values)
+        is_own = any(node.id in _names(one) for one in values)
+        return (
+            bool(values)
+            and not is_own
+            and all(_is_elementwise(script, frame, one, depth + 1) for one in values)
+        )
     inside = walk(node)
     bound = [one for one in inside if isinstance(one, ast.Name) and script.values(frame, one.id)]
     return (
@@ -277,7 +289,7 @@ def _is_torch(call: ast.Call) -> bool:
 def _terms_of_call(script: Script, frame: Frame, call: ast.Call, depth: int, part: int | None = None) -> int:
     """The same of a loss object made with `reduction="sum"`, and of a function, or a module of the project, that returns such
     a loss, alone or as a part of a tuple."""
-    if depth > _DEPTH:
+    if depth > _FAR:
         return OTHER
     text = written(call.func)
     made = _given(script, frame, text) or [v for one in script.frames for v in _made(script, one, text)]

@@ -111,54 +111,11 @@ def test_what_branches_make_under_the_test_of_its_use(tmp_path: Path) -> None:
     assert len(set(launched(tmp_path, after, "--sparse"))) == 1
 
 
-def test_what_branches_make_and_is_used_in_any_case() -> None:
-    after = converted(IN_BRANCHES.format(used=""))
-    assert "prepare(second)" not in after
-    around = IN_BRANCHES.format(used="").replace("if sparse:", "if sys.argv:").partition("sparse = ")
-    body = "".join(f"    {line}\n" for line in "".join(around[1:]).splitlines())
-    assert "prepare(second)" not in converted(f"{around[0]}if torch:\n{body}")
-
-
 def test_an_option_that_makes_one_of_two_models(tmp_path: Path) -> None:
     after = converted(TWO_WAYS)
     assert "        second = torch.nn.Linear(4, 2)\n    second = accelerator.prepare(second)\n" in after
     assert plain(tmp_path, after) == plain(tmp_path, TWO_WAYS)
     assert len(set(launched(tmp_path, after, "--second"))) == 1
-
-
-IN_CLASS = """import sys
-<torch>
-
-
-class Runner:
-    def __init__(self, with_poses):
-        torch.manual_seed(0)
-        self.with_poses = with_poses
-        self.model = torch.nn.Linear(4, 2)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        if self.with_poses:
-            self.poses = torch.nn.Embedding(8, 4)
-            self.second = torch.optim.SGD(self.poses.parameters(), lr=0.1)
-        self.loader = DataLoader(range(8), 2)
-
-    def run(self):
-        for numbers in self.loader:
-            x = self.poses(numbers) if self.with_poses else torch.ones(2, 4)
-            <self.step self.model(x).square().mean()>
-            if self.with_poses:
-                self.second.step()
-                self.second.zero_grad()
-        print("=", round(self.model.weight.sum().item(), 6))
-
-
-Runner("--poses" in sys.argv).run()
-"""
-
-
-def test_an_option_that_makes_attributes(tmp_path: Path) -> None:
-    after = converted(IN_CLASS)
-    assert "            self.poses, self.second = accelerator.prepare(self.poses, self.second)\n" in after
-    assert len(set(launched(tmp_path, after, "--poses"))) == 1
 
 
 def test_a_condition_around_the_whole_training_is_none() -> None:

@@ -31,16 +31,6 @@ for step in range(2 * number):
 -> number, others = len(accelerator.prepare(loaders["a"])), len(loaders["a"].dataset)
 -> number = len(accelerator.prepare(loaders["a"]))
 -> batches = iter(accelerator.prepare(loaders["a"]))
-== an iterator that begins anew after a length that its test asks for
-loaders = [DataLoader(TensorDataset(rows, targets), batch_size=4)]
-step = 0
-while step < 8:
-    if step % len(loaders[0]) == 0:
-        batches = iter(loaders[0])
-    learn(model, optimizer, *next(batches))
-    step += 1
--> if step % len(accelerator.prepare(loaders[0])) == 0:
--> batches = iter(accelerator.prepare(loaders[0]))
 == what may be an array, or batches
 batches = np.arange(32)
 if len(batches) > 4:
@@ -59,17 +49,6 @@ for book in books:
         learn(model, optimizer, x, y)
 -> for book in books:
 -> train_loader = accelerator.prepare(train_loader)
-== sets that a function of the script makes for each of several books
-def halves(book):
-    return DataLoader(TensorDataset(rows[book], targets[book]), batch_size=4), None
-
-books = [slice(0, 8), slice(8, 32)]
-for book in books:
-    half, rest = halves(book)
-    for x, y in half:
-        learn(model, optimizer, x, y)
--> for book in books:
--> half = accelerator.prepare(half)
 == an object that is its own iterator, and begins anew
 class Batches:
     def __init__(self, loader):
@@ -290,36 +269,6 @@ def test_lines(trap: Trap) -> None:
 @pytest.mark.parametrize("trap", BATCHES, ids=lambda trap: trap.name)
 def test_two_processes_train_on_the_batches_of_one(trap: Trap) -> None:
     check_shares(trap)
-
-
-MPI = """
-import torch
-from mpi4py import MPI
-from torch.utils.data import DataLoader
-
-def read(path):
-    world = MPI.COMM_WORLD
-    text = open(path).read() if world.rank == 0 else None
-    return world.bcast(text)
-
-def batches(rows):
-    mine = rows[MPI.COMM_WORLD.Get_rank() :: MPI.COMM_WORLD.Get_size()]
-    while True:
-        yield from DataLoader(mine, batch_size=4)
-
-<model>
-source = batches(read("rows.txt"))
-for step in range(100):
-    loss = model(next(source)).mean()
-    <step loss>
-"""
-
-
-def test_rows_that_are_divided_by_the_rank_of_mpi() -> None:
-    after = converted(MPI).text
-    assert "mine = rows[PartialState().process_index :: PartialState().num_processes]" in after
-    assert "source = accelerator.prepare(batches(" in after  # whose items differ: they pass through
-    assert "if world.rank == 0 else None" in after  # each process reads, in an MPI world of its own
 
 
 def test_batches_that_are_collected_for_a_step_are_dealt() -> None:

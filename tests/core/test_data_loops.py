@@ -221,13 +221,6 @@ def test_the_heads_that_each_batch_goes_through_are_not_dealt(names: str) -> Non
     assert "accelerator.prepare(loader)" in after
 
 
-def test_names_that_an_object_is_made_with_are_not_dealt() -> None:
-    after = converted(
-        HEADS.format(names='["low", "high"]', evaluation="sum(total(model, x) for x in loader)")
-    )
-    assert "    for name in model.names:\n" in after
-
-
 SIZES = """<torch>
 
 def learn(model, loader, sizes):
@@ -248,67 +241,6 @@ def test_a_loop_over_sizes_goes_over_no_batches() -> None:
     after = converted(SIZES)
     assert "    for size in sizes:\n" in after and "sizes = " not in after
     assert "accelerator.prepare(optimizer, loader)" in after
-
-
-def test_the_number_of_a_batch_does_not_make_it_a_size() -> None:
-    """`for i, x in enumerate(loader): ... range(i)`"""
-    text = SIZES.replace("for x in loader:", "for i, x in enumerate(loader):\n        list(range(i))")
-    assert "accelerator.prepare(optimizer, loader)" in converted(text)
-
-
-CHECKPOINTS = """import glob
-import torch
-
-class Agent:
-    def __init__(self):
-        self.model = torch.nn.Linear(4, 2)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-
-    def load(self, name):
-        self.model.load_state_dict(torch.load(name))
-
-    def step(self, batch, training):
-        loss = torch.nn.functional.mse_loss(self.model(batch[0]), batch[1])
-        if training:
-            <self.step loss>
-        return loss.item()
-
-class Source:
-    def __init__(self):
-        self.at = 0
-
-    def next_batch(self):
-        self.at += 1
-        return None if self.at % 4 == 0 else (torch.full((8, 4), float(self.at)), torch.ones(8, 2))
-
-agent, source = Agent(), Source()
-while True:
-    batch = source.next_batch()
-    if batch is None:
-        break
-    agent.step(batch, training=True)
-names = found_by(glob.glob("*.pth"))
-for name in names:
-    {told}
-    while True:
-        batch = {fetched}
-        if batch is None:
-            break
-        print(name, agent.step(batch, training=False))
-"""
-
-
-@pytest.mark.parametrize(
-    ("told", "fetched", "dealt"),
-    [
-        ("agent.load(name)", "source.next_batch()", False),
-        ("source.begin(name)", "source.next_batch()", True),  # what it fetches is the item's
-        ("agent.load('best.pth')", "read(name)", True),
-    ],
-)
-def test_a_while_that_fetches_its_own_batches(told: str, fetched: str, dealt: bool) -> None:
-    after = converted(CHECKPOINTS.format(told=told, fetched=fetched))
-    assert (".prepare(names)" in after) is dealt
 
 
 PIECES = """import random

@@ -253,21 +253,6 @@ def test_an_evaluation_that_may_differ_is_made_alike(body: str) -> None:
     assert ".reduce(" in after(body).partition("best, wait")[2], after(body)
 
 
-def test_what_an_unprepared_model_has_seen_is_each_processs_own() -> None:
-    head = (
-        HEAD
-        + "extra = nn.BatchNorm1d(4)\n"
-        + TRAIN.replace("    losses = []", "    nn.Module.train(extra)\n    losses = []")
-    )
-    text = converted(
-        head.replace("model(x)", "model(extra(x))")
-        + evaluated(WHOLE)
-        .replace("net(x)", "net(extra(x))")
-        .replace("net.eval()", "net.eval()\n    extra.eval()")
-    )
-    assert ".reduce(" in text, text
-
-
 def test_within_a_pass_processes_draw_for_themselves() -> None:
     step = "    optimizer.zero_grad(); F.cross_entropy(model(x), y).backward(); optimizer.step()\n"
     body = evaluated(WHOLE).replace("for epoch in range(3):", "for x, y in train_loader:")
@@ -464,11 +449,3 @@ def test_both_processes_stop_after_the_same_epoch(tmp_path: Path) -> None:
     text = after(STOPPER).replace("accelerator.print", "print")
     first, second = run_ranks(printed, 2, text, str(tmp_path))
     assert first.splitlines()[-2:] == second.splitlines()[-2:] and "stopped" in first
-
-
-def test_both_processes_keep_the_same_best(tmp_path: Path) -> None:
-    text = converted("best = 9.0\n" + KEEPS.replace("{kept}", "loss.item()")).replace(
-        "accelerator.print", "print"
-    )
-    first, second = run_ranks(printed, 2, text, str(tmp_path))
-    assert first == second and first.count("better") > 1

@@ -8,9 +8,8 @@ import pytest
 
 from tests.support.ranks import run_ranks
 
-from .converting import conversion, converted
-from .support import PRELUDE
-from .test_deciding import HEAD, REDUCED, after, printed
+from .converting import converted
+from .test_deciding import HEAD, after, printed
 
 NAMED = """
 from types import SimpleNamespace
@@ -34,27 +33,6 @@ def test_one_attribute_of_the_options_is_not_all_of_them(name: str, value: str, 
     text = after(NAMED.format(name=name, value=value))
     assert ("accelerator.reduce(args.best" in text) is is_own, text
     assert "accelerator.reduce(args.every" not in text
-
-
-GIVEN = """
-def keep(given):
-    if given:
-        torch.save(model.state_dict(), "best.pt")
-
-def fit():
-    stepping = train()
-    {use}
-    keep(stepping)
-
-fit()
-"""
-
-
-@pytest.mark.parametrize(
-    ("use", "is_reduced"), [("print(stepping.param_groups)", False), ("print(stepping)", True)]
-)
-def test_what_trains_is_no_number(use: str, is_reduced: bool) -> None:
-    assert ("stepping = accelerator.reduce(stepping" in after(GIVEN.format(use=use))) is is_reduced
 
 
 AVERAGED = """
@@ -96,31 +74,6 @@ def test_a_tensor_whose_name_becomes_its_number_is_reduced_once() -> None:
         "loss = torch.tensor(test_loss())\nloss = loss.item()\nif loss < best:\n    best = loss\n    train()"
     )
     assert text.count('accelerator.reduce(loss, "mean")') == 1, text
-
-
-HOOKED = """
-import argparse
-options = argparse.ArgumentParser().parse_args()
-
-def fit(given, start):
-    if start:
-        model.load_state_dict(torch.load(start))
-    for epoch in range(given.epochs):
-        value = train()
-        if given.hook:
-            given.hook(model, epoch, value)
-        if epoch % given.every == 0:
-            torch.save(model.state_dict(), "last.pt")
-        if value > given.limit:
-            break
-
-fit(options, options.start)
-"""
-
-
-def test_a_function_that_the_options_hold_leaves_them_as_they_are() -> None:
-    text = after(HOOKED)
-    assert text.count(".reduce(") == 1 and REDUCED in text, text
 
 
 @pytest.mark.parametrize("entry", ['parts["all"] = parts["a"] + 0.1 * parts["b"]', "print(parts)"])
@@ -191,112 +144,3 @@ def test_an_entry_by_get_is_not_all_of_its_dictionary(kept: str, reduced: list[s
     text = after(SETTINGS.format(kept=kept))
     found = [line for line in text.splitlines() if "accelerator.reduce(" in line]
     assert len(found) == len(reduced) and all(map(str.__contains__, found, reduced)), text
-
-
-COLUMNS = """
-class Mean:
-    def __init__(self):
-        self.count, self.value = 0, 0.0
-
-    def add(self, number):
-        self.value = (self.value * self.count + number) / (self.count + 1)
-        self.count += 1
-
-def measured(names):
-    return {name: test_loss() + train() for name in names}
-
-for epoch in range(2):
-    columns = FILLED
-    if columns["test"] < best:
-        best = columns["test"]
-        torch.save(model.state_dict(), "best.pt")
-    print(epoch, best)
-"""
-FILLED = """{name: Mean() for name in ("train", "test")}
-    for name in columns:
-        columns[name].add(train())
-    for name, column in columns.items():
-        columns[name] = column.value"""
-
-
-WHOLE = """measured(["test"])
-    print(columns["test"])"""
-
-
-@pytest.mark.parametrize(
-    ("filled", "below"),
-    [(FILLED, 'if columns["test"] < best'), (WHOLE, 'accelerator.print(columns["test"])')],
-    ids=["filled", "whole"],
-)
-def test_an_entry_is_reduced_when_it_is_a_number(filled: str, below: str, tmp_path: Path) -> None:
-    text = after(COLUMNS.replace("FILLED", filled)).replace("'", '"')
-    assert f'columns["test"] = accelerator.reduce(columns["test"], "mean")\n    {below}' in text, text
-    first, second = run_ranks(printed, 2, text.replace("accelerator.print", "print"), str(tmp_path))
-    assert first == second and first
-
-
-CHOSEN_IN_MAIN = f"""{PRELUDE}
-import argparse
-
-def fit(model, loader, device):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    best = 100.0
-    for epoch in range(3):
-        losses = []
-        for x, y in loader:
-            <step loss = F.cross_entropy(model(x.to(device)), y.to(device))>
-            losses.append(loss.item())
-        if losses[-1] < best:
-            best = losses[-1]
-            for group in optimizer.param_groups:
-                group["lr"] = group["lr"] / 2
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--cuda", action="store_true")
-    args = parser.parse_args()
-    device = torch.device(CHOICE)
-    fit(nn.Linear(4, 2).to(device), DataLoader([], 8), device)
-
-if __name__ == "__main__":
-    main()
-"""
-
-
-@pytest.mark.parametrize("choice", ['"cuda" if args.cuda else "cpu"', '"cuda"'])
-def test_a_number_decides_alike_wherever_the_device_is_chosen(choice: str) -> None:
-    text = CHOSEN_IN_MAIN.replace("CHOICE", choice)
-    assert 'accelerator.reduce(losses[-1], "mean")' in converted(text)
-    assert not [one for one in conversion(text).findings if one.rule == "CT605"]
-
-
-FOLDER = """
-import os
-import time
-
-
-class Trainer:
-    def __init__(self):
-        self.folder = {folder}
-
-    def run(self):
-        keep_settings(self.folder)
-        for x, y in train_loader:
-            <step F.cross_entropy(model(x), y)>
-        torch.save(model.state_dict(), os.path.join(self.folder, "model.pt"))
-
-
-def keep_settings(folder):
-    if not os.path.exists(folder):
-        os.makedirs(folder)
-        torch.save(dict(lr=0.1), os.path.join(folder, "settings.pt"))
-
-
-Trainer().run()
-"""
-
-
-@pytest.mark.parametrize("folder", ["Writer().log_dir", "'run-%s' % time.time()", "SummaryWriter().log_dir"])
-def test_a_folder_that_is_asked_for_is_no_number(folder: str) -> None:
-    text = HEAD + "from torch.utils.tensorboard import SummaryWriter\n" + FOLDER.format(folder=folder)
-    assert "reduce(" not in converted(text)

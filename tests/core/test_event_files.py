@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from .converting import converted
-from .filling import filled
 from .projects import convert, write
 
 OWN_WRITER = {
@@ -95,13 +94,6 @@ def test_writers_of_a_list_or_a_table(made: str, use: str, is_ours: bool) -> Non
     assert (") if accelerator.is_main_process else None" in after) is is_ours
 
 
-def test_a_writer_s_method_that_is_given_on_is_no_call_of_it() -> None:
-    hook = "model.register_forward_hook(writer.hook)"
-    text = SEVERAL.format(made="writer = SummaryWriter('runs')", use="pass")
-    text = filled(text).replace("optimizer = ", f"handle = {hook}\n{hook}\noptimizer = ", 1)
-    assert hook in converted(text).splitlines(), "not indented under a guard"
-
-
 TRAIN = """
     <torch>
     {made}
@@ -140,23 +132,3 @@ def test_an_event_file_of_a_module_that_other_scripts_import(closed: str, made: 
     after = (tmp_path / "journal.py").read_text()
     assert ('SummaryWriter("events") if PartialState().is_main_process else None' in after) is made
     assert "if PartialState().is_main_process:\n            self.events.add_scalar" in after
-
-
-LOGS = """
-    from torch.utils.tensorboard import SummaryWriter
-
-    def logs():
-        writer = SummaryWriter("events")
-        return print, writer
-    """
-
-
-@pytest.mark.parametrize(
-    ("use", "made"),
-    [('writer.add_scalar("loss", loss, step)', True), ("folder = writer.get_logdir()", False)],
-)
-def test_a_writer_that_is_returned_beside_something_else(use: str, made: bool, tmp_path: Path) -> None:
-    begin = "from logs import logs\n    show, writer = logs()"
-    convert(write(tmp_path, logs=LOGS, train=TRAIN.format(made=begin, use=use, end="pass")), "train")
-    after = (tmp_path / "logs.py").read_text()
-    assert (".is_main_process else None" in after) is made

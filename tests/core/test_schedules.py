@@ -170,34 +170,6 @@ def test_a_schedule_that_asks_for_the_length_at_each_step_ends_with_the_training
     assert train(folder, "script", 2) == pytest.approx([0.0, 0.0])
 
 
-LOWERED = """
-import torch
-from pytorch_pretrained_bert import BertAdam
-from torch.utils.data import DataLoader
-
-loader = DataLoader([], 8)
-model = torch.nn.Linear(4, 2)
-total = {total}
-optimizer = {made}
-for x, y in loader:
-    <step>
-"""
-
-
-@pytest.mark.parametrize(
-    ("total", "made", "is_said"),
-    [
-        ("3 * len(loader)", "BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total)", True),
-        ("3 * len(loader)", "BertAdam(model.parameters(), 0.1, warmup=0.1, t_total=total)", True),
-        ("1000", "BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total)", False),
-        ("3 * len(loader)", "torch.optim.Adam(model.parameters(), lr=0.1)", False),
-    ],
-)
-def test_an_optimizer_that_lowers_its_own_rate_is_said(total: str, made: str, is_said: bool) -> None:
-    text = LOWERED.format(total=total, made=made)
-    assert any("lowers its rate" in one.reason for one in notes(text, "CT201")) is is_said
-
-
 RATES = """
 <model>
 loader = DataLoader(data)

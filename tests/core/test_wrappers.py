@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .converting import conversion, converted
+from .converting import conversion
 from .converting import converted as text_of
 from .projects import convert, train, write
 
@@ -87,15 +87,6 @@ def test_it_stays_without_devices(wrapper: str) -> None:
     assert f"model = accelerator.prepare({WRAPPERS[wrapper]})" in text_of(text)
 
 
-@pytest.mark.parametrize(
-    ("devices", "times", "expected"),
-    [("list(range(n))", "n", "1"), ("gpus", "len(gpus)", "1"), ("list(range(n))", "rows", "rows")],
-)
-def test_what_is_repeated_for_each_gpu_is_there_once(devices: str, times: str, expected: str) -> None:
-    text = _script("", f"model(y.repeat({times}, 2))", f"torch.nn.DataParallel(model, {devices})")
-    assert f"model(y.repeat({expected}, 2))" in text_of(text)
-
-
 @pytest.mark.parametrize("use", UNUSED)
 def test_it_goes_where_nobody_sees_its_names(use: str) -> None:
     text = _script(*UNUSED[use], "torch.nn.DataParallel(model)")
@@ -143,51 +134,6 @@ def test_the_branch_without_a_wrapper_stays() -> None:
     assert "    model = accelerator.prepare(torch.nn.DataParallel(model))\n" in text_of(text)
 
 
-MADE_IN_STEPS = """<torch>
-
-class Score(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-
-    def forward(self, x):
-        return x.mean()
-
-class Nets:
-    def __init__(self):
-        self.one = build()
-
-def build():
-    net = torch.nn.DataParallel(torch.nn.Linear(4, 1))
-    net.size = net.module.in_features
-    return net
-
-def main():
-    nets = Nets()
-    optimizer = torch.optim.SGD(nets.one.parameters(), lr=0.1)
-    for x in DataLoader(torch.ones(8, 4), 2):
-        optimizer.zero_grad()
-        {step}
-        optimizer.step()
-
-main()
-"""
-
-
-@pytest.mark.parametrize(
-    ("step", "is_prepared"),
-    [
-        ("Score()(nets.one(x)).backward()", True),
-        ("Score()(build()(nets.one.module(x)[:, [0] * 4])).backward()", False),
-    ],
-)
-def test_what_is_made_in_every_step_runs_its_own_constructor(step: str, is_prepared: bool) -> None:
-    """And not that of another class, which wraps a model."""
-    after = text_of(MADE_IN_STEPS.format(step=step))
-    assert (
-        "    net = accelerator.prepare(torch.nn.DataParallel(torch.nn.Linear(4, 1)))\n" in after
-    ) is is_prepared
-
-
 OWN_KIND = """<torch>
 
 class Parallel(torch.nn.DataParallel):
@@ -221,38 +167,3 @@ def test_a_kind_of_its_own_computes_on_the_device_of_its_process(tmp_path: Path)
     assert train(folder, "script") == before
     first, second = train(folder, "script", 2)
     assert first == second != before[0]
-
-
-@pytest.mark.parametrize(
-    ("method", "given"),
-    [
-        (BY_NAME, ", device_ids=[0, 1]"),
-        ("def __init__(self, module, name='a'):\n        super().__init__(module)", ""),
-    ],
-)
-def test_a_kind_of_its_own_that_says_its_devices_is_left_and_named(method: str, given: str) -> None:
-    text = OWN_KIND.format(method=method, given=given).replace("return getattr(self.module, name)", "pass")
-    result = conversion(text)
-    assert f"Parallel(nets[name]{given})\n" in result.text
-    assert any("would take all GPUs" in one.reason for one in result.findings)
-
-
-PAIR = """<torch>
-from parallel import {model}, DataParallelCriterion
-
-net = torch.nn.Linear(4, 2)
-model = {model}(net)
-criterion = DataParallelCriterion(torch.nn.MSELoss())
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-<loop criterion(model(x), y)>
-torch.save(net.state_dict(), "net.pt")
-"""
-
-
-def test_a_model_whose_outputs_stay_on_their_gpus_goes_with_its_criterion() -> None:
-    after = converted(PAIR.format(model="DataParallelModel"))
-    assert "model = accelerator.prepare(net)" in after and "DataParallelCriterion(" not in after
-
-
-def test_another_wrapper_of_the_project_stays() -> None:
-    assert "model = ModelOfAll(net)" in converted(PAIR.format(model="ModelOfAll"))

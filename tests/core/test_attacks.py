@@ -76,23 +76,6 @@ TRAPS = [
         ("accelerator.reduce",),
     ),
     *cases("""
-== weights that a function makes and a step outside of it trains no others beside
-def fit(loader):
-    weights = torch.zeros(4)
-    weights.requires_grad_()
-    optimizer = torch.optim.SGD([weights], lr=0.1)
-    for x, y in loader:
-        <step loss = F.mse_loss(x @ weights, y)>
-    return weights
-
-model = nn.Linear(4, 1)
-outer = torch.optim.SGD(model.parameters(), lr=0.1)
-fit(DataLoader(data, batch_size=4))
-for x, y in DataLoader(data, batch_size=4):
-    outer.zero_grad()
-    F.mse_loss(model(x), y).backward()
-    outer.step()
--> accelerator.backward(loss)
 """),
 ]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from crosstrain_migrate.cli import app
 
-from .notebooks import FLAT, with_module
+from .notebooks import FLAT
 from .support import KERNEL, notebook
 
 # The place where the objects are prepared is kept away, and without it there is no conversion.
@@ -157,20 +157,3 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for epoch in range(3):
     train(model, loader, optimizer, device)
 """
-
-
-def test_a_notebook_and_a_script_that_share_a_module_change_together(migrate: Run) -> None:
-    text, module = with_module()
-    Path("train.ipynb").write_bytes(notebook(text))
-    Path("steps.py").write_text(module)
-    script = SCRIPT.replace("(8, 1)", "(8, dtype=torch.long)").replace(
-        "torch.ones(8, dtype", "torch.zeros(8, dtype"
-    )
-    Path("train.py").write_text(script)
-    ran = migrate(".", "--write")
-    assert ran.code == 0, ran.err
-    assert "3 files changed" in ran.err
-    assert migrate(".", "--check").code == 0
-    assert "accelerator.backward(loss)" in Path("steps.py").read_text()
-    assert migrate("--undo").code == 0
-    assert Path("steps.py").read_text() == module

@@ -210,25 +210,6 @@ def test_an_optimizer_that_two_cells_use_keeps_its_state() -> None:
     assert "\noptimizer.load_state_dict(optimizer_state)" in first
 
 
-def test_a_model_that_is_tried_out_before_the_training() -> None:
-    """On its device, as its author has put it there: the one way in which the kernel needs the device first."""
-    result = migrate(START + MODEL + "# %%\nmodel(torch.ones(1, 8))\n" + LOOP)
-    assert "model = nn.Linear(8, 3).to(device)\n" in source(result, 5)
-    result = migrate(START + MODEL + "# %%\nprint(model(torch.ones(1, 8).to(device)))\n" + LOOP)
-    assert not result.refused
-    assert "model = nn.Linear(8, 3).to(device)\n" in source(result, 5)
-
-
-def test_an_evaluation_before_the_training_has_the_notebooks_own_accelerator() -> None:
-    test = GLOBALS[GLOBALS.index("# %%\ndef test") : GLOBALS.index("# %%\n%%time")]
-    loop = LOOP + "    test()\n"
-    result = migrate(START + MODEL + test + "# %%\nprint(test())\n" + loop + "# %%\nprint(test())\n")
-    assert not result.refused, result.findings
-    cell = source(result, 7)
-    assert cell.startswith("# in the notebook's own process\naccelerator = Accelerator()\n")
-    assert "notebook_launcher" in source(result, 8)
-
-
 def test_values_that_later_cells_read_come_back() -> None:
     """A tensor, a list of them, a list that a function fills, an object of the notebook's own class."""
     text = START + MODEL + LOOP + "# %%\nprint(loss)\n"
@@ -241,16 +222,6 @@ def test_values_that_later_cells_read_come_back() -> None:
     text = START + "# %%\nclass Meter:\n    def see(self, x):\n        self.last = x\n" + MODEL
     text += "# %%\nmeter = Meter()\n" + LOOP + "        meter.see(loss.item())\n# %%\nprint(meter.last)\n"
     assert "    return meter\n" in source(migrate(text), 8)
-
-
-def test_timed_training_is_converted_with_its_function() -> None:
-    """`%time train(...)` is the call."""
-    text = GLOBALS.replace("losses.append(train(epoch))", "%time losses.append(train(epoch))")
-    result = migrate(text)
-    assert not result.refused
-    cell = source(result, 8)
-    assert "        %time losses.append(train(epoch))\n" in cell
-    assert "notebook_launcher(" in cell
 
 
 # -- what stays in the kernel's one process ----------------------------------------------------------------------

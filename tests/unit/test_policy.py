@@ -77,24 +77,6 @@ def test_a_part_of_the_conversion_kept_away_refuses_the_whole() -> None:
     assert "`# migrate: skip`" in finding.reason
 
 
-def test_off_around_the_loop_refuses_once_for_each_rule() -> None:
-    text = SCRIPT.replace("for epoch", "# migrate: off\nfor epoch").replace(
-        "torch.save", "# migrate: on\ntorch.save"
-    )
-    result = migrate_text(Path("train.py"), text, Options())
-    assert not result.changed
-    assert {one.rule for one in result.findings} == {"CT003"}
-    assert len({one.reason for one in result.findings}) == len(result.findings)
-
-
-def test_a_statement_beside_which_something_is_put_may_be_skipped_itself() -> None:
-    text = SCRIPT.replace("loss_fn = nn.MSELoss()", "loss_fn = nn.MSELoss()  # migrate: skip")
-    text = text.replace("lr=0.1)", "lr=0.1)  # migrate: skip")
-    result = migrate_text(Path("train.py"), text, Options())
-    assert "accelerator.prepare(" in result.after
-    assert [(one.rule, one.line) for one in result.findings] == [("CT002", 10), ("CT002", 11)]
-
-
 def test_skip_file_leaves_the_file_alone() -> None:
     result = _migrated(head="# migrate: skip-file -- a baseline\n")
     assert not result.changed

@@ -278,32 +278,13 @@ def test_a_wrapper_above_the_choice_has_the_accelerator_where_the_flag_is_known_
     assert made < wrapped
 
 
-@pytest.mark.parametrize("start", ["run(args)", "if __name__ == '__main__':\n    run(args)"])
-def test_functions_called_behind_the_choice_know_the_device(start: str) -> None:
-    text = """import argparse
-<torch>
-
-def size():
-    print("asked before")
-    return 4
-
-def train(model, args):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x, y in DataLoader([], 8):
-        x, y = x.cuda(), y.cuda()
-        <step>
-    print("trained")
-
-def run(args):
-    width = size()
-    device = "cuda" if args.gpu else "cpu"
-    train(torch.nn.Linear(width, 2).to(device), args)
-
-args = argparse.ArgumentParser().parse_args()
-START
-""".replace("START", start)
-    after = converted(text)
-    assert "    accelerator = Accelerator(cpu=not args.gpu)\n    device = accelerator.device" in after
-    assert "x, y = x.to(accelerator.device), y.to(accelerator.device)" in after
-    assert 'accelerator.print("trained")' in after
-    assert '    print("asked before")' in after
+@pytest.mark.parametrize(
+    ("entry", "is_kept"), [("args.use_gpu", True), ("args.use_gpu and args.width > 2", False)]
+)
+def test_an_objects_own_flag_is_that_of_the_dictionary_that_it_is_given(entry: str, is_kept: bool) -> None:
+    computed = f'params = {{"gpu": {entry}, "width": 2}}'
+    text = IN_A_CLASS.format(test="self.on_gpu", begin=PARSED.format(computed=computed))
+    text = text.replace("self.args = args", 'self.on_gpu = args["gpu"]').replace(
+        "Trainer(args)", "Trainer(params)"
+    )
+    assert ("Accelerator(cpu=not args.use_gpu)" in converted(text)) == is_kept

@@ -33,29 +33,6 @@ def main():
 main()
 """
 
-TWO_WAYS = """import sys
-<torch>
-
-with_second, is_deep = "--second" in sys.argv, "--deep" in sys.argv
-torch.manual_seed(0)
-first = torch.nn.Linear(4, 2)
-if with_second:
-    if is_deep:
-        second = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
-    else:
-        second = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(list(first.parameters()) + list(second.parameters()), lr=0.1)
-else:
-    optimizer = torch.optim.SGD(first.parameters(), lr=0.1)
-for numbers in DataLoader(range(8), 2):
-    x = torch.ones(2, 4) * numbers[:, None] / 8
-    loss = first(x).square().mean()
-    if with_second:
-        loss = loss + second(x).square().mean()
-    <step loss>
-print("=", round(first.weight.sum().item(), 5))
-"""
-
 
 def test_an_option_that_makes_nothing(tmp_path: Path) -> None:
     script = IN_FUNCTION.format(otherwise="")
@@ -109,13 +86,6 @@ def test_what_branches_make_under_the_test_of_its_use(tmp_path: Path) -> None:
     assert "optimizer, loader = accelerator.prepare(" in after
     assert plain(tmp_path, after) == plain(tmp_path, script)
     assert len(set(launched(tmp_path, after, "--sparse"))) == 1
-
-
-def test_an_option_that_makes_one_of_two_models(tmp_path: Path) -> None:
-    after = converted(TWO_WAYS)
-    assert "        second = torch.nn.Linear(4, 2)\n    second = accelerator.prepare(second)\n" in after
-    assert plain(tmp_path, after) == plain(tmp_path, TWO_WAYS)
-    assert len(set(launched(tmp_path, after, "--second"))) == 1
 
 
 def test_a_condition_around_the_whole_training_is_none() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .converting import converted
+from .converting import converted, notes
 from .projects import convert, train, write
 
 HEAD = """
@@ -71,3 +71,35 @@ def test_a_model_that_is_only_evaluated_beside_the_training_is_not_prepared() ->
 def test_a_model_that_a_function_is_given_is_prepared_with_its_optimizer() -> None:
     after = converted(HEAD.format(wrapped="", device="") + GROUPED)
     assert "net, optimizer, loader = accelerator.prepare(net, optimizer, loader)\nepoch(" in after
+
+
+ABOVE = """
+import gflags
+import sys
+<torch>
+
+Flags = gflags.FLAGS
+gflags.DEFINE_bool("cuda", True, "")
+gflags.DEFINE_string("gpus", "0,1", "")
+
+if __name__ == "__main__":
+    Flags(sys.argv)
+    loader = DataLoader(range(8))
+    net = torch.nn.Linear(1, 1)
+    if len(Flags.gpus.split(",")) > 1:
+        net = torch.nn.DataParallel(net)
+    if Flags.cuda:
+        net.cuda()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    net.train()
+    for x in loader:
+        <step net(x).square().mean()>
+    torch.save(net.state_dict(), "net.pt")
+"""
+
+
+def test_a_wrapper_above_the_choice_of_the_device_is_said_to_be_prepared() -> None:
+    after = converted(ABOVE)
+    assert "        net = torch.nn.DataParallel(net)\n    accelerator = Accelerator(" in after
+    assert "net, optimizer, loader = accelerator.prepare(net, optimizer, loader)" in after
+    assert [note.remedy for note in notes(ABOVE, "CT301")] == ["nothing needs to be done"]

@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from .rows import check_lines, check_shares, script_of
+from .rows import check_lines, check_shares
 from .support import Trap, cases, converted
 
 BATCHES = cases("""
@@ -271,30 +271,6 @@ def test_two_processes_train_on_the_batches_of_one(trap: Trap) -> None:
     check_shares(trap)
 
 
-def test_batches_that_are_collected_for_a_step_are_dealt() -> None:
-    trap = Trap(
-        "batches from other iterators that are trained with as well",
-        """
-        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
-        more = DataLoader(TensorDataset(rows, targets), batch_size=2)
-        batches, others, step = iter(loader), iter(more), 0
-        while step < len(loader):
-            x, y = next(batches)
-            parts = []
-            for _ in range(2):
-                part, _ = next(others)
-                parts.append(part)
-            extra = torch.cat(parts)
-            x = torch.cat([x, extra])
-            learn(model, optimizer, x, torch.cat([y, y]))
-            step += 1
-        """,
-        (),
-    )
-    lines = converted(script_of(trap)).text
-    assert "model, optimizer, loader, more = accelerator.prepare(model, optimizer, loader, more)" in lines
-
-
 ONE_LOSS = """
 import torch
 from torch import nn
@@ -334,3 +310,33 @@ def test_a_loss_that_is_computed_without_gradients_is_not_trained(block: str, ev
     after = converted(dedent(ONE_LOSS).format(block=block)).text
     assert "for batch in accelerator.prepare(batches(torch.ones(32, 1))):" in after
     assert ("prepare(batches(rows))" in after) != evaluates
+
+
+MPI = """
+import torch
+from mpi4py import MPI
+from torch.utils.data import DataLoader
+
+def read(path):
+    world = MPI.COMM_WORLD
+    text = open(path).read() if world.rank == 0 else None
+    return world.bcast(text)
+
+def batches(rows):
+    mine = rows[MPI.COMM_WORLD.Get_rank() :: MPI.COMM_WORLD.Get_size()]
+    while True:
+        yield from DataLoader(mine, batch_size=4)
+
+<model>
+source = batches(read("rows.txt"))
+for step in range(100):
+    loss = model(next(source)).mean()
+    <step loss>
+"""
+
+
+def test_rows_that_are_divided_by_the_rank_of_mpi() -> None:
+    after = converted(MPI).text
+    assert "mine = rows[PartialState().process_index :: PartialState().num_processes]" in after
+    assert "source = accelerator.prepare(batches(" in after  # whose items differ: they pass through
+    assert "if world.rank == 0 else None" in after  # each process reads, in an MPI world of its own

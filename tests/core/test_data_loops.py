@@ -177,50 +177,6 @@ def test_lines(trap: Trap) -> None:
     check_lines(trap)
 
 
-HEADS = """import sys
-<torch>
-
-class Heads(torch.nn.Module):
-    def __init__(self, names):
-        super().__init__()
-        self.names = names
-        self.layers = torch.nn.ModuleDict({{name: torch.nn.Linear(4, 1) for name in names}})
-
-    def forward(self, x, name):
-        return self.layers[name](x)
-
-def total(model, x, trains=False):
-    found = 0.0
-    for name in model.names:
-        loss = model(x, name).square().mean()
-        if trains:
-            loss.backward()
-        found += loss.item()
-    return found
-
-model = Heads({names})
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-loader = DataLoader(torch.ones(8, 4), 2)
-for x in loader:
-    optimizer.zero_grad()
-    total(model, x, trains=True)
-    optimizer.step()
-model.eval()
-with torch.no_grad():
-    {evaluation}
-"""
-
-
-@pytest.mark.parametrize("names", ['["low", "high"]', "sys.argv[1:]"])
-def test_the_heads_that_each_batch_goes_through_are_not_dealt(names: str) -> None:
-    """Also where the function that goes over them trains by a flag, and evaluates without it."""
-    after = converted(
-        HEADS.format(names=names, evaluation="for x in loader:\n        print(total(model, x))")
-    )
-    assert "    for name in model.names:\n" in after
-    assert "accelerator.prepare(loader)" in after
-
-
 SIZES = """<torch>
 
 def learn(model, loader, sizes):
@@ -268,3 +224,58 @@ def test_batches_of_a_numbered_piece_are_dealt(pieces: str, numbered: bool) -> N
     after = converted(PIECES.format(pieces=pieces))
     assert ("for step in accelerator.prepare(range(len(rows) // 4)):" in after) is numbered
     assert ("optimizer, pieces = accelerator.prepare(model, optimizer, pieces)" in after) is not numbered
+
+
+CHECKPOINTS = """import glob
+import torch
+
+class Agent:
+    def __init__(self):
+        self.model = torch.nn.Linear(4, 2)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def load(self, name):
+        self.model.load_state_dict(torch.load(name))
+
+    def step(self, batch, training):
+        loss = torch.nn.functional.mse_loss(self.model(batch[0]), batch[1])
+        if training:
+            <self.step loss>
+        return loss.item()
+
+class Source:
+    def __init__(self):
+        self.at = 0
+
+    def next_batch(self):
+        self.at += 1
+        return None if self.at % 4 == 0 else (torch.full((8, 4), float(self.at)), torch.ones(8, 2))
+
+agent, source = Agent(), Source()
+while True:
+    batch = source.next_batch()
+    if batch is None:
+        break
+    agent.step(batch, training=True)
+names = found_by(glob.glob("*.pth"))
+for name in names:
+    {told}
+    while True:
+        batch = {fetched}
+        if batch is None:
+            break
+        print(name, agent.step(batch, training=False))
+"""
+
+
+@pytest.mark.parametrize(
+    ("told", "fetched", "dealt"),
+    [
+        ("agent.load(name)", "source.next_batch()", False),
+        ("source.begin(name)", "source.next_batch()", True),  # what it fetches is the item's
+        ("agent.load('best.pth')", "read(name)", True),
+    ],
+)
+def test_a_while_that_fetches_its_own_batches(told: str, fetched: str, dealt: bool) -> None:
+    after = converted(CHECKPOINTS.format(told=told, fetched=fetched))
+    assert (".prepare(names)" in after) is dealt

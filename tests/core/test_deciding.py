@@ -13,7 +13,6 @@ import pytest
 from tests.support.ranks import run_ranks
 
 from .converting import conversion, converted
-from .projects import convert, train, write
 from .support import PRELUDE
 
 HEAD = f"""{PRELUDE}
@@ -316,43 +315,6 @@ def test_a_batch_that_one_process_may_skip_is_said() -> None:
     inner = "if loss.item() > random.random():\n        if y.sum() == 0: continue"
     done = conversion("import random\n" + STEP.format(test=inner))
     assert any("skips a batch" in one.reason for one in done.findings), done.text
-
-
-BUCKETS = """
-import torch
-from torch.nn import functional as F
-
-class Rows:
-    def __init__(self, number):
-        self.number = number
-
-    def __iter__(self):
-        for start in range(0, self.number, 4):
-            yield torch.ones(min(4, self.number - start), 2)
-
-def learn(model, batches):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    steps = 0
-    for x in batches:
-        if x.size(0) != 4:
-            continue
-        <step F.mse_loss(model(x), x)>
-        steps += 1
-    return steps
-
-batches = Rows(14)
-result = learn(torch.nn.Linear(2, 2), batches)
-"""
-
-
-def test_batches_that_are_dealt_whole_have_rows_of_their_own_number(tmp_path: Path) -> None:
-    """The fourth of four batches is short: the second process may not leave it out alone."""
-    text = converted(BUCKETS)
-    assert 'if accelerator.reduce(int(bool(x.size(0) != 4)), "sum") > 0:' in text, text
-    folder = write(tmp_path, script=BUCKETS)
-    convert(folder, "script")
-    assert train(folder, "script") == [3]
-    assert train(folder, "script", 2) == [1, 1]
 
 
 KEEPS = (

@@ -11,63 +11,6 @@ from tests.support.ranks import run_ranks
 from .converting import converted
 from .test_deciding import HEAD, after, printed
 
-NAMED = """
-from types import SimpleNamespace
-import time
-args = SimpleNamespace(every=3, folder="out", best=100.0)
-args.{name} = {value}
-value = test_loss()
-if args.every < value:
-    best = value
-if args.best < 2:
-    torch.save(model.state_dict(), "best.pt")
-    wait += 1
-"""
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "is_own"),
-    [("folder", 'time.strftime("%H%M%S")', False), ("best", "train()", True), ("best", "len(rows)", False)],
-)
-def test_one_attribute_of_the_options_is_not_all_of_them(name: str, value: str, is_own: bool) -> None:
-    text = after(NAMED.format(name=name, value=value))
-    assert ("accelerator.reduce(args.best" in text) is is_own, text
-    assert "accelerator.reduce(args.every" not in text
-
-
-AVERAGED = """
-class Mean:
-    def __init__(self):
-        self.count, self.value = 0, 0.0
-
-    def add(self, number):
-        self.value = (self.value * self.count + number) / (self.count + 1)
-        self.count += 1
-
-    def item(self):
-        return self.value
-
-for epoch in range(2):
-    train()
-    error = Mean()
-    with torch.no_grad():
-        for x, y in test_loader:
-            error.add(F.cross_entropy(model(x + torch.randn(1)), y).item())
-    error = error.item()
-    if error < best:
-        best = error
-        torch.save(model.state_dict(), "best.pt")
-    print(epoch, best)
-"""
-
-
-def test_an_object_is_no_number_before_its_name_becomes_one(tmp_path: Path) -> None:
-    text = after(AVERAGED)
-    assert "    error = error.item()\n" + "    error = accelerator.reduce(error" in text, text
-    assert text.count("reduce(error") == 1
-    first, second = run_ranks(printed, 2, text.replace("accelerator.print", "print"), str(tmp_path))
-    assert first == second and first
-
 
 def test_a_tensor_whose_name_becomes_its_number_is_reduced_once() -> None:
     text = after(
@@ -144,3 +87,79 @@ def test_an_entry_by_get_is_not_all_of_its_dictionary(kept: str, reduced: list[s
     text = after(SETTINGS.format(kept=kept))
     found = [line for line in text.splitlines() if "accelerator.reduce(" in line]
     assert len(found) == len(reduced) and all(map(str.__contains__, found, reduced)), text
+
+
+COLUMNS = """
+class Mean:
+    def __init__(self):
+        self.count, self.value = 0, 0.0
+
+    def add(self, number):
+        self.value = (self.value * self.count + number) / (self.count + 1)
+        self.count += 1
+
+def measured(names):
+    return {name: test_loss() + train() for name in names}
+
+for epoch in range(2):
+    columns = FILLED
+    if columns["test"] < best:
+        best = columns["test"]
+        torch.save(model.state_dict(), "best.pt")
+    print(epoch, best)
+"""
+
+
+FILLED = """{name: Mean() for name in ("train", "test")}
+    for name in columns:
+        columns[name].add(train())
+    for name, column in columns.items():
+        columns[name] = column.value"""
+
+
+WHOLE = """measured(["test"])
+    print(columns["test"])"""
+
+
+@pytest.mark.parametrize(
+    ("filled", "below"),
+    [(FILLED, 'if columns["test"] < best'), (WHOLE, 'accelerator.print(columns["test"])')],
+    ids=["filled", "whole"],
+)
+def test_an_entry_is_reduced_when_it_is_a_number(filled: str, below: str, tmp_path: Path) -> None:
+    text = after(COLUMNS.replace("FILLED", filled)).replace("'", '"')
+    assert f'columns["test"] = accelerator.reduce(columns["test"], "mean")\n    {below}' in text, text
+    first, second = run_ranks(printed, 2, text.replace("accelerator.print", "print"), str(tmp_path))
+    assert first == second and first
+
+
+FOLDER = """
+import os
+import time
+
+
+class Trainer:
+    def __init__(self):
+        self.folder = {folder}
+
+    def run(self):
+        keep_settings(self.folder)
+        for x, y in train_loader:
+            <step F.cross_entropy(model(x), y)>
+        torch.save(model.state_dict(), os.path.join(self.folder, "model.pt"))
+
+
+def keep_settings(folder):
+    if not os.path.exists(folder):
+        os.makedirs(folder)
+        torch.save(dict(lr=0.1), os.path.join(folder, "settings.pt"))
+
+
+Trainer().run()
+"""
+
+
+@pytest.mark.parametrize("folder", ["Writer().log_dir", "'run-%s' % time.time()", "SummaryWriter().log_dir"])
+def test_a_folder_that_is_asked_for_is_no_number(folder: str) -> None:
+    text = HEAD + "from torch.utils.tensorboard import SummaryWriter\n" + FOLDER.format(folder=folder)
+    assert "reduce(" not in converted(text)

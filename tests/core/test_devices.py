@@ -99,7 +99,6 @@ def test_what_names_no_choice_of_a_gpu_stays(code: str) -> None:
         "torch.cuda.is_available()",
         "args.kind == 'cuda'",
         "args.kind.startswith('cuda')",
-        "'cuda' in args.kind",
     ],
 )
 def test_a_guard_of_the_authors_needs_no_second_one(test: str) -> None:
@@ -212,8 +211,6 @@ def test_a_model_that_is_called_on_all_gpus(call: str, becomes: str) -> None:
     "code",
     [
         'def place_of(x):\n        return "cuda" if x.is_cuda else "cpu"',
-        'def place_of(x):\n        return torch.device("cuda" if x.is_cuda else "cpu")',
-        'def place_of(x):\n        return torch.device("cuda") if x.is_cuda else torch.device("cpu")',
         'def place_of(x):\n        return torch.device("cpu" if not x.is_cuda else "cuda")',
         'kind = "cuda" if args.weight.device.type == "cuda" else "cpu"',
         'if args.weight.is_cuda:\n        device = torch.device("cuda")\n    else:\n        device = torch.device("cpu")',

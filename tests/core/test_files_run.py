@@ -269,34 +269,74 @@ def test_what_one_process_writes_at_the_path_of_a_method_is_waited_for() -> None
     assert "wait_for_everyone()\n        return" not in converted(other.lstrip()).text
 
 
-CALLED = """import os, shutil
-<torch>
+TOOLS = """
+import os
 
-def emptied(path):
-    if os.path.exists(path):
-        shutil.rmtree(path)
-    os.makedirs(path)
-    return path
 
-def fit(net, loader):
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    for x, y in loader:
-        if x.mean() > 0:
-            {mode}
-        <step>
-
-def train():
-    folder = emptied("out")
-    model = torch.nn.Linear(4, 2)
-    fit(model, DataLoader(torch.ones(8, 4), 2))
-    torch.save(model.state_dict(), folder + "/model.pt")
-
-train()
+def mkdir(path):
+    if not os.path.exists(path):
+        os.mkdir(path)
 """
 
 
-def test_the_mode_of_a_network_is_no_call_of_the_scripts_train() -> None:
-    """All processes come to the one call of `train()`, and wait for the folder there."""
-    text = CALLED.replace("<step>", "net(x).mean().backward()\n        optimizer.step()")
-    assert ".wait_for_everyone()\n    return path" in converted(text.replace("{mode}", "net.train()")).text
-    assert ".wait_for_everyone()\n    return path" not in converted(text.replace("{mode}", "train()")).text
+FRESH = """
+import argparse, json, os, shutil
+import torch
+from torch import nn
+import tools
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.main = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.main(x)
+
+
+def prepared():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", default="out")
+    parser.add_argument("--resume", action="store_true")
+    args = parser.parse_args()
+    args.device = "cuda"
+    if not torch.cuda.is_available():
+        args.device = "cpu"
+    if not args.resume:
+        if os.path.exists(args.out):
+            shutil.rmtree(args.out)
+        os.makedirs(args.out)
+
+    with open(os.path.join(args.out, "settings.json"), "w") as file:
+        json.dump(vars(args), file)
+    tools.mkdir("extra")
+    return args
+
+
+def main():
+    args = prepared()
+    model = Net().to(args.device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in torch.utils.data.DataLoader(torch.ones(8, 4), batch_size=2):
+        <step loss = model(x.to(args.device)).pow(2).mean()>
+    torch.save(model.state_dict(), os.path.join(args.out, "model.pt"))
+    return sorted([*os.listdir("."), *os.listdir(args.out)])
+
+
+if __name__ == "__main__":
+    result = main()
+"""
+
+
+def test_a_folder_that_is_made_afresh_and_options_that_are_written_as_json(tmp_path: Path) -> None:
+    write(tmp_path, tools=TOOLS, train=FRESH)
+    convert(tmp_path, "train")
+    after = (tmp_path / "train.py").read_text()
+    assert 'tools.mkdir("extra")' in after  # the project's own function takes the path alone
+    assert "args.device = PartialState().device.type" in after
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old.txt").write_text("of an earlier run")
+    for world in (1, 2):
+        for found in train(tmp_path, "train", world):
+            assert {"extra", "model.pt", "settings.json"} <= set(found) and "old.txt" not in found

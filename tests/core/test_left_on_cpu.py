@@ -163,3 +163,13 @@ def test_it_trains_and_counts_as_before(tmp_path: Path) -> None:
     after = converted(text)
     assert plain(tmp_path, after) == plain(tmp_path, text)
     assert len(launched(tmp_path, after)) == 1
+
+
+def test_one_hot_rows_of_a_batch_that_is_taken_and_of_all_data() -> None:
+    rows = "torch.zeros(8, 2).scatter_(1, y.view(-1, 1), 1)"
+    taken = f"batches = iter(loader)\nfor _ in range(4):\n    x, y = next(batches)\n    t = {rows}\n"
+    whole = f"def of_all(y):\n    return {rows}\n\n\nall_rows = {rows.replace('y.', 'Y.')}\n"
+    after = converted(script("pass").replace("for x, y in loader:\n", whole + taken))
+    assert "t = torch.zeros(8, 2, device=y.device).scatter_(" in after
+    assert "return torch.zeros(8, 2).scatter_(" in after
+    assert "all_rows = torch.zeros(8, 2).scatter_(" in after

@@ -282,3 +282,18 @@ def test_a_script_with_a_branch_without_a_launcher_keeps_it() -> None:
     after = converted(text)
     assert "environment=True" not in after
     assert "    if 'RANK' in os.environ:\n        model = accelerator.prepare(model)" in after
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_said"), [('config.device != "cpu"', True), ("config.distributed", False)]
+)
+def test_a_setting_that_named_the_cpu_is_said(asked: str, is_said: bool) -> None:
+    text = FLAGGED.format(asked="dist.is_initialized()").replace(
+        "options = parser.parse_args()", "import config"
+    )
+    text = text.replace("options.", "config.").replace("torch.nn.Linear(1, 1)", "made(config)")
+    made = "def made(config):\n    return torch.nn.Linear(1, 1).to(torch.device(config.device))\n\ndef main"
+    text = text.replace("def main", made).replace(
+        "    rows, sampler", f"    pinned = {asked}\n    rows, sampler"
+    )
+    assert any("own choice of the CPU" in one.reason for one in notes(text, "CT105")) is is_said

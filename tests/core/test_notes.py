@@ -148,3 +148,16 @@ def test_one_process_shows_the_pictures_that_one_process_writes() -> None:
     assert (
         f'    if accelerator.is_main_process:\n        keep(picture, "sample.jpg")\n        {log}\n' in after
     )
+
+
+@pytest.mark.parametrize(
+    ("asks", "becomes"),
+    [
+        ("assert board.check_connection()", "assert (board.check_connection() or not "),
+        ("board.check_connections()", "\nboard.check_connections()"),
+    ],
+)
+def test_a_board_that_sends_nothing_is_asked_for_no_connection(asks: str, becomes: str) -> None:
+    made = f"import visdom\n\nboard = visdom.Visdom()\n{asks}\n"
+    after = conversion(TRAINS.replace("import shown", made).replace("shown.show", "print")).text
+    assert becomes in after, after

@@ -74,3 +74,14 @@ def test_its_own_method_is_called_where_it_is_made_and_moved_at_once() -> None:
     )
     after = converted(text)
     assert 'Reader().cuda() if accelerator.device.type == "cuda" else Reader().to(' in after
+
+
+def test_a_plain_class_moves_itself_anywhere() -> None:
+    """It has no `to()`; what its method calls is moved to the device."""
+    table = "class Table:\n    def __init__(self):\n        self.rows = torch.ones(2)\n"
+    table += "    def cuda(self):\n        self.rows = self.rows.cuda()\n\ntable = Table()\ntable.cuda()\n\n"
+    text = SCRIPT.format(own="").replace("def train(", table + "def train(")
+    after = converted(text)
+    assert "\ntable.cuda()\n" in after and "self.rows = self.rows.to(" in after
+    both = text.replace("    def cuda(self):", "    def to(self, device): ...\n    def cuda(self):")
+    assert "table.to(" in converted(both)

@@ -161,27 +161,6 @@ def test_a_text_names_a_function_where_its_file_is_asked_for_names(
     assert ("crosstrain" not in (tmp_path / "training.py").read_text()) is is_left
 
 
-OWN_ROWS = """
-import torch
-
-class Rows(torch.utils.data.Dataset):
-    def __init__(self):
-        self.weights = torch.ones(4).cuda()
-
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, index):
-        return torch.ones(4), torch.ones(2)
-"""
-
-
-def test_datasets_may_be_a_module_of_the_project(tmp_path: Path) -> None:
-    entry = ENTRY.format(imports="from datasets import Rows", more="Rows()")
-    convert(write(tmp_path, entry=entry, datasets=OWN_ROWS), "entry")
-    assert ".to(PartialState().device)" in (tmp_path / "datasets.py").read_text()
-
-
 def test_a_folder_of_that_name_that_holds_data_is_none(tmp_path: Path) -> None:
     (tmp_path / "datasets").mkdir()
     (tmp_path / "datasets" / "read.py").write_text("import torch\nx = torch.ones(4).cuda()\n")

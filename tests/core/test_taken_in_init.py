@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from .converting import converted
 from .running import launched, plain
 
@@ -63,3 +65,58 @@ def test_what_another_method_binds_too_is_prepared_there_as_well() -> None:
     )
     after = converted(SCRIPT.replace("    def batch(self):\n", rebinds))
     assert after.count("accelerator.prepare(self.loader)") == 2
+
+
+FILLED = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+
+class Endless:
+    def __init__(self, loader):
+        self.loader, self.batches = loader, None
+
+    def next(self):
+        try:
+            return next(self.batches)
+        except TypeError:
+            self.batches = iter(self.loader)
+            return next(self.batches)
+    {length}
+
+
+def endless():
+    loader = DataLoader(rows, batch_size=2)
+    return Endless(loader)
+
+
+def fill(x, loader):
+    found = loader.next()
+    {fills}
+
+
+loaders, x, model = dict(train=endless(), test=endless()), torch.zeros(2, 3), nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(4):
+    fill(x, loaders["train"])
+    <step model(x).mean()>
+"""
+
+
+LENGTH = "\n    def __len__(self):\n        return len(self.loader)"
+
+
+@pytest.mark.parametrize(
+    ("length", "fills", "made"),
+    [
+        (LENGTH, "x.data.copy_(found)", [PREPARE]),
+        ("", "x.data.copy_(found)", ["self.batches = iter(accelerator.prepare(self.loader))"]),
+        (LENGTH, "print(found)", []),  # it shows a batch, and the training reads something else
+    ],
+)
+def test_a_function_that_writes_a_batch_into_what_it_is_given(
+    length: str, fills: str, made: list[str]
+) -> None:
+    after = converted(FILLED.format(length=length, fills=fills))
+    assert [line.strip() for line in after.splitlines() if "prepare(" in line and "model" not in line] == made

@@ -94,37 +94,6 @@ def test_it_goes_where_nobody_sees_its_names(use: str) -> None:
     assert not [one for one in conversion(text).findings if "the wrapper stays" in one.reason]
 
 
-IN_A_CLASS = """
-<torch>
-torch.distributed.init_process_group("nccl")
-
-class Trainer:
-    def __init__(self, path):
-        self.model = torch.nn.Linear(1, 1)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        self.resume(path)
-        self.model = torch.nn.parallel.DistributedDataParallel(self.model)
-
-    def resume(self, path):
-        self.model.load_state_dict(torch.load(path))
-
-    def fit(self, rows):
-        for x, y in DataLoader(rows, 8):
-            <self.step torch.nn.functional.mse_loss(self.model(x), y)>
-        torch.save(self.model.module.state_dict(), "w.pt")
-
-Trainer("w.pt").fit(open("rows"))
-"""
-
-
-def test_a_method_that_reads_it_before_it_is_wrapped_sees_no_names() -> None:
-    assert "self.model = accelerator.prepare(self.model)" in text_of(IN_A_CLASS)
-    after = text_of(
-        IN_A_CLASS.replace("self.resume(path)", "").replace("DataLoader(rows", "self.resume(rows), (rows")
-    )
-    assert "prepare(torch.nn.parallel.DistributedDataParallel(self.model))" in after
-
-
 def test_the_branch_without_a_wrapper_stays() -> None:
     """`net` may be wrapped or not: the files have the names that they had."""
     text = _script("", "torch.save(model.state_dict(), 'w.pt')", "model")
@@ -167,3 +136,12 @@ def test_a_kind_of_its_own_computes_on_the_device_of_its_process(tmp_path: Path)
     assert train(folder, "script") == before
     first, second = train(folder, "script", 2)
     assert first == second != before[0]
+
+
+@pytest.mark.parametrize(
+    ("devices", "times", "expected"),
+    [("list(range(n))", "n", "1"), ("gpus", "len(gpus)", "1"), ("list(range(n))", "rows", "rows")],
+)
+def test_what_is_repeated_for_each_gpu_is_there_once(devices: str, times: str, expected: str) -> None:
+    text = _script("", f"model(y.repeat({times}, 2))", f"torch.nn.DataParallel(model, {devices})")
+    assert f"model(y.repeat({expected}, 2))" in text_of(text)

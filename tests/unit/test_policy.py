@@ -173,3 +173,13 @@ def test_no_comment_and_no_selection_ever_gives_half_a_conversion() -> None:
         ast.parse(after)
         # A plain backward averages as well, and processes clip the same averaged gradients.
         assert ("Accelerator(" in after) == ("accelerator.prepare(" in after) == (after != text)
+
+
+def test_off_around_the_loop_refuses_once_for_each_rule() -> None:
+    text = SCRIPT.replace("for epoch", "# migrate: off\nfor epoch").replace(
+        "torch.save", "# migrate: on\ntorch.save"
+    )
+    result = migrate_text(Path("train.py"), text, Options())
+    assert not result.changed
+    assert {one.rule for one in result.findings} == {"CT003"}
+    assert len({one.reason for one in result.findings}) == len(result.findings)

@@ -258,3 +258,22 @@ def test_another_run_that_has_just_ended_is_no_failure(state: Path, monkeypatch:
     (state / "1-gone").rmdir()
     monkeypatch.setattr(transaction, "_journals", lambda: listed)
     assert transaction.recover() == []
+
+
+def test_a_full_disk_is_reported_and_nothing_is_written(tmp_path: Path) -> None:
+    """A real one: a small file system, mounted where that is allowed."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "none", disk], capture_output=True
+    ).returncode:
+        pytest.skip("mounting a file system is not allowed here")
+    try:
+        file = disk / "train.py"
+        file.write_bytes(b"old\n")
+        with pytest.raises(Unusable, match="No space left"):
+            transaction.write([Replacement(file, file, b"old\n", b"x" * 100_000)])
+        assert file.read_bytes() == b"old\n"
+        assert list(disk.iterdir()) == [file]
+    finally:
+        subprocess.run(["umount", disk], check=True)

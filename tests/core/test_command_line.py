@@ -11,21 +11,6 @@ from tests.golden.cases import Case, cases
 
 WITH_OPTIONS = [one for one in cases() if one.expect == "converted" and "add_argument" in one.source.text]
 
-SCRIPT = """import argparse
-<torch>
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--rows", type=int, default=32)
-{options}
-args = parser.parse_args()
-{device}
-model = torch.nn.Linear(4, 2)
-{move}
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x, y in DataLoader([(torch.ones(4), torch.ones(2))] * args.rows, 8):
-    <step torch.nn.functional.mse_loss(model({x}), {y})>
-"""
-
 
 @pytest.mark.parametrize("case", WITH_OPTIONS, ids=lambda case: case.name)
 def test_the_golden_scripts_are_told_the_same(case: Case, tmp_path: Path) -> None:

@@ -42,21 +42,6 @@ for step in range(9):
     assert text.count(".reduce(") == 1, text
 
 
-def test_an_entry_that_is_made_behind_its_dictionary_is_reduced_where_it_is_asked_for() -> None:
-    text = after(
-        """
-for epoch in range(9):
-    parts = {"a": train(), "b": train()}
-    parts["all"] = parts["a"] + parts["b"]
-    if parts["all"] < best:
-        torch.save(model.state_dict(), "best.pt")
-    parts["c"] = train()
-"""
-    )
-    made = text.index('parts["all"] = parts')
-    assert ".reduce(" in text and text.index(".reduce(") > made, text
-
-
 SETTINGS = """
 settings = {{"start": "", "again": False, "wait": 3.0, "model": {{"scale": 1.0}}}}
 fresh = settings.get("start", "") != "" and settings.get("again", False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import dedent
+
 import pytest
 
 from .rows import check_lines, check_shares
@@ -297,3 +299,44 @@ def test_rows_that_are_divided_by_the_rank_of_mpi() -> None:
     assert "mine = rows[PartialState().process_index :: PartialState().num_processes]" in after
     assert "source = accelerator.prepare(batches(" in after  # whose items differ: they pass through
     assert "if world.rank == 0 else None" in after  # each process reads, in an MPI world of its own
+
+
+ONE_LOSS = """
+import torch
+from torch import nn
+
+def batches(rows):
+    for at in range(0, len(rows), 4):
+        yield rows[at:at + 4]
+
+def loss_of(batch, only_loss=False):
+    loss = nn.functional.mse_loss(model(batch), batch)
+    if only_loss:
+        return loss.item()
+    <step loss>
+    return loss.item()
+
+def evaluate(rows):
+    total = 0.0
+    {block}:
+        for batch in batches(rows):
+            total += loss_of(batch, only_loss=True)
+    return total
+
+<model nn.Linear(1, 1)>
+for batch in batches(torch.ones(32, 1)):
+    loss_of(batch)
+print(evaluate(torch.ones(16, 1)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("block", "evaluates"),
+    [("with torch.no_grad()", True), ("if len(rows) > 1", False)],
+    ids=["no_grad", "if"],
+)
+def test_a_loss_that_is_computed_without_gradients_is_not_trained(block: str, evaluates: bool) -> None:
+    """The step function is called by the evaluation, too, for the loss alone."""
+    after = converted(dedent(ONE_LOSS).format(block=block)).text
+    assert "for batch in accelerator.prepare(batches(torch.ones(32, 1))):" in after
+    assert ("prepare(batches(rows))" in after) != evaluates

@@ -411,3 +411,36 @@ def test_both_processes_stop_after_the_same_epoch(tmp_path: Path) -> None:
     text = after(STOPPER).replace("accelerator.print", "print")
     first, second = run_ranks(printed, 2, text, str(tmp_path))
     assert first.splitlines()[-2:] == second.splitlines()[-2:] and "stopped" in first
+
+
+BUCKETS = """
+import torch
+from torch.nn import functional as F
+
+class Rows:
+    def __init__(self, number):
+        self.number = number
+
+    def __iter__(self):
+        for start in range(0, self.number, 4):
+            yield torch.ones(min(4, self.number - start), 2)
+
+def learn(model, batches):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    steps = 0
+    for x in batches:
+        if x.size(0) != 4:
+            continue
+        <step F.mse_loss(model(x), x)>
+        steps += 1
+    return steps
+
+batches = Rows(14)
+result = learn(torch.nn.Linear(2, 2), batches)
+"""
+
+
+def test_batches_that_are_dealt_whole_have_rows_of_their_own_number() -> None:
+    """The fourth of four batches is short: the second process may not leave it out alone."""
+    text = converted(BUCKETS)
+    assert 'if accelerator.reduce(int(bool(x.size(0) != 4)), "sum") > 0:' in text, text

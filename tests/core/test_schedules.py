@@ -316,3 +316,38 @@ for x, y in loader:
 def test_an_optimizer_that_lowers_its_own_rate_is_said(total: str, made: str, is_said: bool) -> None:
     text = LOWERED.format(total=total, made=made)
     assert any("lowers its rate" in one.reason for one in notes(text, "CT201")) is is_said
+
+
+PER_EPOCH = """
+class Fit:
+    def __init__(self, model, optimizer, loader, scheduler=None):
+        self.model = model
+        self.optimizer = optimizer
+        self.loader = loader
+        self.scheduler = scheduler
+
+    def step(self, x, y):
+        <self.step loss = F.mse_loss(self.model(x), y)>
+        {in_step}
+
+    def run(self, epochs):
+        for epoch in range(epochs):
+            for x, y in self.loader:
+                self.step(x, y)
+                {in_epoch}
+            {behind}
+
+<model>
+Fit(model, optimizer, DataLoader(data), torch.optim.lr_scheduler.StepLR(optimizer, 2)).run(3)
+"""
+
+
+@pytest.mark.parametrize(("where", "is_prepared"), [("behind", False), ("in_epoch", True)])
+def test_a_schedule_in_a_class_is_prepared_where_it_moves_with_each_batch(
+    where: str, is_prepared: bool
+) -> None:
+    places = dict.fromkeys(("in_step", "in_epoch", "behind"), "pass") | {where: "self.scheduler.step()"}
+    text = Trap("", PER_EPOCH.format(**places)).text
+    assert (
+        "self.scheduler = accelerator.prepare(" in converted(text).replace("self.loader, ", "")
+    ) is is_prepared

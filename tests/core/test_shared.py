@@ -247,3 +247,40 @@ def test_a_module_of_one_script_makes_no_group_of_its_own(tmp_path: Path) -> Non
     write(tmp_path, group=OWN_GROUP, first=IN_GROUP)
     convert(tmp_path, "first")
     assert "init_process_group" not in (tmp_path / "group.py").read_text()
+
+
+GUARDED = """
+<torch>
+
+def learn(rows):
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, in DataLoader(TensorDataset(rows), batch_size=2):
+        loss = torch.nn.functional.mse_loss(model(x), x)
+        <step loss>
+    return model.weight.item()
+
+if __name__ == "__main__":
+    rows = torch.arange(8.0).view(8, 1)
+    print(rows.sum())
+    result = learn(rows)
+"""
+
+
+OTHER = """
+import torch
+from guarded import learn
+
+torch.manual_seed(0)
+result = learn(torch.arange(8.0).view(8, 1))
+"""
+
+
+def test_a_function_of_a_script_works_in_another_script_that_imports_it(tmp_path: Path) -> None:
+    """What the script binds under its guard is not there."""
+    folder = write(tmp_path, guarded=GUARDED, other=OTHER)
+    before = train(folder, "other", launched=False)
+    convert(folder, "guarded")
+    assert train(folder, "other", launched=False) == before
+    zero, one = train(folder, "guarded", 2)
+    assert zero == one

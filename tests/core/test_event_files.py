@@ -107,3 +107,50 @@ def test_an_event_file_of_a_module_that_other_scripts_import(closed: str, made: 
     after = (tmp_path / "journal.py").read_text()
     assert ('SummaryWriter("events") if PartialState().is_main_process else None' in after) is made
     assert "if PartialState().is_main_process:\n            self.events.add_scalar" in after
+
+
+OWN_WRITER = {
+    "journal": """
+        from tensorboardX import {base}
+
+        class Journal({base}):
+            def __init__(self, folder, rate):
+                super().__init__(folder)
+                self.rate = rate
+
+            def record(self, loss, step):
+                self.add_scalar("loss", loss, step)
+                self.add_audio("sound", loss, step, self.rate)
+        """,
+    "train": """
+        import torch
+        from journal import Journal
+        from torch.utils.data import DataLoader
+
+        def fit(journal):
+            <model>
+            for step, (x, y) in enumerate(DataLoader([], 2)):
+                <step loss = torch.nn.functional.mse_loss(model(x), y)>
+                {use}
+
+        journal = Journal("events", 16000)
+        fit(journal)
+        """,
+}
+
+
+@pytest.mark.parametrize(
+    ("base", "use", "made"),
+    [
+        ("SummaryWriter", "journal.record(loss.item(), step)", True),
+        ("SummaryWriter", "rate = journal.rate", False),
+        ("Table", "journal.record(loss.item(), step)", False),
+    ],
+)
+def test_a_writer_of_the_projects_own_class(base: str, use: str, made: bool, tmp_path: Path) -> None:
+    """It opens an event file as its base does: one process makes it, unless all ask it for something."""
+    files = {name: text.replace("{base}", base).replace("{use}", use) for name, text in OWN_WRITER.items()}
+    convert(write(tmp_path, **files), "train")
+    after = (tmp_path / "train.py").read_text()
+    assert ('Journal("events", 16000) if accelerator.is_main_process else None' in after) is made
+    assert ("if accelerator.is_main_process:\n            journal.record" in after) is made

@@ -288,3 +288,44 @@ def test_an_objects_own_flag_is_that_of_the_dictionary_that_it_is_given(entry: s
         "Trainer(args)", "Trainer(params)"
     )
     assert ("Accelerator(cpu=not args.use_gpu)" in converted(text)) == is_kept
+
+
+ASKED = """import argparse
+<torch>
+
+def choose(asked):
+    chosen = None
+    if asked:
+        wanted = {made}
+        chosen = wanted
+    if chosen is None:
+        chosen = {other}
+    return chosen
+
+args = argparse.ArgumentParser().parse_args()
+device = choose(args.device)
+half = args.half and device in ("cuda", "cpu")
+print(f"on {{device}}")
+<model torch.nn.Linear(4, 2).to(device)>
+for x, y in DataLoader([], 8):
+    with torch.autocast("cpu", enabled=half):
+        loss = torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))
+    <step loss>
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "other", "device"),
+    [
+        (
+            "torch.device(asked)",
+            'torch.device("cpu")',
+            "accelerator.device",
+        ),  # equal to no text, before and after
+        ("asked", '"cpu"', "accelerator.device.type"),
+        ("torch.device(asked)", '"cpu"', "accelerator.device.type"),
+    ],
+)
+def test_a_device_that_a_function_returns_stays_what_it_is(made: str, other: str, device: str) -> None:
+    after = converted(ASKED.format(made=made, other=other))
+    assert f"accelerator = Accelerator(device=device)\ndevice = {device}\n" in after

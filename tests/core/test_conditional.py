@@ -95,3 +95,38 @@ def test_a_condition_around_the_whole_training_is_none() -> None:
         f"import sys, torch\nfrom torch.utils.data import DataLoader\nwith_poses = True\ndef main():\n    if sys.argv:\n{indented}\nmain()\n"
     )
     assert "model, optimizer = accelerator.prepare(model, optimizer)" in after
+
+
+IN_CLASS = """import sys
+<torch>
+
+
+class Runner:
+    def __init__(self, with_poses):
+        torch.manual_seed(0)
+        self.with_poses = with_poses
+        self.model = torch.nn.Linear(4, 2)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        if self.with_poses:
+            self.poses = torch.nn.Embedding(8, 4)
+            self.second = torch.optim.SGD(self.poses.parameters(), lr=0.1)
+        self.loader = DataLoader(range(8), 2)
+
+    def run(self):
+        for numbers in self.loader:
+            x = self.poses(numbers) if self.with_poses else torch.ones(2, 4)
+            <self.step self.model(x).square().mean()>
+            if self.with_poses:
+                self.second.step()
+                self.second.zero_grad()
+        print("=", round(self.model.weight.sum().item(), 6))
+
+
+Runner("--poses" in sys.argv).run()
+"""
+
+
+def test_an_option_that_makes_attributes(tmp_path: Path) -> None:
+    after = converted(IN_CLASS)
+    assert "            self.poses, self.second = accelerator.prepare(self.poses, self.second)\n" in after
+    assert len(set(launched(tmp_path, after, "--poses"))) == 1

@@ -8,7 +8,8 @@ import pytest
 
 from tests.support.ranks import run_ranks
 
-from .converting import converted
+from .converting import conversion, converted
+from .support import PRELUDE
 from .test_deciding import HEAD, after, printed
 
 
@@ -148,3 +149,83 @@ Trainer().run()
 def test_a_folder_that_is_asked_for_is_no_number(folder: str) -> None:
     text = HEAD + "from torch.utils.tensorboard import SummaryWriter\n" + FOLDER.format(folder=folder)
     assert "reduce(" not in converted(text)
+
+
+NAMED = """
+from types import SimpleNamespace
+import time
+args = SimpleNamespace(every=3, folder="out", best=100.0)
+args.{name} = {value}
+value = test_loss()
+if args.every < value:
+    best = value
+if args.best < 2:
+    torch.save(model.state_dict(), "best.pt")
+    wait += 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_own"),
+    [("folder", 'time.strftime("%H%M%S")', False), ("best", "train()", True), ("best", "len(rows)", False)],
+)
+def test_one_attribute_of_the_options_is_not_all_of_them(name: str, value: str, is_own: bool) -> None:
+    text = after(NAMED.format(name=name, value=value))
+    assert ("accelerator.reduce(args.best" in text) is is_own, text
+    assert "accelerator.reduce(args.every" not in text
+
+
+GIVEN = """
+def keep(given):
+    if given:
+        torch.save(model.state_dict(), "best.pt")
+
+def fit():
+    stepping = train()
+    {use}
+    keep(stepping)
+
+fit()
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "is_reduced"), [("print(stepping.param_groups)", False), ("print(stepping)", True)]
+)
+def test_what_trains_is_no_number(use: str, is_reduced: bool) -> None:
+    assert ("stepping = accelerator.reduce(stepping" in after(GIVEN.format(use=use))) is is_reduced
+
+
+CHOSEN_IN_MAIN = f"""{PRELUDE}
+import argparse
+
+def fit(model, loader, device):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    best = 100.0
+    for epoch in range(3):
+        losses = []
+        for x, y in loader:
+            <step loss = F.cross_entropy(model(x.to(device)), y.to(device))>
+            losses.append(loss.item())
+        if losses[-1] < best:
+            best = losses[-1]
+            for group in optimizer.param_groups:
+                group["lr"] = group["lr"] / 2
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cuda", action="store_true")
+    args = parser.parse_args()
+    device = torch.device(CHOICE)
+    fit(nn.Linear(4, 2).to(device), DataLoader([], 8), device)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize("choice", ['"cuda" if args.cuda else "cpu"', '"cuda"'])
+def test_a_number_decides_alike_wherever_the_device_is_chosen(choice: str) -> None:
+    text = CHOSEN_IN_MAIN.replace("CHOICE", choice)
+    assert 'accelerator.reduce(losses[-1], "mean")' in converted(text)
+    assert not [one for one in conversion(text).findings if one.rule == "CT605"]

@@ -37,10 +37,11 @@ def test_what_stays(code: str) -> None:
     assert lines(code) == code.split("\n")
 
 
+SHOWN = f'f"epoch {{epoch}} step {{step}} of {{steps}}: {{{NAME}:.3f}}"'
 BROKEN = {
     "the contents of a call get a line": (
-        f'if x:\n    accelerator.print(f"epoch {{epoch}} step {{step}} of {{steps}}: {{{NAME}:.3f}}")  # every step',
-        f'if x:\n    accelerator.print(\n        f"epoch {{epoch}} step {{step}} of {{steps}}: {{{NAME}:.3f}}"\n    )  # every step',
+        f"if x:\n    accelerator.print({SHOWN})  # every step",
+        f"if x:\n    accelerator.print(\n        {SHOWN}\n    )  # every step",
     ),
     "what commas separate fills lines": (
         f'print("%d %d %.4f %.4f" % (epoch, step, {NAME}, {NAME}), file=log)',

@@ -1,30 +1,18 @@
-"""One plain training script with slots, and the check that every case of every rule goes through.
-
-A case says what is put into the slots and what a careful engineer would have made of it. The rest of the script is
-converted as always (`CONVERTED`), so each case compares two whole scripts: an edit too many shows as well as one too few.
-"""
+"""One plain training script with places to fill."""
 
 from __future__ import annotations
 
-import ast
 import io
 import re
-import textwrap
 import tokenize
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
 from crosstrain_migrate.engine import migrate_text
-from crosstrain_migrate.results import FileResult, Options, Severity
-from crosstrain_migrate.syntax.layout import wrapped
+from crosstrain_migrate.results import FileResult, Options
 
-Slots = Mapping[str, str]
-
-HEAD = '''\
-"""Points of three classes."""
+# `<place>` stands before what is there where a test puts nothing else; an empty one leaves no line.
+PLAIN = r'''"""Points of three classes."""
 
 import torch
 import torch.nn.functional as F
@@ -35,69 +23,31 @@ from torch.utils.data import DataLoader, TensorDataset
 
 <definitions>
 
-'''
-BODY = """\
 <options>
-<device>
-<data>
+<device>device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # the fastest there is
+<data>train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))
+<loader>train_loader = DataLoader(train_set, batch_size=8, shuffle=True)
 <test_data>
-<model>
-<optimizer>
+<model>model = nn.Linear(8, 3).to(device)
+<optimizer>optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 <setup>
 
 <prepare>
 for epoch in range(2):
-    <epoch>
-    <loop>
-        <batch>
-        <zero>
-        <loss>
-        <backward>
-        <step>
+    <epoch>model.train()
+    <loop>for x, y in train_loader:  # one epoch
+        <batch>x, y = x.to(device), y.to(device)
+        <zero>optimizer.zero_grad()
+        <loss>out = model(x)\nloss = F.cross_entropy(out, y)
+        <backward>loss.backward()
+        <step>optimizer.step()
         <after_step>
     <after_loop>
     # the epoch is over
     <after_epoch>
 <end>
-"""
-MAIN = """\
-def main():
-{}
-
-if __name__ == "__main__":
-    main()
-"""
-
-SLOTS = {
-    "accelerator": "",
-    "imports": "",
-    "definitions": "",
-    "options": "",
-    "device": 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # the fastest there is',
-    "data": (
-        "train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))\n"
-        "train_loader = DataLoader(train_set, batch_size=8, shuffle=True)"
-    ),
-    "test_data": "",
-    "model": "model = nn.Linear(8, 3).to(device)",
-    "optimizer": "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
-    "prepare": "",
-    "setup": "",
-    "epoch": "model.train()",
-    "loop": "for x, y in train_loader:  # one epoch",
-    "batch": "x, y = x.to(device), y.to(device)",
-    "zero": "optimizer.zero_grad()",
-    "loss": "out = model(x)\nloss = F.cross_entropy(out, y)",
-    "backward": "loss.backward()",
-    "step": "optimizer.step()",
-    "after_step": "",
-    "after_loop": "",
-    "after_epoch": "",
-    "end": "",
-}
-
+'''
 CONVERTED = {
-    **SLOTS,
     "accelerator": "from crosstrain import Accelerator",
     "device": "accelerator = Accelerator()\ndevice = accelerator.device  # the fastest there is",
     "prepare": "model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)",
@@ -105,152 +55,20 @@ CONVERTED = {
 }
 
 
-def fill(template: str, slots: Slots) -> str:
-    """The template with its slots filled, indented as they stand; an empty slot leaves no line."""
+def script(**places: str) -> str:
+    """The plain script with other text in these places, indented as they stand."""
     lines: list[str] = []
-    for line in template.split("\n"):
-        slot = re.fullmatch(r"(\s*)<(\w+)>", line)
-        if slot is None:
-            lines.append(line)
-        elif slots[slot[2]]:
-            lines += [slot[1] + inner if inner else "" for inner in slots[slot[2]].split("\n")]
+    for line in PLAIN.split("\n"):
+        indent, place, text = re.fullmatch(r"( *)(?:<(\w+)>)?(.*)", line).groups()  # type: ignore[union-attr]
+        inner = places.get(place, text.replace("\\n", "\n")) if place else text
+        lines += [indent + one if one else "" for one in inner.split("\n") if not place or inner]
     return "\n".join(lines)
-
-
-def script(slots: Slots, main: bool = False) -> str:
-    """The whole script: flat, or with everything but the definitions in a function `main`."""
-    body = fill(BODY, slots)
-    return fill(HEAD, slots) + (MAIN.format(textwrap.indent(body, "    ")) if main else body)
-
-
-@dataclass(frozen=True)
-class Case:
-    """One use of a rule. `after` holds only the slots that differ from the ordinary conversion."""
-
-    rule: str
-    name: str
-    before: Slots
-    after: Slots = field(default_factory=dict)
-    positive: bool = True
-    at: str = (
-        ""  # part of the line where the rule must be reported; by default the first line that must change
-    )
-    findings: tuple[tuple[str, str], ...] = ()  # (code, part of its line): all of them
-    refused: bool = False
-    kept: bool = False  # nothing is to be done with the script
-    main: bool = False  # everything but the definitions stands in `main`
-
-    @property
-    def script(self) -> str:
-        return script({**SLOTS, **self.before}, self.main)
-
-    @property
-    def expected(self) -> str:
-        if self.refused or self.kept:
-            return self.script
-        kept = {slot: text for slot, text in self.before.items() if slot not in self.after}
-        return script({**CONVERTED, **kept, **self.after}, self.main)
-
-    def line(self, part: str) -> int:
-        found = [number for number, line in enumerate(self.script.split("\n"), 1) if part in line]
-        assert found, f"no line of the script holds {part!r}"
-        return found[0]
-
-    def _first_change(self) -> str:
-        """The first line of a slot that does not stay."""
-        for slot, text in self.before.items():
-            kept = self.after.get(slot, text).split("\n")
-            for line in text.split("\n"):
-                if line not in kept:
-                    return line
-        raise AssertionError("nothing in this case must change: say `at`")
-
-    def check(self, runtime: str = "crosstrain") -> None:
-        # How long lines are broken is not the rules' business; it has tests of its own.
-        expected = wrapped(
-            self.script, self.expected.replace("from crosstrain import", f"from {runtime} import")
-        )
-        ast.parse(expected)
-        result = migrate_text(Path("train.py"), self.script, Options(runtime=runtime))
-        assert result.after == expected
-        # What is said of prints that stay is CT401's business, and noise in the other rules' cases.
-        found = [(f.rule, f.line) for f in result.findings if f.rule in {self.rule} or f.rule != "CT401"]
-        assert Counter(found) == Counter((code, self.line(part)) for code, part in self.findings)
-        assert result.refused == self.refused
-        assert "CT001" not in {f.rule for f in result.findings}, "the tool's own checks had to step in"
-        if self.positive:
-            assert (self.rule, self.line(self.at or self._first_change())) in reported(result)
-        check_invariants(self.script, result)
 
 
 def migrate(text: str) -> FileResult:
     return migrate_text(Path("train.py"), text, Options())
 
 
-def reported(result: FileResult) -> set[tuple[str, int]]:
-    """The changes, by rule and line. Rules that only add an argument show as the change of what they add it to."""
-    found = {(change.rule, change.line) for change in result.changes}
-    arguments = {"CT102": ("CT204", "CT205"), "CT201": ("CT205",)}
-    return found | {(added, line) for rule, line in found for added in arguments.get(rule, ())}
-
-
-def check_invariants(before: str, result: FileResult) -> None:
-    """What holds of every migration whatsoever."""
-    assert result.error is None
-    ast.parse(result.after)
-    assert not comments(before) - comments(result.after), "a comment was lost"
-    again = migrate(result.after)
-    if result.changed:
-        assert not again.changed, "the second migration changed something"
-        assert {f.rule for f in again.findings} <= {"CT901"}, (
-            again.findings
-        )  # a script for Accelerate is left to it
-    assert all(finding.reason and finding.remedy for finding in result.findings)
-    if result.refused:
-        assert not result.changed
-        assert any(f.severity is Severity.REFUSED for f in result.findings)
-
-
 def comments(text: str) -> Counter[str]:
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     return Counter(token.string for token in tokens if token.type == tokenize.COMMENT)
-
-
-def unbroken(text: str) -> str:
-    """A text whose calls stand in one line each, for tests of what is in them."""
-    text = re.sub(r"([(\[{])\n\s+", r"\1", text)
-    return re.sub(r",\n\s+", ", ", re.sub(r"\n\s*([)\]}])", r"\1", text))
-
-
-def converts(rule: str, name: str, before: Slots, after: Slots, at: str = "", **more: object) -> Case:
-    """The rule's own work."""
-    return Case(rule, name, before, after, at=at, **more)  # type: ignore[arg-type]
-
-
-def leaves(
-    rule: str,
-    name: str,
-    before: Slots,
-    after: Slots | None = None,
-    findings: Iterable[tuple[str, str]] = (),
-    main: bool = False,
-) -> Case:
-    """Code that looks like the rule's and is not, or must not be touched: the script is converted around it."""
-    return Case(rule, name, before, after or {}, False, findings=tuple(findings), main=main)
-
-
-def refuses(rule: str, name: str, before: Slots, at: str, main: bool = False) -> Case:
-    """The whole script stays as it is, and a finding at the line that holds `at` says why."""
-    return Case(rule, name, before, {}, False, findings=((rule, at),), refused=True, main=main)
-
-
-def keeps(rule: str, name: str, before: Slots, at: str) -> Case:
-    """The script is not ours: it stays as it is, and a note at the line that holds `at` says why."""
-    return Case(rule, name, before, {}, False, findings=((rule, at),), kept=True)
-
-
-def each(*tables: Iterable[Case]) -> pytest.MarkDecorator:
-    """Parametrizes a test with the cases of `tables`, by name."""
-    return pytest.mark.parametrize(
-        "case", [pytest.param(case, id=f"{case.rule}-{case.name}") for table in tables for case in table]
-    )

@@ -89,8 +89,6 @@ log = open("log.txt", "a+")
 log.write("x")
 lines = log.readlines()
 == windows that open by themselves
-import matplotlib.pyplot as plt
---
 * plt.ion()
 plt.plot([1])
 * plt.pause(0.1)

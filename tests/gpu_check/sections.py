@@ -15,7 +15,7 @@ from crosstrain.comm.visible_devices import names
 
 from tests.benchmarks.__main__ import measure
 from tests.benchmarks.__main__ import table as benchmark_table
-from tests.gpu_check import golden, public
+from tests.gpu_check import golden
 from tests.gpu_check.commands import LAUNCH, MIGRATE, ROOT, Check, run
 from tests.gpu_check.report import Section, code, table
 from tests.support.ranks import free_port
@@ -65,7 +65,13 @@ def selftest(check: Check) -> Section:
 
 def corpus(check: Check) -> Section:
     """The golden corpus."""
-    rows = _apart("golden", check.kind, *check.cases)
+    # In a process that has used no device: it forks for its runs.
+    done = run(
+        [sys.executable, "-m", "tests.gpu_check.golden", check.kind, *check.cases], cwd=ROOT, patience=3600.0
+    )
+    if done.code:
+        raise RuntimeError(done.reason)
+    rows: list[list[str]] = json.loads(done.out.strip().splitlines()[-1])
     by_case: dict[str, dict[str, str]] = {}
     for case, name, cell, _ in rows:
         by_case.setdefault(case, {})[name] = cell
@@ -77,25 +83,6 @@ def corpus(check: Check) -> Section:
     )
     cells = [[case, *(found.get(name, "-") for name in golden.RUNS)] for case, found in by_case.items()]
     return Section("Golden corpus", text + table(["case", *golden.RUNS], cells), failures)
-
-
-def scripts(check: Check) -> Section:
-    """Public scripts."""
-    if not public.staged():
-        said = "None is here: `python -m tests.corpora.trial.staged` puts ten into build/public-scripts."
-        return Section("Public scripts", said)
-    rows = _apart("public", check.kind)
-    failures = [f"{case}, {name}: {failure}" for case, name, _, failure in rows if failure]
-    return Section("Public scripts", table(["case", "run", "outcome"], [row[:3] for row in rows]), failures)
-
-
-def _apart(module: str, *arguments: str) -> list[list[str]]:
-    """What a module prints in a process that has used no device: it forks for its runs."""
-    done = run([sys.executable, "-m", f"tests.gpu_check.{module}", *arguments], cwd=ROOT, patience=3600.0)
-    if done.code:
-        raise RuntimeError(done.reason)
-    rows: list[list[str]] = json.loads(done.out.strip().splitlines()[-1])
-    return rows
 
 
 def nccl(check: Check) -> Section:
@@ -183,7 +170,6 @@ SECTIONS: dict[str, Callable[[Check], Section]] = {
     "tests": tests,
     "selftest": selftest,
     "golden": corpus,
-    "public": scripts,
     "nccl": nccl,
     "benchmarks": benchmarks,
     "memory": memory,

@@ -155,12 +155,6 @@ class Script:
         found = self.enclosing(node, cst.FunctionDef)
         return found if isinstance(found, cst.FunctionDef) else self.module
 
-    def class_of(self, function: cst.CSTNode) -> cst.ClassDef | None:
-        """The class that a function is a method of."""
-        block = self.parents.get(function)
-        above = self.parents.get(block) if isinstance(block, cst.IndentedBlock) else None
-        return above if isinstance(above, cst.ClassDef) else None
-
     def in_fstring(self, node: cst.CSTNode) -> bool:
         return self.enclosing(node, cst.FormattedStringExpression) is not None
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-
-from tests.corpora.public import __main__ as public
+from pathlib import Path
 
 
 def test_every_public_script_is_listed_once() -> None:
-    scripts = json.loads(public.SCRIPTS.read_text("utf-8"))["scripts"]
+    listed = Path(__file__).parent / "public" / "scripts.json"
+    scripts = json.loads(listed.read_text("utf-8"))["scripts"]
     assert len({script["id"] for script in scripts}) == len(scripts) == 102
     assert sum(script.get("new", False) for script in scripts) == 47

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import libcst as cst
@@ -31,6 +32,11 @@ class Project:
     @property
     def text(self) -> str:
         return self.files[self.entry]
+
+    def write(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        for name, text in self.files.items():
+            (folder / name).write_text(text, encoding="utf-8", newline="")
 
     def with_text(self, text: str, added: Mapping[str, str] | None = None) -> Project:
         return replace(self, files={**self.files, self.entry: text, **(added or {})})

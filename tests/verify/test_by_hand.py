@@ -21,7 +21,6 @@ PLANTED: dict[str, tuple[Mapping[str, str], str]] = {
         "not-averaged",
     ),
     "evaluation counted twice": ({"[128 + rank :: world]": "[128:]"}, "evaluation-counted-twice"),
-    "dropout drawn alike": ({"if rank:\n": "if False:\n"}, "drawn-alike"),
 }
 SLOW = [
     pytest.param(name, marks=() if name == "loader not sharded" else pytest.mark.slow) for name in PLANTED

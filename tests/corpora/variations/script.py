@@ -280,8 +280,8 @@ def name_targets(target: cst.CSTNode) -> list[str]:
     return [one.value for one in walk(target) if isinstance(one, cst.Name)]
 
 
-def leaves_early(suite: Sequence[cst.CSTNode], *, loops: bool) -> bool:
-    """Whether statements return, yield, or (with `loops`) break out of a loop that is not among them."""
+def leaves_early(suite: Sequence[cst.CSTNode]) -> bool:
+    """Whether statements return, yield, or break out of a loop that is not among them."""
     stack: list[tuple[cst.CSTNode, bool]] = [(one, False) for one in suite]
     while stack:
         node, inside = stack.pop()
@@ -289,7 +289,7 @@ def leaves_early(suite: Sequence[cst.CSTNode], *, loops: bool) -> bool:
             continue
         if isinstance(node, cst.Return | cst.Yield | cst.Await | cst.Global | cst.Nonlocal | cst.Del):
             return True
-        if isinstance(node, cst.Break | cst.Continue) and loops and not inside:
+        if isinstance(node, cst.Break | cst.Continue) and not inside:
             return True
         inside = inside or isinstance(node, cst.For | cst.While)
         stack.extend((child, inside) for child in node.children)

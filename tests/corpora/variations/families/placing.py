@@ -1,4 +1,4 @@
-"""Where the code stands: flat, in a function, in a class, in another module."""
+"""Where the code stands: in a class, in another module."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import libcst as cst
 
-from tests.corpora.variations.extracting import extracted
 from tests.corpora.variations.registry import variation
 from tests.corpora.variations.script import (
     Edits,
@@ -95,13 +94,6 @@ def functions_in_module(script: Script, rng: Random) -> Project | None:
         return None
     functions = [one for one in script.functions() if one.name.value != "main"]
     return _in_module(script, _closed(script, [*script.models(), *functions]), "common")
-
-
-@variation
-def step_in_function(script: Script, rng: Random) -> cst.Module | None:
-    """the body of the loop becomes a function"""
-    loops = script.training_loops()
-    return extracted(script, list(loops[0].body.body), script.fresh("train_step")) if loops else None  # type: ignore[arg-type]
 
 
 @variation

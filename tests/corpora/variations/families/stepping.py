@@ -1,4 +1,4 @@
-"""What is around a training step: a closure, a partial, a decorator, a context manager, helpers."""
+"""What is around a training step: a closure, a partial, helpers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _closure(script: Script, call: Callable[[str, list[str]], str], *, given: bo
         return None
     for loop in script.training_loops():
         body: Any = loop.body.body
-        if leaves_early(body, loops=True) or any(_binds_otherwise(n) for s in body for n in walk(s)):
+        if leaves_early(body) or any(_binds_otherwise(n) for s in body for n in walk(s)):
             continue
         around = script.function_of(loop)
         targets = name_targets(loop.target) if given else []

@@ -10,19 +10,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.support.ranks import on_ranks, run_ranks
+from tests.support.ranks import run_ranks
 
 DEVICES = 4
 TIMEOUT = 400.0  # seconds: XLA compiles for many of them on a busy machine
 
 
-VARIABLES = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(DEVICES)}
-itself_on_xla = on_ranks(1, timeout=TIMEOUT, env=VARIABLES)
-
-
 def on_xla(fn: Callable[..., Any], *args: Any, env: dict[str, str] | None = None) -> Any:
     """``fn(*args)`` in a new process with four XLA devices."""
-    return run_ranks(fn, 1, *args, timeout=TIMEOUT, env=VARIABLES | (env or {}))[0]
+    variables = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(DEVICES)} | (env or {})
+    return run_ranks(fn, 1, *args, timeout=TIMEOUT, env=variables)[0]
 
 
 class Mlp(nn.Module):

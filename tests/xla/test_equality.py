@@ -8,7 +8,7 @@ import pytest
 import torch.nn.functional as F
 from crosstrain import Accelerator, DistributedType
 
-from tests.xla.support import difference, itself_on_xla, loader, model, on_xla, optimizer, plain_training
+from tests.xla.support import difference, loader, model, on_xla, optimizer, plain_training
 
 
 def train(kind: str, opt: str, rows: int, size: int, **options: Any) -> tuple[float, float, float]:
@@ -73,19 +73,36 @@ def train_split(rows: int) -> tuple[float, float, float]:
     return train("mlp", "sgd", rows, 8, split_batches=True, even_batches="weighted")
 
 
-@itself_on_xla
 def test_what_a_script_sees() -> None:
+    assert on_xla(seen) == {
+        "device": "xla",
+        "processes": (1, 0, True),
+        "replicas": 4,
+        "tpu": True,
+        "xla": True,
+        "rows": [8, 8, 8],
+        "steps": 3,
+    }
+
+
+def seen() -> dict[str, Any]:
     accelerator = Accelerator()
-    assert accelerator.device.type == "xla"
-    processes = accelerator.num_processes, accelerator.process_index, accelerator.is_main_process
-    assert (processes, accelerator.num_replicas) == ((1, 0, True), 4)
-    assert accelerator.distributed_type == DistributedType.TPU
-    assert accelerator.distributed_type == DistributedType.XLA
     batches = accelerator.prepare(loader("mlp", 19, 2))
-    assert [len(x) for x, _ in batches] == [8] * len(batches) == [8, 8, 8]
+    return {
+        "device": accelerator.device.type,
+        "processes": (accelerator.num_processes, accelerator.process_index, accelerator.is_main_process),
+        "replicas": accelerator.num_replicas,
+        "tpu": accelerator.distributed_type == DistributedType.TPU,
+        "xla": accelerator.distributed_type == DistributedType.XLA,
+        "rows": [len(x) for x, _ in batches],
+        "steps": len(batches),
+    }
 
 
-@itself_on_xla
 def test_an_optimizer_that_would_train_nothing_is_refused() -> None:
     with pytest.raises(RuntimeError, match="4 of the 4 parameters of the SGD are not on xla:0"):
-        Accelerator().prepare(optimizer("sgd", model("mlp")))
+        on_xla(stray_optimizer)
+
+
+def stray_optimizer() -> None:
+    Accelerator().prepare(optimizer("sgd", model("mlp")))

@@ -10,7 +10,7 @@ from crosstrain import Accelerator
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from tests.xla.support import itself_on_xla
+from tests.xla.support import on_xla
 
 ROWS = 19
 
@@ -33,8 +33,18 @@ class Whole(Dataset[Tensor]):
 @pytest.mark.parametrize(
     ("even", "split"), [(True, False), (False, False), ("weighted", False), (True, True), ("weighted", True)]
 )
-@itself_on_xla
 def test_every_sample_is_gathered_once_in_order(even: Any, split: bool) -> None:
+    found = on_xla(gathered, even, split)
+    assert found["rows"] == list(range(ROWS))
+    assert found["tokens"] == 3 * ROWS
+    assert found["text"] == [str(row) for row in range(ROWS)]
+    assert found["stream"] == list(range(ROWS))
+    assert found["whole"] == list(range(ROWS))
+    if even is True:
+        assert len(found["shapes"]) == 1
+
+
+def gathered(even: Any, split: bool) -> dict[str, Any]:
     accelerator = Accelerator(even_batches=even, split_batches=split)
     size = 8 if split else 2
     rows: list[int] = []
@@ -50,6 +60,11 @@ def test_every_sample_is_gathered_once_in_order(even: Any, split: bool) -> None:
     streamed = [row for batch in stream for row in accelerator.gather_for_metrics(batch).tolist()]
     blocks = accelerator.prepare(DataLoader(Whole(), batch_size=None))
     whole = [row for batch in blocks for row in accelerator.gather_for_metrics(batch).tolist()]
-    assert rows == streamed == whole == list(range(ROWS))
-    assert (tokens, text) == (3 * ROWS, [str(row) for row in range(ROWS)])
-    assert even is not True or len(shapes) == 1
+    return {
+        "rows": rows,
+        "text": text,
+        "tokens": tokens,
+        "stream": streamed,
+        "whole": whole,
+        "shapes": shapes,
+    }

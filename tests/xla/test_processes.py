@@ -15,7 +15,7 @@ from crosstrain import Accelerator
 from torch.utils.data import DataLoader, IterableDataset
 
 from tests.support.ranks import run_ranks
-from tests.xla.support import difference, itself_on_xla, loader, model, optimizer, plain_training
+from tests.xla.support import difference, loader, model, on_xla, optimizer, plain_training
 
 TWO_DEVICES = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "2"}
 APART = TWO_DEVICES | {"CROSSTRAIN_XLA_APART": "1"}
@@ -30,13 +30,16 @@ def start() -> None:
     Accelerator()
 
 
-@itself_on_xla
 def test_a_tensor_on_xla_before_the_accelerator_is_an_error_that_says_so() -> None:
+    with pytest.raises(RuntimeError, match=r"a tensor was put on an XLA device before Accelerator\(\)"):
+        on_xla(too_early)
+
+
+def too_early() -> None:
     from crosstrain.comm.xla.api import torch_xla
 
     torch.ones(2).to(torch_xla.device())
-    with pytest.raises(RuntimeError, match=r"a tensor was put on an XLA device before Accelerator\(\)"):
-        Accelerator()
+    Accelerator()
 
 
 @pytest.mark.parametrize("source", ["map", "dispatched stream", "stream"])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 from crosstrain import Accelerator
 from torch import Tensor
 
-from tests.xla.support import difference, itself_on_xla, loader, model, on_xla, optimizer
+from tests.xla.support import difference, loader, model, on_xla, optimizer
 
 
 def compiled() -> int:
@@ -17,10 +19,16 @@ def compiled() -> int:
     return count("UncachedCompile")
 
 
-@itself_on_xla
 def test_accumulation_clipping_and_schedule_are_those_of_plain_torch_and_compile_nothing_after_step_3() -> (
     None
 ):
+    weights, compilations, rates = on_xla(accumulate)
+    assert weights < 1e-6
+    assert compilations == 0
+    assert rates == (pytest.approx(0.1 * 0.9**8), 8)
+
+
+def accumulate() -> tuple[float, int, tuple[float, int]]:
     accelerator = Accelerator(gradient_accumulation_steps=2, split_batches=True)
     module = model("mlp")
     optim = optimizer("sgd", module)
@@ -37,9 +45,9 @@ def test_accumulation_clipping_and_schedule_are_those_of_plain_torch_and_compile
             schedule.step()
             optim.zero_grad()
         counts.append(compiled())
-    assert counts[-1] == counts[6]
-    assert (optim.param_groups[0]["lr"], schedule.last_epoch) == (pytest.approx(0.1 * 0.9**8), 8)
-    assert difference(accelerator.get_state_dict(module), plain_accumulation()) < 1e-6
+    late = counts[-1] - counts[6]
+    rates = optim.param_groups[0]["lr"], schedule.last_epoch
+    return difference(accelerator.get_state_dict(module), plain_accumulation()), late, rates
 
 
 def plain_accumulation() -> dict[str, Tensor]:
@@ -56,30 +64,41 @@ def plain_accumulation() -> dict[str, Tensor]:
     return module.state_dict()
 
 
-@itself_on_xla
 def test_bf16_runs_by_autocast() -> None:
+    assert on_xla(autocast) == ("torch.float32", ["torch.bfloat16", "torch.float32"], "torch.float32", True)
+
+
+def autocast() -> tuple[str, list[str], str, bool]:
     accelerator = Accelerator(mixed_precision="bf16")
     module = model("mlp")
-    seen: list[torch.dtype] = []
-    module.first.register_forward_hook(lambda _m, _i, out: seen.append(out.dtype))
+    seen: list[str] = []
+    module.first.register_forward_hook(lambda _m, _i, out: seen.append(str(out.dtype)))
     module = accelerator.prepare(module)
     x, y = next(iter(accelerator.prepare(loader("mlp", 8, 2))))
     out = module(x)
     with accelerator.autocast():
-        seen.append(F.cross_entropy(out, y).dtype)
+        seen.append(str(F.cross_entropy(out, y).dtype))
     accelerator.backward(F.cross_entropy(out, y))
-    assert seen == [torch.bfloat16, torch.float32] and accelerator.scaler is None
-    assert out.dtype == module.first.weight.grad.dtype == torch.float32
+    return str(out.dtype), seen, str(module.first.weight.grad.dtype), accelerator.scaler is None
 
 
-@itself_on_xla
 def test_fp16_is_refused_with_the_reason() -> None:
     with pytest.raises(RuntimeError, match="fp16' is not for XLA: TPUs compute in bfloat16"):
-        Accelerator(mixed_precision="fp16")
+        on_xla(half)
 
 
-@itself_on_xla
+def half() -> None:
+    Accelerator(mixed_precision="fp16")
+
+
 def test_seeds_reach_the_devices_and_rows_get_noise_of_their_own() -> None:
+    first, again, other, plain = on_xla(noise)
+    assert first == again != other
+    assert plain == first
+    assert len({tuple(row) for row in first}) == len(first)
+
+
+def noise() -> list[Any]:
     from crosstrain.utils import set_seed
 
     accelerator = Accelerator()
@@ -89,13 +108,18 @@ def test_seeds_reach_the_devices_and_rows_get_noise_of_their_own() -> None:
         accelerator._comm.step_done()
         how(seed)
         drawn.append(F.dropout(ones, 0.5).tolist())
-    first, again, other, plain = drawn
-    assert first == again == plain != other
-    assert len({tuple(row) for row in first}) == len(first)
+    return drawn
 
 
-@itself_on_xla
 def test_a_step_that_keeps_compiling_names_the_shapes_and_the_loader_once() -> None:
+    messages, report = on_xla(ragged)
+    assert len(messages) == 1
+    assert "step 4 of the loader over TensorDataset was compiled again" in messages[0]
+    assert "20x6, 20, after 8x6, 8 / 12x6, 12 / 16x6, 16" in messages[0]
+    assert "6 batch shapes" in report
+
+
+def ragged() -> tuple[list[str], str]:
     import warnings
 
     import crosstrain
@@ -118,10 +142,9 @@ def test_a_step_that_keeps_compiling_names_the_shapes_and_the_loader_once() -> N
             optim.zero_grad()
             accelerator.backward(F.cross_entropy(module(x), y))
             optim.step()
-    (said,) = [str(one.message) for one in caught if "compiled" in str(one.message)]
-    assert "step 4 of the loader over TensorDataset was compiled again" in said
-    assert "20x6, 20, after 8x6, 8 / 12x6, 12 / 16x6, 16" in said
-    assert "6 batch shapes" in str(crosstrain.xla_report())
+    return [str(one.message) for one in caught if "compiled" in str(one.message)], str(
+        crosstrain.xla_report()
+    )
 
 
 def test_padded_sequences_stop_the_compiling() -> None:

@@ -7,30 +7,11 @@ from crosstrain_migrate.core import refusals
 from crosstrain_migrate.core.conversion import convert
 from crosstrain_migrate.results import Finding
 
+from tests.rules.support import script
+
 from .console import ROOT
 
 LIMITS = (ROOT / "docs" / "limits.md").read_text("utf-8")
-TRAINS = """
-import torch
-from torch.utils.data import DataLoader
-{imports}
-model = torch.nn.Linear(8, 2)
-{wrap}
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x, y in DataLoader(data, batch_size=8):
-    optimizer.zero_grad()
-    loss = torch.nn.functional.cross_entropy(model(x), y)
-    loss.backward()
-    optimizer.step()
-"""
-HIDDEN = """
-import torch
-from timm.utils import NativeScaler
-model, scale = torch.nn.Linear(8, 2), NativeScaler()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x, y in batches:
-    scale(torch.nn.functional.cross_entropy(model(x), y), optimizer)
-"""
 BY_NAME = """
 import sys, torch
 class Jobs:
@@ -41,13 +22,12 @@ class Jobs:
             optimizer.step()
 globals()[sys.argv[1]]()
 """
-BY_HAND = """
-    for p, g in zip(model.parameters(), torch.autograd.grad(loss, model.parameters())):
-        p.grad = g"""
-
-
-def script(imports: str = "", wrap: str = "", backward: str = "\n    loss.backward()") -> str:
-    return TRAINS.format(imports=imports, wrap=wrap).replace("\n    loss.backward()", backward)
+BY_HAND = """\
+for p, g in zip(model.parameters(), torch.autograd.grad(loss, model.parameters())):
+    p.grad = g"""
+HIDDEN = {"loss": "scale(F.cross_entropy(model(x), y), optimizer)", "zero": "", "backward": "", "step": ""}
+TIMM = {"imports": "from timm.utils import NativeScaler", "setup": "scale = NativeScaler()"}
+FSDP = {"imports": "from torch.distributed.fsdp import fully_shard", "setup": "fully_shard(model)"}
 
 
 def golden(name: str) -> str:
@@ -66,15 +46,19 @@ def test_the_script_of_these_tests_is_converted() -> None:
 @pytest.mark.parametrize(
     ("text", "code", "named"),
     [
-        (script("import horovod.torch as hvd", "hvd.init()"), "CT901", "Horovod"),
-        (script("import deepspeed", "model = deepspeed.initialize(model)"), "CT901", "DeepSpeed"),
-        (script("from torch.distributed.fsdp import fully_shard", "fully_shard(model)"), "CT901", "`fsdp`"),
+        (script(imports="import horovod.torch as hvd", setup="hvd.init()"), "CT901", "Horovod"),
+        (
+            script(imports="import deepspeed", setup="model = deepspeed.initialize(model)"),
+            "CT901",
+            "DeepSpeed",
+        ),
+        (script(**FSDP), "CT901", "`fsdp`"),
         (golden("tensor_parallel"), "CT901", "layers that communicate"),
         (golden("hogwild"), "CT901", "Hogwild"),
         (golden("lbfgs"), "CT903", "LBFGS"),
         (golden("policy_gradient"), "CT901", "env.step"),
         (script(backward=BY_HAND), "CT202", "torch.autograd.grad"),
-        (HIDDEN, "CT202", "NativeScaler"),
+        (script(**TIMM, **HIDDEN), "CT202", "NativeScaler"),
         (BY_NAME, "CT905", "name in a string"),
     ],
 )

@@ -157,7 +157,14 @@ SET_AGAIN = """    args.use_gpu = bool(torch.cuda.is_available() and args.use_gp
 {more}"""
 
 
-@pytest.mark.parametrize("more", ["", "    drawn = torch.randperm(9)\n"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        "",
+        "    drawn = torch.randperm(9)\n",
+        "    if args.use_gpu:\n        torch.cuda.set_device(args.gpu)\n",  # the same option in other words
+    ],
+)
 def test_a_number_that_is_set_again_is_known_below(more: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed = "    args = parser.parse_args()\n"
     more_options = '    parser.add_argument("--gpus", default="")\n'

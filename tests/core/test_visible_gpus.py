@@ -104,7 +104,10 @@ def test_one_gpu_is_visible_to_a_process_that_nobody_launched(gpus: str, test: s
 @pytest.mark.parametrize(
     ("gpus", "test"),
     [
-        ("args.gpu", 'args.gpu and ("LOCAL_RANK" not in os.environ or "," in args.gpu)'),  # never asked of None
+        (
+            "args.gpu",
+            'args.gpu and ("LOCAL_RANK" not in os.environ or "," in args.gpu)',
+        ),  # never asked of None
         ('"0"', 'args.gpu and "LOCAL_RANK" not in os.environ'),
     ],
 )

@@ -53,6 +53,12 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
             plan.note(RULE, loop or one.call, LOCAL, REDUCE)
 
 
+def note_shown_in(plan: Plan, loop: Loop) -> None:
+    """The same of a loop that takes its batches from a queue, in which something is shown."""
+    if _shows(plan.script, loop):
+        plan.note(RULE, loop, LOCAL, REDUCE)
+
+
 def _added(script: Script, roles: Roles, frame: Frame, loop: Loop | None) -> set[str]:
     """What steps that stand in no loop over data add to, and append to; what belongs to the function around them, too."""
     if any(data.loop is loop for data in roles.data if loop is not None):

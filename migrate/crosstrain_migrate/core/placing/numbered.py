@@ -37,7 +37,9 @@ def gpu_number(script: Script, home: Frame) -> tuple[Frame | None, str]:
             sources[written(node)] = script.source(node)  # in the author's quotes
             place = _first_of_list(script, *place, sources) or place
             key = place if option is None else option.call
-            if key not in found or script.class_of(place[0]) is None:  # the words of who parsed it, not of an object
+            if (
+                key not in found or script.class_of(place[0]) is None
+            ):  # the words of who parsed it, not of an object
                 found[key] = place
         else:
             return None, ""

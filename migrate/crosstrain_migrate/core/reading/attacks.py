@@ -62,9 +62,13 @@ def _is_made_of(script: Script, frame: Frame, stepped: ast.expr, own: set[str], 
     """Whether what is stepped was made here of a list of these variables, or, as a scheduler, of what was."""
     made = script.values(frame, written(stepped))
     given = [one.args[0] for one in made if isinstance(one, ast.Call) and one.args]
-    return bool(made) and len(given) == len(made) and all(
-        {written(part) for part in one.elts} <= own and bool(one.elts)
-        if isinstance(one, ast.List)
-        else depth > 0 and isinstance(one, ast.Name) and _is_made_of(script, frame, one, own, depth - 1)
-        for one in given
+    return (
+        bool(made)
+        and len(given) == len(made)
+        and all(
+            {written(part) for part in one.elts} <= own and bool(one.elts)
+            if isinstance(one, ast.List)
+            else depth > 0 and isinstance(one, ast.Name) and _is_made_of(script, frame, one, own, depth - 1)
+            for one in given
+        )
     )

@@ -198,17 +198,24 @@ TRAPS = [
     ),
 ]
 UNQUEUED = [
-    trap(f"no batches of a queue: {name}", QUEUED.replace(before, after), absent=("prepare(self.feeder",))
-    for name, before, after in (
-        ("a dictionary", "Queue(4)", "{}"),
+    Trap(
+        f"no batches of a queue: {name}",
+        MADE + QUEUED.replace(before, after),
+        absent=("prepare(self.feeder",),
+        says=said,
+    )
+    for name, said, before, after in (
+        ("a dictionary", "same data", "Queue(4)", "{}"),
         (
             "the end is asked for",
+            "same data",
             "            learn(",
             "            if x is None:\n                break\n            learn(",
         ),
-        ("a place is given", "self.feeder.take()", "self.feeder.take(*())"),
+        ("a place is given", "same data", "self.feeder.take()", "self.feeder.take(*())"),
         (
             "not trained on",
+            "",
             "learn(model, optimizer, x, y)",
             "print(x, y)\nfor x, y in batches():\n    learn(model, optimizer, x, y)",
         ),

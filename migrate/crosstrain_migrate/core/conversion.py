@@ -28,7 +28,7 @@ from .numbers.coins import Coins, note_seeds
 from .numbers.dealing import Evaluations
 from .numbers.deciding import Decisions
 from .numbers.merging import Merging
-from .numbers.running import note_running_numbers, note_shown_in
+from .numbers.running import note_running_numbers
 from .numbers.shown import plan_shown_losses
 from .numbers.training_numbers import TrainingNumbers
 from .output.all_output import Output
@@ -185,9 +185,8 @@ def _planned_by(
         home = Accelerators(Plan(script, runtime), roles, None, [], mapped=True).home
         choice = late_start(script, frames_to_training(script, roles, home))
     accelerators = Accelerators(plan, roles, choice, options, mapped=mapped)
-    if taken is not None:
-        same_data = not plan_queued(plan, accelerators, taken)
-        note_shown_in(plan, taken.loop)
+    if taken is not None and not plan_queued(plan, accelerators, taken):
+        same_data = True
     if mapped:  # their own meaning on several processes is the script's reference
         roles.data = [one for one in roles.data if mapping.is_shared_out(script, one)]
     evaluations = None if mapped else Evaluations(script, roles)

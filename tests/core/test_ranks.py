@@ -284,6 +284,6 @@ def test_the_launchers_variables_are_set_before_a_function_asks_for_them(tmp_pat
     ],
 )
 def test_gpus_that_one_process_asks_for_are_the_machines(asked: str, stays: bool) -> None:
-    count, of = "torch.cuda.device_count()", "    rows = TensorDataset"
-    after = converted(SWITCHED.replace(of, f"    {asked.format(count)}\n{of}"))
+    count, of = "torch.cuda.device_count()", "    optimizer = torch.optim.SGD"
+    after = converted(ASKED_FIRST.replace(of, f"    {asked.format(count)}\n{of}"))
     assert (asked.partition("{}")[0] + 'int(os.environ.get("LOCAL_WORLD_SIZE"' in after) is not stays

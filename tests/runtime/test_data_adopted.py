@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -16,7 +15,7 @@ from torch import distributed
 from torch.distributed import get_rank
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, get_worker_info
 
-from tests.runtime.loaders import prepare
+from tests.runtime.loaders import interrupted, prepare
 from tests.support.ranks import errors_of, run_ranks, this_rank
 
 
@@ -92,29 +91,22 @@ def test_the_scripts_own_order_is_kept_and_counted_exactly(world: int) -> None:
                 assert rows == list(range(n)), GRID[number]
 
 
+def _workers(number: int) -> dict[str, Any]:
+    return {"num_workers": number, "multiprocessing_context": "fork"} if number else {}
+
+
 def _resume(workers: int, how: str, save_at: int) -> Any:
     def fresh() -> Any:
         sampler = _sampler(11)
-        options: dict[str, Any] = (
-            {"num_workers": workers, "multiprocessing_context": "fork"} if workers else {}
-        )
-        return prepare(DataLoader(range(11), batch_size=2, sampler=sampler, **options))  # type: ignore[arg-type]
+        return prepare(DataLoader(range(11), batch_size=2, sampler=sampler, **_workers(workers)))  # type: ignore[arg-type]
 
-    def rest(loader: Any, epoch: int) -> Iterator[Any]:
-        for number in range(epoch, 3):
+    def rest(loader: Any) -> Iterator[Any]:
+        for number in range(loader.epoch, 3):
             (loader if how == "loader" else loader.sampler).set_epoch(number)
             for batch in loader:
                 yield batch.tolist(), loader.real_rows(0), loader.real_rows(1), loader.end_of_dataloader
 
-    whole = list(rest(fresh(), 0))
-    loader = fresh()
-    walk = rest(loader, 0)
-    first = [next(walk) for _ in range(save_at)]
-    state = pickle.loads(pickle.dumps(loader.state_dict()))
-    again = fresh()
-    again.load_state_dict(state)
-    first += rest(again, -(-save_at // 3) if save_at % 3 == 0 else save_at // 3)
-    return whole, first
+    return interrupted(fresh, rest, save_at)
 
 
 @pytest.mark.parametrize("how", ["loader", "sampler"])
@@ -248,9 +240,8 @@ class Described(IterableDataset[int]):
 
 def _read(kind: Callable[[], Any], workers: int, plan: dict[str, Any]) -> Any:
     comm = this_rank()
-    options: dict[str, Any] = {"num_workers": workers, "multiprocessing_context": "fork"} if workers else {}
     try:
-        loader = prepare(DataLoader(kind(), batch_size=2, **options), **plan)
+        loader = prepare(DataLoader(kind(), batch_size=2, **_workers(workers)), **plan)
         rows = [row for batch in loader for row in batch.tolist()]
     except (ValueError, RuntimeError) as error:
         return str(error)

@@ -69,7 +69,7 @@ docs: $(STAMP)
 
 # Hundreds of kills and full disks; nothing may be lost.
 faults: $(STAMP)
-	$(BIN)/python -m tests.faults --rounds 300
+	CROSSTRAIN_TEST_ALL=1 CROSSTRAIN_FAULTS=23 $(BIN)/python -m pytest -q tests/faults/test_faults.py
 
 # Everything that needs a GPU, into build/gpu-check.md. Exit code 3 of the command: this machine has none, and XLA's CPU client
 # stands in for it.

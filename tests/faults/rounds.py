@@ -8,11 +8,9 @@ bit for bit, of the one that nothing happened to.
 from __future__ import annotations
 
 import random
-import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import wraps
 from pathlib import Path
 
 import torch
@@ -38,14 +36,13 @@ def rank_killed(place: Place, chance: random.Random, seconds: float) -> bool:
     return strike.result()
 
 
-def main_killed_while_saving(place: Place, chance: random.Random, seconds: float) -> bool:
-    """The process that writes the checkpoint dies in the middle of it."""
-    return _kill_while_saving(place, chance, 0)
-
-
-def other_killed_while_saving(place: Place, chance: random.Random, seconds: float) -> bool:
-    """A process that does not write the checkpoint dies in the middle of it."""
-    return _kill_while_saving(place, chance, 1)
+def killed_while_saving(place: Place, chance: random.Random, seconds: float, rank: int = 0) -> bool:
+    """The process that writes the checkpoint dies in the middle of it, or another one does."""
+    number = chance.randrange(1, 8)
+    begun = lambda: journal.last_saved(place.folder) >= number - 1 and place.saving()  # noqa: E731
+    strike = Strike(begun, chance.uniform(0, 0.02), lambda: place.kill(rank))
+    place.train()
+    return strike.result()
 
 
 def all_killed(place: Place, chance: random.Random, seconds: float) -> bool:
@@ -105,23 +102,17 @@ def disk_read_only(place: Place, chance: random.Random, seconds: float) -> bool:
 def restarted_after_kills(place: Place, chance: random.Random, seconds: float) -> bool:
     """`crosstrain launch --max-restarts`: ranks are killed, twice, and the launcher starts them again."""
     agent = place.launch("--max-restarts", "4")
-    struck = [kill_while_it_runs(place, agent, chance, seconds / 3) for _ in range(2)]
+    struck = []
+    for _ in range(2):
+        trains, rank = place.trains(), chance.randrange(journal.WORLD)
+        over = lambda trains=trains: trains() or agent.poll() is not None  # noqa: E731
+        strike = Strike(over, chance.uniform(0, seconds / 3), lambda rank=rank: place.kill(rank))
+        strike.join()
+        struck.append(strike.struck)
     _, stderr = agent.communicate(timeout=300)
     if agent.returncode:
         raise FaultError(f"the launcher gave up: {stderr}")
     return any(struck)
-
-
-def kill_while_it_runs(
-    place: Place, agent: subprocess.Popen[str], chance: random.Random, seconds: float
-) -> bool:
-    """Kill a random rank some time after the next batch, unless the launcher has ended by then."""
-    trains, rank = place.trains(), chance.randrange(journal.WORLD)
-    strike = Strike(
-        lambda: trains() or agent.poll() is not None, chance.uniform(0, seconds), lambda: place.kill(rank)
-    )
-    strike.join()
-    return strike.struck
 
 
 def agent_killed(place: Place, chance: random.Random, seconds: float) -> bool:
@@ -140,43 +131,20 @@ def agent_killed(place: Place, chance: random.Random, seconds: float) -> bool:
     return struck
 
 
+def other_killed_while_saving(place: Place, chance: random.Random, seconds: float) -> bool:
+    """A process that does not write the checkpoint dies in the middle of it."""
+    return killed_while_saving(place, chance, seconds, rank=1)
+
+
 def in_background(fault: Fault) -> Fault:
     """The same in a training that saves with `blocking=False`."""
-
-    @wraps(fault)
-    def beside(place: Place, chance: random.Random, seconds: float) -> bool:
-        return fault(replace(place, background=True), chance, seconds)
-
-    beside.__name__ = f"{fault.__name__}_in_background"
-    return beside
+    return lambda place, chance, seconds: fault(replace(place, background=True), chance, seconds)
 
 
-BACKGROUND = tuple(
-    map(
-        in_background,
-        (
-            rank_killed,
-            main_killed_while_saving,
-            other_killed_while_saving,
-            all_killed,
-            disk_full,
-            agent_killed,
-        ),
-    )
-)
+BOTH = (rank_killed, killed_while_saving, all_killed, disk_full, agent_killed)
 FAULTS: dict[str, Fault] = {
-    fault.__name__: fault
-    for fault in (
-        *BACKGROUND,
-        rank_killed,
-        main_killed_while_saving,
-        all_killed,
-        disk_full,
-        disk_read_only,
-        restarted_after_kills,
-        agent_killed,
-    )
-}
+    fault.__name__: fault for fault in (*BOTH, disk_read_only, restarted_after_kills)
+} | {f"{fault.__name__}_in_background": in_background(fault) for fault in (*BOTH, other_killed_while_saving)}
 
 
 @dataclass
@@ -189,7 +157,6 @@ class Outcome:
     dropped: int = 0
     wrong: int = 0
     reason: str = ""
-    seconds: float = 0.0
 
     @property
     def bad(self) -> bool:
@@ -243,14 +210,6 @@ def make_reference() -> Reference:
     reference = Reference(batches, journal.digest(place.folder, 0), lines[-1] - lines[0])
     place.remove()
     return reference
-
-
-def _kill_while_saving(place: Place, chance: random.Random, rank: int) -> bool:
-    number = chance.randrange(1, 8)
-    begun = lambda: journal.last_saved(place.folder) >= number - 1 and place.saving()  # noqa: E731
-    strike = Strike(begun, chance.uniform(0, 0.02), lambda: place.kill(rank))
-    place.train()
-    return strike.result()
 
 
 def _newest_step(place: Place) -> int | None:

@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 # xdist workers; CI has two cores.
 WORKERS ?= 2
 
-.PHONY: demo test test-all test-xla test-cpus lint types tests env golden docs dist bench faults fuzz mutants gpu-check gpu-dry-run verify-soak clean
+.PHONY: demo test test-all test-xla test-cpus lint types tests env golden docs dist bench faults fuzz mutants gpu-check gpu-dry-run clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@echo "installing PyTorch and the tools into $(VENV): two to four minutes the first time"
@@ -90,10 +90,6 @@ mutants: $(STAMP)
 # Golden scripts with lines changed, new ones on every run; the smallest that breaks an oracle is shown.
 fuzz: $(STAMP)
 	CROSSTRAIN_FUZZ=5000 $(BIN)/python -m pytest -q tests/fuzz
-
-# No golden case may be a false alarm in 20 runs.
-verify-soak: $(STAMP)
-	$(BIN)/python -m tests.verify.table --repeat 20
 
 # Ratios of the runtime to its peers, of conversions to those by hand, of the tool to other tools, and its growth.
 bench: $(STAMP)

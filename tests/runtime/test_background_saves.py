@@ -18,24 +18,18 @@ from crosstrain.checkpoint.host_copies import HostCopies
 from crosstrain.checkpoint.manifests import beside, verify
 from torch import Tensor, nn
 
-from tests.runtime.checkpoints import small_training
+from tests.runtime.checkpoints import Count, small_training
 from tests.support.ranks import run_ranks
 
 WITHIN = 300.0  # seconds
 
 
-class Held:
+class Held(Count):
     """Something registered whose state can only be written when `release` is called."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.release = threading.Event()
-        self.value = 0
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"value": self.value, "list": [self.value]}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.value = state["value"]
 
 
 def waits_for(release: threading.Event) -> Callable[[Any, Path], None]:

@@ -13,31 +13,12 @@ import pytest
 import torch
 from crosstrain import Accelerator, ProjectConfiguration, skip_first_batches
 from crosstrain.checkpoint.manifests import MANIFEST, beside
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch import nn
+from torch.utils.data import DataLoader
 
+from tests.runtime.checkpoints import Count
+from tests.runtime.loaders import Noisy
 from tests.support.ranks import errors_of, run_ranks
-
-
-class Noisy(Dataset[Tensor]):
-    def __len__(self) -> int:
-        return 22
-
-    def __getitem__(self, index: int) -> Tensor:
-        return torch.full((4,), float(index)) + torch.randn(4) * 0.01
-
-
-class Counter:
-    """A registered object."""
-
-    def __init__(self) -> None:
-        self.value = 0
-
-    def state_dict(self) -> dict[str, int]:
-        return {"value": self.value}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.value = state["value"]
 
 
 class Training:
@@ -45,18 +26,18 @@ class Training:
 
     def __init__(self, options: dict[str, Any], workers: int = 0) -> None:
         self.accelerator = Accelerator(cpu=True, **options)
-        net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.BatchNorm1d(8), nn.Linear(8, 1))
+        net = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.3), nn.BatchNorm1d(8), nn.Linear(8, 1))
         optimizer = torch.optim.AdamW(net.parameters(), lr=0.05)
         scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=200)
         # The ranks come from a fork server, and would start their workers by one: seconds for each.
         start = "fork" if workers else None
         loader = DataLoader(
-            Noisy(), batch_size=2, shuffle=True, num_workers=workers, multiprocessing_context=start
+            Noisy(22), batch_size=2, shuffle=True, num_workers=workers, multiprocessing_context=start
         )
         self.net, self.optimizer, self.scheduler, self.loader = self.accelerator.prepare(
             net, optimizer, scheduler, loader
         )
-        self.counter = Counter()
+        self.counter = Count()
         self.accelerator.register_for_checkpointing(self.counter)
         self.seen: list[Any] = []
 
@@ -245,7 +226,7 @@ def test_no_checkpoint_is_the_same_error_on_every_rank(tmp_path: Path) -> None:
 def test_count_of_registered_objects_must_match(tmp_path: Path) -> None:
     accelerator = Accelerator(cpu=True)
     accelerator.save_state(tmp_path / "state")
-    accelerator.register_for_checkpointing(Counter())
+    accelerator.register_for_checkpointing(Count())
     with pytest.raises(RuntimeError, match="holds 0 registered objects, and 1 are registered now"):
         accelerator.load_state(tmp_path / "state")
 

@@ -191,36 +191,6 @@ class Tied(nn.Module):
         return self.head(self.words(x))
 
 
-def _files(folder: str) -> None:
-    accelerator = Accelerator(cpu=True)
-    model = Tied()
-    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    accelerator.backward(model(torch.arange(7)).square().mean())
-    optimizer.step()
-    if accelerator.is_main_process:  # nothing here communicates
-        for suffix in (".pt", ".bin", ".safetensors"):
-            accelerator.save_model(model, Path(folder) / f"model{suffix}")
-        accelerator.save(accelerator.get_state_dict(model), Path(folder) / "state.pt")
-    accelerator.save_model(model, Path(folder) / "shards")
-    accelerator.wait_for_everyone()
-    assert str(accelerator.device) == "cpu"
-    plain = torch.load(Path(folder) / "model.pt", map_location=accelerator.device)
-    assert sorted(plain) == ["head.weight", "words.weight"]
-    fresh = Tied()
-    fresh.load_state_dict(plain)
-    assert torch.equal(fresh.head.weight, model.words.weight)
-    assert accelerator.unwrap_model(model) is model
-
-
-def test_files_of_weights_are_written_by_the_main_process_alone(tmp_path: Path) -> None:
-    """accelerate: keys begin with ``module.`` where the script forgets to unwrap, `save_model` writes a directory,
-    and ``map_location=accelerator.device`` raises because the device of the second process is ``cpu:1``."""
-    run_ranks(_files, 2, str(tmp_path))
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["model.bin", "model.pt", "model.safetensors", "shards", "state.pt"]
-    assert [path.name for path in (tmp_path / "shards").iterdir()] == ["model.safetensors"]
-
-
 def test_tied_weights_survive_prepare_and_a_checkpoint(tmp_path: Path) -> None:
     """Plain safetensors raises on tied weights, and a strict load misses the name that was dropped."""
     accelerator = Accelerator(cpu=True)

@@ -262,31 +262,25 @@ def test_a_default_device_of_the_script_does_not_reach_the_runtime() -> None:
 # -- What a run does on GPUs, as far as a CPU can show: torch's calls are recorded, or two processes on the CPU make t
 
 
-SECOND = torch.device("cuda", 1)
-
-
-def test_the_process_takes_its_device_before_the_group_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_takes_its_device_before_the_group_is_made(
+    four_gpus: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """NCCL uses the current device where a group is not bound to one."""
-    done: list[str] = []
 
     class Stopped(Exception):
         pass
 
     def group(*_: Any, **options: Any) -> None:
-        done.append(f"group on {options['device_id']}")
+        four_gpus.append(f"group on {options['device_id']}")
         raise Stopped
 
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: SECOND)
-    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 1)
-    monkeypatch.setattr(torch.accelerator, "set_device_index", lambda index: done.append(f"device {index}"))
     monkeypatch.setattr(dist, "init_process_group", group)
     variables = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
     for name, value in (variables | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}).items():
         monkeypatch.setenv(name, value)
     with pytest.raises(Stopped):
         TorchComm.start()
-    assert done == ["device 1", "group on cuda:1"]
+    assert four_gpus == [1, "group on cuda:1"]
 
 
 def prepared() -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from tqdm import tqdm
 
 from tests.runtime.loaders import Stream
-from tests.support.ranks import run_ranks
+from tests.support.ranks import infos, run_ranks
 
 
 def _rows(n: int = 23, batch: int = 3, **options: Any) -> DataLoader[Any]:
@@ -102,34 +101,21 @@ def _stay_whole() -> None:
     assert names == [2, 3]
 
 
-class _Lines(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-
 def _bar_on_one() -> list[str]:
+    said = infos()
     accelerator = Accelerator(cpu=True)
-    handler = _Lines()
-    logging.getLogger("crosstrain").addHandler(handler)
-    logging.getLogger("crosstrain").setLevel(logging.INFO)
     original: Any = _rows()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("CROSSTRAIN_QUIET", raising=False)
-        for _ in range(2):
-            given = tqdm(original, disable=True) if accelerator.is_main_process else original
-            loader = accelerator.prepare_evaluation(given)
-            total = sum(int(batch.sum()) for batch in loader)
-            assert accelerator.merge(loader, total) == total == sum(range(23))
+    for _ in range(2):
+        given = tqdm(original, disable=True) if accelerator.is_main_process else original
+        loader = accelerator.prepare_evaluation(given)
+        total = sum(int(batch.sum()) for batch in loader)
+        assert accelerator.merge(loader, total) == total == sum(range(23))
     # A bar over what is prepared already changes nothing.
     loader = accelerator.prepare_evaluation(original)
     given = tqdm(loader, disable=True) if accelerator.is_main_process else loader
     again = accelerator.prepare_evaluation(given)
     assert accelerator.merge(again, sum(int(batch.sum()) for batch in again)) == sum(range(23))
-    return handler.lines
+    return said
 
 
 def _other_loops() -> None:

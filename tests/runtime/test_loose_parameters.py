@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from tests.runtime.loose import FEATURES, ROWS, STEPS, Run, Values, Wrapper, batch
 from tests.runtime.nets import WEIGHTED, averagings
 from tests.support.numbers import steady_adamw
-from tests.support.ranks import errors_of, run_ranks
+from tests.support.ranks import run_ranks
 
 # Float32 sums of a few terms of order 1 in another order, over a few steps.
 CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-6}
@@ -226,24 +226,6 @@ def test_with_windows_sums_weights_and_precisions(case: str) -> None:
             torch.testing.assert_close(values, ranks[0][0], rtol=0, atol=0)
             torch.testing.assert_close(values, alone, **close)
             assert sent == {"accumulate": 2, "plain": 2, "plain and weighted": 16}.get(case, 4)
-
-
-def _plain_backward(prepares_model: bool) -> None:
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, loss_reduction="mean")
-    model, scale = nn.Linear(FEATURES, 1), nn.Parameter(torch.ones(()))
-    optimizer = accelerator.prepare(SGD([*model.parameters(), scale], 0.1))
-    if prepares_model:
-        accelerator.prepare(model)
-    with accelerator.accumulate():
-        # The loose parameter is the first that the backward pass reaches.
-        (model(batch()) * scale).square().mean().backward()
-        optimizer.step()
-
-
-def test_a_plain_backward_in_a_window_is_refused_for_prepared_models_only() -> None:
-    assert errors_of(_plain_backward, 2, False) == ["no error"] * 2
-    for said in errors_of(_plain_backward, 2, True):
-        assert "loss.backward() trains a prepared model inside an accumulation window" in said
 
 
 def _drifts() -> str:

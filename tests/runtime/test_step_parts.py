@@ -88,12 +88,6 @@ def test_parts_trained_by_turns(through_accelerator: bool) -> None:
     assert same(alone, first) or not through_accelerator
 
 
-# -- Complex parameters are averaged like others, wherever they stand among the parameters -----------------
-
-
-ROWS, STEPS = 8, 3
-
-
 # -- Activation checkpointing, used as often as a rank's own data wants it ---------------------------------
 
 

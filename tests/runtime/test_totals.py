@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributed import all_reduce  # a name of the script's own, as old as the script
 from torch.utils.data import DataLoader
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import errors_of, run_ranks
 
 
 def _reduced() -> None:
@@ -106,15 +106,6 @@ def _gathered_twice() -> None:
         accelerator.gather_for_metrics({"rows": rows, "x": x})
 
 
-def _said(case: Callable[..., None], *args: Any) -> str:
-    try:
-        case(*args)
-    except RuntimeError as error:
-        Accelerator(cpu=True).wait_for_everyone()  # all ranks have raised, and can go on together
-        return str(error)
-    return "no error"
-
-
 CASES: list[tuple[Any, ...]] = [(_twice, name, False) for name in TWICE]
 CASES += [(_twice, "all_reduce", True), (_gathered_in_a_loop,), (_gathered_twice,)]
 
@@ -124,7 +115,7 @@ CASES += [(_twice, "all_reduce", True), (_gathered_in_a_loop,), (_gathered_twice
 )
 def test_what_was_reduced_is_not_reduced_again(case: tuple[Any, ...]) -> None:
     """accelerate: the author's all_reduce over the global value counts every process twice, without a word."""
-    for text in run_ranks(_said, 2, *case):
+    for text in errors_of(case[0], 2, *case[1:]):
         assert text.startswith(f"{__file__}:")
         assert "gets the tensor that accelerator." in text
         assert f"() returned at {__file__}:" in text

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -39,7 +37,9 @@ class Planned:
 
 def planned(project: Project) -> Planned:
     """Migrate the entry of a project."""
-    with _folder(project) as folder:
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place).resolve()
+        project.write(folder)
         signal.signal(signal.SIGPROF, _too_long)
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
         try:
@@ -68,12 +68,3 @@ class TooLong(Exception):
 
 def _too_long(number: int, frame: FrameType | None) -> None:
     raise TooLong(f"no answer in {SECONDS:.0f} s")
-
-
-@contextmanager
-def _folder(project: Project) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place).resolve()
-        for name, text in project.files.items():
-            (folder / name).write_text(text, encoding="utf-8", newline="")
-        yield folder

@@ -172,50 +172,36 @@ def test_a_schedule_as_long_as_a_sharded_loader_ends_with_it() -> None:
 # -- An iterable data set that gives each process its own part is noticed, where one stream is read for all ---
 
 
-class ByGroup(IterableDataset[int]):
-    def __iter__(self) -> Iterator[int]:
-        yield from islice(range(8), get_rank(), None, distributed.get_world_size())
+def _kind(name: str, read: Callable[[Any], Any], **attributes: Callable[[], Any]) -> Any:
+    """A class of data sets that read so; attributes are made with the object."""
+
+    def init(self: Any) -> None:
+        vars(self).update({name: make() for name, make in attributes.items()})
+
+    body = {"__init__": init, "__iter__": lambda self: iter(read(self)), "__module__": __name__}
+    return type(name, (IterableDataset,), body)
 
 
-class ByVariable(IterableDataset[int]):
-    """Decides in iter(), not with its first row."""
-
-    def __iter__(self) -> Iterator[int]:
-        rank = int(os.environ.get("RANK", 0))
-        return iter(range(rank, 8, 2))
+def _items(data: Any) -> Iterator[int]:
+    for row in range(8):
+        if row % 2 == int(os.environ["RANK"]):
+            yield row
 
 
-class ByItem(IterableDataset[int]):
-    def __iter__(self) -> Iterator[int]:
-        for row in range(8):
-            if row % 2 == int(os.environ["RANK"]):
-                yield row
-
-
-class ByAccelerator(IterableDataset[int]):
-    def __init__(self) -> None:
-        self.accelerator = Accelerator(cpu=True)
-
-    def __iter__(self) -> Iterator[int]:
-        yield from range(self.accelerator.process_index, 8, self.accelerator.num_processes)
-
-
-class ByAttribute(IterableDataset[int]):
-    def __init__(self) -> None:
-        self.rank = get_rank()
-
-    def __iter__(self) -> Iterator[int]:
-        yield from range(self.rank, 8, 2)
-
-
-class ByFiles(IterableDataset[int]):
-    def __init__(self) -> None:
-        self.files = [f"train-{number}.txt" for number in range(8)][get_rank() :: 2]
-
-    def __iter__(self) -> Iterator[int]:
-        yield from (int(name[6]) for name in self.files)
-
-
+ByGroup = _kind("ByGroup", lambda _: islice(range(8), get_rank(), None, distributed.get_world_size()))
+ByVariable = _kind("ByVariable", lambda _: range(int(os.environ.get("RANK", 0)), 8, 2))
+ByItem = _kind("ByItem", _items)
+ByAccelerator = _kind(
+    "ByAccelerator",
+    lambda data: range(data.of.process_index, 8, data.of.num_processes),
+    of=lambda: Accelerator(cpu=True),
+)
+ByAttribute = _kind("ByAttribute", lambda data: range(data.rank, 8, 2), rank=get_rank)
+ByFiles = _kind(
+    "ByFiles",
+    lambda data: (int(name[6]) for name in data.files),
+    files=lambda: [f"train-{number}.txt" for number in range(8)][get_rank() :: 2],
+)
 SHARDED = [ByGroup, ByVariable, ByItem, ByAccelerator, ByAttribute, ByFiles]
 
 

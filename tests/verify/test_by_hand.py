@@ -57,7 +57,6 @@ PLANTED = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rule", PLANTED)
 def test_a_planted_mistake_is_named(rule: str, tmp_path: Path) -> None:
     report = run(tmp_path, BY_HAND.replace(*PLANTED[rule]), PLAIN, default_launch=True)

@@ -7,130 +7,91 @@ from pathlib import Path
 import pytest
 
 from .converting import converted, notes
+from .outputs import Output, check_output, outputs
 from .projects import convert, train, write
-from .support import Trap, check
-from .test_output import GUARD, output
 
-ROWS = """
-from torchvision.datasets import MNIST
-
+DOWNLOADS = outputs("""
+== a data set that is split by a method of its class
+from torchtext.legacy import datasets
+--
++ with accelerator.main_process_first():
+. train, test = datasets.IMDB.splits(text, label)
+== a data set that is taken from a table
+from torchtext.datasets import text_classification
+--
++ with accelerator.main_process_first():
+. train, test = text_classification.DATASETS["AG_NEWS"](root="data")
+. words.build_vocab(train, vectors="glove.6B.50d")
+== a library's batches and vocabulary are no download
+from torchtext.legacy import data
+--
+train = data.BucketIterator.splits((rows,), batch_size=4)
+words.build_vocab(rows, max_size=9)
+== a download in a helper
+def get():
++     with PartialState().main_process_first():
+.     return MNIST("data", download=True)
+--
+~ print(len(get()))
+== a download at a module's top level
++ with accelerator.main_process_first():
+. rows = MNIST("data", download=True)
+--
+~ print(len(rows))
+== a download that may be among a caller's options
+class Rows:
+    def __init__(self, root="data", download=False):
++         with PartialState().main_process_first():
+.         self.rows = MNIST(root, download=download)
+--
+rows = Rows(**{"download": True})
+== a download that no caller asks for
 class Rows:
     def __init__(self, root="data", download=False):
         self.rows = MNIST(root, download=download)
-"""
-DOWNLOADS = [
-    output(
-        "a data set that is split by a method of its class",
-        "train, test = datasets.IMDB.splits(text, label)",
-        "with accelerator.main_process_first():",
-        "train, test = datasets.IMDB.splits(text, label)",
-        before="from torchtext.legacy import datasets\n",
-    ),
-    output(
-        "a data set that is taken from a table",
-        'train, test = text_classification.DATASETS["AG_NEWS"](root="data")\nwords.build_vocab(train, vectors="glove.6B.50d")',
-        "with accelerator.main_process_first():",
-        'train, test = text_classification.DATASETS["AG_NEWS"](root="data")',
-        'words.build_vocab(train, vectors="glove.6B.50d")',
-        before="from torchtext.datasets import text_classification\n",
-    ),
-    output(
-        "a library's batches and vocabulary are no download",
-        "train = data.BucketIterator.splits((rows,), batch_size=4)\nwords.build_vocab(rows, max_size=9)",
-        absent=("main_process_first",),
-        before="from torchtext.legacy import data\n",
-    ),
-    output(
-        "a download in a helper",
-        "print(len(get()))",
-        "with PartialState().main_process_first():",
-        'return MNIST("data", download=True)',
-        before='from torchvision.datasets import MNIST\n\ndef get():\n    return MNIST("data", download=True)\n',
-    ),
-    output(
-        "a download at a module's top level",
-        "print(len(rows))",
-        'rows = MNIST("data", download=True)',
-        before='from torchvision.datasets import MNIST\nrows = MNIST("data", download=True)\n',
-    ),
-    output(
-        "a download that may be among a caller's options",
-        'rows = Rows(**{"download": True})',
-        "with PartialState().main_process_first():",
-        "self.rows = MNIST(root, download=download)",
-        before=ROWS,
-    ),
-    output(
-        "a download that no caller asks for",
-        'rows = Rows(root="data")',
-        'rows = Rows(root="data")',
-        absent=("main_process_first",),
-        before=ROWS,
-    ),
-    output(
-        "no download",
-        'rows = MNIST("data", download=False)',
-        'rows = MNIST("data", download=False)',
-        absent=("main_process_first",),
-        before="from torchvision.datasets import MNIST\n",
-    ),
-    output(
-        "a library's own way to print",
-        'say(Loss=0.5)\nprint("done")\nrows = say("kept")',
-        "if accelerator.is_main_process:",
-        "say(Loss=0.5)",
-        'accelerator.print("done")',
-        'rows = say("kept")',
-        before="from torch_geometric.logging import log as say\n",
-    ),
-    output(
-        "a layer of a library that also has data sets",
-        "net = AtomEncoder(3)",
-        "net = AtomEncoder(3)",
-        absent=("main_process_first",),
-        before="from ogb.graphproppred.mol_encoder import AtomEncoder\n",
-    ),
-    output(
-        "one block is enough where a part of it fetches, too",
-        'if not os.path.exists("rows.npy"):\n    rows = MNIST("data", download=True)\n    np.save("rows.npy", rows)\n'
-        'rows = np.load("rows.npy")',
-        "with accelerator.main_process_first():",
-        'if not os.path.exists("rows.npy"):',
-        'rows = MNIST("data", download=True)',
-        absent=("            with accelerator.main_process_first()",),
-        before="import os\nimport numpy as np\nfrom torchvision.datasets import MNIST\n",
-    ),
-    output(
-        "a fetch that asks first",
-        'if not os.path.exists("rows.zip"):\n    urlretrieve("http://host/rows.zip", "rows.zip")',
-        "with accelerator.main_process_first():",
-        'if not os.path.exists("rows.zip"):',
-        before="import os\nfrom urllib.request import urlretrieve\n",
-    ),
-    output(
-        "a fetch in a function that asks and returns",
-        "fetch()",
-        'if os.path.exists("rows.zip"):',
-        "with accelerator.main_process_first():",
-        "fetch()",
-        before='import os\nfrom urllib.request import urlretrieve\n\ndef fetch():\n    if os.path.exists("rows.zip"):\n'
-        '        return\n    urlretrieve("http://host/rows.zip", "rows.zip")\n',
-    ),
-    output(
-        "a fetch that does not ask",
-        'urlretrieve("http://host/rows.zip", "rows.zip")\nrows = open("rows.zip", "rb").read()',
-        GUARD,
-        'urlretrieve("http://host/rows.zip", "rows.zip")',
-        "accelerator.wait_for_everyone()",
-        'rows = open("rows.zip", "rb").read()',
-        before="from urllib.request import urlretrieve\n",
-    ),
-]
+--
+rows = Rows(root="data")
+== no download
+rows = MNIST("data", download=False)
+== a library's own way to print
+from torch_geometric.logging import log as say
+--
+* say(Loss=0.5)
+~ print("done")
+rows = say("kept")
+== a layer of a library that also has data sets
+from ogb.graphproppred.mol_encoder import AtomEncoder
+--
+net = AtomEncoder(3)
+== one block is enough where a part of it fetches, too
++ with accelerator.main_process_first():
+. if not os.path.exists("rows.npy"):
+.     rows = MNIST("data", download=True)
+.     np.save("rows.npy", rows)
+rows = np.load("rows.npy")
+!!             with accelerator.main_process_first()
+== a fetch that asks first
++ with accelerator.main_process_first():
+. if not os.path.exists("rows.zip"):
+.     urlretrieve("http://host/rows.zip", "rows.zip")
+== a fetch in a function that asks and returns
+def fetch():
+    if os.path.exists("rows.zip"):
+        return
+    urlretrieve("http://host/rows.zip", "rows.zip")
+--
++ with accelerator.main_process_first():
+. fetch()
+== a fetch that does not ask
+* urlretrieve("http://host/rows.zip", "rows.zip")
++ accelerator.wait_for_everyone()
+rows = open("rows.zip", "rb").read()
+""")
 
 
-@pytest.mark.parametrize("trap", DOWNLOADS, ids=lambda trap: trap.name)
-def test_downloads(trap: Trap) -> None:
-    check(trap)
+@pytest.mark.parametrize("case", DOWNLOADS, ids=lambda case: case.name)
+def test_downloads(case: Output) -> None:
+    check_output(case)
 
 
 SHARED = """

@@ -9,17 +9,14 @@ from __future__ import annotations
 import ast
 import io
 import re
-import textwrap
 import tokenize
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
 from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.results import FileResult, Options, Severity
-from crosstrain_migrate.syntax.layout import wrapped
 
 Slots = Mapping[str, str]
 
@@ -59,13 +56,6 @@ for epoch in range(2):
     # the epoch is over
     <after_epoch>
 <end>
-"""
-MAIN = """\
-def main():
-{}
-
-if __name__ == "__main__":
-    main()
 """
 
 SLOTS = {
@@ -117,10 +107,8 @@ def fill(template: str, slots: Slots) -> str:
     return "\n".join(lines)
 
 
-def script(slots: Slots, main: bool = False) -> str:
-    """The whole script: flat, or with everything but the definitions in a function `main`."""
-    body = fill(BODY, slots)
-    return fill(HEAD, slots) + (MAIN.format(textwrap.indent(body, "    ")) if main else body)
+def script(slots: Slots) -> str:
+    return fill(HEAD, slots) + fill(BODY, slots)
 
 
 @dataclass(frozen=True)
@@ -131,56 +119,20 @@ class Case:
     name: str
     before: Slots
     after: Slots = field(default_factory=dict)
-    positive: bool = True
-    at: str = (
-        ""  # part of the line where the rule must be reported; by default the first line that must change
-    )
-    findings: tuple[tuple[str, str], ...] = ()  # (code, part of its line): all of them
+    at: str = ""  # part of the line where the rule must be reported
     refused: bool = False
     kept: bool = False  # nothing is to be done with the script
-    main: bool = False  # everything but the definitions stands in `main`
 
     @property
     def script(self) -> str:
-        return script({**SLOTS, **self.before}, self.main)
+        return script({**SLOTS, **self.before})
 
     @property
     def expected(self) -> str:
         if self.refused or self.kept:
             return self.script
         kept = {slot: text for slot, text in self.before.items() if slot not in self.after}
-        return script({**CONVERTED, **kept, **self.after}, self.main)
-
-    def line(self, part: str) -> int:
-        found = [number for number, line in enumerate(self.script.split("\n"), 1) if part in line]
-        assert found, f"no line of the script holds {part!r}"
-        return found[0]
-
-    def _first_change(self) -> str:
-        """The first line of a slot that does not stay."""
-        for slot, text in self.before.items():
-            kept = self.after.get(slot, text).split("\n")
-            for line in text.split("\n"):
-                if line not in kept:
-                    return line
-        raise AssertionError("nothing in this case must change: say `at`")
-
-    def check(self, runtime: str = "crosstrain") -> None:
-        # How long lines are broken is not the rules' business; it has tests of its own.
-        expected = wrapped(
-            self.script, self.expected.replace("from crosstrain import", f"from {runtime} import")
-        )
-        ast.parse(expected)
-        result = migrate_text(Path("train.py"), self.script, Options(runtime=runtime))
-        assert result.after == expected
-        # What is said of prints that stay is CT401's business, and noise in the other rules' cases.
-        found = [(f.rule, f.line) for f in result.findings if f.rule in {self.rule} or f.rule != "CT401"]
-        assert Counter(found) == Counter((code, self.line(part)) for code, part in self.findings)
-        assert result.refused == self.refused
-        assert "CT001" not in {f.rule for f in result.findings}, "the tool's own checks had to step in"
-        if self.positive:
-            assert (self.rule, self.line(self.at or self._first_change())) in reported(result)
-        check_invariants(self.script, result)
+        return script({**CONVERTED, **kept, **self.after})
 
 
 def migrate(text: str) -> FileResult:
@@ -214,43 +166,3 @@ def check_invariants(before: str, result: FileResult) -> None:
 def comments(text: str) -> Counter[str]:
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     return Counter(token.string for token in tokens if token.type == tokenize.COMMENT)
-
-
-def unbroken(text: str) -> str:
-    """A text whose calls stand in one line each, for tests of what is in them."""
-    text = re.sub(r"([(\[{])\n\s+", r"\1", text)
-    return re.sub(r",\n\s+", ", ", re.sub(r"\n\s*([)\]}])", r"\1", text))
-
-
-def converts(rule: str, name: str, before: Slots, after: Slots, at: str = "", **more: object) -> Case:
-    """The rule's own work."""
-    return Case(rule, name, before, after, at=at, **more)  # type: ignore[arg-type]
-
-
-def leaves(
-    rule: str,
-    name: str,
-    before: Slots,
-    after: Slots | None = None,
-    findings: Iterable[tuple[str, str]] = (),
-    main: bool = False,
-) -> Case:
-    """Code that looks like the rule's and is not, or must not be touched: the script is converted around it."""
-    return Case(rule, name, before, after or {}, False, findings=tuple(findings), main=main)
-
-
-def refuses(rule: str, name: str, before: Slots, at: str, main: bool = False) -> Case:
-    """The whole script stays as it is, and a finding at the line that holds `at` says why."""
-    return Case(rule, name, before, {}, False, findings=((rule, at),), refused=True, main=main)
-
-
-def keeps(rule: str, name: str, before: Slots, at: str) -> Case:
-    """The script is not ours: it stays as it is, and a note at the line that holds `at` says why."""
-    return Case(rule, name, before, {}, False, findings=((rule, at),), kept=True)
-
-
-def each(*tables: Iterable[Case]) -> pytest.MarkDecorator:
-    """Parametrizes a test with the cases of `tables`, by name."""
-    return pytest.mark.parametrize(
-        "case", [pytest.param(case, id=f"{case.rule}-{case.name}") for table in tables for case in table]
-    )

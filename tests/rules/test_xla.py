@@ -23,7 +23,7 @@ def advises(rule: str, name: str, at: str, **slots: str) -> Case:
 
 
 def silent(rule: str, name: str, **slots: str) -> Case:
-    return Case(rule, name, slots, positive=False)
+    return Case(rule, name, slots)
 
 
 def forward(line: str) -> str:

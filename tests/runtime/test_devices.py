@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.support.ranks import run_ranks, this_rank
+from tests.support.ranks import on_ranks, run_ranks, this_rank
 
 GPU = torch.device("cuda", 0)
 
@@ -283,7 +283,9 @@ def test_the_process_takes_its_device_before_the_group_is_made(
     assert four_gpus == [1, "group on cuda:1"]
 
 
-def prepared() -> list[str]:
+@on_ranks(2)
+def test_a_model_is_placed_before_its_values_are_sent() -> None:
+    """NCCL cannot send what is on the CPU."""
     accelerator = Accelerator(cpu=True)
     comm: Any = accelerator._comm
     done: list[str] = []
@@ -291,13 +293,7 @@ def prepared() -> list[str]:
         called = getattr(comm, name)
         setattr(comm, name, lambda *given, _of=called, _name=name: (done.append(_name), _of(*given))[1])
     accelerator.prepare(nn.Linear(2, 2))
-    return done
-
-
-def test_a_model_is_placed_before_its_values_are_sent() -> None:
-    """NCCL cannot send what is on the CPU."""
-    for done in run_ranks(prepared, 2):
-        assert done[0] == "move" and done.count("move") == 1
+    assert done[0] == "move" and done.count("move") == 1
 
 
 class Calls(TorchFunctionMode):
@@ -371,7 +367,8 @@ def _values(kind: torch.dtype, rank: int) -> Tensor:
     )
 
 
-def _carry() -> list[tuple[str, bool]]:
+@on_ranks(2)
+def test_every_dtype_is_carried() -> None:
     comm = this_rank()
     torch_backend._gather_single = _refusing(torch_backend._gather_single)
     dist.all_reduce, dist.broadcast = _refusing(dist.all_reduce), _refusing(dist.broadcast)
@@ -384,12 +381,8 @@ def _carry() -> list[tuple[str, bool]]:
             total = comm.all_reduce(mine, "sum")
             seen.append((f"reduce {kind}", total.dtype is kind and torch.equal(total, both[0] + both[1])))
     total = comm.all_reduce(_values(torch.int16, comm.rank), "max")
-    return [*seen, ("max", torch.equal(total, _values(torch.int16, 1)))]
-
-
-def test_every_dtype_is_carried() -> None:
-    for seen in run_ranks(_carry, 2):
-        assert [what for what, right in seen if not right] == []
+    assert torch.equal(total, _values(torch.int16, 1))
+    assert [what for what, right in seen if not right] == []
 
 
 def _sparse(by_host: bool) -> list[Any]:

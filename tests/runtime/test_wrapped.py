@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 
 from tests.runtime.nets import WEIGHTED, Net, State, averagings, data, same
-from tests.support.ranks import run_ranks
+from tests.support.ranks import on_ranks, run_ranks
 
 
 def _train(wrapped: bool, steps: int, options: dict[str, Any], sums: bool = False) -> State:
@@ -71,7 +71,8 @@ def test_losses_are_scaled_for_it() -> None:
     assert all(same(alone, state, 1e-5) for state in run_ranks(_train, 2, True, 1, options, True))
 
 
-def _local_then_not(folder: str) -> None:
+@on_ranks(2)
+def test_no_sync_precision_and_files(tmp_path: Path) -> None:
     accelerator = Accelerator(cpu=True, mixed_precision="bf16")
     model: Any = DistributedDataParallel(nn.Linear(1, 1, bias=False))
     model = accelerator.prepare(model)
@@ -84,13 +85,9 @@ def _local_then_not(folder: str) -> None:
         assert weight.grad.item() == accelerator.process_index + 1
     accelerator.backward(model(x).mean())
     assert (weight.grad.item(), seen[0], model(x).dtype) == (3.0, True, torch.float32)
-    accelerator.save_model(model, Path(folder) / "model.pt")
+    accelerator.save_model(model, tmp_path / "model.pt")
     accelerator.wait_for_everyone()
-    assert sorted(torch.load(Path(folder) / "model.pt")) == ["weight"]
-
-
-def test_no_sync_precision_and_files(tmp_path: Path) -> None:
-    run_ranks(_local_then_not, 2, str(tmp_path))
+    assert sorted(torch.load(tmp_path / "model.pt")) == ["weight"]
 
 
 def _data_parallel(inner: bool) -> tuple[State, str]:
@@ -237,7 +234,8 @@ class Own(Tower):
     no_sync = "mine"
 
 
-def _members() -> None:
+@on_ranks(1, 2)
+def test_members_are_nowhere_else() -> None:
     accelerator = Accelerator(cpu=True)
     plain = Tower()
     model: Any = accelerator.prepare(Tower())
@@ -266,8 +264,3 @@ def _members() -> None:
     assert isinstance(own.module, nn.Linear) and own.join(["a", "b"]) == "a b" and own.no_sync == "mine"
     accelerator.free_memory()
     assert not hasattr(model, "module") and "require_backward_grad_sync" not in dir(model)
-
-
-def test_members_are_nowhere_else() -> None:
-    for world in (1, 2):
-        run_ranks(_members, world)

@@ -10,16 +10,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import on_ranks, run_ranks
 
 DEVICES = 4
 TIMEOUT = 400.0  # seconds: XLA compiles for many of them on a busy machine
+XLA = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(DEVICES)}
+# A test that runs in a new process with four XLA devices.
+on_four_devices = on_ranks(1, timeout=TIMEOUT, env=XLA)
 
 
 def on_xla(fn: Callable[..., Any], *args: Any, env: dict[str, str] | None = None) -> Any:
     """``fn(*args)`` in a new process with four XLA devices."""
-    variables = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(DEVICES)} | (env or {})
-    return run_ranks(fn, 1, *args, timeout=TIMEOUT, env=variables)[0]
+    return run_ranks(fn, 1, *args, timeout=TIMEOUT, env=XLA | (env or {}))[0]
 
 
 class Mlp(nn.Module):

@@ -8,10 +8,24 @@ import pytest
 import torch.nn.functional as F
 from crosstrain import Accelerator, DistributedType
 
-from tests.xla.support import difference, loader, model, on_xla, optimizer, plain_training
+from tests.xla.support import difference, loader, model, on_four_devices, optimizer, plain_training
 
 
-def train(kind: str, opt: str, rows: int, tolerance: float, split: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "opt", "rows", "tolerance", "split"),
+    [
+        ("mlp", "sgd", 32, 1e-6, False),
+        ("mlp", "adamw", 32, 1e-6, False),
+        ("conv", "sgd", 32, 1e-5, False),
+        ("tied", "sgd", 32, 1e-5, False),
+        ("mlp", "sgd", 17, 1e-6, True),  # with a partial last batch
+        ("mlp", "sgd", 31, 1e-6, True),
+    ],
+)
+@on_four_devices
+def test_losses_and_weights_are_those_of_plain_torch(
+    kind: str, opt: str, rows: int, tolerance: float, split: bool
+) -> None:
     """Losses, parameters and buffers are as near to plain PyTorch's."""
     options: dict[str, Any] = {"split_batches": True, "even_batches": "weighted"} if split else {}
     accelerator = Accelerator(**options)
@@ -32,36 +46,14 @@ def train(kind: str, opt: str, rows: int, tolerance: float, split: bool) -> None
     wanted, weights = plain_training(kind, opt, rows, 8)
     assert losses == pytest.approx(wanted, abs=1e-6 if split else 1e-5)
     found = accelerator.get_state_dict(module)
-    for (
-        name,
-        _,
-    ) in module.named_buffers():  # XLA's running variance is the biased one: 1/N off, over four steps
+    # XLA's running variance is the biased one: 1/N off, over four steps.
+    for name, _ in module.named_buffers():
         assert difference({name: found.pop(name)}, {name: weights.pop(name)}) < 4 / (8 * 16)
     assert difference(found, weights) < tolerance
 
 
-@pytest.mark.parametrize(
-    ("kind", "opt", "rows", "tolerance", "split"),
-    [
-        ("mlp", "sgd", 32, 1e-6, False),
-        ("mlp", "adamw", 32, 1e-6, False),
-        ("conv", "sgd", 32, 1e-5, False),
-        ("tied", "sgd", 32, 1e-5, False),
-        ("mlp", "sgd", 17, 1e-6, True),  # with a partial last batch
-        ("mlp", "sgd", 31, 1e-6, True),
-    ],
-)
-def test_losses_and_weights_are_those_of_plain_torch(
-    kind: str, opt: str, rows: int, tolerance: float, split: bool
-) -> None:
-    on_xla(train, kind, opt, rows, tolerance, split)
-
-
+@on_four_devices
 def test_what_a_script_sees() -> None:
-    on_xla(seen)
-
-
-def seen() -> None:
     accelerator = Accelerator()
     batches = accelerator.prepare(loader("mlp", 19, 2))
     assert (accelerator.device.type, accelerator.num_replicas) == ("xla", 4)
@@ -70,10 +62,7 @@ def seen() -> None:
     assert ([len(x) for x, _ in batches], len(batches)) == ([8, 8, 8], 3)
 
 
+@on_four_devices
 def test_an_optimizer_that_would_train_nothing_is_refused() -> None:
     with pytest.raises(RuntimeError, match="4 of the 4 parameters of the SGD are not on xla:0"):
-        on_xla(stray_optimizer)
-
-
-def stray_optimizer() -> None:
-    Accelerator().prepare(optimizer("sgd", model("mlp")))
+        Accelerator().prepare(optimizer("sgd", model("mlp")))

@@ -11,7 +11,7 @@ from crosstrain import Accelerator, PartialState
 from torch import Tensor, nn
 from torch.utils.data import DistributedSampler
 
-from tests.xla.support import on_xla
+from tests.xla.support import on_four_devices
 
 
 @torch.inference_mode()
@@ -19,7 +19,8 @@ def evaluated(model: nn.Module, rows: Tensor) -> Tensor:
     return model(rows.flatten(1)).argmax(1)
 
 
-def gaps(file: Path) -> None:
+@on_four_devices
+def test_inference_mode_and_files_work(tmp_path: Path) -> None:
     model = nn.Linear(4, 3)
     plain = evaluated(model, torch.ones(2, 2, 2)).tolist()
     accelerator = Accelerator()
@@ -31,16 +32,17 @@ def gaps(file: Path) -> None:
         with torch.inference_mode(False):
             assert model(rows.flatten(1)).requires_grad
     assert torch.is_grad_enabled()
-    torch.save(model.state_dict(), file)
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
     wanted = model.weight.detach().cpu().clone()
     with torch.no_grad():
         model.weight.zero_()
-    model.load_state_dict(torch.load(file, map_location=accelerator.device))
+    model.load_state_dict(torch.load(tmp_path / "weights.pt", map_location=accelerator.device))
     assert torch.equal(model.weight.detach().cpu(), wanted)
     assert model.weight.device.type == "xla"
 
 
-def alone() -> None:
+@on_four_devices
+def test_a_script_that_distributes_itself_is_a_group_of_one() -> None:
     accelerator = Accelerator()
     assert not dist.is_initialized()
     PartialState(group_of_one=True)
@@ -59,7 +61,8 @@ def alone() -> None:
     assert list(DistributedSampler(range(3), shuffle=False)) == [0, 1, 2]  # type: ignore[arg-type, var-annotated]
 
 
-def used_before() -> None:
+@on_four_devices
+def test_a_model_moves_that_was_used_on_the_cpu() -> None:
     accelerator = Accelerator()
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     model[1].weight = model[0].weight
@@ -72,15 +75,3 @@ def used_before() -> None:
     assert shown.device.type == "cpu"
     assert model[1].weight is model[0].weight
     assert not torch.equal(before, model[0].weight.detach().cpu())
-
-
-def test_a_model_moves_that_was_used_on_the_cpu() -> None:
-    on_xla(used_before)
-
-
-def test_a_script_that_distributes_itself_is_a_group_of_one() -> None:
-    on_xla(alone)
-
-
-def test_inference_mode_and_files_work(tmp_path: Path) -> None:
-    on_xla(gaps, tmp_path / "weights.pt")

@@ -10,7 +10,7 @@ from crosstrain import Accelerator
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from tests.xla.support import on_xla
+from tests.xla.support import on_four_devices
 
 ROWS = 19
 
@@ -33,11 +33,8 @@ class Whole(Dataset[Tensor]):
 @pytest.mark.parametrize(
     ("even", "split"), [(True, False), (False, False), ("weighted", False), (True, True), ("weighted", True)]
 )
+@on_four_devices
 def test_every_sample_is_gathered_once_in_order(even: Any, split: bool) -> None:
-    on_xla(gathered, even, split)
-
-
-def gathered(even: Any, split: bool) -> None:
     accelerator = Accelerator(even_batches=even, split_batches=split)
     size = 8 if split else 2
     text: list[str] = []

@@ -16,32 +16,26 @@ from crosstrain.utils import gather_object
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from tests.support.ranks import run_ranks
-from tests.xla.support import difference, loader, model, on_xla, optimizer, plain_training
+from tests.support.ranks import on_ranks, run_ranks
+from tests.xla.support import difference, loader, model, on_four_devices, optimizer, plain_training
 
 TWO_DEVICES = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "2"}
 APART = TWO_DEVICES | {"CROSSTRAIN_XLA_APART": "1"}
 
 
+@on_ranks(2, env=TWO_DEVICES)
 def test_processes_that_xla_does_not_join_are_refused() -> None:
     with pytest.raises(RuntimeError, match="2 processes were started, but XLA on CPU joins 1"):
-        run_ranks(start, 2, env=TWO_DEVICES)
+        Accelerator()
 
 
-def start() -> None:
-    Accelerator()
-
-
+@on_four_devices
 def test_a_tensor_on_xla_before_the_accelerator_is_an_error_that_says_so() -> None:
-    with pytest.raises(RuntimeError, match=r"a tensor was put on an XLA device before Accelerator\(\)"):
-        on_xla(too_early)
-
-
-def too_early() -> None:
     from crosstrain.comm.xla.api import torch_xla
 
     torch.ones(2).to(torch_xla.device())
-    Accelerator()
+    with pytest.raises(RuntimeError, match=r"a tensor was put on an XLA device before Accelerator\(\)"):
+        Accelerator()
 
 
 @pytest.mark.parametrize("source", ["map", "dispatched stream", "stream"])

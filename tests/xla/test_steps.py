@@ -12,7 +12,7 @@ from crosstrain import Accelerator
 from crosstrain.utils import pad_collate, set_seed
 from torch import Tensor
 
-from tests.xla.support import difference, loader, model, on_xla, optimizer
+from tests.xla.support import difference, loader, model, on_four_devices, on_xla, optimizer
 
 
 def compiled() -> int:
@@ -21,11 +21,8 @@ def compiled() -> int:
     return count("UncachedCompile")
 
 
+@on_four_devices
 def test_accumulation_clipping_and_schedule_are_plain_torchs_and_compile_nothing_after_step_3() -> None:
-    on_xla(accumulate)
-
-
-def accumulate() -> None:
     accelerator = Accelerator(gradient_accumulation_steps=2, split_batches=True)
     module = model("mlp")
     optim = optimizer("sgd", module)
@@ -61,11 +58,8 @@ def plain_accumulation() -> dict[str, Tensor]:
     return module.state_dict()
 
 
+@on_four_devices
 def test_bf16_runs_by_autocast() -> None:
-    on_xla(autocast)
-
-
-def autocast() -> None:
     accelerator = Accelerator(mixed_precision="bf16")
     module = model("mlp")
     seen: list[torch.dtype] = []
@@ -80,20 +74,14 @@ def autocast() -> None:
     assert accelerator.scaler is None
 
 
+@on_four_devices
 def test_fp16_is_refused_with_the_reason() -> None:
     with pytest.raises(RuntimeError, match="fp16' is not for XLA: TPUs compute in bfloat16"):
-        on_xla(half)
+        Accelerator(mixed_precision="fp16")
 
 
-def half() -> None:
-    Accelerator(mixed_precision="fp16")
-
-
+@on_four_devices
 def test_seeds_reach_the_devices_and_rows_get_noise_of_their_own() -> None:
-    on_xla(noise)
-
-
-def noise() -> None:
     accelerator = Accelerator()
     ones = next(iter(accelerator.prepare(loader("mlp", 8, 2))))[0] * 0 + 1
     drawn = []
@@ -106,11 +94,8 @@ def noise() -> None:
     assert len({tuple(row) for row in first}) == len(first)
 
 
+@on_four_devices
 def test_a_step_that_keeps_compiling_names_the_shapes_and_the_loader_once() -> None:
-    on_xla(ragged)
-
-
-def ragged() -> None:
     accelerator = Accelerator()
     module = model("mlp")
     optim = optimizer("sgd", module)

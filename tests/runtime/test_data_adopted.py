@@ -16,7 +16,7 @@ from torch.distributed import get_rank
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, get_worker_info
 
 from tests.runtime.loaders import interrupted, prepare
-from tests.support.ranks import errors_of, run_ranks, this_rank
+from tests.support.ranks import errors_of, on_ranks, run_ranks, this_rank
 
 
 def _sampler(n: int, kind: Any = DistributedSampler, **kw: Any) -> Any:
@@ -138,17 +138,17 @@ def test_a_sampler_for_another_process_is_an_error_on_all(
     assert all(named in message for message in messages) and len(set(messages)) == 1
 
 
-def _whole() -> list[list[int]]:
-    sampler = DistributedSampler(range(8), num_replicas=1, rank=0, shuffle=False)  # type: ignore[arg-type]
-    return [batch.tolist() for batch in prepare(DataLoader(range(8), batch_size=2, sampler=sampler))]  # type: ignore[arg-type]
-
-
+@on_ranks(1, 2)
 def test_a_sampler_for_one_process_leaves_sharding_to_prepare() -> None:
-    assert run_ranks(_whole, 1) == [[[0, 1], [2, 3], [4, 5], [6, 7]]]
-    assert run_ranks(_whole, 2) == [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
+    comm = this_rank()
+    sampler = DistributedSampler(range(8), num_replicas=1, rank=0, shuffle=False)  # type: ignore[arg-type]
+    loader = prepare(DataLoader(range(8), batch_size=2, sampler=sampler))  # type: ignore[arg-type]
+    batches = [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert [batch.tolist() for batch in loader] == batches[comm.rank :: comm.world]
 
 
-def _schedule() -> list[float]:
+@on_ranks(2)
+def test_a_schedule_as_long_as_a_sharded_loader_ends_with_it() -> None:
     accelerator = Accelerator(cpu=True)
     net = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
@@ -162,11 +162,7 @@ def _schedule() -> list[float]:
         optimizer.step()
         schedule.step()
         rates.append(schedule.get_last_lr()[0])
-    return rates
-
-
-def test_a_schedule_as_long_as_a_sharded_loader_ends_with_it() -> None:
-    assert run_ranks(_schedule, 2) == [[0.75, 0.5]] * 2
+    assert rates == [0.75, 0.5]
 
 
 # -- An iterable data set that gives each process its own part is noticed, where one stream is read for all ---

@@ -21,7 +21,7 @@ from torch.utils.data import (
 
 from tests.runtime.data_reference import Case, expected, grid
 from tests.runtime.loaders import ACTIVE, check, prepare, walked
-from tests.support.ranks import errors_of, infos, run_ranks, this_rank
+from tests.support.ranks import infos, on_ranks, run_ranks, this_rank
 
 SIZES = (0, 1, 2, 3, 5, 7, 8, 9, 12)
 
@@ -144,13 +144,10 @@ class Secret(Sampler[int]):
         return 50
 
 
-def _secret_order() -> None:
-    list(prepare(DataLoader(range(50), batch_size=5, sampler=Secret())))
-
-
+@on_ranks(2)
 def test_an_order_from_a_hidden_source_is_an_error() -> None:
-    for message in errors_of(_secret_order, 2):
-        assert "another order than process" in message and "Seed that source" in message
+    with pytest.raises(RuntimeError, match=r"(?s)another order than process.*Seed that source"):
+        list(prepare(DataLoader(range(50), batch_size=5, sampler=Secret())))
 
 
 def _seedable(data_seed: int | None) -> list[list[int]]:
@@ -200,24 +197,18 @@ def test_workers_of_different_ranks_draw_different_numbers() -> None:
     assert first[:2] == plain[:2]  # process 0 keeps torch's own seeds
 
 
-def _strict_weight() -> list[Any]:
-    comm = this_rank()
+@on_ranks(2)
+def test_two_active_loaders_with_different_remainders_are_an_error_not_a_guess() -> None:
+    rank = this_rank().rank
     first = prepare(DataLoader(range(5), batch_size=4), split_batches=True, even_batches="weighted")
     second = prepare(DataLoader(range(6), batch_size=4), split_batches=True, even_batches="weighted")
-
-    def weight() -> Any:
-        try:
-            return ACTIVE.weight(comm.rank)
-        except RuntimeError as error:
-            return str(error)
-
-    both = [weight() for _ in zip(first, second, strict=True)]
-    return [*both, weight(), *((weight(), first.weight, first.remainder) for _ in first)]
-
-
-def test_two_active_loaders_with_different_remainders_are_an_error_not_a_guess() -> None:
-    first, second = run_ranks(_strict_weight, 2)
-    assert first[0] == second[0] == 1.0
-    assert "range of 1+0 rows, range of 1+1 rows" in first[1] and first[1] == second[1]
-    assert first[2:] == [1.0, (1.0, 1.0, 0), (2.0, 2.0, 1)]
-    assert second[2:] == [1.0, (1.0, 1.0, 0), (0.0, 0.0, 1)]
+    for number, _ in enumerate(zip(first, second, strict=True)):
+        if number:
+            with pytest.raises(RuntimeError, match=r"range of 1\+0 rows, range of 1\+1 rows"):
+                ACTIVE.weight(rank)
+        else:
+            assert ACTIVE.weight(rank) == 1.0
+    assert ACTIVE.weight(rank) == 1.0
+    last = 0.0 if rank else 2.0
+    weights = [(ACTIVE.weight(rank), first.weight, first.remainder) for _ in first]
+    assert weights == [(1.0, 1.0, 0), (last, last, 1)]

@@ -120,8 +120,20 @@ def _share() -> tuple[int, int]:
     return (0, 1) if info is None else (info.id, info.num_workers)
 
 
-class Counted(IterableDataset[Any]):
+class Stateful:
+    kept: tuple[str, ...]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.kept}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+
+class Counted(Stateful, IterableDataset[Any]):
     """Numbers that follow from its state alone. `reads` is not part of the state: what is read again shows."""
+
+    kept = ("at", "value")
 
     def __init__(self) -> None:
         self.at, self.value, self.reads = 0, 1, 0
@@ -135,15 +147,11 @@ class Counted(IterableDataset[Any]):
             yield torch.tensor([self.value, self.at, number])
         self.at, self.value = 0, self.value + 1  # the next pass is another one
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"at": self.at, "value": self.value}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.at, self.value = state["at"], state["value"]
-
-
-class Walk:
+class Walk(Stateful):
     """An iterator with a state."""
+
+    kept = ("at",)
 
     def __init__(self) -> None:
         self.number, self.workers = _share()
@@ -158,20 +166,16 @@ class Walk:
         self.at += self.workers
         return torch.tensor([self.at - self.workers, self.number, 0])
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"at": self.at}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.at = state["at"]
-
 
 class OfWalks(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         return Walk()
 
 
-class Rows(Dataset[Any]):
+class Rows(Stateful, Dataset[Any]):
     """A map-style data set whose rows tell how many it has given before, and in each process begin at another number."""
+
+    kept = ("given",)
 
     def __init__(self) -> None:
         self.given = 100 * int(os.environ.get("RANK", "0"))
@@ -183,19 +187,13 @@ class Rows(Dataset[Any]):
         self.given += 1
         return torch.tensor([index, self.given, 0])
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"given": self.given}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.given = state["given"]
-
 
 KINDS: dict[str, Any] = {"data set": Counted, "iterator": OfWalks, "rows": Rows}
 BATCH = 2
 
 
-def _workers(number: int, start: str = "fork") -> dict[str, Any]:
-    return {"num_workers": number, "multiprocessing_context": start} if number else {}
+def _workers(number: int) -> dict[str, Any]:
+    return {"num_workers": number, "multiprocessing_context": "fork"} if number else {}
 
 
 def _raw(kind: str, workers: int) -> DataLoader[Any]:

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from tests.runtime.data_reference import Case, expected, grid
 from tests.runtime.loaders import SizedStream, Stream, check, interrupted, plain, prepare, walked
-from tests.support.ranks import errors_of, run_ranks, this_rank
+from tests.support.ranks import errors_of, on_ranks, run_ranks, this_rank
 
 SIZES = (0, 1, 2, 3, 5, 7, 8)
 
@@ -93,8 +93,10 @@ class Ragged(IterableDataset[Any]):
                 yield {"x": x, "ids": {i}}
 
 
-def _ragged(kind: str) -> list[Any]:
-    """Rank r gets batch r of each step; the tail repeats the first. Returns the counts of both ranks, and the ends."""
+@pytest.mark.parametrize("kind", ["plain", "lengths", "strings", "scalar", "sparse", "object"])
+@on_ranks(2)
+def test_ready_made_batches_of_any_kind_arrive_whole(kind: str) -> None:
+    """Ragged batches, strings and other objects: rank r gets batch r of each step; the tail repeats the first."""
     rank, sources = this_rank().rank, list(Ragged(kind))
     mine = [sources[rank], sources[2 + rank], sources[4] if rank == 0 else sources[0]]
     loader = prepare(DataLoader(Ragged(kind), batch_size=None))
@@ -102,13 +104,7 @@ def _ragged(kind: str) -> list[Any]:
     for batch, source in zip(loader, mine, strict=True):
         assert plain(batch) == plain(source)
         counts.append((loader.real_rows(0), loader.real_rows(1), loader.end_of_dataloader))
-    return counts
-
-
-@pytest.mark.parametrize("kind", ["plain", "lengths", "strings", "scalar", "sparse", "object"])
-def test_ready_made_batches_of_any_kind_arrive_whole(kind: str) -> None:
-    """Ragged batches, strings and other objects."""
-    assert run_ranks(_ragged, 2, kind) == [[(2, 2, False), (2, 2, False), (1, 0, True)]] * 2
+    assert counts == [(2, 2, False), (2, 2, False), (1, 0, True)]
 
 
 class Rows(IterableDataset[Any]):
@@ -117,23 +113,23 @@ class Rows(IterableDataset[Any]):
             yield {"x": torch.full((2,), float(i)), "name": f"row {i}", "n": i}
 
 
-def _cut_rows(split: bool) -> list[Any]:
+@pytest.mark.parametrize(
+    ("split", "rows", "weights"),
+    [
+        (True, [[0, 1, 4, 5], [2, 3, 6]], [4 / 3, 2 / 3]),
+        (False, [[0, 1, 2, 3], [4, 5, 6]], [8 / 7, 6 / 7]),
+    ],
+)
+@on_ranks(2)
+def test_tensors_and_strings_are_cut_by_row(split: bool, rows: list[list[int]], weights: list[float]) -> None:
+    rank, mine = this_rank().rank, []
     loader = prepare(DataLoader(Rows(), batch_size=4), split_batches=split, even_batches="weighted")
-    return [(b["name"], b["n"].tolist(), b["x"][:, 0].tolist(), loader.weight) for b in loader]
-
-
-@pytest.mark.parametrize("split", [True, False])
-def test_tensors_and_strings_are_cut_by_row(split: bool) -> None:
-    by_rank = run_ranks(_cut_rows, 2, split)
-    rows = [[int(n) for batch in seen for n in batch[1]] for seen in by_rank]
-    wanted = [[0, 1, 4, 5], [2, 3, 6]] if split else [[0, 1, 2, 3], [4, 5, 6]]
-    assert rows == wanted
-    for seen in by_rank:
-        for names, numbers, values, _ in seen:
-            assert names == [f"row {n}" for n in numbers]
-            assert values == [float(n) for n in numbers]
-    last = [seen[-1][3] for seen in by_rank]
-    assert last == ([4 / 3, 2 / 3] if split else [8 / 7, 6 / 7])
+    for batch in loader:
+        mine += (numbers := batch["n"].tolist())
+        assert batch["name"] == [f"row {n}" for n in numbers]
+        assert batch["x"][:, 0].tolist() == [float(n) for n in numbers]
+        last = loader.weight
+    assert (mine, last) == (rows[rank], weights[rank])
 
 
 class Failing(IterableDataset[int]):
@@ -142,18 +138,15 @@ class Failing(IterableDataset[int]):
         raise OSError("disk on fire")
 
 
-def _failing() -> str:
-    try:
-        list(prepare(DataLoader(Failing(), batch_size=1)))
-    except (OSError, RuntimeError) as error:
-        return f"{type(error).__name__}: {error}"
-    return "finished"
-
-
+@on_ranks(2)
 def test_a_read_error_on_process_0_ends_all_processes() -> None:
-    first, second = run_ranks(_failing, 2)
-    assert first == "OSError: disk on fire"
-    assert second == "RuntimeError: process 0 could not read the next batch: OSError: disk on fire"
+    said = (
+        "disk on fire"
+        if this_rank().rank == 0
+        else "process 0 could not read the next batch: OSError: disk on fire"
+    )
+    with pytest.raises(RuntimeError if this_rank().rank else OSError, match=f"^{said}$"):
+        list(prepare(DataLoader(Failing(), batch_size=1)))
 
 
 def _out_of_step() -> None:
@@ -188,13 +181,6 @@ class Shards(IterableDataset[int]):
         return itertools.chain.from_iterable(self.shards)
 
 
-def _sharded(even: Any, drop_last: bool) -> list[Any]:
-    rank = this_rank().rank
-    data = Shards([[0, 1, 2], [10], [3, 4], [11, 12]])
-    loader = prepare(DataLoader(data, batch_size=2, drop_last=drop_last), even_batches=even)
-    return [(b.tolist(), loader.real_rows(rank), loader.end_of_dataloader, loader.weight) for b in loader]
-
-
 @pytest.mark.parametrize(
     ("even", "drop", "first", "second"),
     [
@@ -219,11 +205,16 @@ def _sharded(even: Any, drop_last: bool) -> list[Any]:
         (True, True, [([0, 1], 2, True, 1.0)], [([10, 11], 2, True, 1.0)]),
     ],
 )
+@on_ranks(2)
 def test_a_stream_of_shards_is_read_once_and_ends_together(
     even: Any, drop: bool, first: Any, second: Any
 ) -> None:
     """Peers let ranks with fewer rows end early, and the others hang in their next collective."""
-    assert run_ranks(_sharded, 2, even, drop) == [first, second]
+    rank = this_rank().rank
+    data = Shards([[0, 1, 2], [10], [3, 4], [11, 12]])
+    loader = prepare(DataLoader(data, batch_size=2, drop_last=drop), even_batches=even)
+    found = [(b.tolist(), loader.real_rows(rank), loader.end_of_dataloader, loader.weight) for b in loader]
+    assert found == (first, second)[rank]
 
 
 def _resume(kind: str, save_at: int) -> tuple[list[Any], list[Any]]:

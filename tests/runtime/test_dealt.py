@@ -315,7 +315,8 @@ def _inside() -> tuple[dict[str, list[int]], str]:
     outer = Forever(Forever(DataLoader(rows, batch_size=1)))  # type: ignore[arg-type]
     said = io.StringIO()
     with contextlib.redirect_stderr(said), Path(__file__).open() as file:
-        assert accelerator.prepare(wrapper) is wrapper and accelerator.prepare(file) is file
+        assert accelerator.prepare(wrapper) is wrapper
+        assert accelerator.prepare(file) is file
         accelerator.prepare(outer)
         prefetcher = accelerator.prepare(Prefetcher(DataLoader(rows, batch_size=1)))
         found = {

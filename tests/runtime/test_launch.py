@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from crosstrain.utils import run_summary, tqdm
 
-from tests.support.processes import remaining
+from tests.support.processes import is_running, remaining
 from tests.support.ranks import free_port, run_ranks
 
 COMMAND = [sys.executable, "-c", "from crosstrain.cli import main; main()", "launch"]
@@ -175,6 +175,19 @@ def test_signal_ends_all_ranks_and_their_children(tmp_path: Path, number: signal
     _, stderr = agent.communicate()
     assert stderr == "crosstrain launch: stopped; every rank was ended.\n"
     assert remaining(pids) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel to end orphans: Linux only")
+def test_killing_the_launcher_ends_the_ranks(tmp_path: Path) -> None:
+    agent, pids = start_waiting(tmp_path)
+    agent.kill()
+    agent.wait(timeout=300)
+    try:
+        assert remaining(pids[::2]) == []
+    finally:
+        for pid in filter(is_running, pids):  # what a rank has started itself is not the launcher's to end
+            os.kill(pid, signal.SIGKILL)
+        agent.communicate()
 
 
 def start_waiting(folder: Path) -> tuple[subprocess.Popen[str], list[int]]:

@@ -64,5 +64,5 @@ def test_what_a_script_sees() -> None:
 
 @on_four_devices
 def test_an_optimizer_that_would_train_nothing_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="4 of the 4 parameters of the SGD are not on xla:0"):
+    with pytest.raises(ValueError, match="4 of the 4 parameters of the SGD are not on xla:0"):
         Accelerator().prepare(optimizer("sgd", model("mlp")))

@@ -76,7 +76,7 @@ def test_bf16_runs_by_autocast() -> None:
 
 @on_four_devices
 def test_fp16_is_refused_with_the_reason() -> None:
-    with pytest.raises(RuntimeError, match="fp16' is not for XLA: TPUs compute in bfloat16"):
+    with pytest.raises(ValueError, match="fp16' is not for XLA: TPUs compute in bfloat16"):
         Accelerator(mixed_precision="fp16")
 
 

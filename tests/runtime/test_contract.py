@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim import SGD
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import on_ranks, run_ranks
 
 
 def one() -> nn.Linear:
@@ -157,22 +157,18 @@ def test_members_that_look_at_the_processes() -> None:
     assert own != other
 
 
-def _each_node(folder: str) -> None:
+@on_ranks(2, env={"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"})
+def test_each_machine_keeps_files_of_its_own(tmp_path: Path) -> None:
     """Two machines of one process each, as far as anybody can tell."""
     config = ProjectConfiguration(save_on_each_node=True)
     accelerator = Accelerator(cpu=True, project_config=config)
-    mine = Path(folder) / str(accelerator.process_index)
+    mine = tmp_path / str(accelerator.process_index)
     mine.mkdir()
     os.chdir(mine)
     accelerator.save({"x": torch.ones(1)}, "one.pt")
     accelerator.save_model(one(), "weights")
-
-
-def test_each_machine_keeps_files_of_its_own(tmp_path: Path) -> None:
-    run_ranks(_each_node, 2, str(tmp_path), env={"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"})
-    for rank in "01":
-        assert torch.load(tmp_path / rank / "one.pt", weights_only=True) == {"x": torch.ones(1)}
-        assert (tmp_path / rank / "weights" / "model.safetensors").exists()
+    assert torch.load(mine / "one.pt", weights_only=True) == {"x": torch.ones(1)}
+    assert (mine / "weights" / "model.safetensors").exists()
 
 
 # -- Decisions of the contract that have no file of their own: files, devices, noise, tied weights, the line at prepar

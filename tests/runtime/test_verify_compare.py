@@ -11,16 +11,19 @@ import numpy as np
 import pytest
 from crosstrain.cli import main
 from crosstrain_verify.judging.compare import (
+    Comparison,
     compare,
     files_of_several,
     global_events,
     out_of_order,
     ranks_disagree,
 )
+from crosstrain_verify.judging.migrated_runs import is_amplified_rounding
 from crosstrain_verify.judging.noise import beyond_noise
 from crosstrain_verify.judging.printed_lines import same_line, volatile
 from crosstrain_verify.judging.tolerance import Tolerance, same
 from crosstrain_verify.records.traces import Batch, Event, Parameter, RankTrace
+from crosstrain_verify.report.report import Difference
 from crosstrain_verify.running.scratch import TooLargeError, copy_project
 from typer.testing import CliRunner
 
@@ -183,6 +186,19 @@ def test_ranks_that_differ_in_the_last_bit_disagree() -> None:
     assert difference.detail == "final fc.weight, element 1"
     assert str(difference).startswith(
         "ranks disagree: final fc.weight, element 1: rank 0: 2.0; rank 2: 2.0000"
+    )
+
+
+def test_an_error_that_grows_from_rounding_is_told_from_a_mistake() -> None:
+    def result(before: float, value: float) -> Comparison:
+        difference = Difference("gradient norm", 4, "2.0", repr(value))
+        return Comparison(difference, {"loss": before / 10, "gradient norm": before, "weight norm": 1.0})
+
+    assert is_amplified_rounding(result(1e-8, 2.001))
+    assert not is_amplified_rounding(result(1e-13, 2.001))
+    assert not is_amplified_rounding(result(1e-8, math.nan))
+    assert not is_amplified_rounding(Comparison(None)) and not is_amplified_rounding(
+        Comparison(Difference("batch", 1, "a", "b"))
     )
 
 

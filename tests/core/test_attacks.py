@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from .converting import conversion, converted
+from .converting import conversion
 from .projects import convert, train, write
 from .support import Trap, cases, check
 
@@ -76,23 +76,6 @@ TRAPS = [
         ("accelerator.reduce",),
     ),
     *cases("""
-== weights that a function makes and a step outside of it trains no others beside
-def fit(loader):
-    weights = torch.zeros(4)
-    weights.requires_grad_()
-    optimizer = torch.optim.SGD([weights], lr=0.1)
-    for x, y in loader:
-        <step loss = F.mse_loss(x @ weights, y)>
-    return weights
-
-model = nn.Linear(4, 1)
-outer = torch.optim.SGD(model.parameters(), lr=0.1)
-fit(DataLoader(data, batch_size=4))
-for x, y in DataLoader(data, batch_size=4):
-    outer.zero_grad()
-    F.mse_loss(model(x), y).backward()
-    outer.step()
--> accelerator.backward(loss)
 """),
 ]
 
@@ -206,36 +189,3 @@ for x, y in DataLoader([], 8):
     said = [one.reason for one in done.findings if "waits for the other processes" in one.reason]
     assert (f"with Accelerator().no_sync({found}):" in done.text) is bool(found)
     assert bool(said) is not bool(found)
-
-
-def test_gradients_that_the_caller_steps_by_are_trained() -> None:
-    text = """
-<torch>
-
-def noisy(model, x):
-    noise = torch.zeros_like(x)
-    noise.requires_grad_()
-    model(x + noise).mean().backward()
-    return noise.grad
-
-model = torch.nn.Linear(2, 1)
-other = torch.nn.Linear(2, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-first = torch.optim.SGD(other.parameters(), lr=0.1)
-loader = DataLoader(torch.randn(8, 2), batch_size=2)
-warm_up = DataLoader(torch.randn(8, 2), batch_size=2)
-def start():
-    for x in warm_up:
-        other(x).mean().backward()
-        first.step()
-def train():
-    for x in loader:
-        optimizer.zero_grad()
-        noisy(model, x)
-        optimizer.step()
-start()
-train()
-"""
-    after = converted(text)
-    assert after.count("accelerator.backward(") == 2
-    assert "loader" in after.split("accelerator.prepare(")[1]

@@ -123,26 +123,3 @@ def test_two_processes_add_up(tmp_path: Path) -> None:
     convert(folder, "script")
     (expected,) = train(folder, "whole", launched=False)
     assert train(folder, "script", 2) == pytest.approx([expected, expected])
-
-
-APEX = """
-import torch
-from apex import amp
-from torch.utils.data import DataLoader
-
-loader = DataLoader(torch.randn(32, 4), batch_size=4)
-<model torch.nn.Linear(4, 1)>
-model, optimizer = amp.initialize(model, optimizer, opt_level="O1")
-for x in loader:
-    loss = model(x).mean()
-    with amp.scale_loss(loss, optimizer) as scaled:
-        scaled.backward()
-    optimizer.step()
-"""
-
-
-def test_the_precision_of_apex_stays_and_is_said() -> None:
-    assert 'amp.initialize(model, optimizer, opt_level="O1")' in converted(APEX)
-    assert [one.line for one in notes(APEX, "CT202") if "apex" in one.reason] == [9]
-    own = APEX.replace("from apex import amp", "from project import amp")
-    assert not [one for one in notes(own, "CT202") if "apex" in one.reason]

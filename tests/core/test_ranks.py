@@ -173,40 +173,6 @@ def test_processes_of_nodes_by_hand(tmp_path: Path) -> None:
     assert plain(tmp_path, after) == ["= 0 1 1 8", "= saved"]
 
 
-BY_HAND = (
-    HEAD
-    + """
-def setup():
-    os.environ["CUDA_VISIBLE_DEVICES"] = "0"
-    {written}
-    dist.init_process_group("gloo")
-
-def main():
-    setup()
-    model = DistributedDataParallel(torch.nn.Linear(4, 2))
-    rows = TensorDataset(torch.randn(32, 4), torch.randn(32, 2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x, y in DataLoader(rows, 4, sampler=DistributedSampler(rows)):
-        <step>
-
-main()
-"""
-)
-
-
-@pytest.mark.parametrize(
-    ("written", "is_first"),
-    [
-        ('os.environ["RANK"] = "0"', True),
-        ('if "MPI" in os.environ: os.environ["RANK"] = os.environ["MPI"]', False),
-        ('os.environ["THREADS"] = "1"', False),
-    ],
-)
-def test_the_group_is_there_before_the_author_numbers_the_processes(written: str, is_first: bool) -> None:
-    main = converted(BY_HAND.format(written=written)).partition("def main")[2]
-    assert (main.index("PartialState(") < main.index("setup()")) is is_first
-
-
 # The ImageNet example's way: a switch for processes, else one process for all GPUs.
 SWITCHED = (
     HEAD

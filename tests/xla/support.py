@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -24,27 +25,18 @@ def on_xla(fn: Callable[..., Any], *args: Any, env: dict[str, str] | None = None
     return run_ranks(fn, 1, *args, timeout=TIMEOUT, env=XLA | (env or {}))[0]
 
 
-class Mlp(nn.Module):
+class Mlp(nn.Sequential):
     def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Linear(6, 16)
-        self.second = nn.Linear(16, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.second(F.gelu(self.first(x)))
+        layers = {"first": nn.Linear(6, 16), "gelu": nn.GELU(), "second": nn.Linear(16, 3)}
+        super().__init__(OrderedDict(layers))
 
 
-class Conv(nn.Module):
+class Conv(nn.Sequential):
     """No bias before the normalisation: its true gradient is zero, and Adam would normalise noise."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(1, 4, 3, bias=False)
-        self.norm = nn.BatchNorm2d(4)
-        self.head = nn.Linear(4 * 4 * 4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(F.relu(self.norm(self.conv(x))).flatten(1))
+        conv = nn.Conv2d(1, 4, 3, bias=False)
+        super().__init__(conv, nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(1), nn.Linear(4 * 4 * 4, 3))
 
 
 class Tied(nn.Module):

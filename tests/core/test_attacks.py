@@ -46,7 +46,50 @@ LINES = (
     "for x, y in loader:",
     "accelerator.backward(loss)",
 )
+IN_A_CLASS = """
+class Attack:
+    def attack(self, model, x, y):
+        return self.search(model, x, y)
+
+    def search(self, model, x, y):
+        code = torch.zeros_like(x, requires_grad=True)
+        search = torch.optim.SGD([code], lr=1)
+        rate = torch.optim.lr_scheduler.CosineAnnealingLR(RATED, 3)
+        for _ in range(3):
+            worst = -F.cross_entropy(model(x + code), y, reduction="sum")
+            search.zero_grad()
+            worst.backward()
+            search.step()
+            rate.step()
+        return code.detach()
+
+def test(model, attacker):
+    return sum(model(x + attacker.attack(model, x, y)).sum() for x, y in DataLoader(test_data, batch_size=4))
+
+def train(model, loader, attacker):
+    for x, y in loader:
+        <step F.cross_entropy(model(x + attacker.attack(model, x, y)), y)>
+
+<model>
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+loader = DataLoader(data, batch_size=4)
+for epoch in range(2):
+    train(model, loader, Attack())
+    test(model, Attack())
+    schedule.step()
+"""
 TRAPS = [
+    Trap(
+        "an attack behind a method that chooses it, whose optimizer has a schedule",
+        IN_A_CLASS.replace("RATED", "search"),
+        LINES[:1],
+        ("accelerator.backward(worst)", 'loss_reduction="sum"'),
+    ),
+    Trap(
+        "and one that steps by what was made elsewhere",
+        IN_A_CLASS.replace("RATED", "schedule.optimizer"),
+        ("accelerator.backward(worst)",),
+    ),
     Trap(
         "an attack within the training step",
         PERTURBED + TRAIN.replace("CALL", "perturbed"),

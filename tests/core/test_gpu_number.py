@@ -141,6 +141,14 @@ def test_an_object_that_got_the_options_keeps_the_number(
         assert _number(after, ["--gpu", "1", "--use_gpu", "0"], monkeypatch) == "cpu"
 
 
+def test_one_option_in_two_words_is_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`args.gpu` here, `self.args.gpu` in an object; two options are two."""
+    parsed = "    args = parser.parse_args()\n"
+    text = IN_A_CLASS.format(choice="").replace(parsed, parsed + "    torch.cuda.set_device(args.gpu)\n")
+    assert _number(converted(text), ["--gpu", "1"], monkeypatch) == 1
+    assert "device=args" not in converted(text.replace("device(args.gpu)", "device(args.use_gpu)"))
+
+
 def test_a_constant_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     text = SCRIPT.format(
         begin=PARSED, batch=TO_DEVICE, chosen=f'device = torch.device("cuda:2")\n{BY_DEVICE}'

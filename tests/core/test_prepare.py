@@ -78,24 +78,6 @@ for x, y in DataLoader(data):
 -> def learn(self, x, y):
 -> self.optimizer = accelerator.prepare(self.optimizer)
 -> self.optimizer.zero_grad()
-== the optimizer of a closure, in the scope around it
-def make_step(model, optimizer):
-    def step(x, y):
-        <step loss = F.cross_entropy(model(x), y)>
-
-    return step
-
-def main():
-    <model>
-    step = make_step(model, optimizer)
-    loader = DataLoader(data)
-    for x, y in loader:
-        step(x, y)
-
-main()
--> def make_step(model, optimizer):
--> model, optimizer = accelerator.prepare(model, optimizer)
--> step = make_step(model, optimizer)
 """),
     Trap(
         "a loader that is a parameter, from a factory",

@@ -101,6 +101,21 @@ def test_one_gpu_is_visible_to_a_process_that_nobody_launched(gpus: str, test: s
     assert once_more(after) == after
 
 
+@pytest.mark.parametrize(
+    ("gpus", "test"),
+    [
+        (
+            "args.gpu",
+            'args.gpu and ("LOCAL_RANK" not in os.environ or "," in args.gpu)',
+        ),  # never asked of None
+        ('"0"', 'args.gpu and "LOCAL_RANK" not in os.environ'),
+    ],
+)
+def test_what_asks_for_the_option_goes_first(gpus: str, test: str) -> None:
+    choice = f'if args.gpu:\n        os.environ["CUDA_VISIBLE_DEVICES"] = {gpus}'
+    assert f"    if {test}:\n        os.environ" in converted(CHOSEN_INSIDE.format(first=choice, then="pass"))
+
+
 @pytest.mark.parametrize("gpus", ['os.environ.get("LOCAL_RANK", "0")', '",".join(mapped)'])
 def test_a_script_that_asks_who_launched_it_chooses_by_itself(gpus: str) -> None:
     """And so does one whose GPUs may not be counted first."""

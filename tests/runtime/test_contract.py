@@ -120,8 +120,9 @@ def test_a_window_may_go_on_over_the_end_of_a_loader() -> None:
 # -- two processes ----------------------------------------------------------------------------------
 
 
-def _apart() -> tuple[float, float]:
-    """A number of the stream that `rng_types` keeps common, and one behind `set_seed(device_specific=True)`."""
+@on_ranks(2)
+def test_members_that_look_at_the_processes() -> None:
+    """A number of the stream that `rng_types` keeps common is alike, one behind `set_seed(device_specific=True)` is not."""
     accelerator = Accelerator(cpu=True, rng_types=["generator", "torch"])
     rank = accelerator.process_index
     model = accelerator.prepare_model(one(), evaluation_mode=True)
@@ -148,13 +149,8 @@ def _apart() -> tuple[float, float]:
     ):
         assert decorate(lambda: True)() is (True if rank == who else None)
     set_seed(7, device_specific=True)
-    return common, torch.rand(()).item()
-
-
-def test_members_that_look_at_the_processes() -> None:
-    (zero, own), (one_, other) = run_ranks(_apart, 2)
-    assert zero == one_
-    assert own != other
+    alike, apart = accelerator.gather(torch.tensor([[common, torch.rand(()).item()]])).T.tolist()
+    assert alike[0] == alike[1] and apart[0] != apart[1]
 
 
 @on_ranks(2, env={"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"})

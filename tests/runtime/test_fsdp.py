@@ -168,7 +168,9 @@ def test_sizes_that_this_run_does_not_have_are_refused(sizes: dict[str, int], me
         Accelerator(cpu=True, parallelism_config=ParallelismConfig(**sizes))
 
 
-def _half(name: str) -> list[Any]:
+@pytest.mark.parametrize("name", ["bf16", "fp16"])
+@on_ranks(2)
+def test_mixed_precision(name: str) -> None:
     accelerator = Accelerator(cpu=True, mixed_precision=name, fsdp_plugin=_plugin({}))
     model = Stack()
     model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
@@ -180,13 +182,8 @@ def _half(name: str) -> list[Any]:
         optimizer.step()
         optimizer.zero_grad()
         skipped.append(accelerator.optimizer_step_was_skipped)
-    return [str(out.dtype), skipped]
-
-
-@pytest.mark.parametrize("name", ["bf16", "fp16"])
-def test_mixed_precision(name: str) -> None:
-    skips = [False, name == "fp16", False]
-    assert run_ranks(_half, 2, name) == [["torch.float32", skips]] * 2
+        assert out.dtype == torch.float32
+    assert skipped == [False, name == "fp16", False]
 
 
 @on_ranks(2)

@@ -135,7 +135,7 @@ def test_augmentation_is_drawn_for_the_rows_of_each_process(tmp_path: Path) -> N
 
 
 def test_a_mistake_under_dropout_is_no_noise_and_the_report_is_json(tmp_path: Path) -> None:
-    report = run(tmp_path, after(backward="accelerator.backward(loss * 1.5)"), processes=[1, 2])
+    report = run(tmp_path, after(backward="accelerator.backward(2 * loss)"), processes=[1, 2])
     scaled = report.runs[1]
     assert scaled.verdict is Verdict.DIFFERENT
     assert scaled.difference is not None and scaled.difference.step == 1

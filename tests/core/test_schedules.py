@@ -351,3 +351,34 @@ def test_an_attribute_that_tells_the_last_batch_counts_those_of_one_process(tmp_
 def test_an_attribute_that_is_no_count_of_one_process_keeps_all_batches(more: str, test: str) -> None:
     after = converted(LAST.format(more=more, test=test))
     assert "self.loader = accelerator.prepare(self.loader)" not in after
+
+
+MEASURED = """<torch>
+def learn(model, optimizer, loader, epoch):
+    start, total = 0, 0
+    {lines}
+    for i, (x, y) in enumerate(loader):
+        part = {part}
+        <step (model(x) * part).mean()>
+    {behind}
+<model>
+loader = DataLoader([], 8)
+for epoch in range(3):
+    learn(model, optimizer, loader, epoch)
+print(len(loader), [loader])
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "part", "behind", "above"),
+    [
+        ("total = 3 * len(loader)", "(i + epoch) / total", "pass", True),
+        ("start = epoch * len(loader)", "(i + start) * 0.1", "pass", True),
+        ("total = 3 * len(loader)", "(i + epoch) / 9", "print(total)", False),
+        ("total = 3 * len(loader)", "epoch / total", "pass", False),  # no count of batches beside it
+    ],
+)
+def test_what_measures_the_way_by_a_count_of_batches(lines: str, part: str, behind: str, above: bool) -> None:
+    """The count is one process's, so that the length must be."""
+    after = converted(Trap("", MEASURED.format(lines=lines, part=part, behind=behind)).text)
+    assert (after.index("accelerator.prepare(") < after.index(lines)) is above

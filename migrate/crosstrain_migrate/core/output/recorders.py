@@ -217,7 +217,11 @@ class Recorders:
         outer = self.script.parent(call)
         keys = outer.keys if isinstance(outer, ast.Dict) else []
         own = [key for key, value in zip(keys, getattr(outer, "values", []), strict=False) if value is call]
-        return own[0].value if own and isinstance(own[0], ast.Constant) and isinstance(own[0].value, str) else None
+        return (
+            own[0].value
+            if own and isinstance(own[0], ast.Constant) and isinstance(own[0].value, str)
+            else None
+        )
 
     def _is_other_part(self, read: ast.expr) -> bool:
         """`state["steps"]`, which is no writer."""

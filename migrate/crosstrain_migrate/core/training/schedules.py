@@ -129,7 +129,9 @@ def counted_lengths(
         divides = isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div | ast.FloorDiv | ast.Mod)
         is_share = isinstance(share, ast.BinOp) and divides and share.right is length
         counts = _counts_in_loops(script, frame, share) or _tells_the_last(script, share)
-        counts = counts or counts_taken(script, frame, text, length) or _measures_progress(script, frame, length)
+        counts = (
+            counts or counts_taken(script, frame, text, length) or _measures_progress(script, frame, length)
+        )
         if id(length) in in_schedules or is_share or counts:
             found.append(read)
     return found

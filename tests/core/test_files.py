@@ -180,9 +180,9 @@ keep([log])
 ?? every process writes an event file
 writer = SummaryWriter("runs")
 keep([writer])
-== a file that is read where processes may part
-?? every process writes this file
-np.save("best.npy", [1])
+== a file that is read where processes may part: all wait where it is written
+* np.save("best.npy", [1])
++ accelerator.wait_for_everyone()
 if random.random() > 0.5:
     best = np.load("best.npy")
 == a write whose result is used

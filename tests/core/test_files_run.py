@@ -457,3 +457,43 @@ def test_the_mode_of_a_network_is_no_call_of_the_scripts_train() -> None:
     text = CALLED.replace("<step>", "net(x).mean().backward()\n        optimizer.step()")
     assert ".wait_for_everyone()\n    return path" in converted(text.replace("{mode}", "net.train()")).text
     assert ".wait_for_everyone()\n    return path" not in converted(text.replace("{mode}", "train()")).text
+
+
+KEEPS_TWO = """
+import os
+<torch>
+
+
+def keep(net, name):
+    torch.save(net.state_dict(), name)
+    names = [name]
+    if os.path.exists("kept.txt"):
+        with open("kept.txt") as file:
+            names += file.read().split()
+    for old in names[2:]:
+        if os.path.exists(old):
+            os.remove(old)
+    with open("kept.txt", "w") as file:
+        file.write(" ".join(names[:2]))
+
+
+net = nn.Linear(2, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=4)
+for epoch in range(4):
+    for (x,) in loader:
+        loss = net(x).pow(2).mean()
+        <step loss>
+    keep(net, f"{epoch}.pt")
+result = sorted(one for one in os.listdir(".") if one.endswith(".pt")) + open("kept.txt").read().split()
+"""
+
+
+def test_a_list_of_the_files_that_are_kept_is_one_process_s(tmp_path: Path) -> None:
+    """It decides by what is there who reads it: all wait behind the write, and what is removed nobody waits to fetch."""
+    write(tmp_path, script=KEEPS_TWO)
+    convert(tmp_path, "script")
+    after = (tmp_path / "script.py").read_text()
+    assert "if os.path.exists(old) and accelerator.is_main_process:" in after
+    assert "    accelerator.wait_for_everyone()\n\n\naccelerator = " in after
+    assert train(tmp_path, "script", 2) == [["2.pt", "3.pt", "3.pt", "2.pt"]] * 2

@@ -57,3 +57,10 @@ def test_links_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text("utf-8")):
             if "://" not in target and "/rules/" not in f"/{target}":
                 assert (path.parent / target).exists(), f"{path}: {target}"
+
+
+def test_the_places_that_contributing_names_exist() -> None:
+    places = re.findall(
+        r"`((?:migrate|runtime|tests|golden)/[\w./]*)`", (ROOT / "CONTRIBUTING.md").read_text()
+    )
+    assert places and [place for place in places if not (ROOT / place).exists()] == []

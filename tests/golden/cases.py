@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,13 +52,21 @@ class Case:
         return decode(self.before, self.before.read_bytes())
 
     def report(self, result: FileResult) -> str:
-        """The findings and changes of a migration, as report.json holds them."""
-        content = {
-            "changes": [[c.line, c.rule, c.reason] for c in result.changes],
-            "findings": [[f.line, f.rule, f.severity.value, f.reason] for f in result.findings],
-            "roles": [[r.line, r.name, r.role, r.evidence] for r in result.roles],
-        }
-        return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+        """What report.json holds."""
+        return dumped(said(result))
+
+
+def said(result: FileResult) -> dict[str, list[list[object]]]:
+    """The findings, changes and roles of a migration."""
+    return {
+        "changes": [[c.line, c.rule, c.reason] for c in result.changes],
+        "findings": [[f.line, f.rule, f.severity.value, f.reason] for f in result.findings],
+        "roles": [[r.line, r.name, r.role, r.evidence] for r in result.roles],
+    }
+
+
+def dumped(content: object) -> str:
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 def load(folder: Path) -> Case:

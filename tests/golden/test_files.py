@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from _pytest.mark.structures import ParameterSet
 
 from tests.support.ranks import run_ranks
 
@@ -22,11 +21,8 @@ SAVING = [
     c for c in cases() if c.expect == "converted" and SAVES.search(c.before.read_text(encoding="utf-8"))
 ]
 TORCH = (".pt", ".pth", ".bin", ".ckpt", ".tar")
-SHORT = (
-    "resume",
-    "ddp_spawn",
-    "mnist_functions",
-)  # a dictionary that is resumed, files of DDP, a state alone
+# A dictionary that is resumed, files of DDP, a state alone.
+SHORT = ("resume", "ddp_spawn", "mnist_functions")
 BY_STEP = ("wgan_gp",)  # files are named by the number of steps: as many as before when batches are shared
 SHARED = '{"split_batches": true, "even_batches": "weighted"}'
 LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -82,15 +78,13 @@ def files(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
 
-def marked(case: Case) -> ParameterSet:
-    marks = [] if case.name in SHORT else [pytest.mark.slow]
-    return pytest.param(case, id=case.name, marks=marks)
-
-
 GPUS_ONLY = "--multiprocessing-distributed"  # one process for each GPU: none where there is none
 
 
-@pytest.mark.parametrize("case", [marked(case) for case in SAVING])
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(c, id=c.name, marks=[pytest.mark.slow] * (c.name not in SHORT)) for c in SAVING],
+)
 def test_leaves_the_same_files(case: Case, tmp_path: Path) -> None:
     before, after = tmp_path.resolve() / "before", tmp_path.resolve() / "after"
     before.mkdir()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.outcome import Outcome
 from crosstrain_migrate.results import Observed, Options
 
-from .cases import GOLDEN, Case, load
+from .cases import GOLDEN, Case, dumped, load, said
 
 
 @dataclass(frozen=True)
@@ -45,26 +44,14 @@ class Tree:
 
     def _options(self, folder: Path) -> Options:
         """With facts.json beside before/, as `--facts` gives it."""
-        facts = self.facts
+        facts = self.case.folder / "facts.json"
         if not facts.exists():
             return Options()
         return Options(observed=Observed((folder / self.entry).resolve(), facts.read_text(encoding="utf-8")))
 
-    @property
-    def facts(self) -> Path:
-        return self.case.folder / "facts.json"
-
     def report(self, outcome: Outcome, folder: Path) -> str:
-        """What report.json holds: changes and findings, file by file."""
-        content = {
-            file.source.path.relative_to(folder).as_posix(): {
-                "changes": [[c.line, c.rule, c.reason] for c in file.result.changes],
-                "findings": [[f.line, f.rule, f.severity.value, f.reason] for f in file.result.findings],
-                "roles": [[r.line, r.name, r.role, r.evidence] for r in file.result.roles],
-            }
-            for file in outcome.files
-        }
-        return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+        """What report.json holds: what is said of each file."""
+        return dumped({f.source.path.relative_to(folder).as_posix(): said(f.result) for f in outcome.files})
 
 
 def trees() -> list[Tree]:

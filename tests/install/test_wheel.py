@@ -79,6 +79,8 @@ def test_the_emitted_pre_commit_hook_runs(installed: Installed, project: Path) -
     pytest.importorskip("pre_commit")
     emitted = installed.run("migrate", "--emit", "pre-commit", cwd=project)
     assert installed.wheel.name in emitted.stdout
+    workflow = installed.run("migrate", "--emit", "github-actions", cwd=project)
+    assert f"pip install wheels/{installed.wheel.name}" in workflow.stdout
     (project / ".pre-commit-config.yaml").write_text(emitted.stdout)
     subprocess.run(["git", "init", "-q"], cwd=project, check=True)
     subprocess.run(["git", "add", "-A"], cwd=project, check=True)
@@ -87,12 +89,6 @@ def test_the_emitted_pre_commit_hook_runs(installed: Installed, project: Path) -
     ran = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert "would change train.py" in ran.stdout, ran.stdout + ran.stderr
-
-
-@pytest.mark.slow  # as its environment is
-def test_the_emitted_workflow_names_the_wheel(installed: Installed, project: Path) -> None:
-    emitted = installed.run("migrate", "--emit", "github-actions", cwd=project)
-    assert f"pip install wheels/{installed.wheel.name}" in emitted.stdout
 
 
 @pytest.mark.timeout(3600)

@@ -5,26 +5,18 @@ from __future__ import annotations
 import io
 import json
 import re
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.cli import app
+
+from tests.unit.conftest import Ran, command
 
 from .notebooks import FLAT, with_module
-from .support import KERNEL, notebook
+from .support import KERNEL, cells, notebook
 
 # The place where the objects are prepared is kept away, and without it there is no conversion.
 REFUSED = FLAT.replace("# Train it.\n", "# migrate: off\n")
-
-
-@dataclass(frozen=True)
-class Ran:
-    code: int
-    out: str
-    err: str
 
 
 Run = Callable[..., Ran]
@@ -35,34 +27,21 @@ def migrate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> Run:
     """Runs the command in this process, in a directory of its own that holds train.ipynb."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("COLUMNS", "1000")
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     Path("train.ipynb").write_bytes(notebook(FLAT))
-
-    def run(*arguments: str) -> Ran:
-        capfdbinary.readouterr()
-        code = 0
-        try:
-            app(list(arguments))
-        except SystemExit as end:
-            code = int(end.code or 0)
-        sys.stdout.flush()
-        out, err = capfdbinary.readouterr()
-        return Ran(code, out.decode(), err.decode())
-
+    run = command(monkeypatch, capfdbinary, tmp_path)
+    monkeypatch.setenv("COLUMNS", "1000")
     return run
 
 
 def test_preview_shows_the_cells_and_changes_nothing(migrate: Run) -> None:
     ran = migrate("train.ipynb")
     assert ran.code == 0
-    assert "@@ train.ipynb, cell 6, " in ran.out
-    assert "-        loss.backward()\n" in ran.out
-    assert "accelerator.backward(loss)\n" in ran.out
-    assert "cell 4" not in ran.out
+    assert "@@ train.ipynb, cell 6, " in ran.out.decode()
+    assert "-        loss.backward()\n" in ran.out.decode()
+    assert "accelerator.backward(loss)\n" in ran.out.decode()
+    assert "cell 4" not in ran.out.decode()
     assert Path("train.ipynb").read_bytes() == notebook(FLAT)
 
 
@@ -89,16 +68,10 @@ def test_a_refusal_names_cell_line_and_column(migrate: Run) -> None:
     ran = migrate("train.ipynb", "--write")
     assert ran.code == 1
     assert re.search(r"^train\.ipynb\n  cell 6:2:\d+  refused  CT003", ran.err, re.MULTILINE), ran.err
+    assert "refused  CT003  `# migrate: off` (cell 6, line 1) keeps CT201" in ran.err
     assert Path("train.ipynb").read_bytes() == notebook(REFUSED)
-
-
-def test_comments_keep_it_away(migrate: Run) -> None:
     Path("train.ipynb").write_bytes(notebook(FLAT + "# %%\n# migrate: skip-file\n"))
     assert migrate("train.ipynb", "--check").code == 0
-    Path("train.ipynb").write_bytes(notebook(REFUSED))
-    ran = migrate("train.ipynb", "--check")
-    assert ran.code == 1
-    assert "refused  CT003  `# migrate: off` (cell 6, line 1) keeps CT201" in ran.err
 
 
 def test_bad_notebooks_end_with_2_and_the_others_go_on(migrate: Run) -> None:
@@ -116,7 +89,7 @@ def test_standard_input(migrate: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = migrate("-")
     assert ran.code == 0
     assert json.loads(ran.out)["cells"][0] == json.loads(notebook(FLAT))["cells"][0]
-    assert "notebook_launcher(training" in ran.out
+    assert "notebook_launcher(training" in ran.out.decode()
 
 
 def test_json_counts_lines_in_cells(migrate: Run) -> None:
@@ -130,43 +103,25 @@ def test_json_counts_lines_in_cells(migrate: Run) -> None:
     assert "launch --split-batches" not in json.dumps(file["facts"])
 
 
-@pytest.mark.parametrize("form", ["github", "sarif"])
-def test_readers_of_files_get_the_line_of_the_json(migrate: Run, form: str) -> None:
+def test_readers_of_files_get_the_line_of_the_json(migrate: Run) -> None:
     Path("train.ipynb").write_bytes(notebook(REFUSED))
-    out = migrate("train.ipynb", "--output-format", form).out
-    if form == "github":
-        found = re.search(r"^::error file=train.ipynb,line=(\d+),.*::cell 6, line 2: ", out, re.MULTILINE)
-        assert found is not None, out
-        line = int(found[1])
-    else:
-        (result,) = [r for r in json.loads(out)["runs"][0]["results"] if r["level"] == "error"]
-        assert result["message"]["text"].startswith("cell 6, line 2: ")
-        line = result["locations"][0]["physicalLocation"]["region"]["startLine"]
+    out = migrate("train.ipynb", "--output-format", "github").out.decode()
+    found = re.search(r"^::error file=train.ipynb,line=(\d+),.*::cell 6, line 2: ", out, re.MULTILINE)
+    assert found is not None, out
+    log = json.loads(migrate("train.ipynb", "--output-format", "sarif").out)
+    (result,) = [r for r in log["runs"][0]["results"] if r["level"] == "error"]
+    assert result["message"]["text"].startswith("cell 6, line 2: ")
+    line = result["locations"][0]["physicalLocation"]["region"]["startLine"]
+    assert line == int(found[1])
     assert "for epoch in range(3)" in Path("train.ipynb").read_text().split("\n")[line - 1]
-
-
-SCRIPT = """\
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-from steps import train
-
-device = torch.device("cuda")
-loader = DataLoader(TensorDataset(torch.ones(8, 8), torch.ones(8, 1)), 4)
-model = torch.nn.Linear(8, 1).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for epoch in range(3):
-    train(model, loader, optimizer, device)
-"""
 
 
 def test_a_notebook_and_a_script_that_share_a_module_change_together(migrate: Run) -> None:
     text, module = with_module()
     Path("train.ipynb").write_bytes(notebook(text))
     Path("steps.py").write_text(module)
-    script = SCRIPT.replace("(8, 1)", "(8, dtype=torch.long)").replace(
-        "torch.ones(8, dtype", "torch.zeros(8, dtype"
-    )
-    Path("train.py").write_text(script)
+    code = "\n".join(source for kind, source in cells(text) if kind == "code")
+    Path("train.py").write_text(re.sub("^[%!].*\n?", "", code, flags=re.MULTILINE))
     ran = migrate(".", "--write")
     assert ran.code == 0, ran.err
     assert "3 files changed" in ran.err

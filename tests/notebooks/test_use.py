@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 from crosstrain_migrate.results import Options
 
 from .notebooks import START
-from .support import after, document, migrate
+from .support import after, migrate
 
 MODEL = """\
 # %%
@@ -36,6 +33,8 @@ COUNTED = (
     + f"# %%\niter = 0\n# %%\n{TRAINING}    iter += 1\nprint('epoch', iter)\n"
     + "# %%\nhistory = [iter]\nprint('history', history)\n"
 )
+# Counts in two trainings, evaluates in the cell of the second and in one of its own.
+EVALUATED = COUNTED + f"# %%\n{TRAINING}    iter += 1\n{EVALUATION}print('epoch', iter)\n# %%\n{EVALUATION}"
 
 
 def converted(text: str) -> dict[int, str]:
@@ -68,23 +67,3 @@ def test_what_stands_below_the_training_is_the_authors() -> None:
         assert cells[number].endswith('\nprint("correct", correct)')
         assert cells[number].count("prepare_evaluation(") == 1
         assert cells[number].count("accelerator = Accelerator()") == 1
-
-
-def test_one_and_two_processes_count_and_evaluate_as_the_original(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("nbclient", reason="nbclient is not installed")
-    pytest.importorskip("ipykernel", reason="ipykernel is not installed")
-    from .test_run import executed, numbers, on_two_processes, told
-
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    text = COUNTED + f"# %%\n{TRAINING}    iter += 1\n{EVALUATION}print('epoch', iter)\n# %%\n{EVALUATION}"
-    original = ["".join(cell["source"]) for cell in document(text)["cells"] if cell["cell_type"] == "code"]
-    alone = list(converted(text).values())
-    two = [on_two_processes(source) for source in alone]
-    assert "".join(two).count("num_processes=2") == 2
-    printed = executed([*alone, *two, *original], tmp_path)
-    count = len(original)
-    of_one, of_two, expected = (told(printed[n * count : (n + 1) * count]) for n in range(3))
-    assert of_one == expected
-    assert numbers(of_two) == numbers(expected)

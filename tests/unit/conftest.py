@@ -87,6 +87,31 @@ class Ran:
     err: str
 
 
+def command(
+    monkeypatch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[bytes], home: Path
+) -> Callable[..., Ran]:
+    """Runs the command in this process, in the current directory, with a state directory of its own."""
+    from crosstrain_migrate.cli import app
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments: str | Path) -> Ran:
+        capture.readouterr()
+        try:
+            app([str(one) for one in arguments])
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        sys.stdout.flush()
+        out, err = capture.readouterr()
+        return Ran(code, out, err.decode())
+
+    return run
+
+
 @pytest.fixture
 def migrate(
     engine: ModuleType,
@@ -94,23 +119,5 @@ def migrate(
     capfdbinary: pytest.CaptureFixture[bytes],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[..., Ran]:
-    """Runs the command in this process, in the current directory, with a state directory of its own."""
-    from crosstrain_migrate.cli import app
-
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-    for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-
-    def run(*arguments: str | Path) -> Ran:
-        capfdbinary.readouterr()
-        try:
-            app([str(one) for one in arguments])
-            code = 0
-        except SystemExit as end:
-            code = int(end.code or 0)
-        sys.stdout.flush()
-        captured = capfdbinary.readouterr()
-        return Ran(code, captured.out, captured.err.decode())
-
-    return run
+    """The command with the small core."""
+    return command(monkeypatch, capfdbinary, tmp_path_factory.mktemp("home"))

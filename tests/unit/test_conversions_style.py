@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rules.support import SLOTS, migrate, script
+from tests.rules.support import migrate, script
 
 WRITES = 'np.save("best.npy", np.ones(2))'
 ALONE = "accelerator.is_main_process"
 
 
 def migrated(**slots: str) -> str:
-    return migrate(script({**SLOTS, **slots})).after
+    return migrate(script(**slots)).after
 
 
 @pytest.mark.parametrize(
@@ -49,13 +49,11 @@ def test_a_comment_inside_what_is_replaced_stands_above_it() -> None:
 
 
 def test_neighbours_of_several_lines_share_one_with() -> None:
-    loader = "{} = DataLoader(\n    datasets.MNIST('d', {}download=True),\n    batch_size=8)"
+    loader = "{} = DataLoader(\n    datasets.MNIST('d', {}download=True),\n    batch_size=8)\n"
     after = migrated(
         imports="import argparse\nfrom torchvision import datasets",
-        data="options = argparse.ArgumentParser().parse_args()\n"
-        + loader.format("train_loader", "")
-        + "\n"
-        + loader.format("test_loader", "train=False, "),
+        data="options = argparse.ArgumentParser().parse_args()",
+        loader=loader.format("train_loader", "") + loader.format("test_loader", "train=False, ").rstrip(),
         device="",
         model="model = nn.Linear(8, 3)",
         batch="",

@@ -20,98 +20,66 @@ ROOT = Path(__file__).parents[2]
 COMMANDS = ["migrate", "launch", "test", "config", "verify", "merge-weights", "guide", "env"]
 
 
-def _ended(*arguments: str, columns: str = "80") -> tuple[int, str]:
+def _ended(*arguments: str, **given: str) -> tuple[int, str]:
     from crosstrain.cli import main
 
-    done = CliRunner().invoke(main, list(arguments), env={"COLUMNS": columns, "NO_COLOR": ""})
+    done = CliRunner().invoke(main, list(arguments), env={"COLUMNS": "80", "NO_COLOR": ""}, **given)
     return done.exit_code, done.output
 
 
-def _ran(*arguments: str, columns: str = "80") -> str:
-    code, output = _ended(*arguments, columns=columns)
+def _ran(*arguments: str) -> str:
+    code, output = _ended(*arguments)
     assert code == 0, output
     return output
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_knows_h_and_help(command: str) -> None:
+def test_every_command_has_help_and_a_version(command: str) -> None:
+    from crosstrain import __version__
+
     assert _ran(command, "-h") == _ran(command, "--help")
+    shown = _ran(command, "-h").replace("[ARGS]...", "").replace("PATHS...", "")
+    assert all(len(line) <= 80 for line in shown.splitlines()), "cut"
+    assert not re.search(r"\.\.\.$|<list|<path>|<int|<float|\{", shown, re.M), "a type of Python"
+    assert _ran(command, "--version") == _ran("--version") == f"crosstrain {__version__}\n"
 
 
 def test_the_list_of_commands_is_whole() -> None:
-    listed = _ran("-h").partition("Commands:\n")[2].splitlines()
+    code, output = _ended()
+    assert (code, output) == (2, _ran("-h"))
+    listed = output.partition("Commands:\n")[2].splitlines()
     assert [line.split()[0] for line in listed] == COMMANDS
     assert all(line.endswith(".") and not line.endswith("..") for line in listed)
-
-
-@pytest.mark.parametrize("command", ["", *COMMANDS])
-def test_every_command_has_a_version(command: str) -> None:
-    from crosstrain import __version__
-
-    assert _ran(*command.split(), "--version") == f"crosstrain {__version__}\n"
 
 
 def test_the_script_keeps_its_own_version_option(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("")
-    shown = _ran("launch", "--print-config", "--cpu", str(script), "--version")
-    assert "num_processes" in shown
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_is_not_cut_and_names_no_type_of_python(command: str) -> None:
-    shown = _ran(command, "-h").replace("[ARGS]...", "").replace("PATHS...", "")
-    assert all(len(line) <= 80 for line in shown.splitlines())
-    assert not re.search(r"\.\.\.$|<list|<path>|<int|<float|\{", shown, re.M)
+    assert "num_processes" in _ran("launch", "--print-config", "--cpu", str(script), "--version")
 
 
 NOT_USABLE = {
-    "option": (["--bogus"], "error: there is no option --bogus; see crosstrain migrate -h"),
-    "misspelt": (["--outptu", "x"], "error: there is no option --outptu; did you mean --output?"),
-    "choice": (["--runtime", "foo", "x.py"], "error: --runtime foo: choose crosstrain, accelerate; see "),
-    "number": (["--verify-steps", "x", "x.py"], "error: --verify-steps x: must be a valid integer; see "),
-    "too small": (
-        ["--verify-steps", "0", "x.py"],
-        "error: --verify-steps 0: must be greater than or equal to 1; ",
-    ),
-    "no value": (["--config"], "error: option '--config' requires an argument; see "),
-    "no paths": ([], "error: name a script, a directory, or - for standard input; see migrate -h"),
-    "rule": (
-        ["--select", "QQ", "x.py"],
-        "error: no rule has the code 'QQ'; migrate --list-rules shows them all",
-    ),
+    "migrate --bogus": "error: there is no option --bogus; see crosstrain migrate -h",
+    "migrate --outptu x": "error: there is no option --outptu; did you mean --output?",
+    "migrate --runtime foo x.py": "error: --runtime foo: choose crosstrain, accelerate; see ",
+    "migrate --verify-steps x x.py": "error: --verify-steps x: must be a valid integer; see ",
+    "migrate --verify-steps 0 x.py": "error: --verify-steps 0: must be greater than or equal to 1; ",
+    "migrate --config": "error: option '--config' requires an argument; see ",
+    "migrate": "error: name a script, a directory, or - for standard input; see migrate -h",
+    "migrate --select QQ x.py": "error: no rule has the code 'QQ'; migrate --list-rules shows them all",
+    "lanch": "crosstrain: no such command 'lanch'. Did you mean 'launch'?",
+    "--bogus": "crosstrain: there is no option --bogus; see crosstrain -h",
+    "verify a.py": "crosstrain verify: MIGRATED is missing; see crosstrain verify -h",
+    "test --num-proceses 2": "crosstrain test: there is no option --num-proceses; did you mean --num-processes?",
+    "env x": "crosstrain env: got unexpected extra argument(s) (x); see crosstrain env -h",
 }
 
 
-@pytest.mark.parametrize("name", NOT_USABLE)
-def test_a_wrong_option_of_migrate_is_one_line_with_its_remedy(name: str) -> None:
-    arguments, message = NOT_USABLE[name]
-    code, output = _ended("migrate", *arguments)
+@pytest.mark.parametrize("command", NOT_USABLE)
+def test_a_wrong_option_is_one_line_with_its_remedy(command: str) -> None:
+    code, output = _ended(*command.split())
     (line,) = output.splitlines()
-    assert (code, line.startswith(message)) == (2, True), line
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["lanch"], "crosstrain: no such command 'lanch'. Did you mean 'launch'?"),
-        (["--bogus"], "crosstrain: there is no option --bogus; see crosstrain -h"),
-        (["verify", "a.py"], "crosstrain verify: MIGRATED is missing; see crosstrain verify -h"),
-        (
-            ["test", "--num-proceses", "2"],
-            "crosstrain test: there is no option --num-proceses; did you mean --num-processes?",
-        ),
-        (["env", "x"], "crosstrain env: got unexpected extra argument(s) (x); see crosstrain env -h"),
-    ],
-)
-def test_a_wrong_option_of_crosstrain_is_one_line(arguments: list[str], message: str) -> None:
-    code, output = _ended(*arguments)
-    assert (code, output) == (2, f"{message}\n")
-
-
-def test_crosstrain_alone_shows_its_commands() -> None:
-    code, output = _ended()
-    assert (code, "Commands:" in output) == (2, True)
+    assert (code, line.startswith(NOT_USABLE[command])) == (2, True), line
 
 
 def test_crosstrain_migrate_is_migrate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,21 +88,12 @@ def test_crosstrain_migrate_is_migrate(tmp_path: Path, monkeypatch: pytest.Monke
     assert "0 files would be changed, 1 untouched" in _ran("migrate", "x.py", "--no-cache")
 
 
-def test_config_shows_what_is_typed(tmp_path: Path) -> None:
-    from crosstrain.cli import main
-
-    asked = CliRunner().invoke(main, ["config", "--config-file", str(tmp_path / "l.yaml")], input="\n" * 9)
-    assert "[no]" in asked.output
-    assert "Precision" not in asked.output
-
-
 def test_config_asks_again(tmp_path: Path) -> None:
-    from crosstrain.cli import main
-
+    """And shows what is typed."""
     file = tmp_path / "l.yaml"
-    given = "n\n1\n0\nbf8\nbf16\nn\n0\n"
-    asked = CliRunner().invoke(main, ["config", "--config-file", str(file)], input=given)
-    assert "'bf8' is none of them." in asked.output
+    _, asked = _ended("config", "--config-file", str(file), input="n\n1\n0\nbf8\nbf16\nn\n0\n")
+    assert "[no]" in asked and "Precision" not in asked
+    assert "'bf8' is none of them." in asked
     assert file.read_text().strip() == "mixed_precision: bf16"
 
 
@@ -146,15 +105,22 @@ def test_the_requirements_are_those_of_the_distribution() -> None:
     assert install("torch").startswith("pip install 'torch>=")
 
 
-@pytest.mark.parametrize("name", ["torch", "numpy"])
-@pytest.mark.parametrize("arguments", [("migrate", "x.py", "--verify"), ("launch", "x.py"), ("test",)])
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("torch", "migrate x.py --verify"),
+        ("torch", "launch x.py"),
+        ("torch", "test"),
+        ("numpy", "launch x.py"),
+    ],
+)
 def test_what_training_needs_and_is_not_installed_is_one_line(
-    arguments: tuple[str, ...], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.py").write_text("import torch\n")
     monkeypatch.setattr(requirements, "find_spec", lambda asked: None if asked == name else asked)
-    code, output = _ended(*arguments)
+    code, output = _ended(*command.split())
     (line,) = output.splitlines()
     assert (code, f"{name} is not installed: pip install 'torch>=" in line) == (2, True), line
 

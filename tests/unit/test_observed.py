@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,81 +46,66 @@ def place(words: str, line: str, text: str = SCRIPT) -> list[Any]:
     return ["train.py", number, start, number, start + len(words)]
 
 
-def document(places: list[dict[str, Any]], text: str = SCRIPT) -> dict[str, Any]:
-    return {
-        "version": 1,
-        "script": "train.py",
-        "run": {
-            "arguments": ["--epochs", "1"],
-            "processes": 1,
-            "steps": 4,
-            "seconds": 1.0,
-            "data": "real",
-            "notes": [],
-        },
-        "files": {"train.py": hashlib.sha256(text.encode()).hexdigest()},
-        "objects": [
-            {"role": "module", "class": {"name": "zoo.Net"}, "made": [place('build("net")', "net =")]},
-            {
-                "role": "loader",
-                "class": {"name": "zoo.Loader"},
-                "made": [place('build("loader")', "loader =")],
-            },
-        ],
-        "places": places,
-        "ran": {"train.py": [[1, 14]]},
-        "losses": ["train.py:12:<module>"],
+def document(kind: str = "", text: str = SCRIPT, **more: Any) -> str:
+    """A facts file. kind: what the loss was seen to be."""
+    made = {"net": place('build("net")', "net ="), "loader": place('build("loader")', "loader =")}
+    places = [*made.values(), place("loader", "for x")]
+    found: list[dict[str, Any]] = [
+        {"at": at, "objects": [number]} for at, number in zip(places, (0, 1, 1), strict=True)
+    ]
+    if kind:
+        found.append({"at": place("loss", "loss.backward", text), "tensor": {"is": kind, "loader": 1}})
+    run = {
+        "arguments": ["--epochs", "1"],
+        "processes": 1,
+        "steps": 4,
+        "seconds": 1.0,
+        "data": "real",
+        "notes": [],
     }
+    objects = [
+        {"role": role, "class": {"name": f"zoo.{name}"}, "made": [made[name]]}
+        for role, name in (("module", "net"), ("loader", "loader"))
+    ]
+    facts = {"version": 1, "script": "train.py", "run": run, "objects": objects, "places": found}
+    facts |= {
+        "files": {"train.py": hashlib.sha256(text.encode()).hexdigest()},
+        "ran": {"train.py": [[1, 14]]},
+    }
+    return json.dumps(facts | {"losses": ["train.py:12:<module>"]} | more)
 
 
-OBJECTS = [
-    {"at": place('build("net")', "net ="), "objects": [0]},
-    {"at": place('build("loader")', "loader ="), "objects": [1]},
-    {"at": place("loader", "for x"), "objects": [1]},
-]
-
-
-def converted(*places: dict[str, Any], **options: Any) -> FileResult:
+def converted(kind: str, text: str = SCRIPT, **options: Any) -> FileResult:
     path = Path("train.py").resolve()
-    observed = Observed(path, json.dumps(document([*OBJECTS, *places])))
-    return migrate_text(path, SCRIPT, Options(observed=observed, **options))
-
-
-def seen(kind: str) -> dict[str, Any]:
-    return {"at": place("loss", "loss.backward"), "tensor": {"is": kind, "loader": 1}}
+    return migrate_text(path, text, Options(observed=Observed(path, document(kind, text)), **options))
 
 
 def said(result: FileResult, severity: Severity) -> list[str]:
     return [f"{one.line} {one.reason}" for one in result.findings if one.severity is severity]
 
 
-def test_without_a_run_the_loss_is_taken_for_a_mean() -> None:
-    result = migrate_text(Path("train.py"), SCRIPT, Options())
-    assert said(result, Severity.ASSUMED) == ["20 the loss is a mean over the rows of the batch"]
+MEAN = ["20 the loss is a mean over the rows of the batch"]
 
 
 def test_what_was_seen_is_no_assumption_and_is_said() -> None:
-    result = converted(seen("mean"))
+    unseen = migrate_text(Path("train.py"), SCRIPT, Options())
+    assert said(unseen, Severity.ASSUMED) == MEAN
+    result = converted("mean")
     assert result.changed and said(result, Severity.ASSUMED) == [], result.findings
-    assert said(result, Severity.OBSERVED) == ["20 the loss is a mean over the rows of the batch"]
+    assert said(result, Severity.OBSERVED) == MEAN
     (remedy,) = (one.remedy for one in result.findings if one.severity is Severity.OBSERVED)
     assert "`train.py --epochs 1`, 4 steps" in remedy
+    assert 'Accelerator(loss_reduction="sum")' in converted("sum").after
 
 
 def test_strict_takes_what_was_seen() -> None:
-    assert converted(strict=True).refused
-    assert converted(seen("mean"), strict=True).changed
-
-
-def test_a_sum_that_was_seen_is_a_sum() -> None:
-    assert 'Accelerator(loss_reduction="sum")' in converted(seen("sum")).after
+    assert converted("", strict=True).refused
+    assert converted("mean", strict=True).changed
 
 
 def test_what_was_seen_counts_for_more_than_what_is_read() -> None:
     text = SCRIPT.replace("loss = engine.loss(net)", 'loss = F.mse_loss(net(x), y, reduction="sum")')
-    path = Path("train.py").resolve()
-    facts = document([*OBJECTS, {**seen("mean"), "at": place("loss", "loss.backward", text)}], text)
-    result = migrate_text(path, text, Options(observed=Observed(path, json.dumps(facts))))
+    result = converted("mean", text)
     assert result.changed and "loss_reduction" not in result.after
 
 
@@ -130,16 +115,16 @@ Run = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def migrate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+def migrate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(SCRIPT)
-    (tmp_path / "facts.json").write_text(json.dumps(document([*OBJECTS, seen("mean")])))
+    (tmp_path / "facts.json").write_text(document("mean"))
 
     def run(*arguments: str) -> tuple[int, str]:
         done = CliRunner().invoke(app, [*arguments, "--no-cache"])
         return done.exit_code, done.output
 
-    yield run
+    return run
 
 
 def test_a_facts_file_is_used_without_running_anything(migrate: Run) -> None:
@@ -147,14 +132,14 @@ def test_a_facts_file_is_used_without_running_anything(migrate: Run) -> None:
     assert code == 0 and "observed" in output
 
 
-def test_a_facts_file_that_cannot_be_written_leaves_nothing(migrate: Run, tmp_path: Path) -> None:
+def test_a_facts_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     from crosstrain_migrate.files.sources import Unusable
     from crosstrain_migrate.observe import keep
 
     (tmp_path / "taken").mkdir()
     with pytest.raises(Unusable, match="cannot be written"):
         keep(Observed(Path("train.py"), "{}"), tmp_path / "taken")
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["facts.json", "taken", "train.py"]
+    assert [one.name for one in tmp_path.iterdir()] == ["taken"]
 
 
 def test_stale_facts_are_refused(migrate: Run) -> None:
@@ -168,23 +153,18 @@ def test_stale_facts_are_refused(migrate: Run) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        pytest.param(None, "no such file", id="missing"),
+        pytest.param("", "no such file", id="missing"),
         pytest.param("{", "is not a facts file", id="no-json"),
         pytest.param('{"version": 1}', "is not a facts file", id="another-file"),
-        pytest.param(json.dumps(document([]) | {"version": 9}), "has version 9", id="another-version"),
-        pytest.param(
-            json.dumps(document([]) | {"script": "other.py"}), "is about a run of other.py", id="other"
-        ),
-        pytest.param(
-            json.dumps(document([]) | {"files": {"gone.py": ""}}), "gone.py is gone since the run", id="gone"
-        ),
+        pytest.param(document(version=9), "has version 9", id="another-version"),
+        pytest.param(document(script="other.py"), "is about a run of other.py", id="other"),
+        pytest.param(document(files={"gone.py": ""}), "gone.py is gone since the run", id="gone"),
     ],
 )
-def test_what_is_no_use_is_said(migrate: Run, content: str | None, words: str) -> None:
-    file = Path("facts.json")
-    file.unlink()
-    if content is not None:
-        file.write_text(content)
+def test_what_is_no_use_is_said(migrate: Run, content: str, words: str) -> None:
+    Path("facts.json").unlink()
+    if content:
+        Path("facts.json").write_text(content)
     code, output = migrate("train.py", "--facts", "facts.json")
     assert code == 2 and words in output, output
 

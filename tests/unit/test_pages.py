@@ -69,10 +69,6 @@ def test_all_pages_become_one_html_file(migrate: Migrate) -> None:
     assert set(rule_pages.rule_names()) <= set(ids)
 
 
-def test_rules_have_no_other_form(migrate: Migrate) -> None:
-    assert migrate("--list-rules", "--output-format", "sarif").code == 2
-
-
 def test_the_table_goes_between_its_markers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "README.md"
     file.write_text("# Title\n\n<!-- rules -->\nold\n<!-- /rules -->\nmore\n")

@@ -37,7 +37,13 @@ SCRIPT = """
     if __name__ == "__main__":
         main()
     """
-TRAIN = SCRIPT.format(imports="from loop import fit", fit="fit")
+
+
+def script(imports: str, fit: str = "fit") -> str:
+    return SCRIPT.format(imports=imports, fit=fit)
+
+
+TRAIN = script("from loop import fit")
 HELPER = f"import torch\nimport torch.nn.functional as F\n{dedent(LOOP)}"
 
 
@@ -90,41 +96,99 @@ def test_every_form_of_import_leads_to_the_loop(tmp_path: Path, imports: str, fi
     assert "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)" in script
 
 
-@pytest.mark.parametrize("imports", ["from .lib.loop import fit", "from pkg.lib.loop import fit"])
-@pytest.mark.parametrize("given", [".", "pkg/train.py tools/finetune.py"])
-def test_a_script_inside_a_package(tmp_path: Path, imports: str, given: str) -> None:
-    """Started with `python -m pkg.train`, or from the folder above."""
-    write(
-        tmp_path,
-        {
-            "pyproject.toml": "",
-            "pkg/__init__.py": "",
-            "pkg/train.py": SCRIPT.format(imports=imports, fit="fit"),
-            "pkg/lib/__init__.py": "",
-            "pkg/lib/loop.py": HELPER,
-            "tools/finetune.py": SCRIPT.format(imports="from pkg.lib.loop import fit", fit="fit"),
-        },
-    )
-    outcome = migrate(*(tmp_path / name for name in given.split()))
-    assert changed(outcome, tmp_path) == {"pkg/train.py", "pkg/lib/loop.py", "tools/finetune.py"}
-    assert outcome.untouched == 2, "each file counts once"
+UNCALLED = TRAIN.replace("from loop", "from .loop").replace('if __name__ == "__main__":\n        main()', "")
+ENGINE = "from loop import fit\n\ndef train_all(m, l, o, device):\n    fit(m, l, o, device)\n"
+PACKAGE = {"pyproject.toml": "", "pkg/__init__.py": "", "pkg/lib/__init__.py": "", "pkg/lib/loop.py": HELPER}
+ADDED = 'import sys; sys.path.append("../common"); from engine import train_all'
+DEEP = {"train/first/train.py": TRAIN, "loop.py": HELPER}
+EXAMPLE = {
+    "pyproject.toml": "",
+    "examples/requirements.txt": "",
+    "examples/train.py": TRAIN,
+    "loop.py": HELPER,
+}
+ABOVE = {"run/train.py": script("from nets.loop import fit"), "nets/loop.py": HELPER}
+# What a project holds, what is named, and whether the loop that it imports is found and changed with it.
+PROJECTS: dict[str, tuple[dict[str, str], str, bool]] = {
+    # Started with `python -m pkg.train`, or from the folder above.
+    "relative": (PACKAGE | {"pkg/train.py": script("from .lib.loop import fit")}, "pkg/train.py", True),
+    "absolute": (PACKAGE | {"pkg/train.py": script("from pkg.lib.loop import fit")}, ".", True),
+    # `pip` makes a command of `pkg.__main__:main`, which the file itself never calls.
+    "entry point": ({"pkg/__main__.py": UNCALLED, "pkg/loop.py": HELPER}, "pkg/__main__.py", True),
+    "no entry point": ({"pkg/begin.py": UNCALLED, "pkg/loop.py": HELPER}, "pkg/begin.py", False),
+    "an added folder, and what it imports in turn": (
+        {"run/train.py": script(ADDED, "train_all"), "common/engine.py": ENGINE, "common/loop.py": HELPER},
+        "run/train.py",
+        True,
+    ),
+    # As packages did in Python 2: only `__init__.py`, since anything else may mean what is installed.
+    "names its modules without a dot": (
+        {"models/__init__.py": "from build import *", "models/build.py": "from .loop import *"}
+        | {"models/loop.py": HELPER, "train.py": script("from models import *")},
+        "train.py",
+        True,
+    ),
+    "names its modules without a dot elsewhere": (
+        {"models/__init__.py": "from .build import *", "models/build.py": "from loop import *"}
+        | {"models/loop.py": HELPER, "train.py": script("from models import *")},
+        "train.py",
+        False,
+    ),
+    # `PYTHONPATH=.. python train.py`, where the project's folder has the name that the script imports from.
+    "the package": (
+        {"a/train.py": script("from a.loop import fit"), "a/loop.py": HELPER},
+        "a/train.py",
+        True,
+    ),
+    "no package": (
+        {"b/train.py": script("from a.loop import fit"), "b/loop.py": HELPER},
+        "b/train.py",
+        False,
+    ),
+    # An archive of a repository has no `.git`; what no sign tells apart is not looked into.
+    "a license at the top": (DEEP | {"LICENSE": ""}, "train/first/train.py", True),
+    "installed from the top": (DEEP | {"setup.py": ""}, "train/first/train.py", True),
+    "data at the top": (DEEP | {"data.csv": ""}, "train/first/train.py", False),
+    # `pip install -e .` makes the package known to the examples; a repository in the project is one of its own.
+    "examples with requirements": (EXAMPLE, "examples/train.py", True),
+    "examples of another repository": (EXAMPLE | {"examples/.git": ""}, "examples/train.py", False),
+    "a folder that explains itself": (ABOVE | {"LICENSE": "", "run/README.md": ""}, "run/train.py", True),
+    "a project of its own": (ABOVE | {"run/LICENSE": "", "README.md": ""}, "run/train.py", False),
+    "data of the module's name": (ABOVE | {"LICENSE": "", "run/nets/table.txt": ""}, "run/train.py", True),
+    "another module of its name": (
+        ABOVE | {"LICENSE": "", "run/nets/__init__.py": ""},
+        "run/train.py",
+        False,
+    ),
+    "two scripts": ({"train.py": TRAIN, "finetune.py": TRAIN, "loop.py": HELPER}, ".", True),
+    "a module that does not parse": (
+        {"train.py": script("from loop import fit; import broken"), "loop.py": HELPER, "broken.py": "def (:"},
+        "train.py",
+        True,
+    ),
+    "a skipped module": (
+        {"train.py": TRAIN, "loop.py": "# migrate: skip-file\n" + HELPER},
+        "train.py",
+        False,
+    ),
+    # A checkout of torch itself, a module named like one of the standard library two folders up.
+    "a library around it": (
+        {"pyproject.toml": "", "torch/__init__.py": "raise SystemExit\n", "random.py": "raise SystemExit\n"}
+        | {"examples/train.py": script("import random; from loop import fit"), "examples/loop.py": HELPER},
+        "examples/train.py",
+        True,
+    ),
+}
 
 
-@pytest.mark.parametrize(("name", "is_run"), [("__main__", True), ("begin", False)])
-def test_a_package_may_be_begun_by_an_entry_point(tmp_path: Path, name: str, is_run: bool) -> None:
-    """`pip` makes a command of `package.__main__:main`, which the file itself never calls."""
-    main = TRAIN.replace("from loop", "from .loop").replace('if __name__ == "__main__":\n        main()', "")
-    write(tmp_path, {"package/__init__.py": "", f"package/{name}.py": main, "package/loop.py": HELPER})
-    found = changed(migrate(tmp_path / "package" / f"{name}.py"), tmp_path)
-    assert (f"package/{name}.py" in found) is is_run
-
-
-def test_what_a_module_imports_is_followed(tmp_path: Path) -> None:
-    engine = "from loop import fit\n\ndef train_all(model, loader, optimizer, device):\n    fit(model, loader, optimizer, device)\n"
-    script = SCRIPT.format(imports="from engine import train_all", fit="train_all")
-    write(tmp_path, {"train.py": script, "engine.py": engine, "loop.py": HELPER})
-    assert changed(migrate(tmp_path / "train.py"), tmp_path) == {"train.py", "loop.py"}
-    assert (tmp_path / "engine.py").read_text() == engine
+@pytest.mark.parametrize(("files", "given", "is_found"), PROJECTS.values(), ids=PROJECTS)
+def test_which_modules_belong_to_the_script(
+    tmp_path: Path, files: dict[str, str], given: str, is_found: bool
+) -> None:
+    write(tmp_path, files)
+    ours = {name for name, text in files.items() if text.endswith(HELPER) or "torch.optim" in text}
+    assert changed(migrate(tmp_path / given), tmp_path) == (ours if is_found else set())
+    assert not migrate(tmp_path / given).changed
 
 
 @pytest.mark.parametrize(
@@ -155,41 +219,12 @@ def test_what_a_computed_name_may_mean_is_left_out_first(tmp_path: Path) -> None
     assert changed(migrate(tmp_path / "train.py"), tmp_path) == {"train.py", f"step{half}.py"}
 
 
-@pytest.mark.parametrize(("sign", "is_found"), [("LICENSE", True), ("setup.py", True), ("data.csv", False)])
-def test_the_top_of_a_project_is_where_its_license_lies(tmp_path: Path, sign: str, is_found: bool) -> None:
-    """An archive of a repository has no `.git`; what no sign tells apart is not looked into."""
-    write(tmp_path, {"train/first/train.py": TRAIN, "loop.py": HELPER, sign: ""})
-    found = changed(migrate(tmp_path / "train/first/train.py"), tmp_path)
-    assert found == ({"train/first/train.py", "loop.py"} if is_found else set())
-
-
-@pytest.mark.parametrize(("signs", "is_found"), [((), True), (("examples/.git",), False)])
-def test_a_folder_with_requirements_of_its_own_is_part_of_what_is_installed(
-    tmp_path: Path, signs: tuple[str, ...], is_found: bool
-) -> None:
-    """`pip install -e .` makes the package known to the examples; a repository in the project is one of its own."""
-    write(tmp_path, {"pyproject.toml": "", "examples/requirements.txt": "", "loop.py": HELPER})
-    write(tmp_path, {"examples/train.py": TRAIN, **dict.fromkeys(signs, "")})
-    found = changed(migrate(tmp_path / "examples/train.py"), tmp_path)
-    assert found == ({"examples/train.py", "loop.py"} if is_found else set())
-
-
-def test_a_shared_module_changes_once_for_both_scripts(tmp_path: Path) -> None:
-    write(tmp_path, {"train.py": TRAIN, "finetune.py": TRAIN, "loop.py": HELPER})
-    outcome = migrate(tmp_path)
-    assert changed(outcome, tmp_path) == {"train.py", "finetune.py", "loop.py"}
-    assert not migrate(tmp_path).changed
-
-
-def test_no_follow_changes_no_other_file(tmp_path: Path) -> None:
-    write(tmp_path, {"train.py": TRAIN, "loop.py": HELPER})
-    outcome = migrate(tmp_path / "train.py", follow=False)
-    assert not outcome.changed
-    assert "--no-follow" in said(outcome)[0]
-
-
 def test_no_follow_allows_what_stays_in_the_file(tmp_path: Path) -> None:
     """The imports are still read: what a model does is known."""
+    write(tmp_path, {"other.py": TRAIN, "loop.py": HELPER})
+    outcome = migrate(tmp_path / "other.py", follow=False)
+    assert not outcome.changed
+    assert "--no-follow" in said(outcome)[0]
     model = "import torch\n\nclass Net(torch.nn.Linear):\n    pass\n"
     script = dedent(SCRIPT.format(imports="from net import Net; import torch.nn.functional as F", fit="fit"))
     script = script.replace("torch.nn.Linear(2, 1)", "Net(2, 1)").replace(
@@ -197,32 +232,6 @@ def test_no_follow_allows_what_stays_in_the_file(tmp_path: Path) -> None:
     )
     write(tmp_path, {"train.py": script, "net.py": model})
     assert changed(migrate(tmp_path / "train.py", follow=False), tmp_path) == {"train.py"}
-
-
-def test_each_file_keeps_its_encoding_and_line_ends(tmp_path: Path) -> None:
-    helper = (
-        ("# -*- coding: latin-1 -*-\n# déjà vu\n" + HELPER.rstrip("\n"))
-        .replace("\n", "\r\n")
-        .encode("latin-1")
-    )
-    script = b"\xef\xbb\xbf" + dedent(TRAIN).lstrip("\n").encode()
-    write(tmp_path, {"train.py": script, "loop.py": helper})
-    assert changed(migrate(tmp_path / "train.py"), tmp_path) == {"train.py", "loop.py"}
-    after = (tmp_path / "loop.py").read_bytes()
-    assert after.count(b"\r\n") == after.count(b"\n") and not after.endswith(b"\n")
-    assert "# déjà vu".encode("latin-1") in after
-    assert (tmp_path / "train.py").read_bytes().startswith(b"\xef\xbb\xbf")
-
-
-def test_modules_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
-    script = TRAIN.replace("from loop import fit", "from loop import fit\n    import broken")
-    write(tmp_path, {"train.py": script, "loop.py": HELPER, "broken.py": "def (:\n"})
-    assert changed(migrate(tmp_path / "train.py"), tmp_path) == {"train.py", "loop.py"}
-
-
-def test_a_skipped_module_is_not_touched(tmp_path: Path) -> None:
-    write(tmp_path, {"train.py": TRAIN, "loop.py": "# migrate: skip-file\n" + HELPER})
-    assert not migrate(tmp_path / "train.py").changed
 
 
 def test_scripts_that_need_different_changes_of_one_file(tmp_path: Path) -> None:
@@ -237,19 +246,3 @@ def test_scripts_that_need_different_changes_of_one_file(tmp_path: Path) -> None
     assert changed(outcome, tmp_path) == {"a.py", "loop.py"}
     (reason,) = said(outcome)
     assert "loop.py would have to change differently" in reason
-
-
-def test_a_library_around_the_script_is_not_its_project(tmp_path: Path) -> None:
-    """A checkout of torch itself, a module named like one of the standard library two folders up."""
-    write(
-        tmp_path,
-        {
-            "pyproject.toml": "",
-            "torch/__init__.py": "raise SystemExit\n",
-            "random.py": "raise SystemExit\n",
-            "examples/train.py": TRAIN.replace("import torch\n", "import random\n    import torch\n", 1),
-            "examples/loop.py": HELPER,
-        },
-    )
-    outcome = migrate(tmp_path / "examples" / "train.py")
-    assert changed(outcome, tmp_path) == {"examples/train.py", "examples/loop.py"}

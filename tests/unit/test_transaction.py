@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,11 +32,19 @@ def repo(tmp_path: Path) -> Path:
 
 
 def _replacements(repo: Path) -> list[Replacement]:
-    files = sorted(repo.glob("*.py"))
-    return [
-        Replacement(file, file, file.read_bytes(), file.read_bytes().replace(b"old", b"new"))
-        for file in files
-    ]
+    old = {file: file.read_bytes() for file in sorted(repo.glob("*.py"))}
+    return [Replacement(file, file, data, data.replace(b"old", b"new")) for file, data in old.items()]
+
+
+def _before_renames(monkeypatch: pytest.MonkeyPatch, act: Callable[[str], None]) -> None:
+    """Calls `act` with the name of what is about to be renamed to."""
+    rename = Path.replace
+
+    def replace(self: Path, target: Path) -> Path:
+        act(Path(target).name)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
 
 
 def _texts(repo: Path) -> str:
@@ -79,14 +88,12 @@ def test_a_change_between_staging_and_renaming_takes_back_what_was_renamed(
     repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replacements = _replacements(repo)
-    rename = Path.replace
 
-    def edit_next(self: Path, target: Path) -> Path:
-        if Path(target).name == "a.py":
+    def edit_next(name: str) -> None:
+        if name == "a.py":
             (repo / "b.py").write_text("edited meanwhile\n")
-        return rename(self, target)
 
-    monkeypatch.setattr(Path, "replace", edit_next)
+    _before_renames(monkeypatch, edit_next)
     with pytest.raises(Unusable, match="changed on disk"):
         transaction.write(replacements)
     assert _texts(repo) == "old a\nedited meanwhile\nold c\n"
@@ -101,20 +108,17 @@ def test_a_read_only_file_is_not_written_even_by_root(repo: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
-@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("at", "abc")
 def test_a_failure_at_any_rename_puts_everything_back(
-    repo: Path, state: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, at: int
+    repo: Path, state: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, at: str
 ) -> None:
     replacements = _replacements(repo)
-    rename = Path.replace
-    turns = iter(range(100))
 
-    def failing(self: Path, target: Path) -> Path:
-        if Path(target).parent == repo and next(turns) == at:
+    def failing(name: str) -> None:
+        if name == f"{at}.py":
             raise error
-        return rename(self, target)
 
-    monkeypatch.setattr(Path, "replace", failing)
+    _before_renames(monkeypatch, failing)
     with pytest.raises(KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else Unusable):
         transaction.write(replacements)
     assert _texts(repo) == OLD
@@ -202,21 +206,16 @@ def test_recovery_leaves_a_file_alone_that_was_edited_since(repo: Path) -> None:
 def test_recovery_does_not_touch_a_write_that_is_still_going_on(
     repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rename = Path.replace
-    seen: list[object] = []
+    seen: list[bytes] = []
 
-    def look(self: Path, target: Path) -> Path:
-        done = rename(self, target)
-        if Path(target).name == "b.py":
-            other = "from crosstrain_migrate.files import transaction; print(transaction.recover())"
-            seen.append(
-                subprocess.run([sys.executable, "-c", other], capture_output=True, text=True).stdout.strip()
-            )
-        return done
+    def look(name: str) -> None:
+        other = "from crosstrain_migrate.files import transaction; print(transaction.recover())"
+        if name == "c.py":
+            seen.append(subprocess.check_output([sys.executable, "-c", other]))
 
-    monkeypatch.setattr(Path, "replace", look)
+    _before_renames(monkeypatch, look)
     transaction.write(_replacements(repo))
-    assert seen == ["[]"]
+    assert seen == [b"[]\n"]
     assert _texts(repo) == NEW
 
 

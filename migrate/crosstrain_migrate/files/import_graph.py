@@ -37,7 +37,7 @@ _FOREIGN = {
 }
 _OFTEN_OWN = {"datasets"}  # a library's name, which projects give to a module of their own as well
 _IMPORT = re.compile(
-    rb"^[ \t]*(?:from[ \t]+(?P<dots>\.*)(?P<module>[\w.]*)[ \t]+import\b(?P<names>[ \t]*\([^)]*\)|[^\n#;]*)"
+    rb"(?:^|;)[ \t]*(?:from[ \t]+(?P<dots>\.*)(?P<module>[\w.]*)[ \t]+import\b(?P<names>[ \t]*\([^)]*\)|[^\n#;]*)"
     rb"|import[ \t]+(?P<modules>[\w., \t]+))",
     re.M,
 )

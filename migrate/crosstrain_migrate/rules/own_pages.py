@@ -195,11 +195,9 @@ Example CT404 (imports):
     from torchvision import datasets, transforms
 And (data):
     train_set = datasets.MNIST("data", download=True, transform=transforms.ToTensor())
-    train_loader = DataLoader(train_set, batch_size=8)
 Becomes (data):
     with accelerator.main_process_first():
         train_set = datasets.MNIST("data", download=True, transform=transforms.ToTensor())
-    train_loader = DataLoader(train_set, batch_size=8)
 """,
     """\
 CT502: what is saved is saved once, whole

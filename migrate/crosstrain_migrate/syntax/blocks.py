@@ -81,14 +81,18 @@ class Blocks:
                 shared = _within(within.context, pieces, above)
                 pieces = [shared]
             replaced = not pieces and bool(before)
-            pieces = self._with_insertions(pieces, before, after)
+            is_last = guard is not None and (
+                guard.last is None or self.plan.nodes.get(guard.last) in _parts(old)
+            )
+            behind = after if is_last else []  # what goes behind a guard is for all processes, too
+            pieces = self._with_insertions(pieces, before, after if not is_last else [])
             shared = _as_left(shared, pieces)
             if replaced:  # what takes the place of a removed statement gets what stood above that
                 pieces[0] = pieces[0].with_changes(leading_lines=pending)
                 pending = []
             (body if guard is None else guarded).extend(pieces)
-            if guard is not None and (guard.last is None or self.plan.nodes.get(guard.last) in _parts(old)):
-                body.append(_guarded(guard.test, guarded))
+            if guard is not None and is_last:
+                body += [_guarded(guard.test, guarded), *self._with_insertions([], [], behind)]
                 guard, guarded = None, []
         if guard is not None:
             body.append(_guarded(guard.test, guarded))

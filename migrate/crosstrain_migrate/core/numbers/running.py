@@ -9,7 +9,14 @@ import re
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.roles import Backward, Roles
-from crosstrain_migrate.core.reading.script import Frame, Loop, Script, is_method, is_statement_call
+from crosstrain_migrate.core.reading.script import (
+    Frame,
+    Loop,
+    Script,
+    is_function_frame,
+    is_method,
+    is_statement_call,
+)
 from crosstrain_migrate.core.training.backward import loss_of
 from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.walks import walk
@@ -37,6 +44,10 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
                 plan.note(RULE, data.loop, LOCAL, REDUCE)
         elif _comes_from_steps(plan.script, data):
             plan.note(RULE, data.node, LOCAL, REDUCE)
+    for around in _loops_of_steps(plan.script, roles):
+        returned, calls = _returned(plan.script, roles, around), _shows(plan.script, around)
+        if any(_is_own(plan, plan.script.frame(around), call, returned) for call in calls):
+            plan.note(RULE, around, LOCAL, REDUCE)
     for one in roles.backwards:
         loop = next(iter(plan.script.loops_around(one.call)), None)
         calls = _shows(plan.script, loop or one.frame)
@@ -51,6 +62,15 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
         }
         if is_shown or is_left or (loop is None and added & outer):
             plan.note(RULE, loop or one.call, LOCAL, REDUCE)
+
+
+def _loops_of_steps(script: Script, roles: Roles) -> list[Loop]:
+    """The loops that go over no data and call a step: `for step in range(n): loss = train_step(next(batches))`."""
+    over_data = {data.loop for data in roles.data}
+    steps = [one.frame for one in roles.backwards if not script.loops_around(one.call)]
+    calls = [call for step in steps if is_function_frame(step) for call in script.direct_callers(step)]
+    loops = [loops[0] for call in calls if (loops := script.loops_around(call))]
+    return [loop for loop in dict.fromkeys(loops) if loop not in over_data]
 
 
 def _added(script: Script, roles: Roles, frame: Frame, loop: Loop | None) -> set[str]:
@@ -97,7 +117,7 @@ def _moving_averages(script: Script, roles: Roles, loop: ast.For) -> set[str]:
     return found
 
 
-def _returned(script: Script, roles: Roles, loop: ast.For) -> set[str]:
+def _returned(script: Script, roles: Roles, loop: Loop) -> set[str]:
     """What a loop keeps of what its steps, which are functions of their own, return: `loss = step(batch)`."""
     steps: set[Frame] = set()
     for one in roles.backwards:

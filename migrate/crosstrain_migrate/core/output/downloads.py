@@ -46,10 +46,12 @@ class Downloads:
                 self._first(call, self.script.statement(call))
             elif writers.fetches(self.script, call) or self._answers(call):
                 self._fetch(call)
-            elif self._makes(call):
-                self._kept(call, self.files.paths_of(call))
+            elif self._makes(call) and not writers.removes_file(self.script, call):
+                self._kept(call, self.files.paths.of_write(call))
             elif (helper := self.files.helpers.called(call)) is not None and self._fills([call]):
-                self._kept(call, {text for one in call.args for text in self.files.spelled(one)}, helper)
+                self._kept(
+                    call, {text for one in call.args for text in self.files.paths.spelled(one)}, helper
+                )
         for node in self.script.table.each(ast.If):
             is_ours = self.script.is_reached(node) and self.audience.is_all(node)
             kinds = (self._reads_or_makes, self._fills_folder, self._fills_if_told)
@@ -97,7 +99,7 @@ class Downloads:
         if asking is None or not paths or self._trains(asking) or (helper and self._trains(helper)):
             return
         reads = [c for c in self.script.calls if self.files.reads(c, asking, paths)]
-        asked = self.files.spelled_in(asking.test)
+        asked = self.files.paths.spelled_in(asking.test)
         if reads and paths & asked:
             self._first(call, asking)
 
@@ -174,7 +176,7 @@ class Downloads:
             all(self.script.dotted(call.func).startswith("os.path.") for call in calls)
             and writers.asks_for_files(test)
             and not asks_rank(test)
-            and self._made.isdisjoint(self.files.spelled_in(test))
+            and self._made.isdisjoint(self.files.paths.spelled_in(test))
         )
 
     @cached_property
@@ -182,8 +184,8 @@ class Downloads:
         """How the paths are written that the script makes."""
         calls = [call for call in self.script.calls if self.script.is_reached(call)]
         folders = [writers.path_of_folder(one) for one in calls if writers.makes_folder(self.script, one)]
-        made = {text for one in folders if one is not None for text in self.files.spelled(one)}
-        return made | {text for one in calls if self._makes(one) for text in self.files.paths_of(one)}
+        made = {text for one in folders if one is not None for text in self.files.paths.spelled(one)}
+        return made | {text for one in calls if self._makes(one) for text in self.files.paths.of_write(one)}
 
     def _fills(self, calls: list[ast.Call]) -> bool:
         """Whether calls write files that are no weights."""

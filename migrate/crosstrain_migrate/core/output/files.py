@@ -7,27 +7,25 @@ that is opened for writing is the null device on the other processes.
 from __future__ import annotations
 
 import ast
-import re
 import sys
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_method, is_statement_call
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import Function, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from . import writers
 from .audience import OWN, Audience
 from .helpers import Helpers, draws, is_collective
+from .paths import Paths
 from .stamps import Stamps
 
 FILE = "CT403"
 GROUP = "files"
 REASON = "one process writes"
 _DEPTH = 2  # how far calls are followed to one that reads a file
-_PATHS = (ast.Attribute, ast.JoinedStr, ast.BinOp, ast.Call)
-_GIVES_PATH = re.compile(r"(\w+\.)+\w+\(\)")
 _HANDLED = frozenset({"pickle.dump", "json.dump", "yaml.dump", "yaml.safe_dump", "dill.dump", "cPickle.dump"})
 
 
@@ -41,8 +39,10 @@ class Files:
         self.audience = audience
         self.stamps = stamps
         self.helpers = Helpers(plan)
+        self.paths = Paths(plan.script)
         self._guards: list[ast.stmt] = []
         self._waited: list[ast.stmt] = []  # guards above which all wait
+        self._ended: list[ast.stmt] = []  # guards behind which all wait
         self._given: dict[ast.Call, set[str]] = {}  # how the paths are written that a call may be given
         self._readers: dict[tuple[ast.Call, int], bool] = {}  # whether it reads a file, by depth
         self._runs: dict[ast.Call, list[Function]] = {}  # the functions of the project that it may run
@@ -107,7 +107,7 @@ class Files:
         return False
 
     def _guarded(self, statement: ast.stmt, reads: list[ast.Call], call: ast.Call | None = None) -> bool:
-        paths = self.paths_of(call) if call is not None else set()
+        paths = self.paths.of_write(call) if call is not None else set()
         if (
             self.state(statement) is None
             or self._is_needed_by_all(statement)
@@ -126,7 +126,7 @@ class Files:
     def _wait_for_readers(self, removal: ast.Call) -> None:
         """Plans that the main process removes a file when all have read it, where they may wait."""
         statement = self.script.statement(removal)
-        given = {text for one in removal.args for text in self.spelled(one)}
+        given = {text for one in removal.args for text in self.paths.spelled(one)}
         is_read = any(self.reads(c, statement, given, before=True) for c in self.script.calls if given)
         if is_read and not self._may_wait_at([removal]):
             reason = "the main process may remove this file before another one has read it"
@@ -156,7 +156,8 @@ class Files:
     def _meet_at(self, nodes: list[ast.AST]) -> bool:
         """Whether an edit has put there what every process must come to."""
         places = set(map(id, nodes))
-        return any(is_collective(edit) for edit in self.plan.edits if id(edit.node) in places)
+        edited = [edit.node for edit in self.plan.edits if is_collective(edit)]
+        return any(id(node) in places for node in (*edited, *self._ended))
 
     def leave(self, node: ast.AST) -> None:
         """Says that a file stays every process's."""
@@ -171,6 +172,9 @@ class Files:
 
     def plan_guards(self) -> None:
         """Guarded neighbours share one `if`."""
+        for one in self._ended:
+            reason = "what the main process wrote is there before another one looks for it"
+            self.plan.after(one, FILE, reason, f"{self.state(one)}.wait_for_everyone()", GROUP)
         runs: list[list[ast.stmt]] = []
         loops = [writers.listing_around(self.script, one) for one in self._guards]
         self._guards += [one for one in loops if one is not None and all(s in self._guards for s in one.body)]
@@ -179,7 +183,8 @@ class Files:
             suite = self.script.suite_of(statement)
             last = runs[-1][-1] if runs else None
             is_next = last in suite and suite.index(last) + 1 == suite.index(statement)
-            if is_next and not self.accelerators.is_made_above(statement) and statement not in self._waited:
+            is_apart = statement in self._waited or last in self._ended
+            if is_next and not self.accelerators.is_made_above(statement) and not is_apart:
                 runs[-1].append(statement)
             else:
                 runs.append([statement])
@@ -188,68 +193,6 @@ class Files:
             self.plan.add(e.Guard(run[0], FILE, REASON, transaction=GROUP, last=run[-1], test=test))
 
     # -- what is read again ------------------------------------------------------------------------------------
-
-    def paths_of(self, call: ast.Call) -> set[str]:
-        if writers.is_command(self.script, call):
-            told = [
-                n
-                for a in call.args
-                for n in walk(a)
-                if isinstance(n, ast.Name | ast.Attribute | ast.Constant)
-            ]
-            return {text for one in told for text in self.spelled(one)}
-        path = writers.path_of_write(self.script, call)
-        return self.spelled(path) | self._in_folder(path, only_unnamed=True) if path is not None else set()
-
-    def _in_folder(self, path: ast.expr, *, only_unnamed: bool = False) -> set[str]:
-        """The folder of a path that is joined, `os.path.join(args.out, name)`: a file of any name there may be the same.
-
-        only_unnamed: none where the file's own name is written out.
-        """
-        values = (
-            self.script.values(self.script.frame(path), path.id) if isinstance(path, ast.Name) else [path]
-        )
-        joined = [
-            v for v in values if isinstance(v, ast.Call) and self.script.dotted(v.func) == "os.path.join"
-        ]
-        return {
-            f"in {folder}"
-            for one in joined
-            if len(one.args) == 2 and not (only_unnamed and isinstance(one.args[1], ast.Constant))
-            if (folder := last_name(one.args[0]))
-        }
-
-    def spelled(self, path: ast.expr) -> set[str]:
-        """How a path is written, and the file's own name, because one path may be put together in several ways."""
-        texts = [n.value for n in walk(path) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
-        names = {text.replace("\\", "/").rpartition("/")[2] for text in texts}
-        found = {name for name in names if "." in name.strip(".{}%sd")}
-        if isinstance(path, _PATHS):
-            found.add(ast.unparse(path))
-        elif isinstance(path, ast.Name):
-            found.add(f"{path.id} of {id(self.script.frame(path))}")
-            found |= self._named_once(path)
-        return found
-
-    def _named_once(self, path: ast.Name) -> set[str]:
-        """The file's own name, where `path` is a variable of its file that is bound once, to a text, and the method that gives
-        the path, `path = self.path_of_rows()`, where it is one of a function."""
-        module, frame = self.script.module(path), self.script.frame(path)
-        if self.script.binds(frame, path.id) and frame is not module:
-            bound = [ast.unparse(one) for one in self.script.values(frame, path.id)]
-            return {*bound} if len(bound) == 1 and _GIVES_PATH.fullmatch(bound[0]) else set()
-        values = self.script.values(module, path.id)
-        is_bound_once = len(values) == len(self.script.stores(module, path.id)) == 1
-        is_text = is_bound_once and isinstance(values[0], ast.Constant)
-        return self.spelled(values[0]) if is_text else set()
-
-    def spelled_in(self, test: ast.expr) -> set[str]:
-        """How the paths are written that a test asks for."""
-        calls = [n for n in walk(test) if isinstance(n, ast.Call)]
-        named = [
-            a for c in calls for a in (*c.args, getattr(c.func, "value", None)) if isinstance(a, ast.expr)
-        ]
-        return {text for path in named for text in self.spelled(path)}
 
     def _waits_before_reads(self, statement: ast.stmt, paths: set[str], happens_once: bool = False) -> bool:
         """Plans that all wait for the main process where they read what it wrote; False where they cannot, unless it is known
@@ -262,7 +205,7 @@ class Files:
         reads = [one for one in reads if self._may_wait_at([one]) or self.reads(one, statement, surely)]
         waits = [one for one in reads if self._may_wait_at([one])]
         if len(waits) < len(reads) and not happens_once:
-            return False
+            return self._wait_behind(statement)
         for read in waits:
             self._wait_before(read)
         for read in reads:
@@ -271,6 +214,13 @@ class Files:
                     "the main process may not have moved or removed this file yet when another one reads it"
                 )
                 self.plan.note(FILE, read, reason, "wait before it: `accelerator.wait_for_everyone()`")
+        return True
+
+    def _wait_behind(self, statement: ast.stmt) -> bool:
+        """Plans that all wait where the main process has written, since a file's being there decides who reads it."""
+        if not self.audience.comes_alike(statement) or self.state(statement) is None:
+            return False
+        self._ended.append(statement)
         return True
 
     def _is_of_earlier_run(self, read: ast.Call, statement: ast.stmt) -> bool:
@@ -291,7 +241,9 @@ class Files:
             given = [*call.args, *(keyword.value for keyword in call.keywords)]
             if writers.opens_itself(call) and isinstance(call.func, ast.Attribute):
                 given.append(call.func.value)
-            self._given[call] = {text for one in given for text in self.spelled(one) | self._in_folder(one)}
+            self._given[call] = {
+                text for one in given for text in self.paths.spelled(one) | self.paths.in_folder(one)
+            }
         if not paths & self._given[call]:
             return False
         is_read = self.audience.is_all(call) and self._reads(call, 0)
@@ -359,8 +311,10 @@ class Files:
 
     def _call(self, call: ast.Call, function: Function) -> None:
         statement = self.script.statement(call)
-        paths = {path for one in self.helpers.writing(function) for path in self.paths_of(one)}
-        paths |= {path for one in self.helpers.given_paths(call, function) for path in self.spelled(one)}
+        paths = {path for one in self.helpers.writing(function) for path in self.paths.of_write(one)}
+        paths |= {
+            path for one in self.helpers.given_paths(call, function) for path in self.paths.spelled(one)
+        }
         weights = self.helpers.saves_weights(function)
         reads = [
             c
@@ -470,7 +424,11 @@ class Files:
             return
         path, state = writers.opened_path(self.script, call), self.state(call)
         statement = self.script.statement(call)
-        if path is None or state is None or not self._waits_before_reads(statement, self.paths_of(call)):
+        if (
+            path is None
+            or state is None
+            or not self._waits_before_reads(statement, self.paths.of_write(call))
+        ):
             self.leave(call)
             return
         null_device(self.plan, path, state, FILE, "the other processes write nowhere", GROUP)

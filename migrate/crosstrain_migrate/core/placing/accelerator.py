@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.reached import calls_plain
 from crosstrain_migrate.core.reading.roles import STEPS, Roles
 from crosstrain_migrate.core.reading.script import (
     FUNCTIONS,
@@ -428,7 +429,15 @@ class Accelerators:
                 if not isinstance(node, ast.Call):
                     continue
                 name = self.script.last(node.func)
-                functions = [] if name == "__init__" else [*self.script.functions(name)]
+                functions = (
+                    []
+                    if name == "__init__"
+                    else [
+                        one
+                        for one in self.script.functions(name)
+                        if self.script.class_of(one) is not None or calls_plain(self.script, node, one)
+                    ]
+                )
                 for cls in self.script.classes(name):
                     functions += [m for m in self.script.methods(cls) if m.name == "__init__"]
                 for function in functions:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Iterable
 
+from crosstrain_migrate.syntax.program import Links, Region
 from crosstrain_migrate.syntax.walks import statements
 
 RUNTIMES = ("accelerate", "crosstrain")
@@ -37,3 +39,40 @@ def is_converted(module: ast.Module) -> bool:
     """Whether a file uses a runtime already; the state that `--todo` asks is no conversion."""
     paths = (path for path, _ in imported(module))
     return any(path.split(".")[0] in RUNTIMES and not path.endswith(".PartialState") for path in paths)
+
+
+def imports_of(
+    modules: Iterable[ast.Module],
+    nodes: Iterable[ast.AST],
+    module_of: Callable[[ast.AST], ast.Module],
+    links: Links,
+) -> dict[ast.Module, dict[str, str]]:
+    """What each file's names import, written out: `F` of `import torch.nn.functional as F`."""
+    found: dict[ast.Module, dict[str, str]] = {module: {} for module in modules}
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found[module_of(node)] |= {
+                alias.asname or alias.name.split(".")[0]: alias.name
+                if alias.asname
+                else alias.name.split(".")[0]
+                for alias in node.names
+            }
+        elif isinstance(node, ast.ImportFrom):
+            prefix = f"{node.module}." if node.module and not node.level else ""
+            # `from utils import *` may bring what that file has imported: `torch` is torch.
+            passed_on = _passed_on(node, module_of(node), links, found)
+            found[module_of(node)] |= {
+                alias.asname or alias.name: passed_on.get(alias.name, prefix + alias.name)
+                for alias in node.names
+            }
+    return found
+
+
+def _passed_on(
+    node: ast.ImportFrom, module: ast.Module, links: Links, found: dict[ast.Module, dict[str, str]]
+) -> dict[str, str]:
+    """What the file of the project that an import statement names has imported itself."""
+    if not isinstance(module, Region):
+        return {}
+    source = links.region(links.find(module, node.level, node.module or ""))
+    return found.get(source, {}) if source is not None else {}

@@ -52,15 +52,20 @@ class Iterators:
         return [source for place, one in given for source in self.sources(place, one)]
 
     def beside(self, node: ast.AST, calls: list[ast.Call]) -> list[ast.Call]:
-        """The calls without those of `next` in a loop of their own that a node is not in, and whose batches do not come to it,
-        where it has others beside it: they fill a sheet of samples, not the batch."""
-        loops = set(self.script.loops_around(node))
-        apart = {one for one in calls if _is_next(one) and set(self.script.loops_around(one)) - loops}
+        """The calls without those of `next` in a loop or a branch of their own that a node is not in, and whose batches do not
+        come to it, where it has others beside it: they fill a sheet of samples, or ask how good the model is."""
+        around = self._suites_around(node)
+        apart = {one for one in calls if _is_next(one) and self._suites_around(one) - around}
         if apart:
             made_of = self._made_of(node)
             apart = {one for one in apart if not self._told_by(one) & made_of}
         near = [one for one in calls if one not in apart]
         return near if any(map(_is_next, near)) else calls
+
+    def _suites_around(self, node: ast.AST) -> set[ast.AST]:
+        """The loops and the branches that a node is in."""
+        branches = {one for one in self.script.around(node) if isinstance(one, ast.If)}
+        return branches.union(self.script.loops_around(node))
 
     def _made_of(self, node: ast.AST) -> set[str]:
         """The variables of its function that a node is made of: of assignments, loops, and what a list is told."""

@@ -23,7 +23,8 @@ from crosstrain_migrate.syntax.program import parts as files_of
 from crosstrain_migrate.syntax.scopes import ScopeTable, suites
 from crosstrain_migrate.syntax.walks import walk
 
-from .imported import is_converted, is_left
+from .imported import imports_of, is_converted, is_left
+from .made import made_steps
 from .reached import Reached, calls_plain
 
 Frame = ast.Module | Function  # code that runs as one: a file's top level, or the body of a function
@@ -46,6 +47,7 @@ class Script:
         self.shared = {part.path for part in files_of(text) if part.shared}
         self._places = Places(text)
         self._callers: dict[Function, list[ast.Call]] = {}
+        self._dotted: dict[ast.AST, str] = {}
         self.links = links_of(self.tree)
 
     @cached_property
@@ -374,9 +376,13 @@ class Script:
 
     def dotted(self, node: ast.AST) -> str:
         """A dotted name with its import written out: `torch.nn.functional.relu` for `F.relu`."""
-        text = _plain(node)
-        head, dot, rest = text.partition(".")
-        return self._imports[self.module(node)].get(head, head) + dot + rest if text else ""
+        found = self._dotted.get(node)  # asked five times of each call of a script
+        if found is None:
+            text = _plain(node)
+            head, dot, rest = text.partition(".")
+            found = self._imports[self.module(node)].get(head, head) + dot + rest if text else ""
+            self._dotted[node] = found
+        return found
 
     def name_of(self, module: str, node: ast.AST) -> str:
         """The name by which the file of a node knows a module, or the module's own."""
@@ -392,37 +398,20 @@ class Script:
         return not root_of(node) or self.is_imported(node)
 
     def last(self, node: ast.AST) -> str:
-        """The last part of a dotted name, as it is called where it is defined."""
+        """The last part of a dotted name, as it is called where it is defined: of a training step, where a function makes it."""
+        if isinstance(node, ast.Name) and (made := self._made_steps.get(node.id)):
+            scope = self.table.of_node[node].resolve(node.id)
+            if scope is not None and scope.node in made:
+                return made[scope.node].name
         return self.dotted(node).rpartition(".")[2] or last_name(node)
 
     @cached_property
-    def _imports(self) -> dict[ast.Module, dict[str, str]]:
-        found: dict[ast.Module, dict[str, str]] = {module: {} for module in self.modules}
-        for node in self.table.parents:
-            if isinstance(node, ast.Import):
-                names = found[self.module(node)]
-                for alias in node.names:
-                    names[alias.asname or alias.name.split(".")[0]] = (
-                        alias.name if alias.asname else alias.name.split(".")[0]
-                    )
-            elif isinstance(node, ast.ImportFrom):
-                names = found[self.module(node)]
-                prefix = f"{node.module}." if node.module and not node.level else ""
-                # `from utils import *` may bring what that file has imported: `torch` is torch.
-                passed_on = self._imported_by(node, found)
-                names |= {
-                    alias.asname or alias.name: passed_on.get(alias.name, prefix + alias.name)
-                    for alias in node.names
-                }
-        return found
+    def _made_steps(self) -> dict[str, dict[ast.AST, Function]]:
+        return made_steps(self)
 
-    def _imported_by(self, node: ast.ImportFrom, found: dict[ast.Module, dict[str, str]]) -> dict[str, str]:
-        """What the file of the project that an import statement names has imported itself."""
-        module = self.module(node)
-        if not isinstance(module, Region):
-            return {}
-        source = self.links.region(self.links.find(module, node.level, node.module or ""))
-        return found.get(source, {}) if source is not None else {}
+    @cached_property
+    def _imports(self) -> dict[ast.Module, dict[str, str]]:
+        return imports_of(self.modules, self.table.parents, self.module, self.links)
 
 
 def _bound(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:

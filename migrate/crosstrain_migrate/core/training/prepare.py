@@ -17,12 +17,14 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.arrays import is_array
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, names_in
+from crosstrain_migrate.core.reading.script import Frame, Script
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .anchors import Anchors
 from .conditional import made_under_condition
 from .holders import Held, Holders
+from .loaders import LoaderPlaces
 from .numbered import Numbered, deal_with_numbers, is_counted, numbered, say_same_batches
 from .periods import count_turns, periods, stays_whole
 from .schedules import (
@@ -55,7 +57,8 @@ class Preparing:
         self.in_place: list[Data] = []  # loaders that are prepared where they are iterated
         self.lengths: list[ast.expr] = []  # where a prepared loader's length is read to count its batches
         self._own_schedules = own_schedules(self.script, roles)
-        self._trained = {id(one.node) for one in roles.data}
+        self._anchors = Anchors(self.script, roles, self._own_schedules)
+        self._places = LoaderPlaces(self.script, roles, self.holders, self._anchors)
 
     def run(self, models: bool = True, loaders: bool = True, schedulers: bool = True) -> None:
         """models, loaders, schedulers: these too, where the script does not wrap, deal or count them by itself."""
@@ -176,38 +179,18 @@ class Preparing:
                 say_same_batches(self.plan, data.node)
                 continue
             whole = is_array(self.script, data.frame, data.node) or written(data.node) in looked_up
-            held = None if whole else self._lifted_loader(data) or self._given_loader(data)
+            held = None if whole else self._places.lifted(data) or self._places.given(data)
             if held is None:
                 self.in_place.append(data)
             else:
                 found.append(held)
-        return [one for one in found if not self._init_has_it(one, found)]
+        return [one for one in found if not self._places.init_has_it(one, found)]
 
     @cached_property
     def _numbered(self) -> dict[ast.expr, Numbered]:
         """By their data: the loops that look up by the number of the batch."""
         found = {data.node: numbered(self.script, self.roles, data) for data in self.roles.data}
         return {node: one for node, one in found.items() if one is not None}
-
-    def _init_has_it(self, one: Held, found: list[Held]) -> bool:
-        """Whether `__init__`, which alone binds an attribute, iterates it as well, and prepares it above."""
-        cls = self.script.class_of(one.frame)
-        others = [m for m in self.script.methods(cls) if m.name != "__init__"] if cls is not None else []
-        if one.frame not in others or any(self.script.stores(m, one.text) for m in others):
-            return False
-        same = [o for o in found if o.text == one.text and self.script.class_of(o.frame) is cls]
-        return any(o.frame not in others and self._anchor(o) in getattr(o.frame, "body", ()) for o in same)
-
-    def _given_loader(self, data: Data) -> Held | None:
-        """A loader that is a parameter is bound anew in its function."""
-        node, frame = data.node, self.script.frame(data.node)
-        if not isinstance(node, ast.Name) or node.id not in self.script.parameters(frame):
-            return None
-        return Held("loader", node.id, frame, self._use_of(data))
-
-    def _use_of(self, data: Data) -> ast.AST:
-        """The loop in whose header a loader stands, or its name alone: `bar = tqdm(loader)` above the loop."""
-        return data.loop if data.loop and self.script.statement(data.node) is data.loop else data.node
 
     def _may_name(self, frame: Frame, text: str) -> bool:
         """Whether a model's variable can be bound anew in a frame; one of a comprehension is not there."""
@@ -244,101 +227,6 @@ class Preparing:
             self.script.last(call.func) == "DataParallel"
             and all(one in around for one in self.script.around(call) if isinstance(one, ast.If))
             for call in calls
-        )
-
-    # -- loaders -----------------------------------------------------------------------------------------------
-
-    def _lifted_loader(self, data: Data) -> Held | None:
-        """The variable that holds a loader and that nothing else iterates; None where there is none such."""
-        if not isinstance(data.node, ast.Name | ast.Attribute) or (data.held and not self._is_length(data)):
-            return None
-        text, frame, use = written(data.node), self.script.frame(data.node), self._use_of(data)
-        if isinstance(data.node, ast.Attribute) and written(data.node.value) != "self":
-            return None
-        place: Held | None = None
-        given: set[int] = set()  # what the calls on the way up give
-        for _ in range(4):
-            rooted = self.holders.rooted(Held("loader", text, frame, use))
-            frame, use = rooted.frame, rooted.use
-            if not self._only_trains(frame, text, use, given):
-                break
-            if text.startswith("self.") or self.script.stores(frame, text):
-                place = Held("loader", text, frame, use)
-            above = self.holders.above(frame, text)
-            if len({name for name, _ in above}) != 1:
-                break
-            text, use = above[0]
-            frame = self.script.frame(use)
-            last = place_of(above[-1][1])
-            if any(place_of(use) < place_of(store) < last for store in self.script.stores(frame, text)):
-                break  # bound anew between two calls: it is another loader
-            given |= {id(node) for _, call in above for node in walk(call)}
-        return place
-
-    def _is_length(self, data: Data) -> bool:
-        """Whether a class whose objects give the batches of a loader has the loader's length for its own."""
-        cls = self.script.class_of(data.frame)
-        lengths = [m for m in self.script.methods(cls) if m.name == "__len__"] if cls is not None else []
-        return any(self.script.reads(one, written(data.node)) for one in lengths)
-
-    def _only_trains(self, frame: Frame, text: str, use: ast.AST, given: set[int]) -> bool:
-        """Whether a frame reads a loader's variable for its use, its length and its attributes alone."""
-        inside = given | set(map(id, walk(use.iter if isinstance(use, ast.For | ast.AsyncFor) else use)))
-        frames = [frame]
-        if text.startswith("self."):
-            cls = self.script.class_of(frame)
-            frames = [*self.script.methods(cls)] if cls is not None else frames
-        elif isinstance(frame, ast.Module):
-            frames = [
-                one
-                for one in self.script.frames
-                if self.script.module(one) is frame
-                and not (one is not frame and self.script.binds(one, text))
-            ]
-        training = {
-            id(n)
-            for d in self.roles.data
-            if d.loop is not None and isinstance(d.loop, ast.For)
-            for n in walk(d.loop.iter)
-        }
-        own = self._above_lengths(frame, text, self._anchor(Held("loader", text, frame, use)))
-        first = min(map(place_of, (own, *self._begins[frame])))
-        for one in frames:
-            for read in self.script.reads(one, text):
-                if id(read) in inside or id(read) in training or id(read) in self._trained:
-                    continue
-                parent = self.script.parent(read)
-                if one is frame and place_of(read) < first and self._is_looked_at(text, parent):
-                    continue  # the variable is bound anew below
-                is_length = isinstance(parent, ast.Call) and last_name(parent.func) == "len"
-                if (
-                    not is_length
-                    and not isinstance(parent, ast.Attribute)
-                    and not self._is_for_no_one(parent)
-                ):
-                    return False
-        return True
-
-    def _is_looked_at(self, text: str, parent: ast.AST | None) -> bool:
-        """Whether a variable is read by no function of the project, which might train with it too: `next(iter(loader))`."""
-        is_given = isinstance(parent, ast.Call) and self.script.functions(self.script.last(parent.func))
-        return text.isidentifier() and not is_given
-
-    @cached_property
-    def _begins(self) -> dict[Frame, list[ast.AST]]:
-        """Where each frame begins to train: what is prepared may be prepared there together."""
-        used = [Held("optimizer", one.text, one.frame, one.call) for one in self.roles.optimizers]
-        found: dict[Frame, list[ast.AST]] = defaultdict(list)
-        for one in (above for held in used for above in self.holders.lifted(held)):
-            found[one.frame].append(self._anchor(one))
-        for loop in (one.loop for one in self.roles.data if one.loop is not None):
-            found[self.script.frame(loop)].append([loop, *self.script.loops_around(loop)][-1])
-        return found
-
-    def _is_for_no_one(self, parent: ast.AST | None) -> bool:
-        """Whether a read is a test for None, or a print."""
-        return isinstance(parent, ast.Compare | ast.If) or (
-            isinstance(parent, ast.Call) and last_name(parent.func) == "print"
         )
 
     # -- one scope ---------------------------------------------------------------------------------------------
@@ -407,7 +295,7 @@ class Preparing:
             self._prepare_group(frame, alone)
 
     def _is_bound_before(self, frame: Frame, one: Held, anchor: ast.stmt) -> bool:
-        own = place_of(self._anchor(one))
+        own = place_of(self._anchors.of(one))
         return not any(place_of(anchor) <= place_of(s) < own for s in self.script.stores(frame, one.text))
 
     def _write(self, frame: Frame, anchor: ast.stmt, those: list[Held], behind: bool = False) -> None:
@@ -416,7 +304,7 @@ class Preparing:
         ordered = sorted(dict.fromkeys(those), key=lambda one: _ORDER[one.kind])
         texts = list(dict.fromkeys(one.text for one in ordered))
         named = [text for text in texts if self._is_variable(frame, text)]
-        others = [self._all_of(frame, text) for text in texts if text not in named]
+        others = [self._anchors.all_of(frame, text) for text in texts if text not in named]
         accelerator = self.accelerators.at(anchor)
         self.plan.prepared |= {(frame, text): anchor for text in texts}
         insert = self.plan.after if behind else self.plan.before
@@ -426,17 +314,6 @@ class Preparing:
         if others:
             insert(anchor, RULE, REASON, f"{accelerator}.prepare({', '.join(others)})")
 
-    def _all_of(self, frame: Frame, text: str) -> str:
-        """`*optimizers` for `optimizers[i]`, where a list or a dictionary is written out."""
-        node = ast.parse(text, mode="eval").body
-        if not isinstance(node, ast.Subscript) or isinstance(node.slice, ast.Constant):
-            return text
-        container = written(node.value)
-        made = self.script.values(frame, container)
-        if any(isinstance(value, ast.List | ast.ListComp) for value in made):
-            return f"*{container}"
-        return f"*{container}.values()" if any(isinstance(v, ast.Dict | ast.DictComp) for v in made) else text
-
     def _is_variable(self, frame: Frame, text: str) -> bool:
         if text.isidentifier():
             return self.script.binds(frame, text)
@@ -445,54 +322,11 @@ class Preparing:
 
     def _place(self, one: Held) -> ast.stmt:
         """The statement above which an object is prepared, a loader also above what counts with its length."""
-        anchor = self._anchor(one)
+        anchor = self._anchors.of(one)
         if one.kind != "loader":
             return anchor
         self.lengths += counted_lengths(self.script, one.frame, one.text, self._own_schedules)
-        return self._above_lengths(one.frame, one.text, anchor)
-
-    def _above_lengths(self, frame: Frame, text: str, anchor: ast.stmt) -> ast.stmt:
-        """The same place, or above what counts with the length of the loader that is prepared."""
-        read = counted_lengths(self.script, frame, text, self._own_schedules)
-        suite = self._run_through(anchor)
-        stores = list(map(place_of, self.script.stores(frame, text)))
-        if is_function_frame(frame) and text in self.script.parameters(frame):
-            stores.append(place_of(frame))
-        around = (next((s for s in self.script.around(n) if s in suite), None) for n in read)
-        statements = [s for s in around if isinstance(s, ast.stmt) and any(b < place_of(s) for b in stores)]
-        return min([anchor, *statements], key=place_of)
-
-    def _run_through(self, statement: ast.stmt) -> list[ast.stmt]:
-        """The statements beside one, and beside each `try` or `with` that it stands in."""
-        found = list(self.script.suite_of(statement))
-        block = self.script.parent(statement)
-        while isinstance(block, ast.Try | ast.With) and statement in block.body:
-            found += [one for one in self.script.suite_of(block) if one is not block]
-            statement, block = block, self.script.parent(block)
-        return found
-
-    def _anchor(self, one: Held) -> ast.stmt:
-        """The statement above which an object is prepared: the outermost loop around its use that does not bind it."""
-        root = one.text.partition(".")[0].partition("[")[0]
-        is_element = self._all_of(one.frame, one.text) == one.text
-        index = names_in(ast.parse(one.text)) - {root} if is_element else set()
-        loops = self.script.loops_around(one.use)
-        if isinstance(one.use, ast.For | ast.AsyncFor | ast.While):
-            loops = [one.use, *loops]
-        for loop in reversed(loops):
-            inside = set(map(id, walk(loop)))
-            stores = [
-                *self.script.stores(one.frame, one.text),
-                *(self.script.stores(one.frame, root) if root != "self" else ()),
-                *(store for name in index for store in self.script.stores(one.frame, name)),
-            ]
-            if not any(id(store) in inside for store in stores):
-                return loop
-        statement = self.script.statement(one.use)
-        bound = [name for name in (root, one.text) if self.script.stores(one.frame, name)]
-        if not loops and is_function_frame(one.frame) and not bound:
-            return self.script.first_statement(one.frame)
-        return statement
+        return self._anchors.above_lengths(one.frame, one.text, anchor)
 
 
 def _binds_none(statement: ast.stmt) -> bool:

@@ -1,0 +1,85 @@
+"""How a script writes the paths of its files, by which a read is known to be of what was written."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.walks import walk
+
+from . import writers
+
+_PATHS = (ast.Attribute, ast.JoinedStr, ast.BinOp, ast.Call)
+_GIVES_PATH = re.compile(r"(\w+\.)+\w+\(\)")
+
+
+class Paths:
+    """Says by which texts a path can be known."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+
+    def of_write(self, call: ast.Call) -> set[str]:
+        """How the paths are written that a call writes to."""
+        if writers.is_command(self.script, call):
+            told = [
+                n
+                for a in call.args
+                for n in walk(a)
+                if isinstance(n, ast.Name | ast.Attribute | ast.Constant)
+            ]
+            return {text for one in told for text in self.spelled(one)}
+        path = writers.path_of_write(self.script, call)
+        return self.spelled(path) | self.in_folder(path, only_unnamed=True) if path is not None else set()
+
+    def in_folder(self, path: ast.expr, *, only_unnamed: bool = False) -> set[str]:
+        """The folder of a path that is joined, `os.path.join(args.out, name)`: a file of any name there may be the same.
+
+        only_unnamed: none where the file's own name is written out.
+        """
+        values = (
+            self.script.values(self.script.frame(path), path.id) if isinstance(path, ast.Name) else [path]
+        )
+        joined = [
+            v for v in values if isinstance(v, ast.Call) and self.script.dotted(v.func) == "os.path.join"
+        ]
+        return {
+            f"in {folder}"
+            for one in joined
+            if len(one.args) == 2 and not (only_unnamed and isinstance(one.args[1], ast.Constant))
+            if (folder := last_name(one.args[0]))
+        }
+
+    def spelled(self, path: ast.expr) -> set[str]:
+        """How a path is written, and the file's own name, because one path may be put together in several ways."""
+        texts = [n.value for n in walk(path) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+        names = {text.replace("\\", "/").rpartition("/")[2] for text in texts}
+        found = {name for name in names if "." in name.strip(".{}%sd")}
+        if isinstance(path, _PATHS):
+            found.add(ast.unparse(path))
+        elif isinstance(path, ast.Name):
+            found.add(f"{path.id} of {id(self.script.frame(path))}")
+            found |= self._named_once(path)
+        return found
+
+    def _named_once(self, path: ast.Name) -> set[str]:
+        """The file's own name, where `path` is a variable of its file that is bound once, to a text, and the method that gives
+        the path, `path = self.path_of_rows()`, where it is one of a function."""
+        module, frame = self.script.module(path), self.script.frame(path)
+        if self.script.binds(frame, path.id) and frame is not module:
+            bound = [ast.unparse(one) for one in self.script.values(frame, path.id)]
+            return {*bound} if len(bound) == 1 and _GIVES_PATH.fullmatch(bound[0]) else set()
+        values = self.script.values(module, path.id)
+        is_bound_once = len(values) == len(self.script.stores(module, path.id)) == 1
+        is_text = is_bound_once and isinstance(values[0], ast.Constant)
+        return self.spelled(values[0]) if is_text else set()
+
+    def spelled_in(self, test: ast.expr) -> set[str]:
+        """How the paths are written that a test asks for."""
+        calls = [n for n in walk(test) if isinstance(n, ast.Call)]
+        named = [
+            a for c in calls for a in (*c.args, getattr(c.func, "value", None)) if isinstance(a, ast.expr)
+        ]
+        return {text for path in named for text in self.spelled(path)}

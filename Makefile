@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 # xdist workers; CI has two cores.
 WORKERS ?= 2
 
-.PHONY: demo test test-all test-xla test-cpus lint types tests env golden docs dist bench faults fuzz mutants gpu-check gpu-dry-run verify-soak clean
+.PHONY: demo test test-all test-xla test-cpus lint types tests env golden docs dist bench faults fuzz mutants gpu-check gpu-dry-run clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@echo "installing PyTorch and the tools into $(VENV): two to four minutes the first time"
@@ -88,11 +88,7 @@ mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants --workers $(WORKERS)
 
 fuzz: $(STAMP)
-	$(BIN)/python -m tests.fuzz --minutes 30
-
-# No golden case may be a false alarm in 20 runs.
-verify-soak: $(STAMP)
-	$(BIN)/python -m tests.verify.table --repeat 20
+	CROSSTRAIN_FUZZ=5000 $(BIN)/python -m pytest -q tests/fuzz
 
 # Ratios of the runtime to its peers, of conversions to those by hand, of the tool to other tools, and its growth.
 bench: $(STAMP)

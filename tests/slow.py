@@ -37,7 +37,6 @@ ALWAYS = (
     "tests/runtime/test_checkpoint.py::test_resume_is_exact[own-inside a window-2]",
     "tests/runtime/test_checkpoint.py::test_resume_is_exact[own-epoch end-2]",
     "tests/runtime/test_data_resume.py::test_a_checkpoint_holds_the_state_of_every_process[rows-0-False-2]",
-    "tests/runtime/test_draws.py::test_a_resumed_run_draws_on[False-at1]",
     "tests/runtime/test_evaluation.py::test_loops_have_the_numbers_of_one_process[2]",
 )
 _LINE = re.compile(r"^([\d.]+)s (?:call|setup|teardown) +(tests/\S+?::.+)$", re.MULTILINE)

@@ -408,11 +408,9 @@ def test_evaluations(trap: Trap) -> None:
     ("before", "is_dealt"),
     [
         ("if wanted:\n    kept = []", False),
-        ("if wanted:\n    kept = []\nelse:\n    pass", False),
         ("if wanted:\n    if more:\n        kept = []\nelse:\n    kept = []", False),
         ("if wanted:\n    kept = []\nelse:\n    kept = [0][:0]\n    kept = []", True),
         ("if wanted:\n    kept = []\nelse:\n    raise ValueError(more)", True),
-        ("if wanted:\n    kept = []\nelse:\n    print(more)", False),
         ("with torch.no_grad():\n    kept = []", True),
         ("if wanted:\n    model.eval()\nkept = []", True),
     ],

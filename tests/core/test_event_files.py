@@ -7,55 +7,7 @@ from pathlib import Path
 import pytest
 
 from .converting import converted
-from .filling import filled
 from .projects import convert, write
-
-OWN_WRITER = {
-    "journal": """
-        from tensorboardX import {base}
-
-        class Journal({base}):
-            def __init__(self, folder, rate):
-                super().__init__(folder)
-                self.rate = rate
-
-            def record(self, loss, step):
-                self.add_scalar("loss", loss, step)
-                self.add_audio("sound", loss, step, self.rate)
-        """,
-    "train": """
-        import torch
-        from journal import Journal
-        from torch.utils.data import DataLoader
-
-        def fit(journal):
-            <model>
-            for step, (x, y) in enumerate(DataLoader([], 2)):
-                <step loss = torch.nn.functional.mse_loss(model(x), y)>
-                {use}
-
-        journal = Journal("events", 16000)
-        fit(journal)
-        """,
-}
-
-
-@pytest.mark.parametrize(
-    ("base", "use", "made"),
-    [
-        ("SummaryWriter", "journal.record(loss.item(), step)", True),
-        ("SummaryWriter", "rate = journal.rate", False),
-        ("Table", "journal.record(loss.item(), step)", False),
-    ],
-)
-def test_a_writer_of_the_projects_own_class(base: str, use: str, made: bool, tmp_path: Path) -> None:
-    """It opens an event file as its base does: one process makes it, unless all ask it for something."""
-    files = {name: text.replace("{base}", base).replace("{use}", use) for name, text in OWN_WRITER.items()}
-    convert(write(tmp_path, **files), "train")
-    after = (tmp_path / "train.py").read_text()
-    assert ('Journal("events", 16000) if accelerator.is_main_process else None' in after) is made
-    assert ("if accelerator.is_main_process:\n            journal.record" in after) is made
-
 
 SEVERAL = """<torch>
 from torch.utils.tensorboard import SummaryWriter
@@ -111,13 +63,6 @@ def test_a_writer_among_other_things(use: str, is_ours: bool) -> None:
     assert ('SummaryWriter("runs") if accelerator.is_main_process else None' in after) is is_ours
 
 
-def test_a_writer_s_method_that_is_given_on_is_no_call_of_it() -> None:
-    hook = "model.register_forward_hook(writer.hook)"
-    text = SEVERAL.format(made="writer = SummaryWriter('runs')", use="pass")
-    text = filled(text).replace("optimizer = ", f"handle = {hook}\n{hook}\noptimizer = ", 1)
-    assert hook in converted(text).splitlines(), "not indented under a guard"
-
-
 TRAIN = """
     <torch>
     {made}
@@ -127,6 +72,28 @@ TRAIN = """
         {use}
     {end}
     """
+
+
+LOGS = """
+    from torch.utils.tensorboard import SummaryWriter
+
+    def logs():
+        writer = SummaryWriter("events")
+        return print, writer
+    """
+
+
+@pytest.mark.parametrize(
+    ("use", "made"),
+    [('writer.add_scalar("loss", loss, step)', True), ("folder = writer.get_logdir()", False)],
+)
+def test_a_writer_that_is_returned_beside_something_else(use: str, made: bool, tmp_path: Path) -> None:
+    begin = "from logs import logs\n    show, writer = logs()"
+    convert(write(tmp_path, logs=LOGS, train=TRAIN.format(made=begin, use=use, end="pass")), "train")
+    after = (tmp_path / "logs.py").read_text()
+    assert (".is_main_process else None" in after) is made
+
+
 JOURNAL = """
     from torch.utils.tensorboard import SummaryWriter
 
@@ -158,21 +125,48 @@ def test_an_event_file_of_a_module_that_other_scripts_import(closed: str, made: 
     assert "if PartialState().is_main_process:\n            self.events.add_scalar" in after
 
 
-LOGS = """
-    from torch.utils.tensorboard import SummaryWriter
+OWN_WRITER = {
+    "journal": """
+        from tensorboardX import {base}
 
-    def logs():
-        writer = SummaryWriter("events")
-        return print, writer
-    """
+        class Journal({base}):
+            def __init__(self, folder, rate):
+                super().__init__(folder)
+                self.rate = rate
+
+            def record(self, loss, step):
+                self.add_scalar("loss", loss, step)
+                self.add_audio("sound", loss, step, self.rate)
+        """,
+    "train": """
+        import torch
+        from journal import Journal
+        from torch.utils.data import DataLoader
+
+        def fit(journal):
+            <model>
+            for step, (x, y) in enumerate(DataLoader([], 2)):
+                <step loss = torch.nn.functional.mse_loss(model(x), y)>
+                {use}
+
+        journal = Journal("events", 16000)
+        fit(journal)
+        """,
+}
 
 
 @pytest.mark.parametrize(
-    ("use", "made"),
-    [('writer.add_scalar("loss", loss, step)', True), ("folder = writer.get_logdir()", False)],
+    ("base", "use", "made"),
+    [
+        ("SummaryWriter", "journal.record(loss.item(), step)", True),
+        ("SummaryWriter", "rate = journal.rate", False),
+        ("Table", "journal.record(loss.item(), step)", False),
+    ],
 )
-def test_a_writer_that_is_returned_beside_something_else(use: str, made: bool, tmp_path: Path) -> None:
-    begin = "from logs import logs\n    show, writer = logs()"
-    convert(write(tmp_path, logs=LOGS, train=TRAIN.format(made=begin, use=use, end="pass")), "train")
-    after = (tmp_path / "logs.py").read_text()
-    assert (".is_main_process else None" in after) is made
+def test_a_writer_of_the_projects_own_class(base: str, use: str, made: bool, tmp_path: Path) -> None:
+    """It opens an event file as its base does: one process makes it, unless all ask it for something."""
+    files = {name: text.replace("{base}", base).replace("{use}", use) for name, text in OWN_WRITER.items()}
+    convert(write(tmp_path, **files), "train")
+    after = (tmp_path / "train.py").read_text()
+    assert ('Journal("events", 16000) if accelerator.is_main_process else None' in after) is made
+    assert ("if accelerator.is_main_process:\n            journal.record" in after) is made

@@ -65,41 +65,6 @@ def test_a_class_that_derives_from_torchs_scheduler_is_prepared() -> None:
     assert not notes(text, "CT201")
 
 
-PER_EPOCH = """
-class Fit:
-    def __init__(self, model, optimizer, loader, scheduler=None):
-        self.model = model
-        self.optimizer = optimizer
-        self.loader = loader
-        self.scheduler = scheduler
-
-    def step(self, x, y):
-        <self.step loss = F.mse_loss(self.model(x), y)>
-        {in_step}
-
-    def run(self, epochs):
-        for epoch in range(epochs):
-            for x, y in self.loader:
-                self.step(x, y)
-                {in_epoch}
-            {behind}
-
-<model>
-Fit(model, optimizer, DataLoader(data), torch.optim.lr_scheduler.StepLR(optimizer, 2)).run(3)
-"""
-
-
-@pytest.mark.parametrize(("where", "is_prepared"), [("behind", False), ("in_epoch", True)])
-def test_a_schedule_in_a_class_is_prepared_where_it_moves_with_each_batch(
-    where: str, is_prepared: bool
-) -> None:
-    places = dict.fromkeys(("in_step", "in_epoch", "behind"), "pass") | {where: "self.scheduler.step()"}
-    text = Trap("", PER_EPOCH.format(**places)).text
-    assert (
-        "self.scheduler = accelerator.prepare(" in converted(text).replace("self.loader, ", "")
-    ) is is_prepared
-
-
 SAME = """
 import torch
 
@@ -168,34 +133,6 @@ def test_a_schedule_that_asks_for_the_length_at_each_step_ends_with_the_training
     joined = "optimizer, loader, schedule" if is_prepared else "optimizer, loader"
     assert f"accelerator.prepare(model, {joined})" in text
     assert train(folder, "script", 2) == pytest.approx([0.0, 0.0])
-
-
-LOWERED = """
-import torch
-from pytorch_pretrained_bert import BertAdam
-from torch.utils.data import DataLoader
-
-loader = DataLoader([], 8)
-model = torch.nn.Linear(4, 2)
-total = {total}
-optimizer = {made}
-for x, y in loader:
-    <step>
-"""
-
-
-@pytest.mark.parametrize(
-    ("total", "made", "is_said"),
-    [
-        ("3 * len(loader)", "BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total)", True),
-        ("3 * len(loader)", "BertAdam(model.parameters(), 0.1, warmup=0.1, t_total=total)", True),
-        ("1000", "BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total)", False),
-        ("3 * len(loader)", "torch.optim.Adam(model.parameters(), lr=0.1)", False),
-    ],
-)
-def test_an_optimizer_that_lowers_its_own_rate_is_said(total: str, made: str, is_said: bool) -> None:
-    text = LOWERED.format(total=total, made=made)
-    assert any("lowers its rate" in one.reason for one in notes(text, "CT201")) is is_said
 
 
 RATES = """
@@ -353,6 +290,69 @@ def test_an_attribute_that_is_no_count_of_one_process_keeps_all_batches(more: st
     assert "self.loader = accelerator.prepare(self.loader)" not in after
 
 
+LOWERED = """
+import torch
+from pytorch_pretrained_bert import BertAdam
+from torch.utils.data import DataLoader
+
+loader = DataLoader([], 8)
+model = torch.nn.Linear(4, 2)
+total = {total}
+optimizer = {made}
+for x, y in loader:
+    <step>
+"""
+
+
+@pytest.mark.parametrize(
+    ("total", "made", "is_said"),
+    [
+        ("3 * len(loader)", "BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total)", True),
+        ("3 * len(loader)", "BertAdam(model.parameters(), 0.1, warmup=0.1, t_total=total)", True),
+        ("1000", "BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total)", False),
+        ("3 * len(loader)", "torch.optim.Adam(model.parameters(), lr=0.1)", False),
+    ],
+)
+def test_an_optimizer_that_lowers_its_own_rate_is_said(total: str, made: str, is_said: bool) -> None:
+    text = LOWERED.format(total=total, made=made)
+    assert any("lowers its rate" in one.reason for one in notes(text, "CT201")) is is_said
+
+
+PER_EPOCH = """
+class Fit:
+    def __init__(self, model, optimizer, loader, scheduler=None):
+        self.model = model
+        self.optimizer = optimizer
+        self.loader = loader
+        self.scheduler = scheduler
+
+    def step(self, x, y):
+        <self.step loss = F.mse_loss(self.model(x), y)>
+        {in_step}
+
+    def run(self, epochs):
+        for epoch in range(epochs):
+            for x, y in self.loader:
+                self.step(x, y)
+                {in_epoch}
+            {behind}
+
+<model>
+Fit(model, optimizer, DataLoader(data), torch.optim.lr_scheduler.StepLR(optimizer, 2)).run(3)
+"""
+
+
+@pytest.mark.parametrize(("where", "is_prepared"), [("behind", False), ("in_epoch", True)])
+def test_a_schedule_in_a_class_is_prepared_where_it_moves_with_each_batch(
+    where: str, is_prepared: bool
+) -> None:
+    places = dict.fromkeys(("in_step", "in_epoch", "behind"), "pass") | {where: "self.scheduler.step()"}
+    text = Trap("", PER_EPOCH.format(**places)).text
+    assert (
+        "self.scheduler = accelerator.prepare(" in converted(text).replace("self.loader, ", "")
+    ) is is_prepared
+
+
 MEASURED = """<torch>
 def learn(model, optimizer, loader, epoch):
     start, total = 0, 0
@@ -380,5 +380,5 @@ print(len(loader), [loader])
 )
 def test_what_measures_the_way_by_a_count_of_batches(lines: str, part: str, behind: str, above: bool) -> None:
     """The count is one process's, so that the length must be."""
-    after = converted(Trap("", MEASURED.format(lines=lines, part=part, behind=behind)).text)
+    after = converted(MEASURED.format(lines=lines, part=part, behind=behind))
     assert (after.index("accelerator.prepare(") < after.index(lines)) is above

@@ -31,32 +31,19 @@ class Layer(torch.nn.Linear):
         return out
 torch.distributed.init_process_group("gloo")
 """
-
-
 PLAYS = """
 import gym, torch
 env, net = gym.make("CartPole-v1"), torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-for episode in range(10):
-    state, done = env.reset(), False
-    while not done:
-        action = net(state).argmax()
-        state, reward, done, info = env.step(action)
-        loss = -reward * net(state).sum()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-"""
-BY_HAND = """
-import torch
-model = torch.nn.Linear(8, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x, y in batches:
-    loss = torch.nn.functional.cross_entropy(model(x), y)
-    for p, g in zip(model.parameters(), torch.autograd.grad(loss, model.parameters())):
-        p.grad = g
+state, done = env.reset(), False
+while not done:
+    state, reward, done, info = env.step(net(state).argmax())
+    loss = -reward * net(state).sum()
+    optimizer.zero_grad()
+    loss.backward()
     optimizer.step()
 """
+HOGWILD = "model.share_memory()\nmp.spawn(print, nprocs=2)"
 HIDDEN = """
 import torch
 from timm.utils import NativeScaler
@@ -75,10 +62,14 @@ class Jobs:
             optimizer.step()
 globals()[sys.argv[1]]()
 """
+BY_HAND = """
+    for p, g in zip(model.parameters(), torch.autograd.grad(loss, model.parameters())):
+        p.grad = g"""
 
 
-def script(imports: str = "", wrap: str = "", optimizer: str = "SGD") -> str:
-    return TRAINS.format(imports=imports, wrap=wrap, optimizer=optimizer)
+def script(imports: str = "", wrap: str = "", optimizer: str = "SGD", backward: str = "") -> str:
+    text = TRAINS.format(imports=imports, wrap=wrap, optimizer=optimizer)
+    return text.replace("\n    loss.backward()", backward) if backward else text
 
 
 def refused(text: str) -> list[Finding]:
@@ -95,20 +86,12 @@ def test_the_script_of_these_tests_is_converted() -> None:
     [
         (script("import horovod.torch as hvd", "hvd.init()"), "CT901", "Horovod"),
         (script("import deepspeed", "model = deepspeed.initialize(model)"), "CT901", "DeepSpeed"),
-        (
-            script("from torch.distributed.fsdp import fully_shard", "fully_shard(model)"),
-            "CT901",
-            "`torch.distributed.rpc`, `fsdp`",
-        ),
+        (script("from torch.distributed.fsdp import fully_shard", "fully_shard(model)"), "CT901", "`fsdp`"),
         (script(LAYER, "model = Layer(8, 2)"), "CT901", "layers that communicate"),
-        (
-            script("import torch.multiprocessing as mp", "model.share_memory()\nmp.spawn(print, nprocs=2)"),
-            "CT901",
-            "Hogwild",
-        ),
+        (script("import torch.multiprocessing as mp", HOGWILD), "CT901", "Hogwild"),
         (script(optimizer="LBFGS"), "CT903", "LBFGS"),
         (PLAYS, "CT901", "env.step"),
-        (BY_HAND, "CT202", "torch.autograd.grad"),
+        (script(backward=BY_HAND), "CT202", "torch.autograd.grad"),
         (HIDDEN, "CT202", "NativeScaler"),
         (BY_NAME, "CT905", "name in a string"),
     ],

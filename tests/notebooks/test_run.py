@@ -14,7 +14,7 @@ from crosstrain_migrate.results import Options
 
 from . import notebooks
 from .support import after, document, migrate, notebook, read
-from .test_use import EVALUATED
+from .test_launch import EVALUATED
 
 nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
 nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")

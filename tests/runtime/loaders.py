@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,42 @@ def record(loader: Any, passes: int = 2) -> list[Any]:
         for batch in walk:
             seen += [batch, torch.rand(()), random.random(), np.random.rand()]
     return seen
+
+
+def resumed(
+    make: Callable[[], Any],
+    save_at: int,
+    passes: int = 3,
+    note: Callable[[Any, Any], Any] = lambda batch, loader: batch,
+    begin: Callable[[Any, int], None] = lambda loader, number: None,
+) -> tuple[Any, Any]:
+    """What some passes give: of a loader that goes on, and of one that is made anew and loaded after `save_at` batches.
+
+    ``note``: of each batch, beside a number that is drawn behind it; ``begin``: called before each pass with its number.
+    """
+
+    def walk(loader: Any) -> Iterator[Any]:
+        while loader.epoch < passes:
+            begin(loader, loader.epoch)
+            for batch in loader:
+                yield note(batch, loader), torch.rand(())
+
+    seed_all()
+    whole = list(walk(make()))
+    seed_all()
+    loader = make()
+    steps = walk(loader)
+    found = [next(steps) for _ in range(save_at)]
+    state = pickle.loads(pickle.dumps(loader.state_dict()))
+    streams = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    steps.close()
+    torch.manual_seed(99)  # a new process
+    again = make()
+    again.load_state_dict(state)
+    torch.set_rng_state(streams[0])
+    random.setstate(streams[1])
+    np.random.set_state(streams[2])
+    return plain(whole), plain([*found, *walk(again)])
 
 
 def plain(value: Any) -> Any:

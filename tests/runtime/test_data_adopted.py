@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -16,7 +15,7 @@ from torch import distributed
 from torch.distributed import get_rank
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, get_worker_info
 
-from tests.runtime.loaders import prepare
+from tests.runtime.loaders import prepare, resumed
 from tests.support.ranks import errors_of, run_ranks, this_rank
 
 
@@ -100,28 +99,20 @@ def _resume(workers: int, how: str, save_at: int) -> Any:
         )
         return prepare(DataLoader(range(11), batch_size=2, sampler=sampler, **options))  # type: ignore[arg-type]
 
-    def rest(loader: Any, epoch: int) -> Iterator[Any]:
-        for number in range(epoch, 3):
-            (loader if how == "loader" else loader.sampler).set_epoch(number)
-            for batch in loader:
-                yield batch.tolist(), loader.real_rows(0), loader.real_rows(1), loader.end_of_dataloader
+    def note(batch: Any, loader: Any) -> Any:
+        return batch, loader.real_rows(0), loader.real_rows(1), loader.end_of_dataloader
 
-    whole = list(rest(fresh(), 0))
-    loader = fresh()
-    walk = rest(loader, 0)
-    first = [next(walk) for _ in range(save_at)]
-    state = pickle.loads(pickle.dumps(loader.state_dict()))
-    again = fresh()
-    again.load_state_dict(state)
-    first += rest(again, -(-save_at // 3) if save_at % 3 == 0 else save_at // 3)
-    return whole, first
+    def begin(loader: Any, number: int) -> None:
+        (loader if how == "loader" else loader.sampler).set_epoch(number)
+
+    return resumed(fresh, save_at, 3, note, begin)
 
 
 @pytest.mark.parametrize("how", ["loader", "sampler"])
 @pytest.mark.parametrize(("save_at", "workers"), [(1, 0), (2, 0), (3, 0), (5, 0), (6, 0), (5, 1)])
 def test_resume_is_exact(how: str, save_at: int, workers: int) -> None:
-    for whole, resumed in run_ranks(_resume, 2, workers, how, save_at, forks=workers > 0):
-        assert resumed == whole
+    for whole, again in run_ranks(_resume, 2, workers, how, save_at, forks=workers > 0):
+        assert again == whole
 
 
 def _misfit(replicas: int | None, rank: int | None) -> None:

@@ -23,7 +23,7 @@ from torch.utils.data import (
 )
 
 from tests.runtime.loaders import LOADERS, plain, prepare, record, seed_all
-from tests.support.ranks import run_ranks
+from tests.support.ranks import on_ranks
 
 
 @pytest.mark.parametrize("name", LOADERS)
@@ -145,8 +145,9 @@ class Short(IterableDataset[int]):
         return iter(range(5))
 
 
-def _pickled() -> list[Any]:
-    """Prepared loaders of every kind, before a pass and in the middle of one."""
+@on_ranks(1, 2)
+def test_a_pickled_loader_is_the_users_own() -> None:
+    """Of every kind, before a pass and in the middle of one."""
     found = []
     plain, stream = DataLoader(range(5), 2), DataLoader(Short(), 2)
     shorter = [skip_first_batches(loader, 1) for loader in (plain, stream)]
@@ -158,14 +159,8 @@ def _pickled() -> list[Any]:
             known = not isinstance(again, PreparedLoader) and isinstance(again, type(raw))
             found.append([known, *(batch.tolist() for batch in again)])
         list(walk)
-    return found
-
-
-@pytest.mark.parametrize("world", [1, 2])
-def test_a_pickled_loader_is_the_users_own(world: int) -> None:
     whole = [[0, 1], [2, 3], [4]]
-    for found in run_ranks(_pickled, world):
-        assert found == [[True, *whole]] * 6 + [[True, *whole[1:]]] * 4
+    assert found == [[True, *whole]] * 6 + [[True, *whole[1:]]] * 4
 
 
 def test_what_is_no_loader_is_refused() -> None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import pickle
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from crosstrain import Accelerator
@@ -19,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, get_worker_info
 
-from tests.runtime.loaders import LOADERS, Stream, plain, prepare, seed_all
+from tests.runtime.loaders import LOADERS, Stream, prepare, resumed
 from tests.support.ranks import run_ranks
 
 
@@ -53,38 +50,6 @@ def test_skipping_gives_the_rest_of_the_same_order(
     assert [b.tolist() for b in skip_first_batches(fresh(), skip)] == whole[skip:]
 
 
-def _resumes_exactly(make: Any, save_at: int) -> bool:
-    """Whether a run that is interrupted after `save_at` batches and loaded into a new loader is the one that went on."""
-
-    def batches(loader: Any) -> Iterator[Any]:
-        for _ in range(3):
-            yield from loader
-
-    seed_all()
-    whole = [(batch, torch.rand(())) for batch in batches(prepare(make()))]
-    seed_all()
-    loader = prepare(make())
-    first, state = [], None
-    for batch in batches(loader):
-        first.append((batch, torch.rand(())))
-        if len(first) == save_at:
-            state = pickle.loads(pickle.dumps(loader.state_dict()))
-            streams = torch.get_rng_state(), random.getstate(), np.random.get_state()
-            break
-    torch.manual_seed(99)  # a new process
-    again = prepare(make())
-    again.load_state_dict(state)
-    torch.set_rng_state(streams[0])
-    random.setstate(streams[1])
-    np.random.set_state(streams[2])
-
-    def rest(loader: Any) -> Iterator[Any]:
-        while loader.epoch < 3:
-            yield from loader
-
-    return bool(plain(first + [(batch, torch.rand(())) for batch in rest(again)]) == plain(whole))
-
-
 @pytest.mark.parametrize("save_at", [1, 2, 4, 5, 7])
 @pytest.mark.parametrize(
     "name", ["sequential", "shuffle", "drop last", "generator", "weighted", "subset", "eager batch sampler"]
@@ -94,12 +59,14 @@ def test_resume_is_exact(name: str, save_at: int) -> None:
     repeats samples and leaves others out. Here the batches, and every number drawn besides, are those of a
     run that was
     not interrupted."""
-    assert _resumes_exactly(LOADERS[name], save_at)
+    whole, again = resumed(lambda: prepare(LOADERS[name]()), save_at)
+    assert again == whole
 
 
 @pytest.mark.parametrize("save_at", [1, 4, 6])
 def test_resume_of_a_stream(save_at: int) -> None:
-    assert _resumes_exactly(lambda: DataLoader(Stream(10), batch_size=3), save_at)
+    whole, again = resumed(lambda: prepare(DataLoader(Stream(10), batch_size=3)), save_at)
+    assert again == whole
 
 
 def persistent(generator: bool = False) -> DataLoader[Any]:
@@ -113,7 +80,8 @@ def persistent(generator: bool = False) -> DataLoader[Any]:
 def test_resume_with_workers_that_persist(save_at: int, generator: bool) -> None:
     """Torch draws a seed for new workers, and none for those that an earlier pass left: a new process would draw
     one more than the training that went on, and get another order."""
-    assert _resumes_exactly(lambda: persistent(generator), save_at)
+    whole, again = resumed(lambda: prepare(persistent(generator)), save_at)
+    assert again == whole
 
 
 def test_skip_after_a_load_counts_from_the_start_of_the_epoch() -> None:
@@ -249,7 +217,7 @@ def _checkpoints(folder: Path, kind: str, workers: int, dispatch: bool | None) -
 
     _, loader = fresh()
     whole = [[batch.tolist() for batch in loader] for _ in range(2)]
-    resumed = []
+    rests = []
     for save_at in (1, 2, 4, 6):
         accelerator, loader = fresh()
         walk = iter(loader)
@@ -262,8 +230,8 @@ def _checkpoints(folder: Path, kind: str, workers: int, dispatch: bool | None) -
         accelerator.save_state(str(folder / "again"))  # before a batch is read: still the same position
         _, loader = fresh(str(folder / "again"))
         rest = [batch.tolist() for batch in loader]
-        resumed.append([first + rest, [batch.tolist() for batch in loader]])
-    return whole, resumed
+        rests.append([first + rest, [batch.tolist() for batch in loader]])
+    return whole, rests
 
 
 CASES = [
@@ -279,8 +247,8 @@ def test_a_checkpoint_holds_the_state_of_every_process(
     tmp_path: Path, kind: str, workers: int, dispatch: bool | None, world: int
 ) -> None:
     ranks = run_ranks(_checkpoints, world, tmp_path, kind, workers, dispatch, forks=workers > 0)
-    for whole, resumed in ranks:
-        assert resumed == [whole] * len(resumed)
+    for whole, rests in ranks:
+        assert rests == [whole] * len(rests)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -13,10 +13,10 @@ import pytest
 import torch
 from crosstrain.comm import torch_backend
 from crosstrain.data.prepare import skip_first_batches
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 from tests.runtime.data_reference import Case, expected
-from tests.runtime.loaders import ACTIVE, SizedStream, Stream, plain, prepare
+from tests.runtime.loaders import ACTIVE, SizedStream, Stream, plain, prepare, resumed
 from tests.support.ranks import errors_of, run_ranks, this_rank
 
 
@@ -248,47 +248,23 @@ def test_a_stream_of_shards_is_read_once_and_ends_together(
     assert run_ranks(_sharded, 2, even, drop) == [first, second]
 
 
-class Epochs(Dataset[int]):
-    def __len__(self) -> int:
-        return 9
-
-    def __getitem__(self, index: int) -> int:
-        return index
-
-
-def _resume(kind: str, save_at: int) -> tuple[list[Any], list[Any]]:
-    comm = this_rank()
-
+def _resume(kind: str, save_at: int) -> tuple[Any, Any]:
     def fresh() -> Any:
-        torch.manual_seed(comm.rank)
         if kind == "map":
-            return prepare(DataLoader(Epochs(), batch_size=2, shuffle=True), dispatch_batches=True)
+            return prepare(DataLoader(range(9), batch_size=2, shuffle=True), dispatch_batches=True)
         data = Shards([[*range(5)], [*range(10, 14)]]) if kind == "shards" else Stream(9)
         return prepare(DataLoader(data, batch_size=2), dispatch_batches=False if kind == "all" else None)
 
-    def rest(loader: Any) -> Iterator[Any]:
-        while loader.epoch < 2:
-            for batch in loader:
-                yield batch.tolist(), loader.real_rows(1), loader.end_of_dataloader, torch.rand(()).item()
-
-    whole = list(rest(fresh()))
-    loader = fresh()
-    walk = rest(loader)
-    first = [next(walk) for _ in range(save_at)]
-    state, stream = loader.state_dict(), torch.get_rng_state()
-    walk.close()
-    again = fresh()
-    torch.manual_seed(77 + comm.rank)
-    again.load_state_dict(state)
-    torch.set_rng_state(stream)
-    return whole, first + list(rest(again))
+    return resumed(
+        fresh, save_at, 2, lambda batch, loader: (batch, loader.real_rows(1), loader.end_of_dataloader)
+    )
 
 
 @pytest.mark.parametrize("save_at", [1, 3, 4])
 @pytest.mark.parametrize("kind", ["map", "dispatched", "all", "shards"])
 def test_resume_of_streams_is_exact(kind: str, save_at: int) -> None:
-    for whole, resumed in run_ranks(_resume, 2, kind, save_at):
-        assert resumed == whole
+    for whole, again in run_ranks(_resume, 2, kind, save_at):
+        assert again == whole
 
 
 def _taken(walk: Iterator[Any]) -> list[Any]:

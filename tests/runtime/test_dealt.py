@@ -19,7 +19,7 @@ from crosstrain import Accelerator, InitProcessGroupKwargs, skip_first_batches
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import on_ranks, run_ranks
 
 # -- iterables and items ----------------------------------------------------------------------------
 
@@ -155,7 +155,8 @@ def _endless() -> Iterator[torch.Tensor]:
         yield torch.tensor([float(i)])
 
 
-def _loops() -> None:
+@on_ranks(1, 2, 3)
+def test_loops_over_what_is_dealt() -> None:
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
     rank, world = accelerator.process_index, accelerator.num_processes
     stream = accelerator.prepare(_endless())
@@ -194,11 +195,6 @@ def _loops() -> None:
     assert list(itertools.chain(*gathered)) == [2.0] + [6.0] * 3 + [4.0] * 2
     whole = [*range(0, 30, 3), 0, 3][: -(-10 // world) * world]
     assert list(skip_first_batches(accelerator.prepare(range(0, 30, 3)), 1)) == whole[rank::world][1:]
-
-
-@pytest.mark.parametrize("world", [1, 2, 3])
-def test_loops_over_what_is_dealt(world: int) -> None:
-    run_ranks(_loops, world)
 
 
 def _resumed(folder: str) -> list[list[float]]:

@@ -16,7 +16,7 @@ import pytest
 from crosstrain.utils import run_summary, tqdm
 
 from tests.support.processes import is_running, remaining
-from tests.support.ranks import run_ranks
+from tests.support.ranks import free_port, run_ranks
 
 COMMAND = [sys.executable, "-c", "from crosstrain.cli import main; main()", "launch"]
 
@@ -234,11 +234,7 @@ def test_two_machines_of_one_rank_each_on_this_one(tmp_path: Path) -> None:
         "print('rank', dist.get_rank(), 'local', os.environ['LOCAL_RANK'], 'sum', t.item())\n"
         "dist.destroy_process_group()\n"
     )
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     common = ["--cpu", "--num-processes", "2", "--num-machines", "2", "--main-process-ip", "127.0.0.1"]
     agents = [
         subprocess.Popen(

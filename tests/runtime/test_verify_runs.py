@@ -270,14 +270,6 @@ def test_expect_agree_asks_for_nothing_more(tmp_path: Path) -> None:
     assert differences(report) == [("ranks", 2)]
 
 
-def test_two_processes_get_the_weighted_split(tmp_path: Path) -> None:
-    show = "import os\nrank == 0 and print(os.environ['CROSSTRAIN_CONFIG'])\n"
-    report = run(tmp_path, DISTRIBUTED + show, processes=[2])
-    assert report.runs[0].difference is not None
-    assert '"even_batches": "weighted"' in report.runs[0].difference.migrated
-    assert '"split_batches": true' in report.runs[0].difference.migrated
-
-
 def test_lines_of_other_ranks_are_noted(tmp_path: Path) -> None:
     report = run(tmp_path, DISTRIBUTED + "rank == 1 and print('me too')\n", processes=[2])
     assert verdicts(report) == ["equal"]

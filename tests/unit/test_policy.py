@@ -37,7 +37,8 @@ torch.save(net.state_dict(), "net.pt")
 
 
 def _migrated(text: str = SCRIPT, **options: str) -> FileResult:
-    return migrate_text(Path("train.py"), text, Options(**{k: tuple(v.split()) for k, v in options.items()}))  # type: ignore[arg-type]
+    chosen = {name: tuple(codes.split()) for name, codes in options.items()}
+    return migrate_text(Path("train.py"), text, Options(**chosen))  # type: ignore[arg-type]
 
 
 def test_a_line_is_kept_away_alone() -> None:

@@ -1,7 +1,5 @@
 """`plain.py` for torchrun, by hand."""
 
-import sys
-
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -13,7 +11,6 @@ dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(0)
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-amp = "amp" in sys.argv
 rows = torch.randn(200, 8)
 labels = (rows.sum(1) > 0).long()
 train_set = TensorDataset(rows[:128], labels[:128])
@@ -24,7 +21,6 @@ model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16
 model = DistributedDataParallel(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
-scaler = torch.amp.GradScaler(device.type, enabled=amp)
 if rank:
     torch.manual_seed(rank)
 
@@ -34,13 +30,10 @@ for epoch in range(3):
     for x, y in train_loader:
         x, y = x.to(device), y.to(device)
         optimizer.zero_grad()
-        with torch.autocast(device.type, torch.float16, enabled=amp):
-            loss = F.cross_entropy(model(x), y)
-        scaler.scale(loss).backward()
-        scaler.unscale_(optimizer)
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        scaler.step(optimizer)
-        scaler.update()
+        optimizer.step()
     scheduler.step()
     model.eval()
     correct = torch.zeros((), device=device)

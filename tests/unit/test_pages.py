@@ -64,19 +64,6 @@ def test_all_pages_become_one_html_file(migrate: Migrate) -> None:
     assert set(rule_pages.rule_names()) <= set(ids)
 
 
-def test_the_table_goes_between_its_markers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "README.md"
-    file.write_text("# Title\n\n<!-- rules -->\nold\n<!-- /rules -->\nmore\n")
-    assert rule_pages.main([str(file), "--check"]) == 1
-    assert "the table of rules is old" in capsys.readouterr().err
-    assert rule_pages.main([str(file)]) == 0
-    text = file.read_text()
-    assert text.startswith("# Title\n\n<!-- rules -->\n| rule |")
-    assert text.endswith("|\n<!-- /rules -->\nmore\n")
-    assert "old" not in text
-    assert rule_pages.main([str(file), "--check"]) == 0
-
-
 def test_the_documentation_has_todays_table_and_every_key_of_the_configuration() -> None:
     text = (ROOT / "docs" / "rules.md").read_text("utf-8")
     update = "run python -m crosstrain_migrate.report.rule_pages docs/rules.md"

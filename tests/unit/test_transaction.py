@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -135,47 +134,47 @@ def test_a_state_directory_that_cannot_be_made_says_what_to_set(
 
 
 _KILLED = """
-    import os, signal, sys
-    from pathlib import Path
-    from crosstrain_migrate.files import transaction
-    from crosstrain_migrate.files.transaction import Replacement
+import os, signal, sys
+from pathlib import Path
+from crosstrain_migrate.files import transaction
+from crosstrain_migrate.files.transaction import Replacement
 
-    repo, at = Path(sys.argv[1]), int(sys.argv[2])
-    rename, turns = Path.replace, iter(range(100))
+repo, at = Path(sys.argv[1]), int(sys.argv[2])
+rename, turns = Path.replace, iter(range(100))
 
-    def replace(self, target):
-        if next(turns) == at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return rename(self, target)
+def replace(self, target):
+    if next(turns) == at:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rename(self, target)
 
-    Path.replace = replace
-    files = sorted(repo.glob("*.py"))
-    transaction.write(
-        [Replacement(f, f, f.read_bytes(), f.read_bytes().replace(b"old", b"new")) for f in files]
-    )
+Path.replace = replace
+"""
+WRITE = """
+files = sorted(repo.glob("*.py"))
+transaction.write([Replacement(f, f, f.read_bytes(), f.read_bytes().replace(b"old", b"new")) for f in files])
 """
 
 
-@pytest.mark.parametrize("at", range(6))
-def test_after_a_kill_every_file_is_whole_and_the_next_run_puts_all_back(
-    repo: Path, state: Path, at: int
-) -> None:
-    """Renames in order: journal (staging), journal (renaming), a, b, c, journal (done)."""
-    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(_KILLED), repo, str(at)])
+def _kill(repo: Path, at: int, act: str = WRITE) -> None:
+    killed = subprocess.run([sys.executable, "-c", f"{_KILLED}\n{act}", repo, str(at)])
     assert killed.returncode == -signal.SIGKILL
-    assert "".join((repo / f"{name}.py").read_text() for name in "abc") == "".join(
-        ("new" if number < at - 2 else "old") + f" {name}\n" for number, name in enumerate("abc")
-    )
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_after_a_kill_every_file_is_whole_and_the_next_run_puts_all_back(repo: Path, at: int) -> None:
+    """Renames in order: journal (staging), journal (renaming), a, b, c, journal (done)."""
+    _kill(repo, at)
+    done = max(at - 2, 0)
+    texts = "".join((repo / f"{name}.py").read_text() for name in "abc")
+    assert texts == "".join(f"{'new' if n < done else 'old'} {name}\n" for n, name in enumerate("abc"))
     restored = transaction.recover()
     assert _texts(repo) == OLD
-    assert [file.name for one in restored for file in one.files] == [
-        f"{name}.py" for name in "abc"[: max(at - 2, 0)]
-    ]
+    assert [file.name for one in restored for file in one.files] == [f"{name}.py" for name in "abc"[:done]]
     assert transaction.recover() == []
 
 
 def test_recovery_leaves_a_file_alone_that_was_edited_since(repo: Path) -> None:
-    subprocess.run([sys.executable, "-c", textwrap.dedent(_KILLED), repo, "4"])
+    _kill(repo, 4)
     (repo / "a.py").write_text("mine\n")
     (restored,) = transaction.recover()
     assert _texts(repo) == "mine\nold b\nold c\n"
@@ -213,28 +212,25 @@ def test_undo_brings_the_last_write_back_and_then_the_one_before(repo: Path) -> 
         transaction.undo([repo])
 
 
-def test_undo_concerns_the_directory_it_is_asked_for(repo: Path, tmp_path: Path) -> None:
+def test_undo_concerns_the_directory_it_is_asked_for_and_overwrites_no_later_work(
+    repo: Path, tmp_path: Path
+) -> None:
     other = tmp_path / "other.py"
     other.write_bytes(b"old\n")
     transaction.write(_replacements(repo))
     transaction.write([Replacement(other, other, b"old\n", b"new\n")])
-    transaction.undo([repo])
-    assert (_texts(repo), other.read_text()) == (OLD, "new\n")
-
-
-def test_undo_does_not_overwrite_later_work(repo: Path) -> None:
-    transaction.write(_replacements(repo))
     (repo / "b.py").write_text("mine\n")
     with pytest.raises(Unusable, match=r"b\.py: was edited after the write"):
         transaction.undo([repo])
     assert _texts(repo) == "new a\nmine\nnew c\n"
+    (repo / "b.py").write_text("new b\n")
+    transaction.undo([repo])
+    assert (_texts(repo), other.read_text()) == (OLD, "new\n")
 
 
 def test_a_killed_undo_is_taken_back_and_can_be_asked_again(repo: Path) -> None:
     transaction.write(_replacements(repo))
-    script = textwrap.dedent(_KILLED).partition("files = ")[0] + "transaction.undo([repo])\n"
-    killed = subprocess.run([sys.executable, "-c", script, repo, "3"])
-    assert killed.returncode == -signal.SIGKILL
+    _kill(repo, 3, "transaction.undo([repo])")
     transaction.recover()
     assert _texts(repo) == NEW
     transaction.undo([repo])

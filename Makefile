@@ -69,7 +69,7 @@ docs: $(STAMP)
 
 # Hundreds of kills and full disks; nothing may be lost.
 faults: $(STAMP)
-	$(BIN)/python -m tests.faults --rounds 300
+	CROSSTRAIN_TEST_ALL=1 CROSSTRAIN_FAULTS=23 $(BIN)/python -m pytest -q tests/faults/test_faults.py
 
 # Everything that needs a GPU, into build/gpu-check.md. Exit code 3 of the command: this machine has none, and XLA's CPU client
 # stands in for it.
@@ -87,6 +87,7 @@ dist:
 mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants --workers $(WORKERS)
 
+# Golden scripts with lines changed, new ones on every run; the smallest that breaks an oracle is shown.
 fuzz: $(STAMP)
 	CROSSTRAIN_FUZZ=5000 $(BIN)/python -m pytest -q tests/fuzz
 

@@ -30,7 +30,7 @@ ALWAYS = (
     "tests/golden/test_golden.py::test_trains_the_same[vae]",
     "tests/golden/test_trees.py::test_trains_the_same[trainer_package]",
     "tests/verify/test_stalls.py::test_stalled[sum(range(1000))-True-True]",
-    "tests/verify/test_by_hand.py::test_a_planted_mistake_is_named[loader not sharded]",
+    "tests/verify/test_by_hand.py::test_a_planted_mistake_is_named[loader-not-prepared]",
     "tests/runtime/test_comm.py::test_collectives_over_two_processes",
     "tests/runtime/test_launch.py::test_exit_code_is_the_ranks_own[exit_code]",
     "tests/runtime/test_checkpoint.py::test_resume_is_exact[own-between windows-2]",

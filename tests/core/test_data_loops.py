@@ -100,6 +100,30 @@ for x, y in DataLoader(TensorDataset(rows, targets), batch_size=4):
     backward_all([F.mse_loss(model(x), y), F.l1_loss(model(x), y)])
     optimizer.step()
 -> for loss in losses:
+== epochs counted by an attribute, over batches that a network's samples go with
+class Net(nn.Module):
+    def sample(self, count):
+        return torch.randint(0, 9, (count,))
+
+class Trainer:
+    def __init__(self):
+        self.net = Net()
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+    def fit(self):
+        for self.epoch in range(0, self.last):
+            self.learn(self.rows)
+
+    def learn(self, rows):
+        at = 0
+        while at < len(rows) - 2:
+            loss = (self.net(rows[at : at + 4]) * self.net.sample(4)).mean()
+            <self.step loss>
+            at += 4
+
+Trainer().fit()
+-> for self.epoch in range(0, self.last):
+?? every process trains on the same data
 == rates that are tried one after another on all rows
 rates = [0.1, 0.01]
 for rate in rates:

@@ -47,6 +47,22 @@ def test_writers_of_a_list_or_a_table(made: str, use: str, is_ours: bool) -> Non
     assert (") if accelerator.is_main_process else None" in after) is is_ours
 
 
+@pytest.mark.parametrize(
+    ("use", "is_ours"),
+    [
+        ('writer = state["writer"]; writer.add_scalar("x", step, state["steps"]); state["steps"] += 1', True),
+        ('state["writer"].add_scalar("x", step)\n    other = state["steps"] + 1', True),
+        ('folder = state["writer"].get_logdir()', False),
+        ("show(state)", False),
+    ],
+)
+def test_a_writer_among_other_things(use: str, is_ours: bool) -> None:
+    """What the dictionary holds beside it is every process's."""
+    made = 'state = {"writer": SummaryWriter("runs"), "steps": 0}'
+    after = converted(SEVERAL.format(made=made, use=use))
+    assert ('SummaryWriter("runs") if accelerator.is_main_process else None' in after) is is_ours
+
+
 TRAIN = """
     <torch>
     {made}

@@ -362,3 +362,34 @@ def test_a_schedule_in_a_class_is_prepared_where_it_moves_with_each_batch(
     assert (
         "self.scheduler = accelerator.prepare(" in converted(text).replace("self.loader, ", "")
     ) is is_prepared
+
+
+MEASURED = """<torch>
+def learn(model, optimizer, loader, epoch):
+    start, total = 0, 0
+    {lines}
+    for i, (x, y) in enumerate(loader):
+        part = {part}
+        <step (model(x) * part).mean()>
+    {behind}
+<model>
+loader = DataLoader([], 8)
+for epoch in range(3):
+    learn(model, optimizer, loader, epoch)
+print(len(loader), [loader])
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "part", "behind", "above"),
+    [
+        ("total = 3 * len(loader)", "(i + epoch) / total", "pass", True),
+        ("start = epoch * len(loader)", "(i + start) * 0.1", "pass", True),
+        ("total = 3 * len(loader)", "(i + epoch) / 9", "print(total)", False),
+        ("total = 3 * len(loader)", "epoch / total", "pass", False),  # no count of batches beside it
+    ],
+)
+def test_what_measures_the_way_by_a_count_of_batches(lines: str, part: str, behind: str, above: bool) -> None:
+    """The count is one process's, so that the length must be."""
+    after = converted(MEASURED.format(lines=lines, part=part, behind=behind))
+    assert (after.index("accelerator.prepare(") < after.index(lines)) is above

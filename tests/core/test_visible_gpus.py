@@ -152,3 +152,30 @@ def test_an_event_file_above_the_choice_of_a_gpu_is_the_first_process_s(use: str
     made = "from torch.utils.tensorboard import SummaryWriter\nwriter = SummaryWriter()\n\ndef choose"
     after = converted(CHOSEN.replace("def choose", made) + use)
     assert ('SummaryWriter() if os.environ.get("RANK", "0") == "0" else None' in after) is one
+
+
+IN_A_GUARD = """import os
+<torch>
+import torch.distributed as dist
+
+def main():
+    dist.init_process_group("nccl")
+    <model>
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    <loop>
+
+{head}
+if __name__ == "__main__":
+    os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
+    {address}
+    main()
+"""
+ADDRESS = 'os.environ["MASTER_PORT"] = "12355"'
+
+
+@pytest.mark.parametrize(("head", "address", "is_behind"), [("", ADDRESS, True), (ADDRESS, "pass", False)])
+def test_a_group_begins_where_its_address_is_written(head: str, address: str, is_behind: bool) -> None:
+    """In the script's guard that is behind its choice of GPUs; an address at the head of the file must not come first."""
+    after = converted(IN_A_GUARD.format(head=head, address=address))
+    assert (after.index("CUDA_VISIBLE_DEVICES") < after.index("PartialState(group_of_one")) is is_behind
+    assert after.index("PartialState(group_of_one") < after.index("MASTER_PORT")

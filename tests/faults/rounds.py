@@ -8,7 +8,6 @@ bit for bit, of the one that nothing happened to.
 from __future__ import annotations
 
 import random
-import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -103,23 +102,17 @@ def disk_read_only(place: Place, chance: random.Random, seconds: float) -> bool:
 def restarted_after_kills(place: Place, chance: random.Random, seconds: float) -> bool:
     """`crosstrain launch --max-restarts`: ranks are killed, twice, and the launcher starts them again."""
     agent = place.launch("--max-restarts", "4")
-    struck = [kill_while_it_runs(place, agent, chance, seconds / 3) for _ in range(2)]
+    struck = []
+    for _ in range(2):
+        trains, rank = place.trains(), chance.randrange(journal.WORLD)
+        over = lambda trains=trains: trains() or agent.poll() is not None  # noqa: E731
+        strike = Strike(over, chance.uniform(0, seconds / 3), lambda rank=rank: place.kill(rank))
+        strike.join()
+        struck.append(strike.struck)
     _, stderr = agent.communicate(timeout=300)
     if agent.returncode:
         raise FaultError(f"the launcher gave up: {stderr}")
     return any(struck)
-
-
-def kill_while_it_runs(
-    place: Place, agent: subprocess.Popen[str], chance: random.Random, seconds: float
-) -> bool:
-    """Kill a random rank some time after the next batch, unless the launcher has ended by then."""
-    trains, rank = place.trains(), chance.randrange(journal.WORLD)
-    strike = Strike(
-        lambda: trains() or agent.poll() is not None, chance.uniform(0, seconds), lambda: place.kill(rank)
-    )
-    strike.join()
-    return strike.struck
 
 
 def agent_killed(place: Place, chance: random.Random, seconds: float) -> bool:
@@ -169,7 +162,6 @@ class Outcome:
     dropped: int = 0
     wrong: int = 0
     reason: str = ""
-    seconds: float = 0.0
 
     @property
     def bad(self) -> bool:

@@ -34,6 +34,7 @@ from .numbers.training_numbers import TrainingNumbers
 from .output.all_output import Output
 from .placing.accelerator import Accelerators, Choice
 from .placing.asked import is_made_on_cpu
+from .placing.beside import plan_beside
 from .placing.choice import device_choice, frames_to_training, lifted, with_number
 from .placing.devices import Devices
 from .placing.host_reads import note_unseen_reads, plan_host_reads
@@ -204,6 +205,7 @@ def _planned_by(
         steps = mapping.Mapping(plan, accelerators)
         steps.run()
         Devices(plan, accelerators, steps.ordinals).run()
+        plan_beside(plan)
     else:
         dealt, saved_apart = _plan_numbers(plan, roles, accelerators, evaluations)
     plan_mpi(plan)
@@ -257,6 +259,7 @@ def _plan_numbers(
     saved_apart = Decisions(plan, roles, accelerators, differing).run()
     devices = Devices(plan, accelerators)
     devices.run()
+    plan_beside(plan)
     code = InStep(plan.script, evaluations.loops)
     plan_host_reads(plan, code)
     placed = [one.loop for one in roles.data if one.loop is not None]

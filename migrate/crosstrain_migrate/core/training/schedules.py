@@ -5,6 +5,7 @@ own classes, which are given the length of the prepared loader, and learning rat
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -151,7 +152,9 @@ def counted_lengths(
         divides = isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div | ast.FloorDiv | ast.Mod)
         is_share = isinstance(share, ast.BinOp) and divides and share.right is length
         counts = _counts_in_loops(script, frame, share) or _tells_the_last(script, share)
-        counts = counts or counts_taken(script, frame, text, length)
+        counts = (
+            counts or counts_taken(script, frame, text, length) or _measures_progress(script, frame, length)
+        )
         if id(length) in in_schedules or is_share or counts:
             found.append(read)
     return found
@@ -193,6 +196,24 @@ def _counts_in_loops(script: Script, frame: Frame, bound: ast.AST | None) -> boo
         script.frame(one) is frame and script.loops_around(one) and not _is_in_schedule(script, one)
         for one in reads
     )
+
+
+def _measures_progress(script: Script, frame: Frame, length: ast.Call) -> bool:
+    """Whether a number that is computed from a length is read beside a loop's count of batches, and nowhere else:
+    `start = epoch * len(loader)` of `p = (i + start) / total`."""
+    bound = script.statement(length)
+    targets = bound.targets if isinstance(bound, ast.Assign) and not is_linked(script.text) else []
+    inside = itertools.takewhile(lambda one: one is not bound, script.around(length))
+    if len(targets) != 1 or not all(isinstance(one, ast.BinOp | ast.UnaryOp) for one in inside):
+        return False
+    reads = script.reads(frame, written(targets[0])) if isinstance(targets[0], ast.Name) else []
+    return bool(reads) and all(_stands_by_counter(script, one) for one in reads)
+
+
+def _stands_by_counter(script: Script, read: ast.expr) -> bool:
+    beside = [one for one in script.around(read) if isinstance(one, ast.expr)]
+    counters = {name for loop in script.loops_around(read) for name in counters_of(loop)}
+    return bool(beside) and bool(names_in(beside[-1]) & counters) and not _is_in_schedule(script, read)
 
 
 def _is_in_schedule(script: Script, node: ast.AST) -> bool:
